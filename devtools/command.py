@@ -1,0 +1,155 @@
+"""The one place where the tooling starts other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+REPO = Path(__file__).resolve().parent.parent
+
+# Set when the user wants the program to end: long work looks at it and gives up.
+stopping = threading.Event()
+_running: set[subprocess.Popen[str]] = set()
+
+
+class ToolError(Exception):
+    """Something the developer has to act on; the message says what happened and what to do."""
+
+
+class Stopped(ToolError):
+    """The user ended the program."""
+
+
+def check_stopping() -> None:
+    if stopping.is_set():
+        raise Stopped("stopped")
+
+
+def interrupt_all() -> None:
+    """Send SIGINT to everything that :func:`run` waits for; callable from a signal handler."""
+    stopping.set()
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished program left behind."""
+
+    argv: tuple[str, ...]
+    stdout: str
+    stderr: str
+    rc: int
+
+    @property
+    def ok(self) -> bool:
+        return self.rc == 0
+
+
+class CommandFailed(ToolError):
+    """A program failed or took too long; carries its :class:`Result`."""
+
+    def __init__(self, result: Result, reason: str, log: Path | None = None) -> None:
+        self.result = result
+        tail = _tail(log.read_text(errors="replace")) if log and log.exists() else ""
+        tail = tail or _tail(result.stderr) or _tail(result.stdout)
+        where = f" (full output: {log})" if log else ""
+        super().__init__(f"{' '.join(result.argv)}: {reason}{where}\n{tail}".rstrip())
+
+
+def _tail(text: str, lines: int = 20) -> str:
+    return "\n".join(f"    {line}" for line in text.rstrip().splitlines()[-lines:])
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    stdin: int | IO[str] | None = subprocess.DEVNULL,
+    stdout: int | IO[str] | None = subprocess.PIPE,
+    stderr: int | IO[str] | None = subprocess.STDOUT,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[str]:
+    """Start *argv* in a process group of its own and return at once."""
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except FileNotFoundError as err:
+        raise ToolError(f"{argv[0]} is not installed or not in PATH: {err}") from err
+
+
+def end(process: subprocess.Popen[str], *, grace: float = 5.0) -> None:
+    """End a process started by :func:`spawn`, with everything in its process group."""
+    # The second signal is for children of the group that outlive its leader.
+    for sig, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        try:
+            os.killpg(process.pid, sig)
+            process.wait(wait)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    check: bool = True,
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+) -> Result:
+    """Run *argv* to its end; with *log*, output goes (appended) to that file instead."""
+    sink = log.open("a", encoding="utf-8") if log else None
+    try:
+        process = spawn(
+            argv,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=sink or subprocess.PIPE,
+            stderr=subprocess.STDOUT if sink else subprocess.PIPE,
+            env=env,
+            cwd=cwd,
+        )
+        _running.add(process)
+        try:
+            out, err = process.communicate(stdin, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            out, err = process.communicate()
+            result = Result(tuple(argv), out or "", err or "", -signal.SIGKILL)
+            raise CommandFailed(result, f"no end after {timeout:g} s, killed", log) from None
+        except BaseException:
+            _kill_group(process)
+            process.wait()
+            raise
+        finally:
+            _running.discard(process)
+    finally:
+        if sink:
+            sink.close()
+    result = Result(tuple(argv), out or "", err or "", process.returncode)
+    if check and not result.ok:
+        raise CommandFailed(result, f"exit status {result.rc}", log)
+    return result
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

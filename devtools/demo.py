@@ -1,0 +1,76 @@
+"""``./dev demo``: the same update by plain Salt and with the extension, side by side."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from devtools import progress, report, venvs
+from devtools.command import ToolError
+from devtools.experiment import SUPPORTED_PAIRS, Experiment, pairs
+from devtools.lab import Lab
+from devtools.outcome import Outcome
+
+Pair = tuple[str, str]
+
+
+def parse_pair(text: str) -> Pair:
+    """Turn ``3006.28:3007.15`` into a pair of versions that the lab has."""
+    old, colon, new = text.partition(":")
+    known = pairs()
+    if not colon or old not in known or new not in known:
+        raise ToolError(f"no such pair: {text}; write OLD:NEW with versions of {', '.join(known)}")
+    return old, new
+
+
+def demo(chosen: list[Pair], *, only: str | None = None, logs: Path | None = None) -> int:
+    """Run the experiments and print them; non-zero when the extension lost something."""
+    wrong: list[str] = []
+    with Lab() as lab:
+        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
+        prepare(lab, chosen)
+        for old, new in chosen:
+            outcomes = _run_pair(lab, old, new, site, only)
+            print("\n" + report.side_by_side(outcomes) + "\n", flush=True)
+            _save(logs, outcomes)
+            for out in outcomes:
+                if out.extension:
+                    wrong += [f"{old} -> {new}: {text}" for text in out.verdict()]
+    if only == "plain":
+        print("demo: plain Salt only, nothing to judge")
+        return 0
+    print(f"demo: {len(wrong)} things wrong with the extension" if wrong else "demo: nothing lost")
+    return 1 if wrong else 0
+
+
+def prepare(lab: Lab, chosen: list[Pair]) -> None:
+    """Build what the experiments of these pairs need, two things at a time."""
+    versions = sorted({version for pair in chosen for version in pair})
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        rootfs = pool.submit(lab.cache.rootfs)
+        venv = pool.submit(venvs.series, lab.cache.cache, venvs.NEWEST)
+        rootfs.result()
+        venv.result()
+        for job in [pool.submit(lab.cache.layer, version) for version in versions]:
+            job.result()
+
+
+def _run_pair(lab: Lab, old: str, new: str, site: Path, only: str | None) -> list[Outcome]:
+    """Run both at the same time: plain Salt mostly waits."""
+    sites = [None] if only == "plain" else [site] if only == "extension" else [None, site]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        runs = [pool.submit(Experiment(lab, old, new, site=s).run) for s in sites]
+        return [run.result() for run in runs]
+
+
+def _save(logs: Path | None, outcomes: list[Outcome]) -> None:
+    for out in outcomes if logs else ():
+        assert logs is not None
+        logs.mkdir(parents=True, exist_ok=True)
+        mode = "extension" if out.extension else "plain"
+        path = logs / f"{out.old}-{out.new}-{mode}.log"
+        path.write_text(out.logs)
+        progress.say(f"logs of the {mode} run: {path}")
+
+
+__all__ = ["SUPPORTED_PAIRS", "demo", "parse_pair"]

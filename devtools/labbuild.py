@@ -1,0 +1,159 @@
+"""The lab's artefacts and what each is made from; built on demand, kept in the cache."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from devtools import labns, venvs
+from devtools.cache import Cache, recipe
+from devtools.command import REPO, ToolError, run
+from devtools.labrecipes import COMMANDS, DEBS, MOVED_PREFIX, of_version
+
+BUILD_TIMEOUT = 2400
+GUEST_PYTHON = (3, 11)
+GUEST_GLIBC = (2, 36)
+FIRST_LAYERS = ("3006.28", "3007.15", "3008.3", "3006.28+split")
+_SHARED = recipe(labns.Root, labns.mount, labns.bind, labns.copy)
+
+
+class LabCache:
+    """Builds and finds rootfs, trees, packages and layers."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+
+    def build_all(self) -> None:
+        """Build everything that the tests use, two things at a time."""
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            first = pool.submit(self.rootfs)
+            wheels = [pool.submit(venvs.wheels, self.cache, v) for v in venvs.SERIES]
+            for job in (first, *wheels):
+                job.result()
+            for job in [pool.submit(self.tree, v) for v in venvs.SERIES]:
+                job.result()
+            jobs = [pool.submit(self.deb, name) for name in DEBS]
+            jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
+            jobs.append(pool.submit(self.rpm_tools))
+            for done in jobs:
+                done.result()
+
+    def rootfs(self) -> Path:
+        key = [platform.machine(), labns.SUITE, recipe(labns.build_rootfs), labns.PACKAGES]
+        key += [repr(labns.MASKED), recipe(labns.mount, labns.copy)]
+        return self.cache.get("rootfs", labns.SUITE, key, self._task("rootfs"))
+
+    def guest_wheels(self, version: str) -> Path:
+        """Return wheels that fit the rootfs' Python: the host's own where it is the same."""
+        if _host_matches_guest():
+            return venvs.wheels(self.cache, version)
+        source, rootfs = venvs.sdist(self.cache, version), self.rootfs()
+        key = [rootfs.name, source.name, recipe(labns.build_wheels, labns._install), _SHARED]
+        pip = _pip_settings()
+        parameters: dict[str, Any] = {"rootfs": str(rootfs), "source": str(source), "pip": pip}
+        build = self._task("wheels", shared=_pip_folders(pip), **parameters)
+        return self.cache.get("guest-wheels", version, key, build)
+
+    def tree(self, version: str) -> Path:
+        rootfs, wheels = self.rootfs(), self.guest_wheels(version)
+        key = [rootfs.name, wheels.name, _SHARED, recipe(labns.build_tree, labns._whole_seconds)]
+        parameters = {"rootfs": str(rootfs), "wheels": str(wheels), "version": version}
+        return self.cache.get("tree", version, key, self._task("tree", **parameters))
+
+    def deb(self, name: str) -> Path:
+        """Return the package file of that name (see :data:`devtools.labrecipes.DEBS`)."""
+        deb = DEBS.get(name)
+        if deb is None:
+            raise ToolError(f"the lab has no package {name}; it has: {', '.join(DEBS)}")
+        rootfs = self.rootfs()
+        tree = self.tree(deb.salt) if deb.salt and deb.tree else None
+        source = venvs.sdist(self.cache, deb.salt) if deb.salt else None
+        key = [rootfs.name, tree.name if tree else "", source.name if source else "", repr(deb)]
+        steps: list[object] = [labns.build_deb, labns._add_unit, COMMANDS]
+        if deb.tree == "moved":
+            steps += [labns._move_tree, MOVED_PREFIX]
+        parameters = {"rootfs": str(rootfs), "tree": str(tree), "source": str(source)}
+        build = self._task("deb", name=name, **parameters)
+        folder = self.cache.get("deb", name, [*key, recipe(*steps), _SHARED], build)
+        return folder / deb.file
+
+    def layer(self, version: str) -> Path:
+        """Return the overlay layer with the Salt packages of *version* installed."""
+        debs = of_version(version)
+        if not debs:
+            known = sorted({deb.version for deb in DEBS.values() if deb.salt})
+            raise ToolError(f"the lab has no Salt {version}; it has: {', '.join(known)}")
+        files = [self.deb(deb.name) for deb in debs]
+        rootfs = self.rootfs()
+        key = [rootfs.name, *(f.parent.name for f in files), recipe(labns.build_layer), _SHARED]
+        parameters: dict[str, Any] = {"rootfs": str(rootfs), "debs": [str(f) for f in files]}
+        return self.cache.get("layer", version, key, self._task("layer", **parameters))
+
+    def rpm_tools(self) -> Path:
+        """Return the overlay layer with rpm, dnf, zypper and what builds packages for them."""
+        rootfs = self.rootfs()
+        tools = repr((labns.RPM_TOOLS, labns.DNF_PLUGINS))
+        key = [rootfs.name, tools, recipe(labns.build_rpm_tools, labns._install), _SHARED]
+        build = self._task("rpm-tools", rootfs=str(rootfs))
+        return self.cache.get("layer", "rpm-tools", key, build)
+
+    def stanza(self, name: str) -> str:
+        """Return the entry of a package for an apt repository whose pool is ``./pool``."""
+        file = self.deb(name)
+        data = file.parent / "stanza"
+        if not data.exists():
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            where = f"Filename: ./pool/{file.parent.name}/{file.name}\n"
+            text = f"{where}Size: {file.stat().st_size}\nSHA256: {digest}\n\n"
+            fresh = data.with_name(f".stanza-{os.getpid()}")
+            fresh.write_text(DEBS[name].control() + text)
+            fresh.replace(data)
+        return data.read_text()
+
+    @property
+    def pool(self) -> Path:
+        return self.cache.root / "deb"
+
+    def _task(self, task: str, **parameters: Any) -> Callable[[Path, Path], None]:
+        def build(out: Path, log: Path) -> None:
+            argv = ["unshare", "--mount", "--propagation", "private", "--", sys.executable]
+            argv += ["-m", "devtools.labns", task, str(out), json.dumps(parameters)]
+            run(argv, timeout=BUILD_TIMEOUT, log=log, cwd=REPO)
+
+        return build
+
+
+def _host_matches_guest() -> bool:
+    if sys.version_info[:2] != GUEST_PYTHON or sys.platform != "linux":
+        return False
+    library, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    parts = tuple(int(p) for p in re.findall(r"\d+", version)[:2])
+    return library == "glibc" and parts <= GUEST_GLIBC
+
+
+def _pip_settings() -> dict[str, str]:
+    """Return the machine's pip configuration as the environment variables that say the same."""
+    listed = run([sys.executable, "-m", "pip", "config", "list"], timeout=60, check=False).stdout
+    found = re.findall(r"^(?:global|install|wheel|:env:)\.([\w-]+)=(['\"].*)$", listed, re.M)
+    return {f"PIP_{key.upper().replace('-', '_')}": ast.literal_eval(text) for key, text in found}
+
+
+def _pip_folders(settings: dict[str, str]) -> list[str]:
+    """Return the local paths that a pip configuration points to.
+
+    An index on disk may refer to files beside its own directory: its parent counts.
+    """
+    text = " ".join(settings.values())
+    indexes = [Path(path) for path in re.findall(r"file://(/[^\s'\",]+)", text)]
+    named = [Path(path) for path in re.findall(r"(?<![\w:/])(/[^\s'\",]+)", text)]
+    parents = [path.parent if len(path.parts) > 3 else path for path in indexes]
+    return sorted({str(path) for path in (*parents, *named) if path.exists()})

@@ -1,0 +1,94 @@
+"""``./dev soak`` and ``./dev bench``: what takes too long for every test run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from devtools import progress, rundir, testrun, venvs
+from devtools.cache import Cache
+from devtools.command import REPO, Result, ToolError, run
+from devtools.demo import Pair, prepare
+from devtools.experiment import Experiment
+from devtools.lab import Lab
+
+BENCH_TIMEOUT = 3600
+FIGURES = REPO / "docs" / "topics" / "explanation" / "figures.md"
+
+
+def soak(chosen: list[Pair], *, rounds: int, tests: bool = True) -> int:
+    """Run the tests marked ``soak`` in full, then the experiment again and again."""
+    bad = 0
+    if tests and _has_soak_tests():
+        os.environ["SAFEUPDATE_SOAK"] = "1"
+        bad += testrun.run_tests(marks="soak", with_lint=False, versions=[venvs.NEWEST])
+    with Lab() as lab:
+        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
+        prepare(lab, chosen)
+        for number in range(1, rounds + 1):
+            old, new = chosen[(number - 1) % len(chosen)]
+            wrong = Experiment(lab, old, new, site=site).run().verdict()
+            bad += bool(wrong)
+            told = "; ".join(wrong) or "nothing lost"
+            progress.say(f"round {number} of {rounds}, {old} -> {new}: {told}")
+    print(f"soak: {f'{bad} runs lost something' if bad else 'nothing lost'}, {rounds} rounds")
+    return 1 if bad else 0
+
+
+def _has_soak_tests() -> bool:
+    return any("mark.soak" in path.read_text() for path in (REPO / "tests").rglob("test_*.py"))
+
+
+def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False) -> int:
+    """Run each program in ``benchmarks/`` on each Salt series, with the extension in place.
+
+    *only* names programs; with *record*, the figures in the docs become what this run prints.
+    """
+    programs = sorted((REPO / "benchmarks").glob("bench_*.py"))
+    if only:
+        programs = [program for program in programs if program.stem.removeprefix("bench_") in only]
+    if not programs:
+        raise ToolError("there is no such benchmarks/bench_*.py to run")
+    cache = Cache()
+    bad = 0
+    told: dict[str, str] = {}
+    with rundir.TempRun() as tmp:
+        site = venvs.extension(cache, tmp)
+        for program in programs:
+            for version in versions or list(venvs.SERIES):
+                result = _bench(cache, version, program, site, tmp)
+                bad += not result.ok
+                told[f"{program.stem}, Salt {version}"] = result.stdout.strip()
+    if record and not bad:
+        _record(told)
+    return 1 if bad else 0
+
+
+def _record(told: Mapping[str, str]) -> None:
+    """Put the figures into the page, each below its heading; what was not run stays."""
+    head, _, rest = FIGURES.read_text().partition("\n## ")
+    known = {title: body.strip() for title, _, body in (p.partition("\n") for p in _parts(rest))}
+    measured = f"Measured on {date.today().isoformat()}, {os.cpu_count()} processors."
+    known |= {title: f"{measured}\n\n{text}" for title, text in told.items() if text}
+    sections = (f"## {title}\n\n{body}\n" for title, body in sorted(known.items()))
+    FIGURES.write_text(f"{head.rstrip()}\n\n" + "\n".join(sections))
+
+
+def _parts(text: str) -> list[str]:
+    return text.split("\n## ") if text else []
+
+
+def _bench(cache: Cache, version: str, program: Path, site: Path, tmp: Path) -> Result:
+    env = dict(
+        os.environ, PYTHONPATH=f"{site}:{REPO}", TMPDIR=str(tmp), PYTHONDONTWRITEBYTECODE="1"
+    )
+    argv = [venvs.python(venvs.series(cache, version)), str(program)]
+    began = time.monotonic()
+    with progress.step(f"{program.stem} on Salt {version}"):
+        result = run(argv, timeout=BENCH_TIMEOUT, check=False, env=env, cwd=REPO)
+    print(f"## {program.stem}, Salt {version}, {time.monotonic() - began:.0f} s")
+    print(result.stdout + (result.stderr if not result.ok else ""), flush=True)
+    return result

@@ -1,0 +1,300 @@
+"""A real salt-master for the lab, from a host venv in a container's network."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devtools import venvs
+from devtools.command import REPO, ToolError, check_stopping, end
+from devtools.lab import Network
+
+START_TIMEOUT = 60.0
+REPLY_TIMEOUT = 60.0
+LOG_TAIL = 4000
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of the master's bus, with the time it was seen."""
+
+    time: float
+    tag: str
+    data: dict[str, Any]
+
+
+class NothingPublished(ToolError):
+    """The master knows no minion that the target means."""
+
+
+class Master:
+    """A master that accepts every key; jobs go out through one long-lived client process."""
+
+    def __init__(
+        self,
+        network: Network,
+        version: str = venvs.NEWEST,
+        *,
+        config: Mapping[str, Any] | None = None,
+        pythonpath: Path | None = None,
+    ) -> None:
+        self.network = network
+        self.venv = venvs.series(network.lab.cache.cache, version)
+        self.dir = network.lab.run_dir.path / f"ms{network.lab.run_dir.number()}"
+        self.files = self.dir / "srv"
+        self.files.mkdir(parents=True)
+        self.events: list[Event] = []
+        self._pythonpath = pythonpath
+        self._numbers = itertools.count(1)
+        self._request = threading.Lock()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._client: subprocess.Popen[str] | None = None
+        settings = {
+            "user": "root",
+            "root_dir": str(self.dir),
+            "pki_dir": str(self.dir / "pki"),
+            "cachedir": str(self.dir / "cache"),
+            "sock_dir": str(self.dir / "sock"),
+            "log_file": str(self.dir / "log"),
+            "log_level_logfile": "info",
+            "pidfile": str(self.dir / "pid"),
+            "interface": "127.0.0.1",
+            "auto_accept": True,
+            "worker_threads": 3,
+            "timeout": 15,
+            "file_roots": {"base": [str(self.files)]},
+            "pillar_roots": {"base": [str(self.dir / "pillar")]},
+            "extension_modules": str(self.dir / "ext"),
+            "con_cache": False,
+            **(config or {}),
+        }
+        (self.dir / "pillar").mkdir()
+        (self.dir / "master").write_text(json.dumps(settings, indent=1))
+
+    def __enter__(self) -> Master:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> Master:
+        """Start master, event listener and client; return when all three answer."""
+        deadline = time.monotonic() + START_TIMEOUT
+        log = (self.dir / "console").open("a")
+        command = [str(self.venv / "bin" / "salt-master"), "-c", str(self.dir), "-l", "warning"]
+        self._start(command, stdout=log.fileno())
+        sockets = [self.dir / "sock" / f"{s}.ipc" for s in ("master_event_pub", "publish_pull")]
+        while not all(socket.exists() for socket in sockets):
+            self._check(deadline)
+            time.sleep(0.05)
+        listener = self._driver("events", log.fileno())
+        self._client = self._driver("client", log.fileno())
+        for process in (listener, self._client):
+            self._read(process)
+        threading.Thread(target=self._listen, args=(listener,), daemon=True).start()
+        while not self._answers():
+            self._check(deadline)
+        return self
+
+    def stop(self) -> None:
+        """End master and helpers; the job cache stays readable until the run ends."""
+        for process in reversed(self._processes):
+            end(process, grace=0.5 if process is not self._processes[0] else 3)
+        self._processes.clear()
+
+    # -- requests ------------------------------------------------------------------------
+
+    def publish(
+        self,
+        function: str,
+        *args: Any,
+        target: str = "*",
+        tgt_type: str = "glob",
+        jid: str = "",
+        **kwargs: Any,
+    ) -> str:
+        """Publish a job, wait for nothing, return its JID."""
+        reply = self.ask(
+            "publish",
+            target=target,
+            tgt_type=tgt_type,
+            function=function,
+            args=args,
+            kwargs=kwargs,
+            jid=jid,
+        )
+        if not reply.get("jid"):
+            raise NothingPublished(f"the master published nothing for {function}: {reply}")
+        return str(reply["jid"])
+
+    def call(self, function: str, *args: Any, minion: str, timeout: float = 60, **kw: Any) -> Any:
+        """Publish a job to one minion and return what it returns."""
+        jid = self.publish(function, *args, target=minion, tgt_type="list", **kw)
+        return self.wait_return(jid, minion, timeout)["return"]
+
+    def runner(self, function: str, *args: Any, **kwargs: Any) -> Any:
+        """Run a runner function inside the client process and return its result."""
+        return self.ask("runner", function=function, args=args, kwargs=kwargs, _timeout=600)[
+            "return"
+        ]
+
+    def returns(self, jid: str) -> dict[str, Any]:
+        """Return ``{minion: return}`` from the master's job cache."""
+        return dict(self.ask("returned", jid=jid)["returns"])
+
+    def fire(self, tag: str, data: dict[str, Any]) -> None:
+        self.ask("fire", tag=tag, data=data)
+
+    def ask(
+        self, action: str, *, _timeout: float = REPLY_TIMEOUT, **request: Any
+    ) -> dict[str, Any]:
+        """Send one request to the client process and return its reply."""
+        client = self._client
+        if client is None or client.stdin is None:
+            raise ToolError("the master is not running: call start() first")
+        with self._request:
+            number = next(self._numbers)
+            client.stdin.write(json.dumps({"id": number, "do": action, **request}) + "\n")
+            client.stdin.flush()
+            reply = self._read(client, _timeout)
+        if "error" in reply:
+            raise ToolError(f"{action} {request}: {reply['error']}")
+        return reply
+
+    # -- waiting -------------------------------------------------------------------------
+
+    def returned(self, jid: str, minion: str) -> Event | None:
+        """Return the event of a job's return if it has been seen."""
+        wanted = f"salt/job/{jid}/ret/{minion}"
+        return next((event for event in list(self.events) if event.tag == wanted), None)
+
+    def wait_return(self, jid: str, minion: str, timeout: float = 60) -> dict[str, Any]:
+        found = self.wait(lambda: self.returned(jid, minion), timeout, f"return of {jid}")
+        return dict(found.data)
+
+    def wait_event(self, tag: str, timeout: float = 60, *, since: float = 0.0) -> Event:
+        """Wait for an event whose tag begins with *tag*, seen after *since*."""
+
+        def find() -> Event | None:
+            seen = list(self.events)
+            return next((e for e in seen if e.tag.startswith(tag) and e.time >= since), None)
+
+        found: Event = self.wait(find, timeout, f"event {tag}")
+        return found
+
+    def wait_minion(self, minion: str, timeout: float = 60) -> float:
+        """Ping until *minion* answers; return how long that took."""
+        began = time.monotonic()
+        sent: list[str] = []
+
+        def answered() -> bool:
+            try:
+                sent.append(self.publish("test.ping", target=minion, tgt_type="list"))
+            except NothingPublished:
+                return False
+            limit = time.monotonic() + 1
+            while time.monotonic() < limit:
+                if any(self.returned(jid, minion) for jid in sent):
+                    return True
+                time.sleep(0.02)
+            return False
+
+        self.wait(answered, timeout, f"minion {minion} to answer")
+        return time.monotonic() - began
+
+    def wait(self, condition: Callable[[], Any], timeout: float, what: str) -> Any:
+        """Poll until *condition* gives something true and return that."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if found := condition():
+                return found
+            check_stopping()
+            if time.monotonic() > deadline:
+                raise ToolError(f"waited {timeout:g} s in vain for {what}\n{self.log()}")
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        parts = []
+        for name in ("console", "log"):
+            path = self.dir / name
+            text = path.read_text(errors="replace") if path.exists() else ""
+            parts.append(f"==== master {name} ====\n{text[-LOG_TAIL:]}")
+        return "\n".join(parts)
+
+    # -- inner workings ------------------------------------------------------------------
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int,
+        stderr: int = subprocess.STDOUT,
+    ) -> subprocess.Popen[str]:
+        env = {
+            k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "SALT"))
+        }
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+        if self._pythonpath:
+            env["PYTHONPATH"] = str(self._pythonpath)
+        command = [venvs.python(self.venv), *argv]
+        process = self.network.popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
+        self._processes.append(process)
+        return process
+
+    def _driver(self, mode: str, log: int) -> subprocess.Popen[str]:
+        argv = [str(REPO / "devtools" / "driver.py"), mode, str(self.dir / "master")]
+        return self._start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+
+    def _answers(self) -> bool:
+        """Tell whether the master takes publications; this one is for nobody."""
+        try:
+            self.ask("publish", target=[], tgt_type="list", function="test.ping")
+        except ToolError:
+            time.sleep(0.1)
+            return False
+        return True
+
+    def _check(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise ToolError(f"the master does not come up\n{self.log()}")
+        for process in self._processes:
+            if process.poll() is not None:
+                raise ToolError(f"the master ended with {process.returncode}\n{self.log()}")
+
+    def _read(
+        self, process: subprocess.Popen[str], timeout: float = REPLY_TIMEOUT
+    ) -> dict[str, Any]:
+        """Read one line; a timer ends a process that does not answer."""
+        assert process.stdout is not None
+        watchdog = threading.Timer(timeout, process.kill)
+        watchdog.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            raise ToolError(f"the master's helper gave no answer in {timeout:g} s\n{self.log()}")
+        return dict(json.loads(line))
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in _lines(process):
+            event = json.loads(line)
+            self.events.append(Event(event["time"], event["tag"], event["data"]))
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    assert process.stdout is not None
+    try:
+        yield from process.stdout
+    except ValueError:  # closed while reading
+        return

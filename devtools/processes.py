@@ -1,0 +1,94 @@
+"""Telling our own processes from strangers: a pid counts only with its start time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+Identity = tuple[int, int]
+
+
+def start_time(pid: int) -> int | None:
+    """Return when *pid* started, in clock ticks since boot; None when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def identity(pid: int) -> Identity:
+    return pid, start_time(pid) or 0
+
+
+def alive(who: Identity) -> bool:
+    return start_time(who[0]) == who[1]
+
+
+def kill(who: Identity, sig: signal.Signals = signal.SIGKILL) -> None:
+    """Signal a process if it is still the one that was recorded."""
+    if alive(who):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(who[0], sig)
+
+
+def wait_gone(who: Identity, timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while alive(who):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def first_child(pid: int) -> int | None:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
+
+
+def name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def sharing_netns(path: str) -> list[Identity]:
+    """Return the processes whose network namespace is the one at *path*."""
+    try:
+        wanted = os.stat(path)
+    except OSError:
+        return []
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            seen = os.stat(f"/proc/{entry.name}/ns/net")
+        except OSError:
+            continue
+        if (seen.st_dev, seen.st_ino) == (wanted.st_dev, wanted.st_ino):
+            found.append(identity(int(entry.name)))
+    return found
+
+
+def with_environment(setting: str) -> list[Identity]:
+    """Return the processes that were started with *setting* (``NAME=value``)."""
+    wanted = setting.encode()
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = Path(f"/proc/{entry.name}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in environment:
+            found.append(identity(int(entry.name)))
+    return found

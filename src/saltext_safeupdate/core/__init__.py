@@ -1,0 +1,1 @@
+"""What decides and acts. Standard library only: it runs when Salt is what broke."""

@@ -1,0 +1,61 @@
+"""Which process is which, beyond the reuse of PIDs and across reboots."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+
+# Indexes behind the name in /proc/<pid>/stat, and the states of the dead.
+_PARENT_FIELD = 1
+_START_FIELD = 19
+_DEAD = ("Z", "X", "x")
+
+
+def identity(pid: int) -> str:
+    """Return what names this process for ever; empty where there is none."""
+    start = _start(pid)
+    return f"{_boot()}:{pid}:{start}" if start else ""
+
+
+def alive(who: str) -> bool:
+    """Tell whether the process of :func:`identity` still runs."""
+    boot, _, rest = who.partition(":")
+    pid, _, start = rest.partition(":")
+    return boot == _boot() and pid.isdigit() and _start(int(pid)) == start
+
+
+def ancestors() -> Iterator[int]:
+    """Yield the PIDs of our parent, of its parent, and so on; PID 1 is left out."""
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        fields = _stat(pid)
+        pid = int(fields[_PARENT_FIELD]) if fields else 0
+
+
+def _start(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[_START_FIELD] if fields and fields[0] not in _DEAD else ""
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "-"
+
+
+def me() -> str:
+    """Return the identity of this process."""
+    return identity(os.getpid())

@@ -1,0 +1,79 @@
+"""What lives beside Salt, this extension first, in the interpreter that the unit starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from . import carry, extensions
+from .command import Run
+from .errors import SafeUpdateError
+from .means import Means
+from .packages import PackageManager
+from .packages.request import File
+from .record import Update
+from .service import ServiceManager
+from .settings import Settings
+
+log = logging.getLogger("salt-safeupdate")
+
+
+def stage(
+    settings: Settings,
+    services: ServiceManager,
+    packages: PackageManager | None,
+    run: Run,
+    directory: str,
+    files: Sequence[File] = (),
+) -> dict[str, Any]:
+    """
+    Have it ready for the interpreter of these package files; return what a record carries.
+
+    ``extensions`` is where it is, ``unstaged`` says what cannot come along. Without files the
+    interpreter is taken to stay what it is.
+    """
+    program = services.program(settings.service)
+    python = carry.interpreter(program) if program else None
+    if python is None or packages is None:
+        return {}
+    target = os.path.join(directory, "extensions")
+    try:
+        found = extensions.inventory(python, run, packages.unowned)
+        minor = extensions.python_of([file.path for file in files], run)
+        problems = extensions.unfit(found, minor)
+        problems += extensions.stage(found, target, program=python, python=minor, run=run)
+    except (OSError, SafeUpdateError) as err:
+        log.error("what is installed beside Salt cannot be made ready: %s", err)
+        return {}
+    return {"extensions": target, "unstaged": [f"{each.reason} {each.mend}" for each in problems]}
+
+
+def bring_along(means: Means, update: Update) -> str:
+    """Put it there where it is missing; return why that failed, or nothing."""
+    program = means.services.program(means.settings.service)
+    python = carry.interpreter(program) if program else None
+    if python is None:
+        return ""
+    try:
+        put = _carry(means, update, python)
+    except (OSError, SafeUpdateError) as err:
+        log.error("what is beside Salt could not be carried along: %s", err)
+        return "" if means.settings.extensions == "report" else str(err)
+    if put:
+        log.info("carried along: %s", ", ".join(put))
+    return ""
+
+
+def _carry(means: Means, update: Update, python: str) -> list[str]:
+    staged = update.extra.get("extensions")
+    if staged:
+        return extensions.carry(python, means.command, staged)
+    where = carry.carry(
+        python,
+        means.command,
+        str(update.extra.get("extension", "")),
+        update.extra.get("copies", {}),
+    )
+    return [where] if where else []

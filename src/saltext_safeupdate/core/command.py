@@ -1,0 +1,169 @@
+"""The one place that starts programs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .errors import CommandError
+
+log = logging.getLogger(__name__)
+
+# Variables of the caller that programs may see. The minion's own bundle variables
+# (LD_LIBRARY_PATH, PYTHONPATH, PYTHONHOME...) would break the system's programs.
+_PASSED = (
+    "APT_CONFIG",
+    "HOME",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "TRANSACTIONAL_UPDATE",
+    "TZ",
+)
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Seconds between SIGTERM and SIGKILL for a program that ran out of time.
+_TERM_GRACE = 5.0
+# Seconds between two looks whether a program that prints nothing has ended, and seconds that
+# a program it left behind gets to close the output.
+_LOOK_INTERVAL = 1.0
+_OUTPUT_GRACE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a program that ended left behind."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    """The seam: :func:`run`, or a fake with the same words."""
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float,
+        ok: Sequence[int] | None = (0,),
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+    ) -> Result: ...
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the short, explicit environment that every program gets."""
+    env = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    env.update({"PATH": _PATH, "LC_ALL": "C"})
+    env.update(extra or {})
+    return env
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    ok: Sequence[int] | None = (0,),
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+) -> Result:
+    """
+    Run *argv* without a shell; return its Result or raise CommandError.
+
+    The program gets a process group of its own. After *timeout* seconds the group is
+    sent SIGTERM, and SIGKILL 5 s later. A daemon that the program leaves behind is not
+    waited for, even where it keeps the output open. *ok* lists the exit statuses that are
+    no error (``None``: all). Standard input is *stdin*, or empty.
+    """
+    argv = tuple(argv)
+    log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)
+    try:
+        proc = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(env),
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as err:
+        raise CommandError(argv, f"cannot be started: {err.strerror or err}") from err
+    try:
+        stdout, stderr = _collect(proc, stdin, timeout)
+    except subprocess.TimeoutExpired:
+        stdout, stderr = _end(proc)
+        raise CommandError(
+            argv, f"did not end within {timeout:g} s", stdout=stdout, stderr=stderr
+        ) from None
+    except BaseException:
+        _end(proc)
+        raise
+    result = Result(argv=argv, returncode=proc.returncode, stdout=stdout, stderr=stderr)
+    if ok is not None and result.returncode not in ok:
+        raise CommandError(
+            argv,
+            f"exit status {result.returncode}",
+            stdout=stdout,
+            stderr=stderr,
+            returncode=result.returncode,
+        )
+    return result
+
+
+def _collect(proc: subprocess.Popen[str], stdin: str | None, timeout: float) -> tuple[str, str]:
+    """Return the whole output of the program once it has ended, or raise TimeoutExpired."""
+    deadline = time.monotonic() + timeout
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return proc.communicate(stdin, timeout=max(0.0, min(_LOOK_INTERVAL, left)))
+        except subprocess.TimeoutExpired:
+            stdin = None
+            if proc.poll() is not None:
+                return _rest(proc)
+            if left <= 0:
+                raise
+
+
+def _rest(proc: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return what a program that has ended printed, whoever else has its output open."""
+    try:
+        return proc.communicate(timeout=_OUTPUT_GRACE)
+    except subprocess.TimeoutExpired as err:
+        for stream in (proc.stdout, proc.stderr):
+            if stream is not None:
+                stream.close()
+        return _text(err.stdout), _text(err.stderr)
+
+
+def _text(printed: str | bytes | None) -> str:
+    return printed.decode(errors="replace") if isinstance(printed, bytes) else printed or ""
+
+
+def _end(proc: subprocess.Popen[str]) -> tuple[str, str]:
+    """End the whole process group and return what was printed."""
+    _signal_group(proc, signal.SIGTERM)
+    try:
+        printed = _collect(proc, None, _TERM_GRACE)
+    except subprocess.TimeoutExpired:
+        _signal_group(proc, signal.SIGKILL)
+        return _rest(proc)
+    # The program has ended; what it started may not have.
+    _signal_group(proc, signal.SIGKILL)
+    return printed
+
+
+def _signal_group(proc: subprocess.Popen[str], signum: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(proc.pid, signum)

@@ -1,0 +1,281 @@
+"""
+The database file: how it is opened, its schema, and what happens where it is unreadable.
+
+Connections live for one call and never cross a fork. The schema only grows
+(``PRAGMA user_version``): after a rollback, old code reads what new code wrote.
+A file that SQLite cannot read is set aside and reported as a failed update; it is
+never taken for "nothing pending".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+
+from .errors import RecordError
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 2
+# Seconds that a connection waits for another one that writes.
+_BUSY_TIMEOUT = 30.0
+
+# What jobs were called with and return is apart from them, so that its space is free for
+# others when it is wiped.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS updates (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
+    jid TEXT NOT NULL, pid INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL,
+    deadline REAL, versions_from TEXT NOT NULL, versions_to TEXT NOT NULL,
+    unit TEXT NOT NULL, extra TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS phases (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, phase TEXT NOT NULL,
+    reason TEXT NOT NULL, at REAL NOT NULL, published INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS quarantine (
+    package TEXT NOT NULL, version TEXT NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL,
+    at REAL NOT NULL, PRIMARY KEY (package, version)
+);
+CREATE TABLE IF NOT EXISTS jobs (
+    key TEXT PRIMARY KEY, jid TEXT NOT NULL, fun TEXT NOT NULL, master TEXT NOT NULL,
+    state TEXT NOT NULL, owner TEXT NOT NULL DEFAULT '', runner TEXT NOT NULL DEFAULT '',
+    accepted REAL NOT NULL, changed REAL NOT NULL, attempts INTEGER NOT NULL,
+    sends INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS jobs_open ON jobs (state) WHERE state != 'delivered';
+CREATE INDEX IF NOT EXISTS jobs_jid ON jobs (jid);
+CREATE TABLE IF NOT EXISTS contents (key TEXT PRIMARY KEY, call BLOB, payload BLOB);
+CREATE TABLE IF NOT EXISTS chunks (
+    key TEXT NOT NULL, tag TEXT NOT NULL, digest TEXT NOT NULL, result BLOB NOT NULL,
+    PRIMARY KEY (key, tag)
+) WITHOUT ROWID
+"""
+# Columns that earlier schemas do not have.
+_ADDED = (("jobs", "retcode", "INTEGER NOT NULL DEFAULT 0"),)
+
+
+class Database:
+    """One SQLite file. Every write is on disk when the call returns, unless it says otherwise."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        busy_timeout: float = _BUSY_TIMEOUT,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._anchor: sqlite3.Connection | None = None
+
+    def exists(self) -> bool:
+        return os.path.exists(self.path)
+
+    def stamp(self) -> tuple[int, ...]:
+        """Return something that changes whenever the database does, without opening it."""
+        parts: list[int] = []
+        for path in (self.path, self.path + "-wal"):
+            try:
+                stat = os.stat(path)
+            except FileNotFoundError:
+                parts += (0, 0, 0)
+            else:
+                parts += (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        return tuple(parts)
+
+    def anchor(self) -> None:
+        """
+        Keep one connection open, so that no other one is the last to be closed.
+
+        The last one empties the write-ahead log into the database, which each job would
+        have to wait for. Only for a process that does not fork, such as an engine.
+        """
+        if self._anchor is None:
+            try:
+                db = self._open("FULL")
+                db.execute("SELECT count(*) FROM facts").fetchone()
+            except sqlite3.Error as err:
+                raise self._error(err) from err
+            self._anchor = db
+
+    def scrub(self) -> None:
+        """Empty the write-ahead log, and with it what was deleted; not where somebody reads."""
+        with self.connection() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """
+        Yield a connection in a write transaction.
+
+        Without *durable* it outlives the death of every process, and a power cut only once
+        any durable transaction has followed it.
+        """
+        with self.connection(durable=durable) as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    db.rollback()
+                raise
+            db.commit()
+
+    @contextlib.contextmanager
+    def connection(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        synchronous = "FULL" if durable else "NORMAL"
+        try:
+            db = self._open(synchronous)
+        except sqlite3.OperationalError as err:
+            raise self._error(err) from err
+        except sqlite3.DatabaseError as err:
+            self._set_aside(err)
+            try:
+                db = self._open(synchronous)
+            except sqlite3.Error as again:
+                raise self._error(again) from again
+        try:
+            yield db
+        except sqlite3.Error as err:
+            # The class itself means that the file is not what it should be.
+            if type(err) is sqlite3.DatabaseError:
+                db.close()
+                self._set_aside(err)
+            raise self._error(err) from err
+        finally:
+            db.close()
+
+    def _open(self, synchronous: str) -> sqlite3.Connection:
+        if not os.path.exists(self.path):
+            self._create()
+        db = sqlite3.connect(self.path, timeout=self._busy_timeout, isolation_level=None)
+        try:
+            db.execute(f"PRAGMA synchronous = {synchronous}")
+            db.execute("PRAGMA secure_delete = ON")
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version < SCHEMA_VERSION:
+                self._migrate(db)
+            elif version > SCHEMA_VERSION and not self._compatible(db):
+                raise RecordError(
+                    f"{self.path} was written by a newer version (schema {version}, known: "
+                    f"{SCHEMA_VERSION}). Nothing was changed; install the newer extension again."
+                )
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _create(self) -> None:
+        directory = os.path.dirname(self.path)
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            # Somebody else may have made it meanwhile.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as err:
+            raise RecordError(
+                f"{self.path} cannot be made: {err.strerror}. Nothing was changed; check the file "
+                "system of its directory and 'safeupdate:state_dir'."
+            ) from err
+
+    @staticmethod
+    def _migrate(db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA.split(";"):
+            db.execute(statement)
+        for table, column, kind in _ADDED:
+            if column not in _columns(db, table):
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+        if db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.execute("COMMIT")
+
+    @staticmethod
+    def _compatible(db: sqlite3.Connection) -> bool:
+        """Newer schemas only add: this code reads them if its own tables and columns are there."""
+        with sqlite3.connect(":memory:", isolation_level=None) as known:
+            Database._migrate(known)
+            tables = known.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            wanted = {name: _columns(known, name) for (name,) in tables}
+        known.close()
+        return all(columns <= _columns(db, name) for name, columns in wanted.items())
+
+    def _set_aside(self, err: sqlite3.DatabaseError) -> None:
+        """Put an unreadable file away and start a new one that tells of it."""
+        directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Only one of those who find it unreadable may do it.
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            if self._readable():
+                return
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
+            aside = f"{self.path}.unreadable-{stamp}"
+            log.error("safeupdate: %s is unreadable (%s); set aside as %s", self.path, err, aside)
+            for suffix in ("", "-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(self.path + suffix, aside + suffix)
+            self._start_anew(stamp, aside, err)
+        except sqlite3.Error as again:
+            raise self._error(again) from again
+        except OSError as again:
+            raise RecordError(
+                f"{self.path} is unreadable ({err}) and cannot be set aside: {again.strerror}. "
+                "Jobs run as usual; move it away by hand."
+            ) from again
+        finally:
+            os.close(directory)
+
+    def _readable(self) -> bool:
+        try:
+            db = sqlite3.connect(self.path, timeout=self._busy_timeout)
+            try:
+                return bool(db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+            finally:
+                db.close()
+        except sqlite3.Error:
+            return False
+
+    def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:
+        now = self._clock()
+        reason = (
+            f"The database was unreadable ({err}). It was set aside as {aside}. Whether an update "
+            "was under way, and which jobs ran, is not known: compare the installed with the "
+            "running version and look at the jobs of the time before, then start the update again."
+        )
+        row = (f"unreadable-{stamp}", "update", "failed", reason, "", 0, now, now)
+        db = self._open("FULL")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(
+                "INSERT OR REPLACE INTO updates (id, kind, phase, reason, jid, pid, created, "
+                "changed, versions_from, versions_to, unit, extra) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, '{}', '{}', '{}', '{}')",
+                row,
+            )
+            db.execute(
+                "INSERT INTO phases (id, phase, reason, at) VALUES (?, 'failed', ?, ?)",
+                (row[0], reason, now),
+            )
+            db.execute("COMMIT")
+        finally:
+            db.close()
+
+    def _error(self, err: sqlite3.Error) -> RecordError:
+        return RecordError(
+            f"The database {self.path} cannot be used: {err}. "
+            "Jobs run as usual, but what is lost of them cannot be made good, and no update starts "
+            "until it can be written again (check the space and the permissions of its directory)."
+        )
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}

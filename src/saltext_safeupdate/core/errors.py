@@ -1,0 +1,56 @@
+"""Errors that callers tell apart. Each message says what happened, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SafeUpdateError(Exception):
+    """Base of every error that this extension raises on purpose."""
+
+
+class CommandError(SafeUpdateError):
+    """
+    A program could not be run, failed, or did not end in time.
+
+    ``argv`` is what was called, ``returncode`` its exit status (``None`` where there is
+    none), ``stdout`` and ``stderr`` what it printed until then.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        reason: str,
+        *,
+        stdout: str = "",
+        stderr: str = "",
+        returncode: int | None = None,
+    ) -> None:
+        self.argv = tuple(argv)
+        self.reason = reason
+        self.stdout = stdout
+        self.stderr = stderr
+        self.returncode = returncode
+        # The arguments stay out of the message: they may hold a secret.
+        detail = (stderr.strip() or stdout.strip())[-2000:]
+        super().__init__(f"{self.argv[0]}: {reason}" + (f": {detail}" if detail else ""))
+
+
+class RecordError(SafeUpdateError):
+    """The database cannot be read or written, or a newer version wrote it."""
+
+
+class TransitionError(SafeUpdateError):
+    """The phase of the update does not allow what was asked for."""
+
+
+class LockHeldError(SafeUpdateError):
+    """Another process holds a lock that this needs."""
+
+
+class VerificationError(SafeUpdateError):
+    """Something is not what it has to be: a signature, a hash, a version, a health check."""
+
+
+class InputError(SafeUpdateError):
+    """What the caller gave is not valid; nothing was changed."""

@@ -1,0 +1,86 @@
+"""
+The old tree stays readable until the restart.
+
+A package transaction replaces or removes the files that the running minion imports
+from. Before it, every directory of Python code is copied with hard links to a sibling
+directory: cheap, because no content is copied, and complete, because the package
+manager replaces files by renaming. Who runs the old code reads from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+
+_PREFIX = ".salt-safeupdate-"
+
+
+def freeze(roots: Iterable[str], identity: str) -> dict[str, str]:
+    """
+    Copy each root beside itself; return a mapping of root to copy. Idempotent.
+
+    Files are linked, or copied where the file system cannot link. Raises OSError where
+    the copy cannot be made; what was made is removed then.
+    """
+    made: dict[str, str] = {}
+    try:
+        for root in roots:
+            copy = copy_path(root, identity)
+            made[root] = copy
+            if not os.path.isdir(copy):
+                _link_tree(root, f"{copy}.part")
+                os.rename(f"{copy}.part", copy)
+    except OSError:
+        thaw(made.values())
+        raise
+    return made
+
+
+def thaw(copies: Iterable[str]) -> None:
+    """Remove the copies. A path that :func:`freeze` cannot have made is left alone."""
+    for copy in copies:
+        if os.path.basename(copy).startswith(_PREFIX):
+            for path in (copy, f"{copy}.part"):
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
+
+
+def copy_path(root: str, identity: str) -> str:
+    directory, name = os.path.split(root.rstrip("/"))
+    return os.path.join(directory, f"{_PREFIX}{identity}-{name}")
+
+
+def leftovers(roots: Iterable[str]) -> Iterator[str]:
+    """Find copies beside the roots, of whatever update."""
+    for directory in {os.path.dirname(root.rstrip("/")) for root in roots}:
+        if os.path.isdir(directory):
+            for name in os.listdir(directory):
+                if name.startswith(_PREFIX):
+                    yield os.path.join(directory, name)
+
+
+def _link_tree(source: str, target: str) -> None:
+    if os.path.isdir(target):
+        shutil.rmtree(target)
+    os.mkdir(target)
+    shutil.copystat(source, target)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            path = os.path.join(target, entry.name)
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry.path), path)
+            elif entry.is_dir():
+                _link_tree(entry.path, path)
+            elif entry.is_file():
+                _link(entry.path, path)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        # It went away since the directory was listed, as the temporary files of Python do.
+        return
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,345 @@
+"""
+The durable account of the jobs that masters have published to this minion.
+
+``accepted`` before anything runs, ``running`` in the job's own process, ``finished`` with
+its return before that is sent, ``delivered`` when the master has it. ``held`` jobs lie in
+one of Salt's queues. What was published and returned is wiped with the delivery; the
+rest of the row stays for a while, so that a job which is published again is known.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from .database import Database
+
+# Delivered jobs that are remembered, so that they are not run again.
+KEEP_DELIVERED = 20_000
+# Bytes from which on a return is stored compressed, and how that begins. No return does.
+_LARGE = 256 << 10
+_PACKED = b"\x00zlib"
+# Functions that only look and cost little: they are not recorded. Where one of them is lost
+# in a restart, the master publishes it again and it runs again.
+UNRECORDED = frozenset(
+    (
+        "grains.get",
+        "grains.item",
+        "grains.items",
+        "grains.ls",
+        "safeupdate.accepted",
+        "safeupdate.check",
+        "safeupdate.drain",
+        "safeupdate.history",
+        "safeupdate.jobs",
+        "safeupdate.status",
+        "saltutil.find_cached_job",
+        "saltutil.find_job",
+        "saltutil.is_running",
+        "saltutil.running",
+        "sys.doc",
+        "test.ping",
+        "test.version",
+        "test.versions",
+    )
+)
+
+
+class State(Enum):
+    """Where a job is."""
+
+    HELD = "held"
+    ACCEPTED = "accepted"
+    RUNNING = "running"
+    FINISHED = "finished"
+    DELIVERED = "delivered"
+
+    @property
+    def ended(self) -> bool:
+        return self in (State.FINISHED, State.DELIVERED)
+
+
+class Job(NamedTuple):
+    """
+    A row. ``call`` is what was published, ``payload`` what is to be returned.
+
+    ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
+    process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
+    ``accepted`` and ``changed`` are epoch seconds.
+    """
+
+    key: str
+    jid: str
+    fun: str
+    master: str
+    state: State
+    owner: str
+    runner: str
+    accepted: float
+    changed: float
+    attempts: int
+    sends: int
+    call: bytes | None
+    payload: bytes | None
+
+
+_FIELDS = ", ".join(f"jobs.{name}" for name in Job._fields[:-2])
+_FULL = f"SELECT {_FIELDS}, call, payload FROM jobs LEFT JOIN contents USING (key)"
+_BARE = f"SELECT {_FIELDS}, NULL, NULL FROM jobs"
+
+
+class Ledger(Database):
+    """All writes say whether they found the job where they expected it."""
+
+    # -- on the way in ---------------------------------------------------------
+
+    def accept(
+        self,
+        key: str,
+        *,
+        jid: str,
+        fun: str,
+        master: str,
+        call: bytes,
+        owner: str,
+        over: Sequence[State] = (),
+    ) -> State | None:
+        """
+        Record a job before it starts; return None where it may.
+
+        A job that is known is not to run: its state is returned. *over* are the states in
+        which it starts nevertheless: a held one waits for this very call. Durable together
+        with the next durable write, which is that of :meth:`begin`.
+        """
+        with self.transaction(durable=False) as db:
+            now = self._clock()
+            done = db.execute(
+                "INSERT INTO jobs (key, jid, fun, master, state, owner, accepted, changed, "
+                "attempts) VALUES (?, ?, ?, ?, 'accepted', ?, ?, ?, 0) "
+                "ON CONFLICT (key) DO UPDATE SET state = 'accepted', owner = excluded.owner, "
+                "runner = '', changed = excluded.changed "
+                f"WHERE state IN ({', '.join('?' * len(over))})",
+                (key, jid, fun, master, owner, now, now, *(state.value for state in over)),
+            )
+            if done.rowcount:
+                # What was published first holds: a queue may have changed it.
+                db.execute("INSERT OR IGNORE INTO contents (key, call) VALUES (?, ?)", (key, call))
+                return None
+            row = db.execute("SELECT state FROM jobs WHERE key = ?", (key,)).fetchone()
+            # A return that waits is sent when the database has changed.
+            db.execute("UPDATE jobs SET changed = ? WHERE key = ?", (now, key))
+        return State(row[0])
+
+    def hold(
+        self, key: str, *, jid: str, fun: str, master: str, call: bytes, owner: str
+    ) -> State | None:
+        """Record that a job lies in a queue; return its state where it is known already."""
+        with self.transaction() as db:
+            now = self._clock()
+            done = db.execute(
+                "INSERT OR IGNORE INTO jobs (key, jid, fun, master, state, owner, accepted, "
+                "changed, attempts) VALUES (?, ?, ?, ?, 'held', ?, ?, ?, 0)",
+                (key, jid, fun, master, owner, now, now),
+            )
+            if done.rowcount:
+                db.execute("INSERT INTO contents (key, call) VALUES (?, ?)", (key, call))
+                return None
+            row = db.execute("SELECT state FROM jobs WHERE key = ?", (key,)).fetchone()
+        return State(row[0])
+
+    def put_back(self, key: str, runner: str) -> bool:
+        """Record that a job which *runner* (empty: nobody yet) had went to a queue after all."""
+        with self.transaction() as db:
+            return bool(
+                db.execute(
+                    "UPDATE jobs SET state = 'held', runner = '', changed = ? "
+                    "WHERE key = ? AND runner = ? AND state IN ('accepted', 'running')",
+                    (self._clock(), key, runner),
+                ).rowcount
+            )
+
+    def take(self, job: Job, owner: str) -> bool:
+        """Hold a job that nobody runs any more; False where somebody does meanwhile."""
+        with self.transaction() as db:
+            return bool(
+                db.execute(
+                    "UPDATE jobs SET state = 'held', owner = ?, runner = '', changed = ? "
+                    "WHERE key = ? AND state = ? AND owner = ? AND runner = ? "
+                    "AND state NOT IN ('finished', 'delivered')",
+                    (owner, self._clock(), job.key, job.state.value, job.owner, job.runner),
+                ).rowcount
+            )
+
+    def begin(self, key: str, runner: str) -> int:
+        """Record that the job's own process starts it; return which attempt it is, or 0."""
+        with self.transaction() as db:
+            done = db.execute(
+                "UPDATE jobs SET state = 'running', runner = ?, changed = ?, "
+                "attempts = attempts + 1 WHERE key = ? AND state = 'accepted'",
+                (runner, self._clock(), key),
+            )
+            if not done.rowcount:
+                return 0
+            row = db.execute("SELECT attempts FROM jobs WHERE key = ?", (key,)).fetchone()
+        return int(row[0])
+
+    # -- on the way out --------------------------------------------------------
+
+    def finish(self, key: str, payload: bytes, retcode: int = 0) -> bool:
+        """Keep the return of a job that is known, before anybody tries to send it."""
+        payload = _packed(payload)
+        with self.transaction() as db:
+            done = db.execute(
+                "UPDATE jobs SET state = 'finished', changed = ?, retcode = ? "
+                "WHERE key = ? AND state NOT IN ('finished', 'delivered')",
+                (self._clock(), retcode, key),
+            ).rowcount
+            if done:
+                db.execute(
+                    "INSERT OR REPLACE INTO contents (key, payload) VALUES (?, ?)", (key, payload)
+                )
+            db.execute("DELETE FROM chunks WHERE key = ?", (key,))
+        return bool(done)
+
+    def keep(self, key: str, *, jid: str, fun: str, master: str, payload: bytes) -> None:
+        """Keep a return that did not arrive and whose job is not recorded."""
+        with self.transaction() as db:
+            now = self._clock()
+            db.execute(
+                "INSERT OR REPLACE INTO jobs (key, jid, fun, master, state, accepted, changed, "
+                "attempts) VALUES (?, ?, ?, ?, 'finished', ?, ?, 1)",
+                (key, jid, fun, master, now, now),
+            )
+            db.execute(
+                "INSERT OR REPLACE INTO contents (key, payload) VALUES (?, ?)",
+                (key, _packed(payload)),
+            )
+
+    def delivered(self, key: str) -> bool:
+        """Wipe what the master has now."""
+        return self._wipe(key, durable=False)
+
+    def sent(self, key: str) -> None:
+        """Count a try to send a return."""
+        with self.transaction(durable=False) as db:
+            db.execute("UPDATE jobs SET sends = sends + 1 WHERE key = ?", (key,))
+
+    def forget(self, key: str) -> bool:
+        """Drop what is kept of a job; it stays known as ended."""
+        return self._wipe(key, durable=True)
+
+    # -- finished states of a run ----------------------------------------------
+
+    def add_chunk(
+        self, key: str, tag: str, digest: str, result: bytes, *, durable: bool = False
+    ) -> None:
+        """Keep the result of a state. Outlives the process; a power cut may take it."""
+        with self.transaction(durable=durable) as db:
+            db.execute(
+                "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)", (key, tag, digest, result)
+            )
+
+    def chunks(self, key: str) -> dict[str, tuple[str, bytes]]:
+        """Return the digest and the result of each state that an earlier attempt finished."""
+        with self.connection() as db:
+            rows = db.execute(
+                "SELECT tag, digest, result FROM chunks WHERE key = ?", (key,)
+            ).fetchall()
+        return {tag: (digest, result) for tag, digest, result in rows}
+
+    # -- looking ---------------------------------------------------------------
+
+    def find(self, jid: str) -> list[Job]:
+        """Return the rows of a JID, without what was published and returned."""
+        return self._select(f"{_BARE} WHERE jid = ?", (jid,))
+
+    def outcome(self, jid: str) -> tuple[State, int] | None:
+        """Return where a job is and the code it returned; None where it is not known."""
+        with self.connection() as db:
+            row = db.execute("SELECT state, retcode FROM jobs WHERE jid = ?", (jid,)).fetchone()
+        return None if row is None else (State(row[0]), int(row[1]))
+
+    def open(self) -> list[Job]:
+        """Return what has not been delivered, oldest first, without the contents."""
+        return self._select(f"{_BARE} WHERE state != 'delivered' ORDER BY accepted", ())
+
+    def full(self, key: str) -> Job | None:
+        found = self._select(f"{_FULL} WHERE jobs.key = ?", (key,))
+        if not found:
+            return None
+        return found[0]._replace(payload=_unpacked(found[0].payload))
+
+    def undelivered(self) -> list[Job]:
+        """Return the finished jobs whose return has not arrived, oldest first, without it."""
+        return self._select(f"{_BARE} WHERE state = 'finished' ORDER BY accepted", ())
+
+    def known(self, jids: list[str]) -> dict[str, str]:
+        """Return the states of those of *jids* that are recorded."""
+        found: dict[str, str] = {}
+        with self.connection() as db:
+            for jid in jids:
+                for (state,) in db.execute("SELECT state FROM jobs WHERE jid = ?", (jid,)):
+                    found[jid] = state
+        return found
+
+    def beyond(self, size: int) -> list[str]:
+        """Return the finished jobs whose returns exceed *size* bytes together, oldest first."""
+        with self.connection() as db:
+            rows = db.execute(
+                "SELECT key, length(payload) FROM jobs JOIN contents USING (key) "
+                "WHERE state = 'finished' ORDER BY accepted DESC"
+            ).fetchall()
+        total, found = 0, []
+        for key, length in rows:
+            total += length or 0
+            if total > size:
+                found.append(key)
+        return found[::-1]
+
+    def replace(self, key: str, payload: bytes) -> None:
+        """Return something else for a finished job that is not delivered."""
+        with self.transaction() as db:
+            db.execute(
+                "UPDATE contents SET payload = ? WHERE key = ? AND payload IS NOT NULL",
+                (payload, key),
+            )
+
+    def prune(self, keep: int = KEEP_DELIVERED) -> int:
+        """Forget the oldest delivered jobs beyond *keep*; return how many."""
+        with self.transaction(durable=False) as db:
+            return db.execute(
+                "DELETE FROM jobs WHERE state = 'delivered' AND rowid <= "
+                "(SELECT max(rowid) FROM jobs) - ?",
+                (keep,),
+            ).rowcount
+
+    # -- inside ----------------------------------------------------------------
+
+    def _wipe(self, key: str, *, durable: bool) -> bool:
+        with self.transaction(durable=durable) as db:
+            done = db.execute(
+                "UPDATE jobs SET state = 'delivered', changed = ? "
+                "WHERE key = ? AND state != 'delivered'",
+                (self._clock(), key),
+            ).rowcount
+            db.execute("DELETE FROM contents WHERE key = ?", (key,))
+            db.execute("DELETE FROM chunks WHERE key = ?", (key,))
+        return bool(done)
+
+    def _select(self, statement: str, values: tuple[object, ...]) -> list[Job]:
+        with self.connection() as db:
+            rows = db.execute(statement, values).fetchall()
+        return [Job(*row)._replace(state=State(row[4])) for row in rows]
+
+
+def _packed(payload: bytes) -> bytes:
+    """Return what is stored: SQLite copies it once more, so a large one is made small before."""
+    return payload if len(payload) < _LARGE else _PACKED + zlib.compress(payload, 1)
+
+
+def _unpacked(payload: bytes | None) -> bytes | None:
+    if payload is None or not payload.startswith(_PACKED):
+        return payload
+    return zlib.decompress(payload[len(_PACKED) :])

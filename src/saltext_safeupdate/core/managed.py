@@ -1,0 +1,202 @@
+"""
+The first half of an update that was asked for: everything until the restart.
+
+Nothing of the minion changes before ``installing``; until then the request may be cancelled
+or superseded at any moment, so the record is only written with the ``update`` lock, and read
+again before each write.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from . import bring, idle, plan, recover, revisions, watch
+from . import freeze as freezer
+from .errors import CommandError, RecordError, SafeUpdateError
+from .means import Means
+from .packages import PackageManager
+from .packages.request import File
+from .record import Phase, Update
+from .staging import Staging
+
+log = logging.getLogger("salt-safeupdate")
+
+BEFORE = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)
+# Tries of a download, and seconds between them.
+_DOWNLOAD_ATTEMPTS = 3
+_DOWNLOAD_INTERVAL = 5.0
+# Seconds in which the master of the old minion has to be heard of, so that the new one's
+# has to be too.
+_HEARD_TIMEOUT = 15.0
+
+
+def managed(update: Update) -> bool:
+    """Tell whether the supervisor itself installs."""
+    return "request" in update.extra
+
+
+class Managed:
+    """Carries a request from phase to phase. Every step may be done again."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def prepare(self, update: Update) -> Update:
+        """Bring a request to the moment of its installation, all locks held, or to its end."""
+        try:
+            return self._prepare(update)
+        except RecordError:
+            raise
+        except (SafeUpdateError, OSError) as err:
+            return self._to(update, Phase.FAILED, reason=unchanged(str(err)))
+
+    def install(self, update: Update) -> Update:
+        """Install what was staged. Raises CommandError or VerificationError."""
+        means, packages = self._means, self._packages()
+        means.services.inhibit(means.settings.service)
+        own, targets = list(update.extra["own"]), update.versions_to
+        means.let_end()
+        if not plan.reached(packages.installed(own), targets) or packages.unfinished(own):
+            new = revisions.files(update.extra["new_files"])
+            packages.verify(new)
+            packages.install(new)
+        now, left = means.repair(own)
+        if not plan.reached(now, targets) or left:
+            raise CommandError(
+                (packages.name,),
+                f"the packages are not in place (installed: {now}; half done: "
+                f"{', '.join(left) or 'none'})",
+            )
+        return means.store.save(update.advance(Phase.RESTARTING, versions_to=now))
+
+    # -- steps -----------------------------------------------------------------
+
+    def _prepare(self, update: Update) -> Update:
+        if update.phase is Phase.REQUESTED:
+            update = self._to(update, Phase.CHECKING)
+        if update.phase is Phase.CHECKING:
+            update = self._check(update)
+        if update.phase is Phase.STAGING:
+            extra = self._stage(update)
+            update = self._to(update, Phase.WAITING, extra={**update.extra, **extra})
+        if update.phase is Phase.WAITING:
+            update = self._wait(update)
+        return update
+
+    def _check(self, update: Update) -> Update:
+        means, packages = self._means, self._packages()
+        own = list(update.extra["own"])
+        staged = self._staging(packages).staged()
+        targets = plan.targets(
+            packages, own, update.extra["request"], means.store, means.revisions, staged
+        )
+        if plan.reached(packages.installed(own), targets):
+            return self._to(update, Phase.COMMITTED, reason="It is installed; nothing changed.")
+        return self._to(update, Phase.STAGING, versions_to=targets)
+
+    def _stage(self, update: Update) -> dict[str, Any]:
+        """Have the new packages, and the old ones, on disk; return where."""
+        means, packages = self._means, self._packages()
+        if plan.kept(update.extra["request"], means.revisions):
+            previous = means.revisions.previous() or {"files": []}
+            new = revisions.files(previous["files"])
+            packages.verify(new)
+        else:
+            new = self._download(packages, update.versions_to)
+        secured = means.revisions.secure(
+            update.id, sorted(update.versions_from), update.extra.get("backup_paths", ())
+        )
+        if "no_way_back" in secured and means.settings.rollback == "required":
+            raise SafeUpdateError(
+                f"There would be no way back: {secured['no_way_back']}. Mend that, or set "
+                "'safeupdate:rollback' to 'optional'."
+            )
+        beside = bring.stage(
+            means.settings,
+            means.services,
+            packages,
+            means.command,
+            means.revisions.directory(update.id),
+            new,
+        )
+        if beside.get("unstaged") and means.settings.extensions == "stop":
+            raise SafeUpdateError(
+                f"{' '.join(beside['unstaged'])} Or set 'safeupdate:extensions' to 'report'."
+            )
+        return {
+            **secured,
+            **beside,
+            "new_files": [list(file) for file in new],
+            "held": sorted(packages.held(list(update.extra["own"]))),
+            "master": watch.heard(means, _HEARD_TIMEOUT),
+        }
+
+    def _download(self, packages: PackageManager, targets: dict[str, str]) -> list[File]:
+        staging = self._staging(packages)
+        for _ in range(_DOWNLOAD_ATTEMPTS - 1):
+            try:
+                return staging.stage(targets)
+            except CommandError as err:
+                log.warning("%s; trying again", err)
+                self._means.sleep(_DOWNLOAD_INTERVAL)
+        return staging.stage(targets)
+
+    def _wait(self, update: Update) -> Update:
+        means = self._means
+        if update.extra["request"]["when"] == "idle":
+            found: Update | None = idle.wait(means, update)
+        else:
+            means.drain.exclusive()
+            found = idle.within(means, update)
+        if found is None:
+            means.drain.release()
+            return self._to(
+                update,
+                Phase.POSTPONED,
+                reason=f"Other jobs did not end within {means.settings.jobs_timeout:g} s. Nothing "
+                "was changed. Ask again, or ask for when=idle.",
+            )
+        return found if found.phase.final else self._begin(found)
+
+    def _begin(self, update: Update) -> Update:
+        """Pass the point of no return. All locks are held."""
+        means, roots = self._means, update.extra["roots"]
+        try:
+            self._packages().verify(revisions.files(update.extra["new_files"]))
+            copies = {root: freezer.copy_path(root, update.id) for root in roots}
+            # Known before they are made: whoever cleans up after us finds them in the record.
+            update = means.note(update, copies=copies)
+            freezer.thaw(freezer.leftovers(roots))
+            freezer.freeze(roots, update.id)
+            recover.arm(means.settings, means.services, means.command, copies)
+        except (SafeUpdateError, OSError):
+            means.baton.release()
+            raise
+        return means.store.save(update.advance(Phase.INSTALLING))
+
+    # -- means -----------------------------------------------------------------
+
+    def _to(self, update: Update, phase: Phase, **changes: Any) -> Update:
+        """Write the next phase, unless the record has ended meanwhile."""
+        means = self._means
+        means.baton.exclusive()
+        try:
+            now = means.now(update)
+            return now if now.phase.final else means.store.save(now.advance(phase, **changes))
+        finally:
+            means.baton.release()
+
+    def _staging(self, packages: PackageManager) -> Staging:
+        return Staging(self._means.settings.state_dir, self._means.store, packages)
+
+    def _packages(self) -> PackageManager:
+        if self._means.packages is None:
+            raise SafeUpdateError("No package manager that is known is there.")
+        return self._means.packages
+
+
+def unchanged(problem: str) -> str:
+    """Return the problem as a sentence, with word that nothing was changed."""
+    sentence = problem.rstrip().removesuffix(".") + "."
+    return sentence if "othing was changed" in sentence else f"{sentence} Nothing was changed."

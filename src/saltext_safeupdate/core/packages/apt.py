@@ -1,0 +1,412 @@
+"""dpkg and apt."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..command import Run
+from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..files import write_atomic
+from . import busy
+from .apt_output import (
+    parse_locks,
+    parse_madison,
+    parse_owned,
+    parse_owners,
+    parse_policy,
+    parse_simulation,
+    parse_sizes,
+)
+from .choice import choose, on_offer
+from .files import check, keep, writing
+from .repack import repack
+from .request import Action, Change, File, Request
+from .siblings import closure
+
+log = logging.getLogger(__name__)
+
+_QUERY_TIMEOUT = 60.0
+_SIMULATE_TIMEOUT = 300.0
+_DOWNLOAD_TIMEOUT = 1800.0
+_INSTALL_TIMEOUT = 1800.0
+_REPAIR_TIMEOUT = 1800.0
+_STATUS_FILE = "/var/lib/dpkg/status"
+_PREFERENCES = "/etc/apt/preferences"
+_SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
+_ARCHIVES = "/var/cache/apt/archives"
+_LOCK_FILES = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock")
+_ON = re.compile(r'^(?P<name>\S+) "(?:1|yes|true|with|on|enable)";$', re.M | re.I)
+_TRUSTED = re.compile(
+    r"^\s*deb\s[^#\n]*\[[^\]\n]*\btrusted\s*=\s*yes\b|^Trusted:\s*yes\b", re.M | re.I
+)
+_CONFOLD = "Dpkg::Options::=--force-confold"
+_NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive"}
+# States of a package that dpkg has not finished with: second letter of db:Status-Abbrev.
+_UNFINISHED = frozenset("UFHWt")
+
+
+class Apt:
+    """Debian and its relatives."""
+
+    name = "apt"
+
+    def __init__(
+        self,
+        run: Run,
+        status_file: str = _STATUS_FILE,
+        locks: Sequence[str] = _LOCK_FILES,
+        preferences: str = _PREFERENCES,
+        sources: Sequence[str] = _SOURCES,
+        archives: str = _ARCHIVES,
+    ) -> None:
+        self._run = run
+        self._status_file = status_file
+        self._locks = locks
+        self._preferences = preferences
+        self._sources = sources
+        self._archives = archives
+
+    def owners(self, paths: Iterable[str]) -> set[str]:
+        asked = _spellings(paths)
+        if not asked:
+            return set()
+        result = self._run(("dpkg-query", "-S", "--", *asked), timeout=_QUERY_TIMEOUT, ok=(0, 1))
+        return parse_owners(result.stdout)
+
+    def unowned(self, paths: Iterable[str]) -> set[str]:
+        wanted = set(paths)
+        if not wanted:
+            return set()
+        argv = ("dpkg-query", "-S", "--", *_spellings(wanted))
+        found = parse_owned(self._run(argv, timeout=_QUERY_TIMEOUT, ok=(0, 1)).stdout)
+        return {path for path in wanted if found.isdisjoint(_spellings([path]))}
+
+    def locked_siblings(self, packages: Iterable[str]) -> set[str]:
+        result = self._run(
+            (
+                "dpkg-query",
+                "-W",
+                "-f",
+                r"${Package}\t${Version}\t${db:Status-Abbrev}\t${Pre-Depends}, ${Depends}\n",
+            ),
+            timeout=_QUERY_TIMEOUT,
+        )
+        return closure(parse_locks(result.stdout), packages)
+
+    def installed(self, packages: Iterable[str]) -> dict[str, str]:
+        names = sorted(set(packages))
+        if not names:
+            return {}
+        result = self._run(
+            ("dpkg-query", "-W", "-f", r"${Package}\t${Version}\t${db:Status-Abbrev}\n", *names),
+            timeout=_QUERY_TIMEOUT,
+            ok=(0, 1),
+        )
+        found = {}
+        for line in result.stdout.splitlines():
+            name, version, status = line.split("\t")
+            if version and status[1:2] not in ("n", "c"):
+                found[name] = version
+        return found
+
+    def simulate(self, request: Request) -> dict[str, Change]:
+        if request.files:
+            return self._simulate_files(request)
+        argv = ["apt-get", "--simulate", "--quiet", "-o", "Debug::NoLocking=true"]
+        if request.release:
+            argv += ["--target-release", request.release]
+        if request.action is Action.INSTALL:
+            argv += ["--allow-downgrades", "--allow-change-held-packages", "install", "--"]
+            argv += [f"{name}={version}" if version else name for name, version in request.targets]
+        elif request.action is Action.UPGRADE:
+            argv.append("dist-upgrade" if request.full else "upgrade")
+        elif request.action is Action.AUTOREMOVE:
+            argv.append("autoremove")
+        else:
+            argv += [request.action.value, "--", *(name for name, _ in request.targets)]
+        return parse_simulation(self._run(argv, timeout=_SIMULATE_TIMEOUT).stdout)
+
+    def _simulate_files(self, request: Request) -> dict[str, Change]:
+        fields = dict(self._show(path) for path in request.files)
+        old = self.installed(fields)
+        return {name: Change(old.get(name, ""), new) for name, new in fields.items()}
+
+    def _show(self, path: str) -> tuple[str, str]:
+        result = self._run(
+            ("dpkg-deb", "--show", "--showformat", r"${Package}\t${Version}", path),
+            timeout=_QUERY_TIMEOUT,
+        )
+        name, _, version = result.stdout.partition("\t")
+        return name, version
+
+    def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
+        names = sorted(set(packages))
+        result = self._run(("apt-cache", "madison", "--", *names), timeout=_QUERY_TIMEOUT)
+        return {name: parse_madison(result.stdout).get(name, []) for name in names}
+
+    def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
+        offers = self.candidates(packages)
+        if version is not None:
+            return choose(version, offers, self.installed(offers))
+        # The newest that the administrator's pins allow.
+        result = self._run(("apt-cache", "policy", "--", *offers), timeout=_QUERY_TIMEOUT)
+        newest = parse_policy(result.stdout)
+        missing = sorted(set(offers) - set(newest))
+        if missing:
+            raise InputError(
+                f"{', '.join(missing)}: apt would install no version of it; {on_offer(offers)}. "
+                "Nothing was changed: add a repository that has it, or look at its pins"
+            )
+        return {name: newest[name] for name in offers}
+
+    def refresh(self) -> None:
+        self._run(("apt-get", "--quiet", "update"), timeout=_DOWNLOAD_TIMEOUT)
+
+    def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
+        changes = self.simulate(Request(action=Action.INSTALL, targets=tuple(targets.items())))
+        removed = sorted(name for name, change in changes.items() if not change.new)
+        if removed:
+            raise SafeUpdateError(
+                f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
+                "another version, or remove it first"
+            )
+        with writing(directory):
+            return self._fetch({name: change.new for name, change in changes.items()}, directory)
+
+    def _fetch(self, versions: Mapping[str, str], directory: str) -> list[File]:
+        """Have apt check and copy package files; what is in *directory* is whole."""
+        if not versions:
+            return []
+        wanted = [f"{name}={version}" for name, version in versions.items()]
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as scratch:
+            # It is the one command of apt that copies also from a repository on a disk.
+            argv = ("env", f"--chdir={scratch}", "apt-get", "--yes", "--quiet", "download")
+            # Its own user cannot write here, and where it is asked to it only says so.
+            options = ("-o", "APT::Sandbox::User=root")
+            self._run((*argv, *options, "--", *wanted), timeout=_DOWNLOAD_TIMEOUT)
+            found = {self._show(path): path for path in glob.glob(f"{scratch}/*.deb")}
+            missing = sorted(set(versions.items()) - set(found))
+            if missing:
+                raise VerificationError(
+                    f"apt-get has downloaded something else than {missing[0][0]} {missing[0][1]}. "
+                    "Nothing was changed: run apt-get update and try again"
+                )
+            return [keep(found[item], directory, *item) for item in versions.items()]
+
+    def verify(self, files: Sequence[File]) -> None:
+        check(files, self._show)
+
+    def install(self, files: Sequence[File]) -> None:
+        """
+        Let dpkg do it: it needs no network, no index, and no order among other packages.
+
+        It goes on also from where it was killed. What apt would add, hooks that restart
+        services or ask questions, is left out.
+        """
+        self.verify(files)
+        names = [file.package for file in files]
+        finished = self.installed(names)
+        for name in self.unfinished(names):
+            finished.pop(name, None)
+        todo = [file for file in files if finished.get(file.package) != file.version]
+        if not todo:
+            return
+        held = self.held(names)
+        try:
+            self._run(
+                (
+                    "dpkg",
+                    "--force-confold",
+                    "--auto-deconfigure",
+                    "--install",
+                    "--",
+                    *(file.path for file in todo),
+                ),
+                timeout=_INSTALL_TIMEOUT,
+                env=_NO_QUESTIONS,
+            )
+        finally:
+            # dpkg forgets the hold of what it installs.
+            self.hold(held, True)
+
+    def secure(self, packages: Sequence[str], directory: str) -> list[File]:
+        versions = self.installed(packages)
+        missing = sorted(set(packages) - set(versions))
+        if missing:
+            raise SafeUpdateError(
+                f"{', '.join(missing)} is not installed, so there is nothing to keep a copy of"
+            )
+        with writing(directory):
+            return [self._copy(name, version, directory) for name, version in versions.items()]
+
+    def _copy(self, name: str, version: str, directory: str) -> File:
+        return (
+            self._from_cache(name, version, directory)
+            or self._from_repository(name, version, directory)
+            or self._repacked(name, version, directory)
+        )
+
+    def _from_cache(self, name: str, version: str, directory: str) -> File | None:
+        pattern = f"{glob.escape(name)}_{glob.escape(version.replace(':', '%3a'))}_*.deb"
+        for path in glob.glob(os.path.join(self._archives, pattern)):
+            with tempfile.TemporaryDirectory(prefix=".copy-", dir=directory) as scratch:
+                copy = shutil.copy(path, scratch)
+                if self._whole(copy, name, version):
+                    return keep(copy, directory, name, version)
+        return None
+
+    def _whole(self, path: str, name: str, version: str) -> bool:
+        """Tell whether a file is the package that is installed; to list it, all is read."""
+        try:
+            self._run(("dpkg-deb", "--contents", path), timeout=_QUERY_TIMEOUT)
+            return self._show(path) == (name, version)
+        except CommandError:
+            return False
+
+    def _from_repository(self, name: str, version: str, directory: str) -> File | None:
+        try:
+            return self._fetch({name: version}, directory)[0]
+        except CommandError as err:
+            log.info("%s %s cannot be downloaded, it is packed again: %s", name, version, err)
+            return None
+
+    def _repacked(self, name: str, version: str, directory: str) -> File:
+        with tempfile.TemporaryDirectory(prefix=".repack-", dir=directory) as scratch:
+            path = os.path.join(scratch, f"{name}_{version.replace(':', '%3a')}.repacked.deb")
+            repack(self._run, name, path)
+            return keep(path, directory, name, version)
+
+    def held(self, packages: Iterable[str]) -> set[str]:
+        return {name for name, status in self._statuses(packages) if status[:1] == "h"}
+
+    def hold(self, packages: Iterable[str], held: bool) -> None:
+        now = self.held(packages)
+        changed = sorted(set(packages) - now if held else now)
+        if changed:
+            # Not with apt-mark: it overlooks what a dpkg that was killed has in its journal.
+            word = "hold" if held else "install"
+            self._run(
+                ("dpkg", "--set-selections"),
+                timeout=_QUERY_TIMEOUT,
+                stdin="".join(f"{name} {word}\n" for name in changed),
+            )
+
+    def signature_policy(self) -> str | None:
+        names = ("APT::Get::AllowUnauthenticated", "Acquire::AllowInsecureRepositories")
+        dump = self._run(("apt-config", "dump", *names), timeout=_QUERY_TIMEOUT).stdout
+        allowed = [match["name"] for match in _ON.finditer(dump)]
+        if allowed:
+            return f"apt installs packages without a signature: {allowed[0]} is set"
+        for path in self._source_files():
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if _TRUSTED.search(file.read()):
+                    return f"apt trusts a repository without a signature: trusted=yes in {path}"
+        return None
+
+    def _source_files(self) -> list[str]:
+        single, directory = self._sources
+        found = [single] if os.path.exists(single) else []
+        for suffix in ("list", "sources"):
+            found += sorted(glob.glob(f"{glob.escape(directory)}/*.{suffix}"))
+        return found
+
+    def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
+        if isinstance(what, Mapping):
+            request = Request(action=Action.INSTALL, targets=tuple(what.items()))
+            new = {n: change.new for n, change in self.simulate(request).items() if change.new}
+            if not new:
+                return 0
+            words = [f"{name}={version}" for name, version in new.items()]
+            argv = ("apt-cache", "show", "--no-all-versions", "--", *words)
+            return parse_sizes(self._run(argv, timeout=_QUERY_TIMEOUT).stdout)
+        total = 0
+        for file in what:
+            argv = ("dpkg-deb", "--field", file.path, "Installed-Size")
+            size = self._run(argv, timeout=_QUERY_TIMEOUT).stdout.strip()
+            total += os.path.getsize(file.path) + 1024 * int(size or 0)
+        return total
+
+    def unfinished(self, packages: Iterable[str]) -> list[str]:
+        return [
+            name
+            for name, status in self._statuses(packages)
+            if set(status[1:3]) & (_UNFINISHED | {"R"})
+        ]
+
+    def _statuses(self, packages: Iterable[str]) -> list[tuple[str, str]]:
+        """Return what dpkg wants, has and lacks of each package, in its three letters."""
+        names = sorted(set(packages))
+        if not names:
+            return []
+        result = self._run(
+            ("dpkg-query", "-W", "-f", r"${Package}\t${db:Status-Abbrev}\n", *names),
+            timeout=_QUERY_TIMEOUT,
+            ok=(0, 1),
+        )
+        rows = (line.partition("\t") for line in result.stdout.splitlines())
+        return [(name, status) for name, _, status in rows]
+
+    def busy(self) -> bool:
+        return busy.locked(self._locks)
+
+    def repair(self, packages: Iterable[str]) -> None:
+        self._run(
+            ("dpkg", "--force-confold", "--configure", "--pending"),
+            timeout=_REPAIR_TIMEOUT,
+            env=_NO_QUESTIONS,
+        )
+        broken = self.unfinished(packages)
+        if broken:
+            # Cut off while it was unpacked: only unpacking it again helps.
+            held = self.held(broken)
+            argv = ("apt-get", "--yes", "--allow-change-held-packages", "-o", _CONFOLD)
+            try:
+                self._run(
+                    (*argv, "--reinstall", "install", "--", *broken),
+                    timeout=_REPAIR_TIMEOUT,
+                    env=_NO_QUESTIONS,
+                )
+            finally:
+                self.hold(held, True)
+
+    def stamp(self) -> tuple[int, ...]:
+        stat = os.stat(self._status_file)
+        return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+
+    def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
+        """Pin them in a preferences file that only a process with this environment reads."""
+        preferences = os.path.join(directory, "apt-preferences")
+        config = os.path.join(directory, "apt.conf")
+        pins = "".join(
+            f"Package: {name}\nPin: release *\nPin-Priority: -1\n\n" for name in sorted(packages)
+        )
+        # The first pin of a package counts. What the administrator has pinned stays pinned: the
+        # file that ours takes the place of is copied, and the directory is read anyway.
+        write_atomic(preferences, pins + self._pinned())
+        write_atomic(config, f'Dir::Etc::Preferences "{preferences}";\n')
+        return {"APT_CONFIG": config}
+
+    def _pinned(self) -> str:
+        try:
+            with open(self._preferences, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+
+def _spellings(paths: Iterable[str]) -> list[str]:
+    """A path may be recorded with or without the /usr that a merged system adds."""
+    asked = []
+    for path in paths:
+        asked.append(path)
+        if path.startswith("/usr/"):
+            asked.append(path.removeprefix("/usr"))
+        elif path.startswith(("/bin/", "/sbin/", "/lib")):
+            asked.append("/usr" + path)
+    return sorted(set(asked))

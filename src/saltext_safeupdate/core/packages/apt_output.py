@@ -1,0 +1,96 @@
+"""What apt and dpkg print, read."""
+
+from __future__ import annotations
+
+import re
+
+from .request import Change
+
+_INST = re.compile(r"^Inst (?P<name>\S+)(?: \[(?P<old>[^\]]*)\])? \((?P<new>\S+)")
+_REMV = re.compile(r"^(?:Remv|Purg) (?P<name>\S+)(?: \[(?P<old>[^\]]*)\])?")
+_LOCKED = re.compile(r"^\s*(?P<name>[a-z0-9][a-z0-9+.-]*)(?::\S+)?\s*\(=\s*(?P<version>\S+)\s*\)")
+_FIELD = re.compile(r"^(?P<name>Size|Installed-Size): (?P<value>\d+)$")
+_CANDIDATE = re.compile(r"^(?P<name>\S+):\n  Installed: .*\n  Candidate: (?P<version>.*)$", re.M)
+
+
+def parse_owners(text: str) -> set[str]:
+    """Read ``dpkg-query -S``: ``a, b:amd64: /path``; diversions are no owners."""
+    owners: set[str] = set()
+    for line in text.splitlines():
+        names, separator, _ = line.partition(": /")
+        if not separator or line.startswith(("diversion by ", "local diversion ")):
+            continue
+        owners.update(name.strip().split(":")[0] for name in names.split(","))
+    return owners
+
+
+def parse_owned(text: str) -> set[str]:
+    """Read ``dpkg-query -S``: the files that it found an owner for."""
+    lines = (line.partition(": /") for line in text.splitlines())
+    return {
+        f"/{path}"
+        for names, _, path in lines
+        if path and not names.startswith(("diversion by ", "local diversion "))
+    }
+
+
+def parse_locks(text: str) -> list[tuple[str, str]]:
+    """Return the pairs (a, b) of installed packages where a needs b in exactly its version."""
+    versions = {}
+    needs = []
+    for line in text.splitlines():
+        name, version, status, depends = line.split("\t", 3)
+        if status[1:2] in ("n", "c"):
+            continue
+        versions[name] = version
+        for dependency in depends.split(","):
+            match = _LOCKED.match(dependency)
+            if match:
+                needs.append((name, match["name"], match["version"]))
+    return [(name, other) for name, other, version in needs if versions.get(other) == version]
+
+
+def parse_simulation(text: str) -> dict[str, Change]:
+    """Read the ``Inst``, ``Remv`` and ``Purg`` lines of ``apt-get --simulate``."""
+    changes = {}
+    for line in text.splitlines():
+        match = _INST.match(line)
+        if match:
+            changes[match["name"].split(":")[0]] = Change(match["old"] or "", match["new"])
+            continue
+        match = _REMV.match(line)
+        if match:
+            changes[match["name"].split(":")[0]] = Change(match["old"] or "", "")
+    return changes
+
+
+def parse_madison(text: str) -> dict[str, list[str]]:
+    """Read ``apt-cache madison``: the versions on offer, newest first; sources are none."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, version, where = (part.strip() for part in line.split("|", 2))
+        versions = found.setdefault(name, [])
+        if not where.endswith(" Sources") and version not in versions:
+            versions.append(version)
+    return found
+
+
+def parse_policy(text: str) -> dict[str, str]:
+    """Read ``apt-cache policy``: what apt would install of each package."""
+    return {
+        match["name"]: match["version"]
+        for match in _CANDIDATE.finditer(text)
+        if match["version"] != "(none)"
+    }
+
+
+def parse_sizes(text: str) -> int:
+    """Sum up ``apt-cache show``: bytes to download and, told in KiB, to install."""
+    total = 0
+    for line in text.splitlines():
+        match = _FIELD.match(line)
+        if match and match["name"] == "Size":
+            total += int(match["value"])
+        elif match and match["name"] == "Installed-Size":
+            total += 1024 * int(match["value"])
+    return total

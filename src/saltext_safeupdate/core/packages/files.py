@@ -1,0 +1,72 @@
+"""Package files on disk: whole, lasting, and what they were when they were recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import CommandError, SafeUpdateError, VerificationError
+from ..files import sync_directory
+from .request import File
+
+Show = Callable[[str], tuple[str, str]]
+_BLOCK = 1 << 20
+
+
+def digest(path: str) -> str:
+    """Return the SHA-256 of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def keep(source: str, directory: str, name: str, version: str) -> File:
+    """Move a finished package file into *directory* so that it lasts; return what it is."""
+    path = os.path.join(directory, os.path.basename(source))
+    with open(source, "rb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        os.fsync(file.fileno())
+    os.replace(source, path)
+    sync_directory(directory)
+    return File(name, version, path, digest(path))
+
+
+@contextmanager
+def writing(directory: str) -> Iterator[None]:
+    """Say of a full or missing disk what it means for whoever stages packages there."""
+    try:
+        yield
+    except OSError as err:
+        raise SafeUpdateError(
+            f"package files cannot be put into {directory}: {err.strerror or err}. Nothing was "
+            "installed: make room there, and try again"
+        ) from err
+
+
+def check(files: Sequence[File], show: Show) -> None:
+    """
+    Raise VerificationError where a file is not what was recorded.
+
+    *show* reads the name and the version that a package file carries.
+    """
+    for file in files:
+        try:
+            found = digest(file.path)
+        except OSError as err:
+            raise _refused(file, f"cannot be read ({err.strerror})") from err
+        if found != file.sha256:
+            raise _refused(file, f"has changed: SHA-256 {found}, recorded was {file.sha256}")
+        try:
+            name, version = show(file.path)
+        except CommandError as err:
+            raise _refused(file, f"is no package ({err.reason})") from err
+        if (name, version) != (file.package, file.version):
+            raise _refused(file, f"is {name} {version}, not {file.package} {file.version}")
+
+
+def _refused(file: File, why: str) -> VerificationError:
+    return VerificationError(f"{file.path} {why}. Nothing was installed; have it downloaded again")

@@ -1,0 +1,51 @@
+"""A request to a package manager, in words that all of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class Action(Enum):
+    """What is asked for."""
+
+    INSTALL = "install"
+    REMOVE = "remove"
+    PURGE = "purge"
+    UPGRADE = "upgrade"
+    AUTOREMOVE = "autoremove"
+
+
+class Change(NamedTuple):
+    """The version of one package before and after; empty where there is none."""
+
+    old: str
+    new: str
+
+
+class File(NamedTuple):
+    """A package file on disk, and what it has to be."""
+
+    package: str
+    version: str
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """
+    *targets* are pairs of a name and a version (None: whatever is newest); for an
+    upgrade they may be empty, which means everything. *files* are package files.
+    """
+
+    action: Action
+    targets: tuple[tuple[str, str | None], ...] = ()
+    files: tuple[str, ...] = ()
+    release: str | None = None
+    full: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.targets)

@@ -1,0 +1,176 @@
+"""zypper."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from xml.etree import ElementTree
+
+from ..command import Run
+from ..errors import CommandError
+from ..files import write_atomic
+from . import repositories
+from .request import Action, Change, Request
+from .rpm import Rpm
+
+_LOCAL_TIMEOUT = 60.0
+_SOLVE_TIMEOUT = 300.0
+_DOWNLOAD_TIMEOUT = 1800.0
+# zypper: "nothing to do" and the like are information, not errors.
+_ZYPPER_OK = (0, 100, 101, 102, 103, 106)
+_NOTHING_FOUND = 104
+_MAIN = re.compile(r"^\[main\][ \t]*$", re.MULTILINE)
+
+
+class Zypper(Rpm):
+    """SUSE and its relatives."""
+
+    name = "zypper"
+    caches = ("/var/cache/zypp/packages",)
+
+    def __init__(
+        self,
+        run: Run,
+        settings: str = "/etc/zypp/zypp.conf",
+        repositories: str = "/etc/zypp/repos.d",
+    ) -> None:
+        super().__init__(run)
+        self._settings = settings
+        self._repositories = repositories
+
+    def plan(self, request: Request, *, locked: bool = True) -> dict[str, Change]:
+        if request.action is Action.AUTOREMOVE:
+            # It has no such command.
+            return {}
+        return parse_zypper(self._solve(request, locked=locked))
+
+    def _solve(self, request: Request, *, locked: bool) -> str:
+        words = {
+            Action.INSTALL: ("install", "--dry-run", "--oldpackage"),
+            Action.REMOVE: ("remove", "--dry-run"),
+            Action.PURGE: ("remove", "--dry-run"),
+            Action.UPGRADE: ("dist-upgrade" if request.full else "update", "--dry-run"),
+        }
+        names = [f"{n}={v}" if v else n for n, v in request.targets]
+        with self._unlocked(() if locked else request.names) as env:
+            return self._zypper(*words[request.action], *names, env=env)
+
+    def _zypper(
+        self,
+        *words: str,
+        timeout: float = _SOLVE_TIMEOUT,
+        ok: Iterable[int] = _ZYPPER_OK,
+        env: Mapping[str, str] | None = None,
+    ) -> str:
+        argv = ("zypper", "--non-interactive", "--xmlout", *words)
+        return self._run(argv, timeout=timeout, ok=tuple(ok), env=env).stdout
+
+    @contextlib.contextmanager
+    def _unlocked(self, names: Iterable[str]) -> Iterator[Mapping[str, str] | None]:
+        """Give the environment in which locks of these packages do not count."""
+        if not self.held(names):
+            yield None
+            return
+        with tempfile.TemporaryDirectory(prefix="safeupdate-") as directory:
+            # It is read in place of the administrator's, so it says the same otherwise.
+            config = os.path.join(directory, "zypp.conf")
+            write_atomic(config, without_locks(repositories.text(self._settings)))
+            yield {"ZYPP_CONF": config}
+
+    def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
+        names = sorted(set(packages))
+        words = ("search", "--details", "--match-exact", "--type", "package", *names)
+        found = parse_search(self._zypper(*words, ok=(*_ZYPPER_OK, _NOTHING_FOUND)))
+        return {name: found.get(name, []) for name in names}
+
+    def refresh(self) -> None:
+        self._zypper("refresh", timeout=_DOWNLOAD_TIMEOUT)
+
+    def fetch(self, versions: Mapping[str, str], directory: str, *, again: bool = False) -> None:
+        names = [f"{name}={version}" for name, version in versions.items()]
+        words = ["--pkg-cache-dir", directory, "install", "--download-only", "--oldpackage"]
+        if again:
+            words.append("--force")
+        with self._unlocked(versions) as env:
+            self._zypper(*words, *names, timeout=_DOWNLOAD_TIMEOUT, env=env)
+
+    def held(self, packages: Iterable[str]) -> set[str]:
+        names = set(packages)
+        return names & parse_locked(self._zypper("locks")) if names else set()
+
+    def hold(self, packages: Iterable[str], held: bool) -> None:
+        now = self.held(packages)
+        names = sorted(set(packages) - now if held else now)
+        if names:
+            self._zypper("addlock" if held else "removelock", *names, timeout=_LOCAL_TIMEOUT)
+
+    def signature_policy(self) -> str | None:
+        return repositories.unchecked(self._settings, self._repositories, default=True)
+
+    def size(self, targets: Mapping[str, str]) -> int:
+        """What will be installed is what is, and the difference that zypper tells."""
+        argv = ("rpm", "-q", "--qf", r"%{NAME}\t%{LONGSIZE}\n", *sorted(targets))
+        now = self._run(argv, timeout=_LOCAL_TIMEOUT, ok=None).stdout.splitlines()
+        sizes = [int(line.split("\t")[1]) for line in now if "\t" in line]
+        request = Request(action=Action.INSTALL, targets=tuple(targets.items()))
+        return sum(sizes) + parse_size(self._solve(request, locked=False))
+
+
+def without_locks(settings: str) -> str:
+    """Return the settings file with locks switched off."""
+    off = "[main]\nlocksfile.apply = no\n"
+    return _MAIN.sub(off, settings, count=1) if _MAIN.search(settings) else off + settings
+
+
+def parse_zypper(text: str) -> dict[str, Change]:
+    """Read ``zypper --xmlout``: what the install summary lists."""
+    changes = {}
+    for section in _parsed(text).iter("install-summary"):
+        for group in section:
+            for item in group.iter("solvable"):
+                if item.get("type") == "package":
+                    new = _without_epoch(item.get("edition", ""))
+                    old = _without_epoch(item.get("edition-old", ""))
+                    changes[item.get("name", "")] = (
+                        Change(new, "") if group.tag == "to-remove" else Change(old, new)
+                    )
+    return changes
+
+
+def _without_epoch(edition: str) -> str:
+    return edition.rpartition(":")[2]
+
+
+def parse_search(text: str) -> dict[str, list[str]]:
+    """Read ``zypper search --details``: the versions on offer, newest first, as it lists them."""
+    found: dict[str, list[str]] = {}
+    for item in _parsed(text).iter("solvable"):
+        version = _without_epoch(item.get("edition", ""))
+        versions = found.setdefault(item.get("name", ""), [])
+        # What only the system has is listed as well.
+        if not item.get("repository", "").startswith("(") and version not in versions:
+            versions.append(version)
+    return found
+
+
+def parse_locked(text: str) -> set[str]:
+    """Read ``zypper locks``."""
+    return {name.text or "" for name in _parsed(text).iter("name")}
+
+
+def parse_size(text: str) -> int:
+    """Return what ``zypper install --dry-run`` would download and add to the disk, in bytes."""
+    return sum(
+        int(summary.get("download-size", "0")) + max(0, int(summary.get("space-usage-diff", "0")))
+        for summary in _parsed(text).iter("install-summary")
+    )
+
+
+def _parsed(text: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(text)  # noqa: S314
+    except ElementTree.ParseError as err:
+        raise CommandError(("zypper",), f"printed no XML that can be read ({err})") from err

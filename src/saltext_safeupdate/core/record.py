@@ -1,0 +1,88 @@
+"""The record of one update, and the only table of the phases it may pass through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from .errors import TransitionError
+
+
+class Phase(Enum):
+    """Where an update is. A phase is durable before its side effect."""
+
+    REQUESTED = "requested"
+    CHECKING = "checking"
+    STAGING = "staging"
+    WAITING = "waiting"
+    INSTALLING = "installing"
+    STEPPING = "stepping"
+    RESTARTING = "restarting"
+    WATCHING = "watching"
+    COMMITTED = "committed"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+    POSTPONED = "postponed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self not in ALLOWED
+
+
+_GIVE_UP = {Phase.CANCELLED, Phase.FAILED}
+
+ALLOWED: dict[Phase, set[Phase]] = {
+    Phase.REQUESTED: {Phase.CHECKING, Phase.WAITING} | _GIVE_UP,
+    # Committed at once where there is nothing to change.
+    Phase.CHECKING: {Phase.STAGING, Phase.WAITING, Phase.COMMITTED} | _GIVE_UP,
+    Phase.STAGING: {Phase.WAITING} | _GIVE_UP,
+    Phase.WAITING: {Phase.INSTALLING, Phase.RESTARTING, Phase.POSTPONED} | _GIVE_UP,
+    # And where there was nothing to change after all.
+    Phase.INSTALLING: {
+        Phase.STEPPING,
+        Phase.RESTARTING,
+        Phase.COMMITTED,
+        Phase.ROLLING_BACK,
+        Phase.FAILED,
+    },
+    Phase.STEPPING: {Phase.RESTARTING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.RESTARTING: {Phase.WATCHING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.WATCHING: {Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.ROLLING_BACK: {Phase.ROLLED_BACK, Phase.FAILED},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """
+    One update of the minion, or one deferred restart of it.
+
+    ``kind`` is ``update`` or ``restart``; ``versions_from`` and ``versions_to`` map own
+    packages to versions; ``unit`` holds what the service was before; ``deadline`` is in
+    epoch seconds; ``extra`` carries what later versions add.
+    """
+
+    id: str
+    kind: str
+    phase: Phase = Phase.REQUESTED
+    reason: str = ""
+    jid: str = ""
+    pid: int = 0
+    created: float = 0.0
+    changed: float = 0.0
+    deadline: float | None = None
+    versions_from: dict[str, str] = field(default_factory=dict)
+    versions_to: dict[str, str] = field(default_factory=dict)
+    unit: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def advance(self, phase: Phase, **changes: Any) -> Update:
+        """Return the record in its next *phase*; raise TransitionError where there is no way."""
+        if phase not in ALLOWED.get(self.phase, ()):
+            raise TransitionError(
+                f"Update {self.id} is {self.phase.value}: it cannot become {phase.value}."
+            )
+        return replace(self, phase=phase, **changes)

@@ -1,0 +1,128 @@
+"""What is to become of a job whose process is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+
+from . import alive
+from .ledger import Job, State
+
+# State runs that give their recorded results where they were interrupted.
+RESUMABLE = frozenset(
+    f"state.{name}"
+    for name in (
+        "apply",
+        "high",
+        "highstate",
+        "low",
+        "pkg",
+        "single",
+        "sls",
+        "sls_id",
+        "template",
+        "template_str",
+        "top",
+    )
+)
+# Seconds that the minion gets to put a job into a queue, and to take it out and write that down.
+HAND_OVER = 10.0
+# Seconds after which a job that was accepted and not begun is started anew.
+NOT_BEGUN = 120.0
+# Seconds after a start in which Salt itself may resume jobs, where it is told to.
+STAND_DOWN = 600.0
+
+
+class Action(Enum):
+    """What the engine does about a job."""
+
+    WAIT = "wait"
+    RUN = "run"
+    REPORT = "report"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """
+    Decides by what is recorded and by which processes are alive.
+
+    *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
+    twice, *queued* tells whether a job lies in one of Salt's queues. *stand_down* is for
+    'resume_jobs_on_restart': Salt resumes what was interrupted, and only what it has not
+    taken up long after *since* is reported.
+    """
+
+    attempts: int
+    rerun: Iterable[str]
+    queued: Callable[[str], bool]
+    stand_down: bool = False
+    since: float = 0.0
+    clock: Callable[[], float] = time.time
+    alive: Callable[[str], bool] = alive.alive
+    # Since when held jobs have been nowhere to be seen.
+    _missing: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, job: Job) -> tuple[Action, str]:
+        """Return the action and, for a report, its reason."""
+        if job.state is State.HELD:
+            return self._held(job), ""
+        if job.state is State.ACCEPTED:
+            # It has not begun, so it may run whatever it is.
+            old = job.changed <= self.clock() - NOT_BEGUN
+            return (Action.RUN if old or not self.alive(job.owner) else Action.WAIT), ""
+        if job.state is State.RUNNING and not self.alive(job.runner):
+            return self._interrupted(job)
+        return Action.WAIT, ""
+
+    def _held(self, job: Job) -> Action:
+        if self.alive(job.owner) or self.queued(job.jid):
+            self._missing.pop(job.key, None)
+            return Action.WAIT
+        # The minion may have it in hand.
+        now = self.clock()
+        if now < self._missing.setdefault(job.key, now) + HAND_OVER:
+            return Action.WAIT
+        del self._missing[job.key]
+        return Action.RUN
+
+    def _interrupted(self, job: Job) -> tuple[Action, str]:
+        if self.alive(job.owner):
+            return Action.REPORT, (
+                "its process ended while the minion went on running: it was killed, by hand, by "
+                "'saltutil.kill_job' or for want of memory"
+            )
+        if self.stand_down:
+            if self.clock() < self.since + STAND_DOWN:
+                return Action.WAIT, ""
+            return Action.REPORT, "the minion was stopped while it ran, and Salt did not resume it"
+        if not self.may_rerun(job.fun):
+            return Action.REPORT, (
+                "the minion was stopped while it ran, and this function is not listed in "
+                "'safeupdate:rerun'"
+            )
+        if job.attempts >= self.attempts:
+            return Action.REPORT, (
+                f"the minion was stopped while it ran, {job.attempts} times in a row, and "
+                f"'safeupdate:attempts' is {self.attempts}"
+            )
+        return Action.RUN, ""
+
+    def may_rerun(self, fun: str) -> bool:
+        return fun in RESUMABLE or any(fnmatchcase(fun, pattern) for pattern in self.rerun)
+
+
+def report(job: Job, reason: str, now: float) -> str:
+    """Return the text that a master gets for a job which was interrupted and not run again."""
+    return (
+        f"ERROR: Job {job.jid} ({job.fun}) was interrupted: {reason}. It began at "
+        f"{_time(job.changed)} (attempt {job.attempts}) and was found interrupted at {_time(now)}. "
+        "What it had done by then stays done; it was not run again. Look at what it changed, then "
+        "publish it again."
+    )
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))

@@ -1,0 +1,145 @@
+"""
+Which published jobs a minion has missed: the master's side of "exactly once".
+
+A minion that was away is asked which jobs it has; what it does not know of is published
+to it again. Nothing is decided from silence: whoever does not answer is asked later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+# Jobs that are never published again: those that ask, which nobody waits for any more.
+NEVER = frozenset(("safeupdate.accepted", "saltutil.find_job", "saltutil.is_running"))
+# Seconds that a job gets to return before anybody asks for it.
+_PATIENCE = 15.0
+# Seconds until a minion that did not answer is asked again, doubled from the first to the last.
+_FIRST_INTERVAL = 30.0
+_LAST_INTERVAL = 600.0
+# Times that a job is published again to the same minion.
+_TIMES = 3
+# Jobs that one question is about.
+_MOST = 500
+
+
+@dataclass
+class _Published:
+    """A job, and for each minion without a return how often it was published again."""
+
+    at: float
+    waiting: dict[str, int]
+    accepted: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Asked:
+    """When a minion may be asked again."""
+
+    at: float = 0.0
+    interval: float = _FIRST_INTERVAL
+    plain: bool = False
+
+
+@dataclass(kw_only=True)
+class Tracker:
+    """
+    Follows jobs and returns as the master's events tell of them.
+
+    *window* is how far it looks back, in seconds. Times are those of the caller's clock.
+    """
+
+    window: float
+    _jobs: dict[str, _Published] = field(default_factory=dict)
+    _minions: dict[str, _Asked] = field(default_factory=dict)
+    _questions: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    # -- what happens ----------------------------------------------------------
+
+    def published(self, jid: str, fun: object, minions: Iterable[str], now: float) -> None:
+        """A job has been published; again, or to more minions, is fine."""
+        if isinstance(fun, str) and fun in NEVER:
+            return
+        job = self._jobs.get(jid)
+        if job is None:
+            self._jobs[jid] = _Published(now, dict.fromkeys(minions, 0))
+        elif now < job.at + _PATIENCE:
+            # A batch publishes its job in several parts.
+            for minion in minions:
+                job.waiting.setdefault(minion, 0)
+
+    def returned(self, jid: str, minion: str) -> None:
+        job = self._jobs.get(jid)
+        if job is not None:
+            job.waiting.pop(minion, None)
+            if not job.waiting:
+                del self._jobs[jid]
+
+    def started(self, minion: str) -> None:
+        """A minion has started: it is asked at once, also for what it had accepted."""
+        self._minions[minion] = _Asked()
+        for job in self._jobs.values():
+            job.accepted.discard(minion)
+
+    # -- what is to be done ----------------------------------------------------
+
+    def due(self, now: float) -> dict[str, list[str]]:
+        """Return the minions to ask now, with the jobs to ask for."""
+        self._forget(now)
+        found: dict[str, list[str]] = {}
+        for jid in sorted(self._jobs):
+            job = self._jobs[jid]
+            for minion, times in job.waiting.items():
+                asked = self._minions.setdefault(minion, _Asked(at=now + _PATIENCE))
+                if asked.plain or now < asked.at or minion in job.accepted or times >= _TIMES:
+                    continue
+                fresh = asked.at and now < job.at + _PATIENCE
+                if not fresh and len(found.get(minion, ())) < _MOST:
+                    found.setdefault(minion, []).append(jid)
+        return found
+
+    def asked(self, question: str, jids: Mapping[str, list[str]], now: float) -> None:
+        """The question has been published as the job *question*."""
+        self._questions[question] = dict(jids)
+        for minion in jids:
+            asked = self._minions.setdefault(minion, _Asked())
+            asked.at = now + asked.interval
+            asked.interval = min(asked.interval * 2, _LAST_INTERVAL)
+
+    def answered(self, question: str, minion: str, answer: object, now: float) -> list[str]:
+        """Return the jobs that the minion has missed. One that cannot answer has none."""
+        jids = self._questions.get(question, {}).pop(minion, [])
+        asked = self._minions.setdefault(minion, _Asked())
+        if not isinstance(answer, Mapping):
+            # It has no ledger: what it runs or has run is not known, so nothing is repeated.
+            asked.plain = True
+            return []
+        asked.at, asked.interval = now + _FIRST_INTERVAL, _FIRST_INTERVAL
+        missed = []
+        for jid in jids:
+            job = self._jobs.get(jid)
+            if job is None or minion not in job.waiting:
+                continue
+            if jid in answer:
+                job.accepted.add(minion)
+            else:
+                job.waiting[minion] += 1
+                missed.append(jid)
+        return missed
+
+    def is_question(self, jid: str) -> bool:
+        return jid in self._questions
+
+    def _forget(self, now: float) -> None:
+        for jid, job in list(self._jobs.items()):
+            if job.at < now - self.window:
+                del self._jobs[jid]
+        for question in list(self._questions)[:-20]:
+            del self._questions[question]
+
+
+def missed(asked: Iterable[str], answer: object) -> list[str] | None:
+    """Return what of *asked* a minion does not have; None where it cannot say."""
+    if not isinstance(answer, Mapping):
+        return None
+    return [jid for jid in asked if jid not in answer]

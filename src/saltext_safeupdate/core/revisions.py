@@ -1,0 +1,87 @@
+"""
+The way back: copies of the packages that an update replaces, and of what it may spoil.
+
+Each update has a directory below ``<state_dir>/revisions``, made before anything changes.
+That of the newest committed one stays until the next is committed, for a rollback by request.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from . import backup
+from .errors import SafeUpdateError
+from .packages import PackageManager
+from .packages.request import File
+from .record import Update
+from .store import Store
+
+_PREVIOUS = "previous"
+
+
+def files(rows: Iterable[Sequence[str]]) -> list[File]:
+    """Return the files as a record carries them."""
+    return [File(*row) for row in rows]
+
+
+class Revisions:
+    """The secured packages, by update."""
+
+    def __init__(self, state_dir: str, store: Store, packages: PackageManager | None) -> None:
+        self._root = os.path.join(state_dir, "revisions")
+        self._store = store
+        self._packages = packages
+
+    def secure(
+        self, update_id: str, installed: Sequence[str], paths: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """
+        Copy the installed packages and *paths*; return what the record is to carry. Idempotent.
+
+        ``old_files`` are the packages, ``backup`` is the directory of the other copies. Where
+        there are none, ``no_way_back`` says why.
+        """
+        if self._packages is None or not installed:
+            return {"no_way_back": "no package that is known holds the minion"}
+        try:
+            directory = self.directory(update_id)
+            found = self._packages.secure(installed, directory)
+            copies = backup.save(paths, os.path.join(directory, "backup")).directory
+        except (SafeUpdateError, OSError) as err:
+            return {"no_way_back": f"the installed packages could not be secured: {err}"}
+        return {"old_files": [list(file) for file in found], "backup": copies}
+
+    def keep(self, update: Update) -> None:
+        """Make what the update replaced the revision to go back to by request."""
+        if update.extra.get("old_files"):
+            row = {
+                "update": update.id,
+                "versions": update.versions_from,
+                "files": update.extra["old_files"],
+            }
+            self._store.set_fact(_PREVIOUS, row)
+
+    def previous(self) -> dict[str, Any] | None:
+        """Return that revision, where its packages are still there."""
+        found: dict[str, Any] | None = self._store.fact(_PREVIOUS)
+        if found and all(os.path.exists(file.path) for file in files(found["files"])):
+            return found
+        return None
+
+    def prune(self, but: Collection[str] = ()) -> None:
+        """Remove the copies of every update but these and the previous revision's. Idempotent."""
+        previous = self._store.fact(_PREVIOUS) or {}
+        kept = {previous.get("update"), *but}
+        for name in os.listdir(self._root) if os.path.isdir(self._root) else ():
+            if name not in kept:
+                shutil.rmtree(os.path.join(self._root, name))
+
+    def directory(self, update_id: str) -> str:
+        """Return the directory of that update; it is made where it is missing."""
+        directory = os.path.join(self._root, update_id)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        os.chmod(self._root, 0o700)
+        return directory

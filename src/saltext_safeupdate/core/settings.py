@@ -1,0 +1,169 @@
+"""The ``safeupdate:`` mapping of the minion configuration, validated once."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .errors import InputError
+
+# The words that a key may have.
+_WORDS = {"rollback": ("required", "optional"), "extensions": ("stop", "report")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """
+    What an administrator can set. Every duration is in seconds.
+
+    state_dir
+        Directory of the database, mode 0700. Survives reboots.
+    run_dir
+        Directory of the locks. Does not survive a reboot.
+    service
+        Name of the minion's own unit or service.
+    packages
+        The minion's own packages; empty: asked of the package manager.
+    jobs_timeout
+        How long an update waits for the other jobs before it is postponed.
+    return_timeout
+        How long a restart waits until the returns have reached the master.
+    restart_timeout
+        How long the minion may take to report that it runs, after a restart or a rollback.
+    watch_timeout
+        How long an updated minion may take to prove healthy; then it is rolled back.
+    stable_interval
+        How long its process has to stay the same before the update is committed.
+    health_check
+        What has to succeed before an update is committed: a program with its arguments, its
+        path absolute, or the name of an SLS.
+    rollback
+        ``required`` or ``optional``: whether an update that is asked for starts where there
+        would be no way back.
+    extensions
+        ``stop`` or ``report``: what becomes of an update for which something that is installed
+        beside Salt, or that the states use, would not be there any more.
+    backup
+        Files and directories that are put back on a rollback, besides those of the minion.
+    tick_interval
+        How often the engine looks at the database.
+    stop_timeout
+        How long a stop or restart of the service, by whomever, waits for running jobs.
+    shutdown_timeout
+        The same where the whole system is shut down.
+    attempts
+        How often a job is started, the first time included, before its interruption is
+        reported. A number.
+    rerun
+        Functions that may be run again when a restart or a crash has interrupted them;
+        ``module.*`` stands for every function of a module. State runs are resumed anyway.
+    """
+
+    state_dir: str = "/var/lib/salt-safeupdate"
+    run_dir: str = "/run/salt-safeupdate"
+    service: str = "salt-minion"
+    packages: tuple[str, ...] = ()
+    jobs_timeout: float = 600.0
+    return_timeout: float = 600.0
+    restart_timeout: float = 120.0
+    watch_timeout: float = 300.0
+    stable_interval: float = 10.0
+    health_check: tuple[str, ...] = ()
+    rollback: str = "required"
+    extensions: str = "stop"
+    backup: tuple[str, ...] = ()
+    tick_interval: float = 1.0
+    stop_timeout: float = 600.0
+    shutdown_timeout: float = 60.0
+    attempts: int = 2
+    rerun: tuple[str, ...] = ()
+
+    @property
+    def database(self) -> str:
+        return os.path.join(self.state_dir, "safeupdate.db")
+
+
+def as_json(settings: Settings) -> str:
+    """Return what :func:`from_mapping` reads again, for another process."""
+    return json.dumps(
+        {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(settings).items()
+        }
+    )
+
+
+def from_mapping(given: object) -> Settings:
+    """Return the Settings for the ``safeupdate:`` value of the opts, or raise InputError."""
+    if given is None:
+        return Settings()
+    if not isinstance(given, Mapping):
+        raise InputError(
+            "The configuration key 'safeupdate' must be a mapping; see the configuration reference."
+        )
+    known = {field.name: field.default for field in fields(Settings)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in known:
+            raise InputError(
+                f"The configuration key 'safeupdate:{key}' does not exist. "
+                f"Known keys: {', '.join(sorted(known))}."
+            )
+        values[key] = _checked(key, value, known[key])
+    return Settings(**values)
+
+
+def effective(given: object) -> tuple[Settings, list[str]]:
+    """
+    Return the Settings that hold for the ``safeupdate:`` value, and what is wrong with it.
+
+    What is not valid counts as not given: jobs run and are looked after nevertheless.
+    """
+    if not isinstance(given, Mapping):
+        try:
+            return from_mapping(given), []
+        except InputError as err:
+            return Settings(), [str(err)]
+    problems, valid = [], {}
+    for key, value in given.items():
+        try:
+            from_mapping({key: value})
+        except InputError as err:
+            problems.append(str(err))
+        else:
+            valid[key] = value
+    return from_mapping(valid), problems
+
+
+def _checked(key: str, value: object, default: object) -> Any:
+    if isinstance(default, tuple):
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list | tuple) or not all(
+            isinstance(item, str) and item for item in value
+        ):
+            raise InputError(f"'safeupdate:{key}' must be a list of names.")
+        return tuple(value)
+    if isinstance(default, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"'safeupdate:{key}' must be a whole number above 0.")
+        return value
+    if isinstance(default, float):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < math.inf
+        ):
+            raise InputError(f"'safeupdate:{key}' must be a number of seconds above 0.")
+        return float(value)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"'safeupdate:{key}' must be a text.")
+    if key in _WORDS and value not in _WORDS[key]:
+        raise InputError(f"'safeupdate:{key}' must be '{_WORDS[key][0]}' or '{_WORDS[key][1]}'.")
+    if key.endswith("_dir") and not os.path.isabs(value):
+        raise InputError(f"'safeupdate:{key}' must be an absolute path.")
+    return value

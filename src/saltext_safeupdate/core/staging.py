@@ -1,0 +1,52 @@
+"""Packages that are downloaded and verified ahead, so that an update needs no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+from .packages import PackageManager
+from .packages.request import File
+from .revisions import files
+from .store import Store
+
+_FACT = "staged"
+
+
+class Staging:
+    """One set of packages at a time, in ``<state_dir>/staged``."""
+
+    def __init__(self, state_dir: str, store: Store, packages: PackageManager) -> None:
+        self._directory = os.path.join(state_dir, "staged")
+        self._store = store
+        self._packages = packages
+
+    def stage(self, targets: Mapping[str, str]) -> list[File]:
+        """
+        Return the verified files; what is there already is not fetched again. Idempotent.
+
+        Raises CommandError, or VerificationError where a file was altered since it was staged.
+        """
+        found = self._store.fact(_FACT)
+        if found and found["targets"] == dict(targets):
+            staged = files(found["files"])
+            self._packages.verify(staged)
+            return staged
+        self.drop()
+        os.makedirs(self._directory, mode=0o700)
+        fresh = self._packages.download(targets, self._directory)
+        self._packages.verify(fresh)
+        self._store.set_fact(_FACT, {"targets": dict(targets), "files": [list(f) for f in fresh]})
+        return fresh
+
+    def staged(self) -> dict[str, str]:
+        """Return the versions that are there; empty where there are none."""
+        found = self._store.fact(_FACT)
+        return dict(found["targets"]) if found else {}
+
+    def drop(self) -> None:
+        """Remove what is staged. Idempotent."""
+        self._store.drop_fact(_FACT)
+        if os.path.isdir(self._directory):
+            shutil.rmtree(self._directory)

@@ -1,0 +1,110 @@
+#!/bin/sh
+# ExecStop= of the Salt minion: it stops when no job runs any more. Part of safeupdate.
+#
+# Usage: stop_guard.sh RUN_DIR UNIT SECONDS SECONDS_AT_SHUTDOWN, with MAINPID set by systemd.
+# Needs no Salt, no Python and no database, and never makes a stop impossible:
+#   touch RUN_DIR/bypass      stops at once, also while this waits
+#   systemctl kill UNIT       does not come here at all
+run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4
+term_limit=90
+name=${unit%.service}
+
+say() { echo "safeupdate: $*"; }
+
+# The supervisor restarts the minion itself: it holds the jobs alone, nothing runs.
+supervised() {
+    jobs=$(stat -c %i "$run_dir/jobs.lock" 2>/dev/null) || return 1
+    supervisor=$(stat -c %i "$run_dir/supervisor.lock" 2>/dev/null) || return 1
+    by_jobs= by_supervisor=-
+    while read -r _ kind _ mode pid where _; do
+        [ "$kind $mode" = "FLOCK WRITE" ] || continue
+        case $where in
+            *:"$jobs") by_jobs="$by_jobs $pid " ;;
+            *:"$supervisor") by_supervisor=$pid ;;
+        esac
+    done </proc/locks
+    case $by_jobs in *" $by_supervisor "*) return 0 ;; esac
+    return 1
+}
+
+parent() {
+    while read -r key value _; do
+        [ "$key" = PPid: ] && echo "$value" && return
+    done <"/proc/$1/status"
+} 2>/dev/null
+
+# A job that waits for this very stop would wait for ever: its systemctl is let go. The stop
+# or restart that it asked for stays asked for.
+let_go() {
+    holders=" $(find /proc/[0-9]*/fd -maxdepth 1 -lname "$lock" 2>/dev/null |
+        cut -d / -f 3 | sort -u | tr '\n' ' ')"
+    for entry in /proc/[0-9]*; do
+        read -r comm <"$entry/comm" || continue
+        [ "$comm" = systemctl ] || continue
+        client=${entry#/proc/}
+        words=" $(tr '\0' ' ' <"$entry/cmdline")"
+        case $words in *" $name "* | *" $unit "* | *'*'*) ;; *) continue ;; esac
+        ancestor=$client
+        while [ "${ancestor:-0}" -gt 1 ]; do
+            [ "$ancestor" != $$ ] || break
+            case $holders in
+                *" $ancestor "*)
+                    say "job in process $ancestor waits for this stop itself: it goes on ($words)"
+                    kill -TERM "$client"
+                    break
+                    ;;
+            esac
+            ancestor=$(parent "$ancestor")
+        done
+    done
+} 2>/dev/null
+
+running() {
+    kill -0 "$MAINPID" 2>/dev/null || return 1
+    # A zombie has stopped.
+    ! grep -q '^State:[[:space:]]*Z' "/proc/$MAINPID/status" 2>/dev/null
+}
+
+bypassed() {
+    [ -e "$run_dir/bypass" ] || return 1
+    rm -f "$run_dir/bypass"
+    term_limit=10
+    say "not waiting for jobs: $run_dir/bypass was there"
+}
+
+case ${MAINPID:-0} in 0 | *[!0-9]*) exit 0 ;; esac
+[ -d "$run_dir" ] && command -v flock >/dev/null 2>&1 || exit 0
+running && ! supervised || exit 0
+[ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && limit=$shutdown_limit
+lock=$(readlink -f "$run_dir")/jobs.lock
+
+exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
+deadline=$(($(date +%s) + limit))
+told= drain=
+until bypassed || flock -n -x 9; do
+    # New jobs are kept for the next minion. Whoever asks for this lock holds it for a moment.
+    [ "$drain" ] || { flock -n -x 8 && drain=1; }
+    if [ "$(date +%s)" -ge "$deadline" ]; then
+        say "jobs did not end within $limit s; the minion stops and they are taken up later"
+        break
+    fi
+    running || break
+    [ "$told" ] || say "the minion stops when its jobs have ended, within $limit s;" \
+        "'touch $run_dir/bypass' stops it now"
+    told=1
+    let_go
+    sleep 0.5
+done
+
+# Still with the locks, so that no job begins in between.
+kill -TERM "$MAINPID" 2>/dev/null
+deadline=$(($(date +%s) + term_limit))
+while running; do
+    if [ "$(date +%s)" -ge "$deadline" ]; then
+        say "the minion did not end within $term_limit s"
+        kill -KILL "$MAINPID" 2>/dev/null
+        break
+    fi
+    sleep 0.1
+done
+exit 0

@@ -1,0 +1,130 @@
+"""
+The stop guard: a drop-in of the minion's unit that lets it stop when no job runs any more.
+
+The program beside this file does the waiting, in shell, so that it works when Salt, Python
+or the database do not. It is copied to the state directory, where no update of a package
+takes it away, and the drop-in names that copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+from .command import Run
+from .command import run as run_command
+from .errors import SafeUpdateError
+from .files import remove, write_atomic
+from .settings import Settings
+
+_UNITS = "/etc/systemd/system"
+_DROP_IN = "50-safeupdate-guard.conf"
+_PROGRAM = "stop_guard.sh"
+# Seconds that systemd gives the guard beyond its own bounds, to stop the minion itself.
+_MARGIN = 120
+_TIMEOUT = 30.0
+_TEXT = """\
+# The minion stops when its jobs have ended; see 'salt-call --local safeupdate.check'.
+# Managed by the state safeupdate.enabled. Bypass: touch {run_dir}/bypass
+[Service]
+ExecStop=-/bin/sh {program} {run_dir} {unit} {limit} {shutdown}
+TimeoutStopSec={timeout}
+"""
+
+
+class StopGuard:
+    """Installs, removes and judges the drop-in of one unit."""
+
+    def __init__(self, settings: Settings, *, run: Run = run_command, units: str = _UNITS) -> None:
+        unit = settings.service
+        self._unit = unit if "." in unit else f"{unit}.service"
+        self._settings = settings
+        self._run = run
+        self._units = units
+        self.program = os.path.join(settings.state_dir, _PROGRAM)
+        self.drop_in = os.path.join(units, f"{self._unit}.d", _DROP_IN)
+
+    def wanted(self) -> dict[str, str]:
+        """Return the files as they have to be, by path."""
+        with open(os.path.join(os.path.dirname(__file__), _PROGRAM), encoding="utf-8") as file:
+            program = file.read()
+        settings = self._settings
+        text = _TEXT.format(
+            program=self.program,
+            run_dir=settings.run_dir,
+            unit=self._unit,
+            limit=round(settings.stop_timeout),
+            shutdown=round(settings.shutdown_timeout),
+            timeout=round(settings.stop_timeout) + _MARGIN,
+        )
+        return {self.program: program, self.drop_in: text}
+
+    def differing(self) -> list[str]:
+        """Return the paths of the files that are not there or not as they have to be."""
+        return [path for path, text in self.wanted().items() if _read(path) != text]
+
+    def install(self) -> list[str]:
+        """Write what differs, tell systemd, and return the paths. Raises SafeUpdateError."""
+        differing = self.differing()
+        wanted = self.wanted()
+        for path in differing:
+            mode = 0o700 if path == self.program else 0o755
+            try:
+                os.makedirs(os.path.dirname(path), mode=mode, exist_ok=True)
+                write_atomic(path, wanted[path], mode=0o644)
+            except OSError as err:
+                raise SafeUpdateError(
+                    f"The stop guard cannot be written to {path}: {err.strerror or err}. The "
+                    "minion works without it, but a restart by others does not wait for its jobs."
+                ) from err
+        if differing:
+            self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+        return differing
+
+    def remove(self) -> bool:
+        """Take the drop-in away; say whether it was there."""
+        if not remove(self.drop_in):
+            return False
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self.drop_in))
+        self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+        return True
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Return what keeps the guard from working, each with how to mend it."""
+        found = []
+        apply = "Apply the SLS 'safeupdate' (state safeupdate.enabled)."
+        if _read(self.drop_in) == "":
+            return [
+                ("The stop guard is not installed: a restart by others kills running jobs.", apply)
+            ]
+        if self.differing():
+            found.append(("The stop guard is not the one of this version.", apply))
+        elif not self._active():
+            found.append(
+                (
+                    f"systemd does not use {self.drop_in}.",
+                    "Run 'systemctl daemon-reload'; if that does not help, look for a drop-in "
+                    "behind it that sets 'ExecStop='.",
+                )
+            )
+        if shutil.which("flock") is None:
+            found.append(
+                ("The program 'flock' is not there, so the guard does not wait.", "Install it.")
+            )
+        return found
+
+    def _active(self) -> bool:
+        shown = self._run(
+            ("systemctl", "show", "--property=ExecStop", "--", self._unit), timeout=_TIMEOUT
+        )
+        return self.program in shown.stdout
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,207 @@
+"""The tables of the updates: the record, its history, and single facts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from .database import Database
+from .errors import RecordError
+from .record import Phase, Update
+
+log = logging.getLogger(__name__)
+
+# Rows of ended updates that are kept.
+_KEEP_UPDATES = 100
+
+_JSON_COLUMNS = ("versions_from", "versions_to", "unit", "extra")
+_COLUMNS = (
+    "id",
+    "kind",
+    "phase",
+    "reason",
+    "jid",
+    "pid",
+    "created",
+    "changed",
+    "deadline",
+    *_JSON_COLUMNS,
+)
+
+
+class PhaseRow(NamedTuple):
+    """One line of the history."""
+
+    seq: int
+    id: str
+    phase: str
+    reason: str
+    at: float
+
+
+class Quarantined(NamedTuple):
+    """A version of a package that was rolled back, with the update and the reason."""
+
+    package: str
+    version: str
+    id: str
+    reason: str
+    at: float
+
+
+class Store(Database):
+    """What is known of updates. Every write is on disk when the call returns."""
+
+    # -- updates ---------------------------------------------------------------
+
+    def save(self, update: Update) -> Update:
+        """Write the record; a new phase also gets a line in the history."""
+        now = self._clock()
+        row = _row(update, now)
+        with self.transaction() as db:
+            old = db.execute("SELECT phase FROM updates WHERE id = ?", (update.id,)).fetchone()
+            db.execute(
+                f"INSERT OR REPLACE INTO updates ({', '.join(_COLUMNS)}) "
+                f"VALUES ({', '.join('?' * len(_COLUMNS))})",
+                row,
+            )
+            if old is None or old[0] != update.phase.value:
+                db.execute(
+                    "INSERT INTO phases (id, phase, reason, at) VALUES (?, ?, ?, ?)",
+                    (update.id, update.phase.value, update.reason, now),
+                )
+                db.execute(
+                    "DELETE FROM updates WHERE id NOT IN "
+                    "(SELECT id FROM updates ORDER BY created DESC LIMIT ?)",
+                    (_KEEP_UPDATES,),
+                )
+                db.execute(
+                    "DELETE FROM phases WHERE published = 1 AND id NOT IN (SELECT id FROM updates)"
+                )
+        if old is None or old[0] != update.phase.value:
+            log.info(
+                "safeupdate: %s -> %s update=%s",
+                old[0] if old else "-",
+                update.phase.value,
+                update.id,
+            )
+        return update
+
+    def latest(self) -> Update | None:
+        """Return the newest record, or None where there never was one."""
+        return next(iter(self.updates(1)), None)
+
+    def get(self, update_id: str) -> Update | None:
+        with self.connection() as db:
+            row = db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM updates WHERE id = ?",
+                (update_id,),
+            ).fetchone()
+        return None if row is None else _update(row)
+
+    def updates(self, limit: int = 20) -> list[Update]:
+        """Return the newest records, newest first."""
+        with self.connection() as db:
+            rows = db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM updates "
+                "ORDER BY created DESC, rowid DESC LIMIT ?",
+                (limit,),
+            ).fetchall()
+        return [_update(row) for row in rows]
+
+    def history(self, update_id: str) -> list[PhaseRow]:
+        with self.connection() as db:
+            rows = db.execute(
+                "SELECT seq, id, phase, reason, at FROM phases WHERE id = ? ORDER BY seq",
+                (update_id,),
+            ).fetchall()
+        return [PhaseRow(*row) for row in rows]
+
+    def unpublished(self) -> list[PhaseRow]:
+        """Return the phases that no event has told of yet, oldest first."""
+        with self.connection() as db:
+            rows = db.execute(
+                "SELECT seq, id, phase, reason, at FROM phases WHERE published = 0 ORDER BY seq"
+            ).fetchall()
+        return [PhaseRow(*row) for row in rows]
+
+    def mark_published(self, seq: int) -> None:
+        with self.transaction() as db:
+            db.execute("UPDATE phases SET published = 1 WHERE seq = ?", (seq,))
+
+    # -- quarantine ------------------------------------------------------------
+
+    def quarantine(self, versions: Mapping[str, str], update_id: str, reason: str) -> None:
+        """Keep these versions of packages from being installed again. Idempotent."""
+        with self.transaction() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?)",
+                [
+                    (package, version, update_id, reason, self._clock())
+                    for package, version in versions.items()
+                ],
+            )
+
+    def quarantined(self) -> list[Quarantined]:
+        """Return what was rolled back and not cleared since, oldest first."""
+        with self.connection() as db:
+            rows = db.execute(
+                f"SELECT {', '.join(Quarantined._fields)} FROM quarantine ORDER BY at, package"
+            ).fetchall()
+        return [Quarantined(*row) for row in rows]
+
+    def clear(self, rows: Iterable[Quarantined]) -> None:
+        """Let these versions be installed again."""
+        with self.transaction() as db:
+            db.executemany(
+                "DELETE FROM quarantine WHERE package = ? AND version = ?",
+                [(row.package, row.version) for row in rows],
+            )
+
+    # -- facts -----------------------------------------------------------------
+
+    def set_fact(self, name: str, value: Any) -> None:
+        with self.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+
+    def drop_fact(self, name: str) -> None:
+        with self.transaction() as db:
+            db.execute("DELETE FROM facts WHERE name = ?", (name,))
+
+    def fact(self, name: str) -> Any:
+        with self.connection() as db:
+            row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+
+def _row(update: Update, now: float) -> tuple[Any, ...]:
+    return (
+        update.id,
+        update.kind,
+        update.phase.value,
+        update.reason,
+        update.jid,
+        update.pid,
+        update.created or now,
+        now,
+        update.deadline,
+        *(json.dumps(getattr(update, name)) for name in _JSON_COLUMNS),
+    )
+
+
+def _update(row: tuple[Any, ...]) -> Update:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    try:
+        values["phase"] = Phase(values["phase"])
+        for name in _JSON_COLUMNS:
+            values[name] = json.loads(values[name])
+            if not isinstance(values[name], dict):
+                raise TypeError(name)
+    except (TypeError, ValueError) as err:
+        raise RecordError(
+            f"The record of update {values['id']} is not valid ({err}). It was left as it is; "
+            "a newer version may have written it."
+        ) from err
+    return Update(**values)

@@ -1,0 +1,1 @@
+"""Transactional systems: a read-only btrfs root that ``transactional-update`` replaces."""

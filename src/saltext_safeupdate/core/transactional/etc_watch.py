@@ -1,0 +1,159 @@
+"""
+Edits of the live /etc while a transaction runs.
+
+When a transaction changed nothing but /etc, the tool drops it and copies its /etc over
+the live one, with deletion: what somebody else edited there meanwhile is undone. This
+watches for such edits, keeps a copy of what they wrote, and names what is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+# Bytes of an edited file up to which a copy is kept.
+COPY_LIMIT = 1024 * 1024
+# Files of which a copy is kept, at most.
+COPY_COUNT = 100
+# rsync writes into such a file first.
+_TEMPORARY = re.compile(r"/\.[^/]+\.[A-Za-z0-9]{6}$")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What tells whether a file is still the one that was looked at."""
+
+    mode: int
+    size: int
+    mtime: int
+    inode: int
+
+    @property
+    def content(self) -> tuple[int, int, int]:
+        """Return what a copy of the file has in common with it."""
+        return stat.S_IFMT(self.mode), self.size, self.mtime
+
+
+def manifest(root: Path) -> dict[str, Entry]:
+    """Look at every file below *root*; directories count by their names only."""
+    found: dict[str, Entry] = {}
+    todo = [str(root)]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    info = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(info.st_mode):
+                        todo.append(entry.path)
+                        continue
+                    found[entry.path] = Entry(
+                        info.st_mode, info.st_size, info.st_mtime_ns, info.st_ino
+                    )
+        except OSError:
+            continue  # it went away while it was looked at
+    return found
+
+
+def lost_edits(
+    before: Mapping[str, Entry], seen: Mapping[str, Entry | None], after: Mapping[str, Entry]
+) -> dict[str, str]:
+    """
+    Return ``{path: what was lost}``.
+
+    *seen* holds what was found different from *before* while the transaction ran
+    (``None``: the file was gone).
+    """
+    lost: dict[str, str] = {}
+    for path, edit in seen.items():
+        now, then = after.get(path), before.get(path)
+        if edit == now or (edit and now and edit.content == now.content):
+            continue
+        if edit is None:
+            lost[path] = "was deleted meanwhile, and is there again"
+        elif then is None:
+            if now is None:
+                lost[path] = "was created meanwhile, and is gone"
+        elif now is not None and now.content == then.content:
+            lost[path] = "was edited meanwhile, and is as it was before"
+        else:
+            lost[path] = "was edited meanwhile, and was replaced"
+    for path in before.keys() - seen.keys():
+        then, now = before[path], after.get(path)
+        if now and now.inode != then.inode and now.content == then.content:
+            lost[path] = "was edited or deleted meanwhile, and is as it was before"
+    return lost
+
+
+@dataclass
+class EtcWatch:
+    """Looks at the live /etc before, during and after a transaction."""
+
+    root: Path
+    copies: Path
+    before: dict[str, Entry] = field(default_factory=dict)
+    seen: dict[str, Entry | None] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Take the state that later ones are compared with."""
+        self.before = manifest(self.root)
+
+    def look(self) -> None:
+        """Note what differs by now, and keep a copy of it."""
+        now = manifest(self.root)
+        for path in now.keys() | self.before.keys() | self.seen.keys():
+            entry = now.get(path)
+            if entry == self.seen.get(path, self.before.get(path)) or _TEMPORARY.search(path):
+                continue
+            self.seen[path] = entry
+            if entry is not None:
+                try:
+                    self._copy(path, entry)
+                except OSError as err:
+                    log.warning("no copy of the edited %s could be kept: %s", path, err)
+
+    def changed(self) -> bool:
+        """Tell whether it differs from how it was at the start."""
+        return manifest(self.root) != self.before
+
+    def finish(self, *, merged: bool) -> dict[str, str]:
+        """
+        Return the edits that the tool undid; *merged* says that it wrote to /etc at all.
+
+        The copies of what was not lost are removed.
+        """
+        lost = lost_edits(self.before, self.seen, manifest(self.root)) if merged else {}
+        for path in self.seen:
+            if path not in lost:
+                self.copy_of(path).unlink(missing_ok=True)
+        if self.copies.is_dir() and not any(self.copies.iterdir()):
+            self.copies.rmdir()
+        return lost
+
+    def copy_of(self, path: str) -> Path:
+        """Return where the copy of *path* lies, if there is one."""
+        return self.copies / path.lstrip("/").replace("/", "%")
+
+    def _copy(self, path: str, entry: Entry) -> None:
+        if not stat.S_ISREG(entry.mode) or entry.size > COPY_LIMIT:
+            return
+        if len(self.seen) > COPY_COUNT:
+            return
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return  # gone again
+        with open(fd, "rb") as source:
+            content = source.read(COPY_LIMIT)
+        self.copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = os.open(
+            self.copy_of(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600
+        )
+        with open(target, "wb") as sink:
+            sink.write(content)

@@ -1,0 +1,161 @@
+"""What a call of the tool came to, judged by comparison and not by its exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..command import Result
+from ..errors import CommandError, InputError
+from .cli import DISCARDS_SINCE, Options
+from .processes import Ended
+from .roots import Roots
+
+# Seconds that a call of the tool may take, and that a busy tool is waited for.
+DEFAULT_TIMEOUT = 4 * 3600.0
+DEFAULT_LOCK_TIMEOUT = 600.0
+_LONGEST = 30 * 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long a call may take, and how long a busy tool is waited for, in seconds."""
+
+    timeout: float = DEFAULT_TIMEOUT
+    lock_timeout: float = DEFAULT_LOCK_TIMEOUT
+
+    def __post_init__(self) -> None:
+        """Raise InputError for anything that is no number of seconds."""
+        for name, value, least in (
+            ("timeout", self.timeout, 1e-3),
+            ("lock_timeout", self.lock_timeout, 0.0),
+        ):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not least <= value <= _LONGEST:
+                raise InputError(
+                    f"{name} has to be a number of seconds up to {_LONGEST:g}, not "
+                    f"{str(value)[:100]!r}; nothing was changed"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of the tool, as it is made."""
+
+    argv: tuple[str, ...]
+    version: tuple[int, ...]
+    options: Options
+    limits: Limits
+    opens: bool
+
+    @property
+    def merges_etc(self) -> bool:
+        """Tell whether the tool may write the live /etc at the end."""
+        return self.opens and self.options.drop_if_no_change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a call did, by comparison."""
+
+    call: Call
+    result: Result
+    before: Roots
+    after: Roots
+    failure: str | None = None
+    # The snapshot that a failed command had made the default; it is not any more.
+    undone: int | None = None
+    # Whether the live /etc differs from before.
+    etc_changed: bool = False
+    lost_edits: Mapping[str, str] = field(default_factory=dict)
+    copies: str | None = None
+
+    @property
+    def new_default(self) -> bool:
+        """Tell whether another snapshot than before is the default now."""
+        return self.after.default != self.before.default
+
+    @property
+    def live(self) -> bool:
+        """Tell whether what was changed is in effect now: /etc at most, merged back."""
+        return self.failure is None and not self.new_default and not self.before.pending
+
+    @property
+    def etc_leaked(self) -> bool:
+        """Tell whether the tool merged the /etc of a failed call, as it did before 5.5."""
+        return (
+            self.failure is not None
+            and self.etc_changed
+            and self.result.returncode == 0
+            and self.call.merges_etc
+            and self.call.version < DISCARDS_SINCE
+            and self.undone is None
+            and not self.new_default
+        )
+
+    def check(self) -> Outcome:
+        """Raise CommandError where the call failed; else return itself."""
+        if self.failure is not None:
+            raise CommandError(
+                self.call.argv,
+                self.failure,
+                stdout=self.result.stdout,
+                stderr=self.result.stderr,
+                returncode=self.result.returncode,
+            )
+        return self
+
+    def report(self) -> dict[str, Any]:
+        """Return what happened as plain data."""
+        return {
+            "running": self.after.running and self.after.running.number,
+            "default": self.after.default.number,
+            "pending": self.after.pending,
+            "new_snapshot": self.after.default.number if self.new_default else None,
+            "discarded": self.failure is not None,
+            "lost_etc_edits": dict(self.lost_edits),
+            "etc_copies": self.copies,
+        }
+
+
+def status_words(status: int) -> str:
+    """Return an exit status, negative for a signal, in words."""
+    return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def cut_short(ended: Ended, timeout: float) -> str | None:
+    """Return why the tool did not come to its own end, or ``None``."""
+    if ended.timed_out:
+        return (
+            f"did not end within {timeout:g} s; it was ended, its snapshot discarded, and the "
+            "lock is free. Nothing of it is in effect. Raise the timeout if it needs longer"
+        )
+    if ended.orphaned:
+        return (
+            "transactional-update was killed while it worked; what it had started was ended "
+            "and the open snapshot removed. Nothing of it is in effect; call it again"
+        )
+    if ended.result is None:
+        return ended.error.reason if ended.error else "interrupted"
+    if ended.result.returncode < 0:
+        return (
+            f"transactional-update was {status_words(ended.result.returncode)}; open snapshots "
+            "of it were removed. Nothing of it is in effect; call it again"
+        )
+    return None
+
+
+def failure_of(call: Call, result: Result, before: Roots, after: Roots) -> str | None:
+    """Return why a call that came to its own end failed, or ``None``."""
+    if result.returncode != 0:
+        return status_words(result.returncode)
+    if not call.opens or after.default != before.default:
+        return None
+    last = [line for line in result.stderr.splitlines() if line.strip()][-3:]
+    if call.options.drop_if_no_change and not any(line.startswith("ERROR: ") for line in last):
+        return None  # nothing was changed, so the snapshot was dropped
+    return (
+        "exit status 0, but there is no new default snapshot: what it did is lost. "
+        "The running system is as it was; see /var/log/transactional-update.log"
+    )

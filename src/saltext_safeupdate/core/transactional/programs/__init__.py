@@ -1,0 +1,1 @@
+"""Programs that run inside a transaction, where this package may not be installed."""

@@ -1,0 +1,112 @@
+"""What the engine sends to the master."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import salt.defaults.exitcodes
+import salt.payload
+import salt.utils.event
+import salt.version
+
+from .core.ledger import Job
+from .core.record import Update
+from .core.store import PhaseRow
+from .intake import queues
+
+# Seconds to wait for the master's word on one return; then it is tried again later. What a
+# slow master gets twice it keeps once.
+_ACK_TIMEOUT = 10
+
+
+class Delivery:
+    """Sends through the main process of the minion, which has the connection."""
+
+    def __init__(self, opts: Mapping[str, Any], functions: Mapping[str, Any]) -> None:
+        self._opts = opts
+        # Fetched now, so that nothing has to be loaded while the tree is replaced.
+        self._event_send = functions["event.send"]
+        self.salt_version = str(salt.version.__version__)
+
+    def publish(self, row: PhaseRow, update: Update | None) -> bool:
+        """Tell the master of a phase; say whether it took it."""
+        data = {
+            "update": row.id,
+            "phase": row.phase,
+            "reason": row.reason,
+            "seq": row.seq,
+            "at": row.at,
+        }
+        if update is not None:
+            data |= {
+                "kind": update.kind,
+                "from": update.versions_from,
+                "to": update.versions_to,
+            }
+        if not self._opts.get("master_uri") and self._opts.get("file_client") == "local":
+            return True
+        tag = f"salt/minion/{self._opts['id']}/safeupdate/{row.phase}"
+        return bool(self._event_send(tag, data))
+
+    def send(self, job: Job) -> bool:
+        """Send a kept return again; say whether the master acknowledged it."""
+        load = salt.payload.loads(job.payload)
+        request = str(uuid.uuid4())
+        master = job.master or self._opts["master"]
+        with salt.utils.event.get_event("minion", opts=self._opts, listen=True) as bus:
+            bus.fire_event(
+                load, f"__master_req_channel_payload/{request}/{master}", timeout=_ACK_TIMEOUT
+            )
+            answer = bus.get_event(tag=f"__master_req_channel_return/{request}", wait=_ACK_TIMEOUT)
+        return bool(answer) and not answer.get("error")
+
+    def run(self, job: Job) -> None:
+        """Put a job where the main process starts it under its JID. Raises OSError."""
+        queues.put(self._for(job), salt.payload.loads(job.call))
+
+    def ask(self, wanted: Mapping[str, Any]) -> None:
+        """Put a job of the supervisor's where the main process starts it. Raises OSError."""
+        job = {
+            **wanted,
+            "tgt": self._opts["id"],
+            "tgt_type": "glob",
+            "ret": "",
+            "user": "safeupdate",
+        }
+        queues.put(self._masters()[0], job)
+
+    def queued(self, jid: str) -> bool:
+        return any(queues.find(opts, jid) is not None for opts in self._masters())
+
+    def describe(self, job: Job, text: str) -> bytes:
+        """Return the failed return of a job, with *text* as what it says."""
+        call = salt.payload.loads(job.call) if job.call else {}
+        load = {
+            "cmd": "_return",
+            "id": self._opts["id"],
+            "jid": job.jid,
+            "fun": call.get("fun", job.fun),
+            "fun_args": call.get("arg", []),
+            # What a state run says instead of results is a list.
+            "return": [text] if job.fun.startswith("state.") else text,
+            "retcode": salt.defaults.exitcodes.EX_GENERIC,
+            "success": False,
+            "out": "highstate" if job.fun.startswith("state.") else "nested",
+        }
+        load |= {key: call[key] for key in ("user", "master_id", "metadata") if key in call}
+        resource = call.get("resource_target")
+        if isinstance(resource, dict):
+            load["resource_id"] = resource.get("id")
+        payload: bytes = salt.payload.dumps(load)
+        return payload
+
+    def _for(self, job: Job) -> dict[str, Any]:
+        return {**self._opts, "master": job.master or self._opts["master"]}
+
+    def _masters(self) -> list[dict[str, Any]]:
+        """Return our opts as each master's part of the minion has them."""
+        masters = self._opts.get("master_list") or self._opts["master"]
+        names = masters if isinstance(masters, list) else [masters]
+        return [{**self._opts, "master": name} for name in names]

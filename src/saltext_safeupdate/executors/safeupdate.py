@@ -1,0 +1,66 @@
+"""
+Executor that makes every job known to safeupdate
+=================================================
+
+It takes the job's hold on the lock of the jobs where the minion has not done so already
+(``salt-call``), and puts the hooks that order state runs into the process. It runs
+nothing itself: the next executor of the list does.
+
+.. code-block:: yaml
+
+    module_executors:
+      - safeupdate
+      - direct_call
+
+It must not be the last of the list; ``sudo_user`` replaces the last one.
+"""
+
+from salt.exceptions import CommandExecutionError
+
+from saltext_safeupdate import hooks
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.settings import effective
+
+__virtualname__ = "safeupdate"
+
+# Functions that only look, or end the wait: they run while an update holds the jobs.
+_FREE = (
+    "grains.",
+    "safeupdate.accepted",
+    "safeupdate.cancel",
+    "safeupdate.drain",
+    "safeupdate.forget",
+    "safeupdate.history",
+    "safeupdate.revisions",
+    "safeupdate.status",
+    "safeupdate.check",
+    "safeupdate.jobs",
+    "saltutil.find_job",
+    "saltutil.is_running",
+    "saltutil.running",
+    "sys.",
+    "test.ping",
+    "test.version",
+)
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def execute(opts, data, func, args, kwargs):
+    """
+    Take the hold of the job and fall through to the next executor.
+    """
+    from saltext_safeupdate.intake import current
+
+    fun = str(data.get("fun", ""))
+    try:
+        if not hooks.install(opts):
+            return
+        hooks.adopt(func)
+        if not fun.startswith(_FREE):
+            settings, _ = effective(opts.get("safeupdate"))
+            current.ensure(settings, str(data.get("jid", "")))
+    except SafeUpdateError as err:
+        raise CommandExecutionError(str(err)) from err

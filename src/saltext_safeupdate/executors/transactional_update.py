@@ -1,0 +1,65 @@
+"""
+Send functions that change the root file system into a transaction.
+
+State runs (``state.apply``, ``state.sls``, ``state.highstate``, ``state.single``) and the
+functions of the delegated modules run inside a new snapshot; everything else, and all of
+it inside a transaction, is left to the next executor.
+
+.. code-block:: yaml
+
+    module_executors: [safeupdate, transactional_update, direct_call]
+
+    # instead of the default list of modules, or of functions
+    delegated_modules: [cmd, pkg]
+    delegated_functions: [pip.install]
+    # in addition to it
+    add_delegated_modules: [ansible]
+    add_delegated_functions: [x509.create_certificate]
+
+For one call:
+
+.. code-block:: bash
+
+    salt --module-executors='[transactional_update, direct_call]' \\
+        --executor-opts='{add_delegated_functions: [network.mod_hostname]}' \\
+        microos network.mod_hostname newname
+
+    salt-call --module-executors='[transactional_update]' state.sls stuff activate_transaction=True
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import salt.utils.path
+
+from saltext_safeupdate.core.transactional import delegate, detect
+
+if TYPE_CHECKING:
+    __salt__: dict = {}
+
+__virtualname__ = "transactional_update"
+
+
+def __virtual__():
+    if not salt.utils.path.which(detect.TOOL):
+        return False, "the transactional_update executor needs transactional-update"
+    return __virtualname__
+
+
+def execute(opts, data, func, args, kwargs):
+    """
+    Run a delegated function in a transaction; ``None`` leaves it to the next executor.
+
+    A delegated function that returns ``None`` gives ``{}``: the next executor would run it
+    once more, outside.
+    """
+    fun = data.get("fun")
+    target = delegate.delegate(fun, opts, data, os.environ)
+    if target is None:
+        return func(*args, **kwargs) if delegate.is_last(opts, data) else None
+    if target == delegate.CALL:
+        args = (fun, *args)
+    result = __salt__[target](*args, **kwargs)
+    return {} if result is None else result

@@ -1,0 +1,156 @@
+"""Build the objects that act, in one place, from the opts of Salt."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import salt
+import salt.utils.minion
+
+from .core import backup, bring, kept, packages, recover, service
+from .core.command import run as run_command
+from .core.ledger import Ledger
+from .core.packages import Own, OwnFinder, PackageManager
+from .core.revisions import Revisions
+from .core.service import ServiceManager
+from .core.settings import Settings, effective
+from .core.stopguard import StopGuard
+from .core.store import Store
+from .core.transaction import SUPERVISOR_UNIT, Transaction
+
+
+def enabled(opts: Mapping[str, Any]) -> bool:
+    """
+    Tell whether this process is to use the extension.
+
+    Not inside a transaction of transactional-update: what it changes is not what runs.
+    """
+    if opts.get("__role", "minion") != "minion" or "TRANSACTIONAL_UPDATE" in os.environ:
+        return False
+    engines = opts.get("engines") or []
+    if isinstance(engines, dict):
+        engines = [engines]
+    named = {name for entry in engines for name in (entry if isinstance(entry, dict) else [entry])}
+    return "safeupdate" in named or "safeupdate" in (opts.get("module_executors") or [])
+
+
+class Factory:
+    """One for each process and opts; what it builds is cheap to keep."""
+
+    def __init__(self, opts: Mapping[str, Any]) -> None:
+        self.opts = opts
+
+    @cached_property
+    def settings(self) -> Settings:
+        return effective(self.opts.get("safeupdate"))[0]
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.settings.database)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(self.settings.database)
+
+    @cached_property
+    def manager(self) -> PackageManager | None:
+        return packages.detect()
+
+    @cached_property
+    def services(self) -> ServiceManager:
+        return service.detect()
+
+    @cached_property
+    def stop_guard(self) -> StopGuard | None:
+        """None where there is no systemd."""
+        return StopGuard(self.settings) if self.services.name == "systemd" else None
+
+    @cached_property
+    def _finder(self) -> OwnFinder:
+        assert self.manager is not None  # noqa: S101
+        return OwnFinder(self.manager, self._paths(), self.settings.packages)
+
+    @cached_property
+    def revisions(self) -> Revisions:
+        return Revisions(self.settings.state_dir, self.store, self.manager)
+
+    def bring(self, directory: str) -> Mapping[str, Any]:
+        """Have what is installed beside Salt ready for an update."""
+        return bring.stage(self.settings, self.services, self.manager, run_command, directory)
+
+    def backup_paths(self) -> list[str]:
+        """Return what is put back on a rollback."""
+        opts = self.opts
+        found = backup.minion_paths(
+            config_file=opts.get("conf_file") or "/etc/salt/minion",
+            pki_dir=opts.get("pki_dir") or "/etc/salt/pki/minion",
+            cache_dir=opts.get("cachedir") or "/var/cache/salt/minion",
+        )
+        return [*found, *self.settings.backup]
+
+    def own(self) -> Own:
+        """Return the own packages; none where no package manager is known."""
+        return Own(frozenset(), False) if self.manager is None else self._finder()
+
+    def _paths(self) -> tuple[str, ...]:
+        """Salt's code, interpreter and unit."""
+        found = {
+            os.path.join(os.path.dirname(salt.__file__), "version.py"),
+            os.path.realpath(sys.executable),
+            sys.executable,
+        }
+        unit = self.services.unit_file(self.settings.service)
+        if unit:
+            found.add(unit)
+        return tuple(sorted(found))
+
+    def roots(self) -> tuple[str, ...]:
+        """Return the directories of Python code that an update replaces."""
+        if sys.prefix not in ("/usr", "/usr/local"):
+            return (os.path.realpath(sys.prefix),)
+        return (os.path.dirname(os.path.realpath(salt.__file__)),)
+
+    def launch(self) -> None:
+        """Start the supervisor."""
+        python = kept.interpreter(run_command, {})
+        self.services.spawn(SUPERVISOR_UNIT, recover.argv(self.settings, python))
+
+    def arm(self, copies: Mapping[str, str]) -> None:
+        """Have the update that is about to change something looked after."""
+        recover.arm(self.settings, self.services, run_command, copies)
+
+    def running_jobs(self, but: str = "") -> list[str]:
+        """Name the jobs that run now, as "JID function"."""
+        return [f"{job.get('jid')} {job.get('fun')}" for job in self._running(but)]
+
+    def _running(self, but: str) -> list[dict[str, Any]]:
+        return [job for job in salt.utils.minion.running(self.opts) if str(job.get("jid")) != but]
+
+    def _pids(self, but: str) -> list[int]:
+        """Return the processes of the jobs that run now; a thread has none of its own."""
+        if not self.opts.get("multiprocessing", True):
+            return []
+        return [int(job["pid"]) for job in self._running(but) if job.get("pid") != os.getpid()]
+
+    def transaction(
+        self, frozen: Callable[[Mapping[str, str]], None] = lambda copies: None, jid: str = ""
+    ) -> Transaction:
+        return Transaction(
+            settings=self.settings,
+            store=self.store,
+            services=self.services,
+            launch=self.launch,
+            packages=self.manager,
+            own=tuple(sorted(self.own().names)),
+            roots=self.roots(),
+            running_jobs=lambda: self.running_jobs(jid),
+            running_pids=lambda: self._pids(jid),
+            frozen=frozen,
+            arm=self.arm,
+            bring=self.bring,
+            backup_paths=self.backup_paths(),
+        )

@@ -1,0 +1,52 @@
+"""
+Let the acknowledgement of the master reach the process of the job.
+
+A job's process sends its return through the minion's main process, which passes the
+master's answer back as an event. In Salt 3007 (seen in 3007.15) that event is never
+sent: ``SaltEvent.fire_event_async`` drops the coroutine that would send it. Every job
+then waits until its time is up, and takes a return that arrived for a lost one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from typing import Any
+
+import salt.utils.event
+
+
+def install() -> None:
+    """Make ``fire_event_async`` wait for what it sends, where it is a coroutine."""
+    cls = salt.utils.event.SaltEvent
+    original = cls.fire_event_async
+    if not inspect.iscoroutinefunction(original):
+        return
+
+    @functools.wraps(original)
+    async def fire_event_async(self: Any, data: Any, tag: Any, *args: Any, **kwargs: Any) -> Any:
+        sending: list[asyncio.Future[Any]] = []
+        if not self._run_io_loop_sync and self.connect_pull():
+            publish = self.pusher.publish
+
+            def publish_and_note(message: Any) -> Any:
+                result = publish(message)
+                if inspect.isawaitable(result):
+                    # A task may be awaited twice, by the original and by us.
+                    result = asyncio.ensure_future(result)
+                    sending.append(result)
+                return result
+
+            self.pusher.publish = publish_and_note
+            try:
+                value = await original(self, data, tag, *args, **kwargs)
+            finally:
+                self.pusher.publish = publish
+        else:
+            value = await original(self, data, tag, *args, **kwargs)
+        if sending:
+            await asyncio.gather(*sending)
+        return value
+
+    cls.fire_event_async = fire_event_async

@@ -1,0 +1,77 @@
+"""The job that this process or thread runs, and its hold on the lock of the jobs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from ..core import locks
+from ..core.errors import LockHeldError
+from ..core.locks import Lock
+from ..core.settings import Settings
+
+
+@dataclass(kw_only=True)
+class Job:
+    """
+    A running job: its JID (empty for salt-call) and its hold.
+
+    ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or more
+    where it is resumed, ``returned`` tells that it gave its return to Salt, ``kept`` that
+    the ledger has that.
+    """
+
+    jid: str
+    lock: Lock
+    key: str = ""
+    attempt: int = 1
+    returned: bool = False
+    kept: bool = False
+
+
+_local = threading.local()
+
+
+def get() -> Job | None:
+    """Return the job of this thread, or None."""
+    job: Job | None = getattr(_local, "job", None)
+    return job
+
+
+def begin(job: Job) -> None:
+    _local.job = job
+
+
+def end() -> None:
+    """Give the hold up. Not called where a process is the job: its end does it."""
+    job = get()
+    _local.job = None
+    if job is not None:
+        job.lock.close()
+
+
+def ensure(settings: Settings, jid: str = "") -> Job:
+    """
+    Return the job of this thread; begin one where none was taken in, as for salt-call.
+
+    The hold of a job that started this process counts for it too. Raises LockHeldError
+    where an update keeps new jobs from starting.
+    """
+    job = get()
+    if job is not None:
+        return job
+    lock = locks.adopt(settings.run_dir, "jobs") or _take(settings)
+    job = Job(jid=jid, lock=lock)
+    begin(job)
+    return job
+
+
+def _take(settings: Settings) -> Lock:
+    lock = Lock(settings.run_dir, "jobs")
+    if locks.held(settings.run_dir, "drain") or not lock.try_shared():
+        lock.close()
+        raise LockHeldError(
+            "An update of the minion is under way and no new job may start. Nothing was done; "
+            "'salt-call --local safeupdate.status' shows when it has ended. Then run this again."
+        )
+    return lock

@@ -1,0 +1,563 @@
+"""
+Change a transactional system: openSUSE MicroOS, SL Micro, Aeon, Leap Micro.
+
+The root file system of such a system is a read-only btrfs snapshot. A change is made in
+a new snapshot, which the next boot starts. ``transactional-update`` makes that snapshot;
+this module calls it, and runs any Salt function or state inside.
+
+The module replaces the one of the same name that Salt 3006 and 3007 contain and that
+Salt 3008 dropped; functions, parameters and the command lines sent to the tool are the
+same. It compares the default snapshot before and after each call, so a result means what
+it says, and the result of an inner call comes back whole and with its types.
+
+Settings, all optional, in the minion configuration:
+
+.. code-block:: yaml
+
+    transactional_update:
+      timeout: 14400          # seconds that one call of the tool may take
+      lock_timeout: 600       # seconds that a busy tool is waited for
+      handover_dir: /var/cache/salt-safeupdate   # same place inside and outside
+      salt_call: /usr/bin/salt-call              # the one inside the snapshot
+
+Parameters that most functions have:
+
+self_update
+    Let the tool look for a newer version of itself first. Defaults to ``False``.
+
+snapshot
+    What the new snapshot starts from: a number, or ``continue`` for the default snapshot,
+    which holds changes that wait for a reboot. Defaults to the running snapshot.
+
+timeout
+    Seconds that the call may take. Then it is ended, its snapshot is discarded and the
+    tool is free again.
+
+lock_timeout
+    Seconds that a busy tool is waited for. ``0``: fail at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import salt.utils.path
+from salt.exceptions import CommandExecutionError
+
+from saltext_safeupdate.core import command as commands
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.transactional import call as calls
+from saltext_safeupdate.core.transactional import (
+    cli,
+    delegate,
+    detect,
+    inside,
+    summary,
+)
+from saltext_safeupdate.core.transactional import (
+    reboot as reboots,
+)
+from saltext_safeupdate.core.transactional import (
+    status as statuses,
+)
+from saltext_safeupdate.core.transactional.cli import Options
+from saltext_safeupdate.core.transactional.tool import Tool, refuse_inside
+
+if TYPE_CHECKING:
+    __context__: dict = {}
+    __opts__: dict = {}
+    __salt__: dict = {}
+
+__virtualname__ = "transactional_update"
+__func_alias__ = {"apply_": "apply"}
+
+
+def __virtual__():
+    if not salt.utils.path.which(detect.TOOL):
+        return False, "transactional_update needs the program transactional-update"
+    return __virtualname__
+
+
+@contextmanager
+def _salt_errors():
+    try:
+        yield
+    except SafeUpdateError as err:
+        raise CommandExecutionError(str(err)) from err
+
+
+def _tool():
+    return Tool(run=commands.run, host=calls.host(__opts__))
+
+
+def _change(words, options, timeout=None, lock_timeout=None):
+    """Call the tool, check the outcome, return what it printed."""
+    with _salt_errors():
+        limits = calls.limits(__opts__, timeout, lock_timeout)
+        return _tool().invoke(words, options, limits).check().result.stdout
+
+
+def _documented(function, name, summary, parameters, example):
+    """Name *function* and write its documentation: those of one kind differ in little."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""
+    {summary}
+    {parameters}
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.{name}{example}
+    """
+    return function
+
+
+def _cleaner(word, summary):
+    def function(self_update=False):
+        return _change([word], Options(self_update=self_update))
+
+    return _documented(function, word.replace("-", "_"), summary, "", "")
+
+
+def _maker(word, summary):
+    def function(self_update=False, snapshot=None, timeout=None, lock_timeout=None):
+        options = Options(self_update=self_update, snapshot=snapshot)
+        return _change([word], options, timeout, lock_timeout)
+
+    name = word.replace("-", "_").replace(".", "_")
+    return _documented(function, name, summary, "", ' snapshot="continue"')
+
+
+def _packager(verb, summary):
+    def function(
+        pkg=None,
+        pkgs=None,
+        args=None,
+        self_update=False,
+        snapshot=None,
+        timeout=None,
+        lock_timeout=None,
+    ):
+        with _salt_errors():
+            words = cli.package_words(verb, pkg, pkgs, args)
+        options = Options(self_update=self_update, snapshot=snapshot)
+        return _change(words, options, timeout, lock_timeout)
+
+    parameters = """
+    pkg
+        Name of a package.
+
+    pkgs
+        Several names: a list, or a string that is split with the shell's rules.
+
+    args
+        Options for zypper: a list, or a string that is split with the shell's rules.
+    """
+    return _documented(function, f"pkg_{verb}", summary, parameters, ' emacs snapshot="continue"')
+
+
+cleanup = _cleaner("cleanup", "Run ``cleanup_snapshots`` and ``cleanup_overlays``.")
+cleanup_snapshots = _cleaner(
+    "cleanup-snapshots", "Mark snapshots that nobody needs, so that snapper removes them."
+)
+cleanup_overlays = _cleaner(
+    "cleanup-overlays", "Remove ``/etc`` overlays that no snapshot uses (tool before 5.0)."
+)
+grub_cfg = _maker("grub.cfg", "Write a new ``grub.cfg`` in a new snapshot.")
+bootloader = _maker(
+    "bootloader", "Write the boot loader and its configuration anew, in a new snapshot."
+)
+initrd = _maker("initrd", "Build the initrd in a new snapshot.")
+kdump = _maker(
+    "kdump", "Build the initrd for kdump in a new snapshot. The tool lacks it from 6.0.4 to 6.0.7."
+)
+dup = _maker("dup", "Upgrade the distribution in a new snapshot (``zypper dup``).")
+up = _maker("up", "Update all packages in a new snapshot (``zypper up``).")
+patch = _maker("patch", "Install patches in a new snapshot (``zypper patch``).")
+migration = _maker(
+    "migration",
+    "Move a system that is registered with SCC or SMT to the next version of its products.",
+)
+setup_selinux = _maker(
+    "setup-selinux", "Install and enable SELinux in a new snapshot (tool 2.28 or newer)."
+)
+setup_kdump = _maker("setup-kdump", "Set kdump up in a new snapshot (tool 4.1 or newer).")
+setup_fips = _maker("setup-fips", "Set FIPS mode up in a new snapshot (tool 4.4 or newer).")
+pkg_install = _packager("install", "Install packages in a new snapshot.")
+pkg_remove = _packager("remove", "Remove packages in a new snapshot.")
+pkg_update = _packager("update", "Update packages in a new snapshot.")
+
+
+def transactional():
+    """
+    Tell whether this is a transactional system: the tool is there, and the root is a
+    read-only btrfs snapshot.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.transactional
+    """
+    with _salt_errors():
+        return detect.transactional(commands.run)
+
+
+def in_transaction():
+    """
+    Tell whether this Salt runs inside a transaction.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.in_transaction
+    """
+    return detect.in_transaction(os.environ)
+
+
+def pending_transaction():
+    """
+    Tell whether a new snapshot waits for the reboot.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.pending_transaction
+    """
+    with _salt_errors():
+        refuse_inside(os.environ)
+        return _tool().roots().pending
+
+
+def snapshots():
+    """
+    List the snapshots of the root file system.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.snapshots
+    """
+    with _salt_errors():
+        return [snap.as_dict() for snap in _tool().snapshots()]
+
+
+def status():
+    """
+    Return what runs, what the next boot starts, and what the tool is doing.
+
+    ``running`` and ``default`` are snapshot numbers, ``pending`` says whether they differ.
+    ``open`` lists transactions that run now, ``crashed`` those that were never closed.
+    ``lock_holder`` is the process that keeps the tool busy, ``reboot_level`` the kind of
+    reboot that the pending change needs, as far as the tool knows.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.status
+    """
+    with _salt_errors():
+        return statuses.status(_tool())
+
+
+def register(args=None, self_update=False, snapshot=None, timeout=None, lock_timeout=None):
+    """
+    Register the system with ``SUSEConnect`` in a new snapshot (tool 4.1 or newer).
+
+    args
+        Options for ``SUSEConnect``: a list, or a string that is split with the shell's
+        rules. The tool writes them to its log: do not pass a code that has to stay secret.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.register args="--product sle-module/15.5/x86_64"
+    """
+    options = Options(self_update=self_update, snapshot=snapshot)
+    with _salt_errors():
+        words = ["register", *cli.split_words(args, "args")]
+    return _change(words, options, timeout, lock_timeout)
+
+
+def apply_snapshot(lock_timeout=None):
+    """
+    Switch the running system to the default snapshot without a reboot (tool 4.2 or newer).
+
+    This is ``transactional-update apply``; :py:func:`apply` applies Salt states.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.apply_snapshot
+    """
+    return _change(["apply"], Options(drop_if_no_change=False), None, lock_timeout)
+
+
+def run(
+    command,
+    self_update=False,
+    snapshot=None,
+    timeout=None,
+    lock_timeout=None,
+    keep=False,
+    drop_if_no_change=True,
+):
+    """
+    Run a command in a new snapshot and return what it printed.
+
+    command
+        A list, or a string that is split with the shell's rules. There is no shell:
+        nothing in it is interpreted. The tool writes it to its log: what has to stay secret
+        belongs into :py:func:`call`.
+
+    keep
+        Keep the snapshot of a failed command, to look at it (tool 5.1 or newer).
+
+    drop_if_no_change
+        Drop the snapshot where nothing but ``/etc`` was changed. Defaults to ``True``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.run "mkdir -p '/usr/share/my data'" snapshot="continue"
+    """
+    options = Options(
+        self_update=self_update,
+        snapshot=snapshot,
+        keep=keep,
+        drop_if_no_change=drop_if_no_change,
+        quiet=True,
+    )
+    with _salt_errors():
+        limits = calls.limits(__opts__, timeout, lock_timeout)
+        return _tool().run_command(command, options, limits).check().result.stdout
+
+
+def reboot(self_update=False, lock_timeout=None):
+    """
+    Reboot by the configured ``REBOOT_METHOD``, and say so where that did not work.
+
+    Inside a transaction the reboot comes after it.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.reboot
+    """
+    with _salt_errors():
+        if in_transaction() and inside.ask_for_reboot(os.environ):
+            return "the reboot comes after the transaction"
+        limits = calls.limits(__opts__, None, lock_timeout)
+        return reboots.reboot(_tool(), self_update=self_update, limits=limits)
+
+
+def soft_reboot(lock_timeout=None):
+    """
+    Reboot user space only; an error where the pending change needs more (tool 4.6 or newer).
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.soft_reboot
+    """
+    with _salt_errors():
+        return reboots.soft_reboot(_tool(), limits=calls.limits(__opts__, None, lock_timeout))
+
+
+def rollback(snapshot=None, lock_timeout=None):
+    """
+    Make another snapshot the default one.
+
+    snapshot
+        A number, or ``last`` for the last one that worked. Defaults to the running one.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.rollback
+    """
+    with _salt_errors():
+        limits = calls.limits(__opts__, None, lock_timeout)
+        return _tool().rollback(snapshot, limits).check().result.stdout
+
+
+def call(function, *args, **kwargs):
+    """
+    Call a Salt function in a new snapshot and return what it returned.
+
+    The snapshot starts from the default one, so that pending changes are not lost. Where
+    the function fails, the snapshot is discarded and nothing of it is in effect.
+
+    function
+        The function. What follows is for it, but for:
+
+    activate_transaction
+        Reboot afterwards, if a new snapshot waits for that. Defaults to ``False``.
+
+    transaction_timeout, transaction_lock_timeout
+        As ``timeout`` and ``lock_timeout`` elsewhere: those words belong to the function.
+
+    transaction_snapshot
+        What the new snapshot starts from. Defaults to ``continue``.
+
+    transaction_keep
+        Keep the snapshot of a failed call, to look at it (tool 5.1 or newer).
+
+    transaction_report
+        Return ``{"return": ..., "retcode": ..., "transaction": {...}}``: the last part says
+        which snapshot came of it, which services were restarted, and what was lost.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.call test.ping
+        salt microos transactional_update.call ssh.set_auth_key user key=mykey
+        salt microos transactional_update.call pkg.install emacs activate_transaction=True
+    """
+    activate = kwargs.pop("activate_transaction", False)
+    with _salt_errors():
+        own, ours = calls.split_reserved(kwargs)
+        reply = calls.call(
+            _tool(),
+            function,
+            args,
+            own,
+            salt_call=calls.salt_call_words(__opts__),
+            options=Options(
+                snapshot=ours.get("snapshot", "continue"),
+                keep=bool(ours.get("keep")),
+                quiet=True,
+            ),
+            limits=calls.limits(__opts__, ours.get("timeout"), ours.get("lock_timeout")),
+        )
+        __context__["retcode"] = reply.retcode
+        if reply.reboot_due(activate):
+            reboots.reboot(_tool(), limits=calls.limits(__opts__, None, None))
+    return reply.shown(bool(ours.get("report")))
+
+
+def perform(path, **kwargs):
+    """
+    Carry out, inside a transaction, what :py:func:`call` handed over. Not for direct use.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-call transactional_update.perform /var/cache/salt-safeupdate/1234
+    """
+    with _salt_errors():
+        inside.perform(path, __salt__, __context__, os.environ, time.time, kwargs)
+    return True
+
+
+def _state_run(function, args, queue, kwargs):
+    """Run a state function in a transaction, unless another state run is in the way."""
+    if queue is None:
+        queue = __opts__.get("state_queue", False)
+    conflict = delegate.wait_or_refuse(
+        queue,
+        lambda: __salt__["saltutil.is_running"]("state.*"),
+        kwargs.get("__pub_jid"),
+        time.sleep,
+    )
+    if conflict:
+        __context__["retcode"] = 1
+        return conflict
+    # The job itself stands in the shared job directory: the inner run must not mind it.
+    return call(function, *args, **{**kwargs, "concurrent": True})
+
+
+def apply_(mods=None, **kwargs):
+    """
+    Apply states inside a transaction: :py:func:`sls` with *mods*, else :py:func:`highstate`.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.apply
+        salt microos transactional_update.apply stuff
+        salt microos transactional_update.apply stuff pillar='{"foo": "bar"}'
+        salt microos transactional_update.apply stuff activate_transaction=True
+    """
+    if mods:
+        return sls(mods, **kwargs)
+    return highstate(**kwargs)
+
+
+def sls(mods, activate_transaction=False, queue=None, **kwargs):
+    """
+    Apply SLS files inside a transaction.
+
+    The full state results come back, also where a state fails; then the snapshot is
+    discarded. A state ``transaction`` is added where there is something to say: services
+    that were restarted afterwards or wait for the reboot, edits or files that got lost.
+
+    mods
+        The SLS files. ``test``, ``pillar``, ``exclude``, ``saltenv`` and the like are as
+        for :py:func:`state.sls <salt.modules.state.sls>`.
+
+    activate_transaction
+        Reboot afterwards, if a new snapshot waits for that. Defaults to ``False``.
+
+    queue
+        Wait for other state runs instead of failing; a number: for at most so many.
+        Defaults to the setting ``state_queue``, which is ``False``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.sls stuff pillar='{"foo": "bar"}'
+        salt microos transactional_update.sls stuff activate_transaction=True
+    """
+    kwargs["activate_transaction"] = activate_transaction
+    return _state_run("state.sls", [mods], queue, kwargs)
+
+
+def highstate(activate_transaction=False, queue=None, **kwargs):
+    """
+    Apply the highstate inside a transaction; parameters as for :py:func:`sls`.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.highstate
+        salt microos transactional_update.highstate pillar='{"foo": "bar"}'
+        salt microos transactional_update.highstate activate_transaction=True
+    """
+    kwargs["activate_transaction"] = activate_transaction
+    return _state_run("state.highstate", [], queue, kwargs)
+
+
+def single(fun, name, activate_transaction=False, queue=None, **kwargs):
+    """
+    Apply one state inside a transaction; parameters as for :py:func:`sls`.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt microos transactional_update.single pkg.installed name=emacs
+        salt microos transactional_update.single pkg.installed name=emacs activate_transaction=True
+    """
+    with _salt_errors():
+        data, run_kwargs = summary.single_as_high(fun, name, kwargs)
+    run_kwargs["activate_transaction"] = activate_transaction
+    return _state_run("state.high", [data], queue, run_kwargs)

@@ -1,0 +1,79 @@
+"""Put a handler in front of execution functions, in every loader that loads them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import salt.loader.lazy
+
+# Called with the function's name, the function, and its arguments.
+Handler = Callable[[str, Callable[..., Any], Any, dict[str, Any]], Any]
+
+_MARK = "__safeupdate_guarded__"
+
+_handlers: dict[str, Handler] = {}
+
+
+def install(handlers: Mapping[str, Handler]) -> None:
+    """Wrap the functions named in *handlers* from now on, as soon as a loader has loaded them."""
+    _handlers.clear()
+    _handlers.update(handlers)
+    lazy = salt.loader.lazy.LazyLoader
+    load_module = lazy._load_module
+
+    @functools.wraps(load_module)
+    def _load_module(self: Any, name: str) -> Any:
+        loaded = load_module(self, name)
+        if self.tag in ("module", "rawmodule"):
+            _wrap(self)
+        return loaded
+
+    lazy._load_module = _load_module
+
+
+def adopt(function: Any) -> None:
+    """Wrap what the loader of *function* loaded before :func:`install`."""
+    loader = getattr(function, "loader", None)
+    if isinstance(loader, salt.loader.lazy.LazyLoader):
+        _wrap(loader)
+
+
+def _wrap(loader: Any) -> None:
+    functions = loader._dict
+    if loader.tag == "module":
+        for name in _handlers:
+            if name in functions:
+                functions[name] = _wrapped(name, functions[name])
+        return
+    # A provider that the configuration or a state names: its functions carry the file's name.
+    for key, function in list(functions.items()):
+        virtual = _space(function).get("__virtualname__")
+        name = f"{virtual}.{key.rpartition('.')[2]}"
+        if name in _handlers:
+            functions[key] = _wrapped(name, function)
+
+
+def _wrapped(fun: str, original: Any) -> Any:
+    if hasattr(original, _MARK):
+        return original
+    handler = _handlers[fun]
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return handler(fun, original, args, kwargs)
+
+    setattr(wrapper, _MARK, True)
+    # Functions of the same module call it without the loader, as pkg.group_install does.
+    space = _space(original)
+    name = wrapper.__name__
+    if space.get(name) is original:
+        space[name] = wrapper
+    return wrapper
+
+
+def _space(function: Any) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
+    return found

@@ -1,0 +1,84 @@
+"""
+Runner of safeupdate
+====================
+
+.. versionadded:: 0.1.0
+"""
+
+from contextlib import contextmanager
+
+import salt.version
+from salt.exceptions import SaltInvocationError
+
+from saltext_safeupdate import redelivery
+from saltext_safeupdate.core.errors import InputError
+
+__virtualname__ = "safeupdate"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+@contextmanager
+def _salt_errors():
+    try:
+        yield
+    except InputError as err:
+        raise SaltInvocationError(str(err)) from err
+
+
+def redeliver(target="*", tgt_type="glob", window=3600, timeout=30):
+    """
+    Publish again, under their JIDs, the jobs that minions have missed.
+
+    Each minion is asked which of the jobs that it has not returned it has accepted. What
+    it does not know of is published to it again; what it has is left alone. Minions
+    without this extension are left alone as well. The engine ``safeupdate_redeliver``
+    does the same by itself whenever a minion starts.
+
+    Returns ``published`` (minions by JID), ``accepted`` (states of jobs by minion),
+    ``no_answer`` and ``not_set_up`` (minions).
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.redeliver
+        salt-run safeupdate.redeliver 'G@os:Debian' tgt_type=compound window=600
+
+    target
+        The minions. Defaults to ``*``.
+
+    tgt_type
+        How ``target`` is meant. Defaults to ``glob``.
+
+    window
+        Seconds to look back. Defaults to ``3600``.
+
+    timeout
+        Seconds that minions have to answer. Defaults to ``30``.
+
+    :raises SaltInvocationError: for a window or timeout that is no number of seconds.
+    """
+    with _salt_errors():
+        window, timeout = redelivery.checked(window, timeout)
+        with redelivery.Redelivery(__opts__) as work:
+            return redelivery.redeliver(work, work.targeted(target, tgt_type), window, timeout)
+
+
+def master_version():
+    """
+    Return the version of this master.
+
+    Minions ask for it before they update, so that none becomes newer than its master. They
+    may where ``peer_run`` of the master lists this function; the SLS ``safeupdate.master``
+    sees to it.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.master_version
+    """
+    return str(salt.version.__version__)

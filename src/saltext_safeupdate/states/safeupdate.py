@@ -1,0 +1,167 @@
+"""
+States of safeupdate
+====================
+
+.. versionadded:: 0.1.0
+
+.. code-block:: yaml
+
+    safeupdate:
+      safeupdate.enabled: []
+
+    minion-update:
+      safeupdate.updated:
+        - version: 3008.3
+
+    minion-restart:
+      safeupdate.restarted:
+        - watch:
+          - file: /etc/salt/minion.d/some.conf
+"""
+
+__virtualname__ = "safeupdate"
+
+
+def __virtual__():
+    if "safeupdate.status" not in __salt__:
+        return False, "the execution module safeupdate is not there"
+    return __virtualname__
+
+
+def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=True):
+    """
+    Set the minion up for safe updates: executor, engine and stop guard.
+
+    The minion restarts, deferred, where its configuration has changed. Where the last update of
+    the minion failed or was rolled back, the result carries a warning.
+
+    .. code-block:: yaml
+
+        safeupdate:
+          safeupdate.enabled: []
+
+    name
+        Any text.
+
+    config_file
+        The file that gets the configuration. Defaults to
+        ``/etc/salt/minion.d/safeupdate.conf``.
+
+    stop_guard
+        Whether a stop or restart of the service, by whomever, waits for running jobs.
+        Defaults to ``True``. It is left out where there is no systemd.
+    """
+    from saltext_safeupdate import setup
+    from saltext_safeupdate.core.errors import SafeUpdateError
+
+    ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
+    last = __salt__["safeupdate.status"]()
+    if last["phase"] in ("failed", "rolled_back"):
+        ret["warnings"] = [f"The last update is {last['phase']}: {last['reason']}"]
+    try:
+        plan = setup.Plan(__opts__, config_file, bool(stop_guard))
+        ret["changes"] = plan.changes()
+        if not ret["changes"]:
+            return ret
+        if __opts__["test"]:
+            ret["result"] = None
+            ret["comment"] = f"{', '.join(ret['changes'])} would be written."
+            if plan.restarts:
+                ret["comment"] += " The minion would restart."
+            return ret
+        plan.carry_out()
+    except SafeUpdateError as err:
+        return {**ret, "result": False, "comment": str(err)}
+    ret["comment"] = f"{', '.join(ret['changes'])} changed."
+    if plan.restarts:
+        __salt__["safeupdate.restart"](reason="safeupdate.enabled")
+        ret["comment"] += (
+            " The minion restarts as soon as every job has ended and its return has been delivered."
+        )
+    return ret
+
+
+def updated(name, version=None, allow_downgrade=False):
+    """
+    Have the minion in a version; ask for the update where it is in another.
+
+    The update begins when this run and every other job has ended, and the minion is watched
+    afterwards. Its result is in ``safeupdate.status``, and in this state the next time: a
+    version that was rolled back makes it fail.
+
+    .. code-block:: yaml
+
+        minion-update:
+          safeupdate.updated:
+            - version: 3008.3
+
+    name
+        Any text.
+
+    version
+        The version, whole or without what packaging adds. Defaults to the newest on offer.
+
+    allow_downgrade
+        Whether it may be an older version than the installed one. Defaults to ``False``.
+    """
+    from salt.exceptions import CommandExecutionError
+
+    ret = {"name": name, "result": True, "changes": {}, "comment": ""}
+    try:
+        plan = __salt__["safeupdate.plan"](version, allow_downgrade=allow_downgrade)
+        blocking = [item["problem"] for item in plan["findings"] if item["blocking"]]
+        if blocking:
+            return {**ret, "result": False, "comment": " ".join(blocking)}
+        if not plan["changes"]:
+            return {**ret, "comment": "It is installed."}
+        ret["changes"] = plan["changes"]
+        if __opts__["test"]:
+            return {**ret, "result": None, "comment": "The minion would be updated."}
+        asked = __salt__["safeupdate.update"](version, allow_downgrade=allow_downgrade)
+    except CommandExecutionError as err:
+        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    return {**ret, "comment": asked["comment"]}
+
+
+def restarted(name):
+    """
+    Do nothing; restart the minion, deferred, if something that is watched has changed.
+
+    The safe form of ``service.running: watch`` for the minion's own service.
+
+    .. code-block:: yaml
+
+        minion-restart:
+          safeupdate.restarted:
+            - watch:
+              - file: /etc/salt/minion.d/some.conf
+
+    name
+        Any text.
+    """
+    return {
+        "name": name,
+        "result": True,
+        "changes": {},
+        "comment": "The minion restarts if something that this state watches has changed.",
+    }
+
+
+def mod_watch(name, **kwargs):
+    """
+    Ask for the deferred restart.
+    """
+    ret = {"name": name, "result": True, "changes": {"restart": "deferred"}, "comment": ""}
+    if __opts__["test"]:
+        ret["result"] = None
+        ret["comment"] = "The minion would restart."
+        return ret
+    from saltext_safeupdate.ordering import runs
+
+    run = runs.current()
+    if run is not None:
+        run.restart_reason = run.restart_reason or f"state {name}"
+        run.restart_asked = True
+    else:
+        __salt__["safeupdate.restart"](reason=f"state {name}")
+    return ret

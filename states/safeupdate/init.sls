@@ -1,0 +1,3 @@
+# Set a minion up for safe updates of itself.
+safeupdate:
+  safeupdate.enabled: []

@@ -1,0 +1,164 @@
+"""A booted transactional system for each test; a visible skip where none can be built."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .rig.system import HERE, PACKAGES, System
+
+
+def _missing():
+    return [package for program, package in PACKAGES.items() if not shutil.which(program)]
+
+
+def _obstacle():
+    """Say why no btrfs root can be had here, or None."""
+    if os.geteuid() != 0:
+        return "needs root for a loop device with btrfs"
+    if not os.path.exists("/dev/loop-control"):
+        return "needs loop devices"
+    if "btrfs" not in Path("/proc/filesystems").read_text(encoding="ascii"):
+        subprocess.run(("modprobe", "btrfs"), check=False, capture_output=True)
+        if "btrfs" not in Path("/proc/filesystems").read_text(encoding="ascii"):
+            return "needs a kernel with btrfs"
+    if _missing() and shutil.which("apt-get"):
+        install = ("apt-get", "install", "-y", "--no-install-recommends", *_missing())
+        subprocess.run(install, check=False, capture_output=True)
+    if _missing():
+        return f"needs the packages {', '.join(_missing())}"
+    for probe in (("losetup", "--find"), ("unshare", "--mount", "true")):
+        done = subprocess.run(probe, check=False, capture_output=True, text=True)
+        if done.returncode:
+            return f"'{' '.join(probe)}' does not work here: {done.stderr.strip()}"
+    return None
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory):
+    obstacle = _obstacle()
+    if obstacle:
+        pytest.skip(f"transactional system: {obstacle}")
+    found = System(tmp_path_factory.mktemp("transactional"))
+    found.boot()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def rig(system):
+    system.reset()
+    return Rig(system)
+
+
+def wait_for(condition, what, timeout=60):
+    """Wait until *condition* holds; fail with *what* where it never does."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"never happened: {what}")
+        time.sleep(0.02)
+
+
+# A command that says that it runs, and goes on when it is told to.
+WAITER = "touch /var/cache/started; while ! [ -e /var/cache/go ]; do sleep 0.02; done; "
+
+
+class Rig:
+    """What a test does with the system."""
+
+    def __init__(self, system):
+        self.system = system
+        for name in ("started", "go"):
+            self.path(f"/var/cache/{name}").unlink(missing_ok=True)
+        self.path("/etc/salt").mkdir()
+        shutil.rmtree(self.path("/var/cache/srv"), ignore_errors=True)
+        self.path("/var/cache/srv").mkdir()
+        self.configure()
+
+    def __getattr__(self, name):
+        return getattr(self.system, name)
+
+    # the core alone
+
+    def drive_argv(self, method, **given):
+        return sys.executable, str(HERE / "drive.py"), method, json.dumps(given)
+
+    def drive(self, method, **given):
+        done = self.system.run(*self.drive_argv(method, **given))
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def drive_started(self, method, **given):
+        """Start it and wait until its command runs."""
+        process = self.system.start(*self.drive_argv(method, **given))
+        wait_for(self.path("/var/cache/started").exists, "the command runs")
+        return process
+
+    def go(self):
+        self.path("/var/cache/go").touch()
+
+    def tool_pid(self):
+        return int(self.path("/run/transactional-update.pid").read_text())
+
+    # Salt
+
+    def configure(self, **options):
+        config = {
+            "id": "rig",
+            "file_client": "local",
+            "file_roots": {"base": ["/var/cache/srv"]},
+            "enable_fqdns_grains": False,
+            "log_level": "error",
+            # as on SUSE; Debian's own module comes first where systemd does not run
+            "providers": {"service": "systemd_service"},
+            **options,
+        }
+        self.path("/etc/salt/minion").write_text(json.dumps(config))
+
+    def sls(self, name, text):
+        self.path(f"/var/cache/srv/{name}.sls").write_text(text)
+
+    def salt_argv(self, *words):
+        program = Path(sys.executable).parent / "salt-call"
+        quiet = ("--local", "--out", "json", "--out-indent=-1", "--log-level", "critical")
+        return str(program), *quiet, "--retcode-passthrough", *words
+
+    def salt(self, *words, retcode=0):
+        done = self.system.run(*self.salt_argv(*words))
+        assert done.returncode == retcode, (done.returncode, done.stdout[-3000:], done.stderr)
+        return json.loads(done.stdout)["local"]
+
+    def salt_error(self, *words):
+        done = self.system.run(*self.salt_argv(*words))
+        assert done.returncode != 0
+        return done.stderr
+
+    def python(self, code):
+        """Run *code* in the system; return what it printed, as JSON."""
+        return json.loads(self.system.ok(sys.executable, "-c", code))
+
+    # what must be true afterwards
+
+    def assert_clean(self, default, snapshots):
+        """No snapshot too many, none open, no lock, no hand-over."""
+        assert self.system.default() == default
+        assert self.system.numbers() == snapshots
+        assert not self.path("/run/transactional-update.pid").exists()
+        assert [path.name for path in self.path("/var/cache/salt-safeupdate").iterdir()] == ["lock"]
+        found = self.drive("status")
+        assert (found["open"], found["crashed"], found["lock_holder"]) == ([], [], None)
+
+
+@pytest.fixture
+def full(tmp_path_factory, system):
+    """A system whose disk is soon full."""
+    small = System(tmp_path_factory.mktemp("small"), size="160M")
+    small.reset()
+    yield Rig(small)
+    small.close()

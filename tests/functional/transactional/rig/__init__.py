@@ -1,0 +1,1 @@
+"""A transactional system to test with: a real btrfs root, and a stand-in for the tool."""

@@ -1,0 +1,253 @@
+"""Build the image, boot it, run programs in it, and put it back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ETC = (
+    *("alternatives", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
+    *("nsswitch.conf", "passwd", "resolv.conf", "ssl", "os-release", "debian_version"),
+)
+PACKAGES = {"btrfs": "btrfs-progs", "snapper": "snapper", "rsync": "rsync", "nsenter": "util-linux"}
+SNAPPER = """\
+SUBVOLUME="/"
+FSTYPE="btrfs"
+QGROUP=""
+SPACE_LIMIT="0.5"
+FREE_LIMIT="0.2"
+ALLOW_USERS=""
+ALLOW_GROUPS=""
+SYNC_ACL="no"
+BACKGROUND_COMPARISON="no"
+NUMBER_CLEANUP="no"
+TIMELINE_CREATE="no"
+EMPTY_PRE_POST_CLEANUP="no"
+"""
+INFO = """\
+<?xml version="1.0"?>
+<snapshot>
+  <type>single</type>
+  <num>1</num>
+  <date>2026-01-02 03:04:05</date>
+  <description>first root filesystem</description>
+</snapshot>
+"""
+
+
+def sh(*argv, **kwargs):
+    return subprocess.run(argv, check=True, capture_output=True, text=True, **kwargs).stdout
+
+
+class System:
+    """A transactional system in a loop image. ``boot()`` it, then ``run()`` in it."""
+
+    def __init__(self, home: Path, size: str = "1G") -> None:
+        self.home = home
+        self.top = home / "top"
+        self.top.mkdir(parents=True)
+        self._size = size
+        self._init: subprocess.Popen | None = None
+        prefixes = {sys.prefix, sys.base_prefix, str(HERE.parents[3])}
+        inside_usr = [place for place in prefixes if not place.startswith("/usr")]
+        self.binds = ["/usr", *sorted(inside_usr)]
+        self._build()
+
+    def _build(self) -> None:
+        image = self.home / "image"
+        sh("truncate", "-s", self._size, str(image))
+        sh("mkfs.btrfs", "-q", "-m", "single", "-d", "single", str(image))
+        sh("mount", "-o", "loop,noatime", str(image), str(self.top))
+        self.device = sh("findmnt", "-no", "SOURCE", str(self.top)).strip().split("[")[0]
+        (self.top / "@").mkdir()
+        for name in ("var", ".snapshots", "home"):
+            sh("btrfs", "-q", "subvolume", "create", str(self.top / "@" / name))
+        first = self.top / "@/.snapshots/1"
+        first.mkdir()
+        (first / "info.xml").write_text(INFO)
+        sh("btrfs", "-q", "subvolume", "create", str(first / "snapshot"))
+        self._fill(first / "snapshot")
+        self._programs()
+        self.first = sh("btrfs", "inspect-internal", "rootid", str(first / "snapshot")).strip()
+        sh("btrfs", "property", "set", "-ts", str(first / "snapshot"), "ro", "true")
+        self._default(self.first)
+
+    def _fill(self, root: Path) -> None:
+        places = ["dev", "etc", "home", "proc", "run", "sys", "tmp", "var", ".snapshots", "data"]
+        for place in (*places, "usr/local/sbin", *self.binds):
+            (root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        for link in ("bin", "sbin", "lib", "lib64"):
+            if os.path.islink(f"/{link}"):
+                (root / link).symlink_to(f"usr/{link}")
+        etc = self.top / "@/var/lib/overlay/1/etc"
+        for place in (etc, *(self.top / "@/var" / name for name in ("cache", "log", "tmp"))):
+            place.mkdir(parents=True)
+        for name in ETC:
+            if os.path.lexists(f"/etc/{name}"):
+                sh("cp", "-a", f"/etc/{name}", str(etc / name))
+        for name, text in {
+            "snapper/configs/root": SNAPPER,
+            "default/snapper": 'SNAPPER_CONFIGS="root"\n',
+        }.items():
+            (etc / name).parent.mkdir(parents=True)
+            (etc / name).write_text(text)
+        self.etc = etc
+        sh("cp", "-a", str(etc), str(self.home / "etc"))
+
+    def _programs(self) -> None:
+        self.programs = self.home / "programs"
+        self.programs.mkdir()
+        for name, source in {
+            "transactional-update": "tool.py",
+            "systemctl": "systemctl.py",
+            "boot.py": "boot.py",
+        }.items():
+            text = (HERE / source).read_text().replace("/usr/bin/env python3", sys.executable, 1)
+            (self.programs / name).write_text(text)
+            (self.programs / name).chmod(0o755)
+        config = {
+            "device": self.device,
+            "top": str(self.top),
+            "root": str(self.home / "root"),
+            "binds": self.binds,
+            "programs": str(self.programs),
+        }
+        (self.programs / "rig.json").write_text(json.dumps(config))
+
+    def _default(self, subvolid: str) -> None:
+        sh("btrfs", "subvolume", "set-default", subvolid, str(self.top))
+
+    def boot(self) -> None:
+        """Start the default snapshot; whatever ran before is gone."""
+        self.halt()
+        boot = self.programs / "boot.py"
+        self._init = subprocess.Popen(
+            (
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                sys.executable,
+                str(boot),
+                str(self.programs / "rig.json"),
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._init.stdout.readline() == "ready\n"
+
+    def halt(self) -> None:
+        """Stop everything that runs in the system, and it."""
+        if self._init is None:
+            return
+        mine = [
+            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._runs(pid)
+        ]
+        for pid in mine:
+            if pid != self._init.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._init.communicate()
+        self._init = None
+
+    def _runs(self, pid: int) -> bool:
+        """Tell whether a process has a snapshot of this image as its root."""
+        try:
+            with open(f"/proc/{pid}/mountinfo", encoding="utf-8") as file:
+                fields = [line.split() for line in file]
+        except OSError:
+            return False
+        return any(
+            found[4] == "/" and ".snapshots/" in found[3] and self.device in found
+            for found in fields
+        )
+
+    def reset(self) -> None:
+        """Go back to snapshot 1 as it was, and boot it."""
+        self.halt()
+        self._default(self.first)
+        for path in (self.top / "@/.snapshots").iterdir():
+            if path.name != "1":
+                sh("btrfs", "-q", "subvolume", "delete", str(path / "snapshot"))
+                shutil.rmtree(path)
+        for path in (self.top / "@/var/lib/overlay").iterdir():
+            shutil.rmtree(path)
+        self.etc.parent.mkdir()
+        sh("cp", "-a", str(self.home / "etc"), str(self.etc))
+        for name in ("cache/salt-safeupdate", "log", "fill"):
+            shutil.rmtree(self.top / "@/var" / name, ignore_errors=True)
+        (self.top / "@/var/log").mkdir()
+        self.boot()
+
+    def close(self) -> None:
+        self.halt()
+        sh("umount", str(self.top))
+
+    def argv(self, *argv: str) -> tuple[str, ...]:
+        """Return how to start *argv* in the booted system."""
+        pid = self._init.pid
+        return ("nsenter", f"--target={pid}", "--mount", "--root", "--wd", "--", *argv)
+
+    def environment(self) -> dict[str, str]:
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return {"PATH": path, "HOME": "/", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def start(self, *argv: str, **kwargs) -> subprocess.Popen:
+        return subprocess.Popen(
+            self.argv(*argv),
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **kwargs,
+        )
+
+    def run(self, *argv: str, timeout: float = 120) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.argv(*argv),
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
+
+    def ok(self, *argv: str) -> str:
+        done = self.run(*argv)
+        assert done.returncode == 0, (argv, done.stdout, done.stderr)
+        return done.stdout
+
+    # Files of the running system, seen from outside.
+    def path(self, name: str) -> Path:
+        return Path(f"/proc/{self._init.pid}/root") / name.lstrip("/")
+
+    def fault(self, name: str, text: str = "") -> None:
+        self.path(f"/run/rig/{name}").write_text(text)
+
+    def version(self, text: str) -> None:
+        self.fault("version", text)
+
+    def default(self) -> int:
+        return int(sh("btrfs", "subvolume", "get-default", str(self.top)).split("/")[-2])
+
+    def numbers(self) -> list[int]:
+        return sorted(
+            int(path.name) for path in (self.top / "@/.snapshots").iterdir() if path.name.isdigit()
+        )
+
+    def in_snapshot(self, number: int, name: str) -> Path:
+        return self.top / f"@/.snapshots/{number}/snapshot" / name.lstrip("/")
+
+    def tool_argv(self) -> list[list[str]]:
+        """The command lines that the tool was called with."""
+        return [
+            json.loads(line) for line in self.path("/var/log/rig-argv").read_text().splitlines()
+        ]

@@ -1,0 +1,393 @@
+"""Through Salt's own loaders and salt-call, on a real btrfs root."""
+
+import json
+import os
+
+import pytest
+
+from .conftest import WAITER, wait_for
+
+FILE = """
+change:
+  file.managed:
+    - name: {name}
+    - contents: {text}
+    - makedirs: true
+"""
+
+
+@pytest.fixture(params=["6.1.1", "5.1.0"])
+def both(rig, request):
+    rig.version(request.param)
+    return rig
+
+
+def chunk(found, fragment):
+    (tag,) = [tag for tag in found if fragment in tag]
+    return found[tag]
+
+
+def test_what_the_system_is(rig):
+    assert rig.salt("transactional_update.transactional") is True
+    assert rig.salt("transactional_update.in_transaction") is False
+    assert rig.salt("transactional_update.pending_transaction") is False
+    assert rig.salt("transactional_update.call", "transactional_update.in_transaction") is True
+    rig.drive("run", command=["touch", "/data/x"])
+    assert rig.salt("transactional_update.pending_transaction") is True
+    listed = rig.salt("transactional_update.snapshots")
+    assert [(snap["number"], snap["default"], snap["active"]) for snap in listed] == [
+        (1, False, True),
+        (2, True, False),
+    ]
+
+
+def test_a_private_mount_namespace_is_no_transaction(rig):
+    argv = rig.salt_argv("transactional_update.in_transaction")
+    assert json.loads(rig.ok("unshare", "--mount", *argv))["local"] is False
+
+
+VALUES = {
+    "none": None,
+    "yes": True,
+    "no": False,
+    "zero": 0,
+    "int": -(2**53),
+    "float": 1.5,
+    "empty": "",
+    "digits": "0123",
+    "word": "true",
+    "null": "null",
+    "quotes": "'\"`$(x)",
+    "lines": "a\nb\r\n\tc",
+    "unicode": "ü✓🦎\u2028",
+    "backslash": "\\n \\",
+    "list": [1, "1", [2.0, None], {"a": []}],
+    "map": {"a b": {"": [True]}, "=": "x=y"},
+    "keys": [[1, "one"], [None, "none"]],
+}
+
+
+def test_arguments_and_results_keep_their_types(rig):
+    """From Python through Salt's caller, the tool, salt-call, and back."""
+    found = rig.python(
+        "import json, salt.client\n"
+        f"values = json.loads({json.dumps(json.dumps(VALUES))})\n"
+        "values['int keys'] = {1: 'one', 2: {3: None}}\n"
+        "values['bytes'] = b'\\x00\\xff'\n"
+        "caller = salt.client.Caller('/etc/salt/minion')\n"
+        "got = caller.cmd('transactional_update.call', 'test.arg', *values.values(), **{\n"
+        "    'kw ' + key: value for key, value in values.items()})\n"
+        "print(json.dumps([got['args'] == list(values.values()),\n"
+        "    {key[3:]: value for key, value in got['kwargs'].items()"
+        " if key[:3] == 'kw '} == values,\n"
+        "    [repr(x) for x in got['args']] == [repr(x) for x in values.values()]]))"
+    )
+    assert found == [True, True, True]
+
+
+def test_a_10_mb_result_comes_back_whole(rig):
+    found = rig.python(
+        "import json, salt.client\n"
+        "text = '0123456789\\n\"ü' * 800_000\n"
+        "caller = salt.client.Caller('/etc/salt/minion')\n"
+        "got = caller.cmd('transactional_update.call', 'test.echo', text)\n"
+        "print(json.dumps([len(text.encode()) > 10_000_000, got == text]))"
+    )
+    assert found == [True, True]
+
+
+def test_10000_states_come_back_whole_and_in_order(rig):
+    rig.sls(
+        "many",
+        "#!py\ndef run():\n"
+        "    return {f'n{i:05}': {'test.nop': [{'order': i + 1}]} for i in range(10_000)}\n",
+    )
+    found = rig.salt("transactional_update.sls", "many")
+    assert [(value["__id__"], value["result"]) for value in found.values()] == [
+        (f"n{i:05}", True) for i in range(10_000)
+    ]
+
+
+def test_command_lines_are_those_of_salt_3006(rig):
+    rig.salt("transactional_update.call", "test.ping")
+    argv = rig.tool_argv()[-1]
+    general = [
+        "--non-interactive",
+        "--drop-if-no-change",
+        "--no-selfupdate",
+        "--continue",
+        "--quiet",
+    ]
+    assert argv[:6] == [*general, "run"]
+    rig.salt("transactional_update.run", "touch '/data/a b'", "snapshot=continue")
+    assert rig.tool_argv()[-1] == [*general, "run", "touch", "/data/a b"]
+    rig.salt("transactional_update.pkg_install", "pkg=vim", "args=--no-recommends", "snapshot=2")
+    assert rig.tool_argv()[-1] == [
+        *("--non-interactive", "--drop-if-no-change", "--no-selfupdate", "--continue", "2"),
+        *("pkg", "install", "--no-recommends", "vim"),
+    ]
+
+
+def test_nothing_secret_is_left_or_logged(rig):
+    rig.sls("secret", FILE.format(name="/data/x", text="{{ pillar['password'] }}"))
+    pillar = json.dumps({"password": "correct horse"})
+    rig.salt("transactional_update.sls", "secret", f"pillar={pillar}")
+    assert rig.in_snapshot(2, "/data/x").read_text() == "correct horse\n"
+    rig.assert_clean(2, [1, 2])
+    for place in ("/var/log", "/run", "/var/cache/salt-safeupdate"):
+        for folder, _, files in os.walk(rig.path(place)):
+            for name in files:
+                with open(f"{folder}/{name}", "rb") as file:
+                    assert b"correct horse" not in file.read(), f"{folder}/{name}"
+
+
+def test_the_hand_over_is_private_while_it_exists(rig):
+    argv = rig.salt_argv("transactional_update.call", "cmd.run", WAITER)
+    process = rig.start(*argv)
+    wait_for(rig.path("/var/cache/started").exists, "the function runs")
+    (directory,) = rig.path("/var/cache/salt-safeupdate").glob("?" * 32)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in [directory, *directory.iterdir()]}
+    rig.go()
+    process.communicate(timeout=60)
+    assert modes.pop(directory.name) == modes.pop("bin") == 0o700
+    assert set(modes) >= {"request", "begun", "stderr"}
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_failing_state_returns_all_results_and_nothing_stays(both):
+    both.sls("bad", FILE.format(name="/data/x", text="x") + "wrong:\n  test.fail_without_changes\n")
+    found = both.salt("transactional_update.sls", "bad", retcode=2)
+    assert chunk(found, "/data/x")["result"] is True
+    assert chunk(found, "wrong")["result"] is False
+    assert "The transaction was discarded" in chunk(found, "_|-report")["comment"]
+    both.assert_clean(1, [1])
+
+
+def test_a_failing_function_is_an_error(both):
+    said = both.salt_error("transactional_update.call", "file.mkdir", "/proc/no")
+    assert "file.mkdir in the transaction" in said
+    assert "nothing of it is in effect" in said
+    said = both.salt_error("transactional_update.call", "no.such")
+    assert "'no.such' is not available in the snapshot" in said
+    both.assert_clean(1, [1])
+
+
+def test_a_command_that_fails_gives_its_output_and_its_status(rig):
+    found = rig.salt("transactional_update.call", "cmd.run_all", "echo a; exit 3", retcode=3)
+    assert (found["stdout"], found["retcode"]) == ("a", 3)
+    assert "echo a; exit 3" not in rig.path("/var/log/rig-argv").read_text()
+    rig.assert_clean(1, [1])
+
+
+def test_a_killed_function_is_an_error(both):
+    said = both.salt_error("transactional_update.call", "cmd.run", "kill -9 $PPID")
+    assert "ended without a result" in said
+    both.assert_clean(1, [1])
+
+
+def test_a_hung_function_ends_at_its_timeout(both):
+    said = both.salt_error(
+        "transactional_update.call", "test.sleep", "1000", "transaction_timeout=4"
+    )
+    for words in ("did not end within 4 s", "the lock is free", "discarded"):
+        assert words in said
+    both.assert_clean(1, [1])
+
+
+def test_a_disk_that_gets_full_is_an_error_that_says_so(full):
+    script = (
+        "dd if=/dev/zero of=/data/fill bs=64k; i=0; while echo $i > /data/$i; do i=$((i+1)); done"
+    )
+    said = full.salt_error("transactional_update.call", "cmd.run", script)
+    assert "No space left" in said or "cannot be written" in said
+    full.assert_clean(1, [1])
+
+
+def test_two_calls_at_once_are_both_right(rig):
+    first = rig.start(
+        *rig.salt_argv(
+            "transactional_update.call", "cmd.run", WAITER + "echo one > /data/one; echo one"
+        )
+    )
+    wait_for(rig.path("/var/cache/started").exists, "the first call runs")
+    second = rig.start(
+        *rig.salt_argv("transactional_update.call", "cmd.run", "cat /data/one; touch /data/two")
+    )
+    wait_for(
+        lambda: "transactional_update.call" in rig.ok("cat", f"/proc/{second.pid}/cmdline"),
+        "started",
+    )
+    rig.go()
+    results = [
+        json.loads(process.communicate(timeout=60)[0])["local"] for process in (first, second)
+    ]
+    assert results == ["one", "one"]
+    rig.assert_clean(3, [1, 2, 3])
+
+
+def test_a_state_run_in_the_way_is_a_conflict_or_waited_for(rig):
+    rig.sls("wait", f"wait:\n  cmd.run:\n    - name: '{WAITER}'\n")
+    rig.sls("quick", FILE.format(name="/data/x", text="x"))
+    first = rig.start(*rig.salt_argv("state.sls", "wait"))
+    wait_for(rig.path("/var/cache/started").exists, "the first run runs")
+    found = rig.salt("transactional_update.sls", "quick", retcode=1)
+    assert 'The function "state.sls" is running' in found[0]
+    second = rig.start(*rig.salt_argv("transactional_update.sls", "quick", "queue=True"))
+    rig.go()
+    first.communicate(timeout=60)
+    assert chunk(json.loads(second.communicate(timeout=60)[0])["local"], "change")["result"] is True
+    rig.assert_clean(2, [1, 2])
+
+
+WATCH = """
+/etc/web.conf:
+  file.managed:
+    - contents: x
+web:
+  service.running:
+    - watch:
+      - file: /etc/web.conf
+"""
+
+
+def test_a_service_is_restarted_once_its_etc_change_is_live(rig):
+    rig.sls("web", WATCH)
+    found = rig.salt("transactional_update.sls", "web")
+    assert rig.path("/etc/web.conf").read_text() == "x\n"
+    assert "restart web" in rig.path("/run/rig/systemctl").read_text().splitlines()
+    report = chunk(found, "_|-report")
+    assert report["changes"] == {"restarted": ["restart web"]}
+    rig.assert_clean(1, [1])
+
+
+def test_a_service_of_a_new_snapshot_is_left_to_the_reboot(rig):
+    rig.sls("web", WATCH + FILE.format(name="/data/program", text="x"))
+    found = rig.salt("transactional_update.sls", "web")
+    assert "Happens with the reboot" in chunk(found, "_|-report")["comment"]
+    assert "restart web" in chunk(found, "_|-report")["comment"]
+    log = rig.path("/run/rig/systemctl")
+    assert not log.exists() or "restart" not in log.read_text()
+
+
+def test_a_service_that_does_not_restart_fails_the_run(rig):
+    rig.sls("web", WATCH.replace("web:", "broken:"))
+    found = rig.salt("transactional_update.sls", "web", retcode=1)
+    assert "restart broken after the transaction failed" in chunk(found, "_|-report")["comment"]
+
+
+def test_files_that_vanish_are_named(rig):
+    rig.sls("home", FILE.format(name="/home/user/file", text="x"))
+    found = rig.salt("transactional_update.sls", "home")
+    assert "/home/user/file" in chunk(found, "_|-report")["comment"]
+    report = rig.salt(
+        "transactional_update.call", "file.write", "/home/y", "x", "transaction_report=True"
+    )["transaction"]
+    assert report["vanished_files"] == ["/home/y"]
+    assert not rig.path("/home/y").exists()
+
+
+REBOOT = """
+reboot:
+  module.run:
+    - system.reboot: []
+"""
+
+
+@pytest.mark.parametrize("state", [REBOOT, "x:\n  transactional_update.rebooted: []\n"])
+def test_a_reboot_asked_for_inside_comes_afterwards(rig, state):
+    rig.sls("reboot", FILE.format(name="/data/x", text="x") + state)
+    found = rig.salt("transactional_update.sls", "reboot")
+    assert "comes after the transaction" in chunk(found, "_|-report")["comment"]
+    assert rig.path("/run/rig/rebooted").read_text() == "reboot\n"
+    assert rig.tool_argv()[-1][-1] == "reboot"
+    assert rig.default() == 2
+
+
+def test_activate_transaction_reboots_only_with_something_pending(rig):
+    rig.salt("transactional_update.call", "test.ping", "activate_transaction=True")
+    assert not rig.path("/run/rig/rebooted").exists()
+    rig.salt("transactional_update.call", "file.touch", "/data/x", "activate_transaction=True")
+    assert rig.path("/run/rig/rebooted").exists()
+
+
+def test_a_reboot_that_does_not_happen_is_an_error(rig):
+    rig.fault("reboot-fails")
+    said = rig.salt_error("transactional_update.reboot")
+    assert "returned 0, but no reboot is under way" in said
+    assert "command not found" in said
+
+
+def test_the_states(rig):
+    rig.sls("inner", FILE.format(name="/data/x", text="x"))
+    rig.sls(
+        "outer",
+        "packages:\n  transactional_update.applied:\n    - mods: inner\n"
+        "activate:\n  transactional_update.rebooted:\n    - require:\n"
+        "      - transactional_update: packages\n",
+    )
+    found = rig.salt("state.sls", "outer", "test=True", retcode=0)
+    assert chunk(found, "packages")["result"] is None
+    assert rig.default() == 1
+    found = rig.salt("state.sls", "outer")
+    assert list(chunk(found, "packages")["changes"]) == ["file_|-change_|-/data/x_|-managed"]
+    assert chunk(found, "activate")["changes"] == {"reboot": "requested"}
+    rig.boot()
+    found = rig.salt("state.sls", "outer")
+    assert chunk(found, "packages")["changes"] == chunk(found, "activate")["changes"] == {}
+    assert chunk(found, "activate")["comment"] == "No reboot is needed"
+
+
+def test_the_executor(rig):
+    chain = ["transactional_update", "direct_call"]
+    rig.configure(
+        module_executors=chain, add_delegated_functions=["transactional_update.in_transaction"]
+    )
+    assert rig.salt("transactional_update.in_transaction") is True
+    assert rig.salt("test.ping") is True
+    assert rig.salt("cmd.run", "echo x > /data/x; echo $TRANSACTIONAL_UPDATE") == "true"
+    assert rig.default() == 2
+    rig.sls("more", FILE.format(name="/data/y", text="y"))
+    assert chunk(rig.salt("state.apply", "more"), "/data/y")["result"] is True
+    assert sorted(path.name for path in rig.in_snapshot(3, "/data").iterdir()) == ["x", "y"]
+    words = ("--module-executors=[transactional_update]", "state.single", "file.touch")
+    assert chunk(rig.salt(*words, "name=/data/z"), "file_|-/data/z_|-/data/z_|-touch")["result"]
+    # behind the executor that keeps the minion's own update safe
+    rig.configure(module_executors=["safeupdate", *chain])
+    assert rig.salt("cmd.run", "ls /data; echo $TRANSACTIONAL_UPDATE") == "x\ny\nz\ntrue"
+    assert chunk(rig.salt("state.single", "test.nop", "name=x"), "nop")["result"] is True
+
+
+def test_the_beacon(rig):
+    code = (
+        "import json, salt.config, salt.loader\n"
+        "opts = salt.config.minion_config('/etc/salt/minion')\n"
+        "opts['grains'] = {}\n"
+        "beacons = salt.loader.beacons(opts, {}, context={})\n"
+        "assert beacons['transactional_update.validate']([])[0]\n"
+        "from saltext_safeupdate.core.command import run\n"
+        "got = [beacons['transactional_update.beacon']([])]\n"
+        "run(('transactional-update', 'run', 'touch', '/data/x'), timeout=60)\n"
+        "got += [beacons['transactional_update.beacon']([]) for _ in range(2)]\n"
+        "run(('transactional-update', 'rollback'), timeout=60)\n"
+        "got += [beacons['transactional_update.beacon']([])]\n"
+        "print(json.dumps(got))"
+    )
+    assert rig.python(code) == [
+        [],
+        [{"tag": "pending", "running": 1, "default": 2}],
+        [],
+        [{"tag": "activated", "running": 1, "default": 1}],
+    ]
+
+
+def test_every_function_is_there_with_its_documentation(rig):
+    documented = rig.salt("sys.doc", "transactional_update")
+    names = {name.partition(".")[2] for name in documented}
+    assert names >= {
+        *("transactional", "in_transaction", "cleanup", "cleanup_snapshots", "cleanup_overlays"),
+        *("grub_cfg", "bootloader", "initrd", "kdump", "run", "reboot", "dup", "up", "patch"),
+        *("migration", "pkg_install", "pkg_remove", "pkg_update", "rollback", "call", "apply"),
+        *("pending_transaction", "sls", "highstate", "single", "snapshots", "status", "register"),
+        *("setup_selinux", "setup_kdump", "setup_fips", "apply_snapshot", "soft_reboot"),
+    }
+    assert all("CLI Example:" in text for text in documented.values())

@@ -1,0 +1,150 @@
+"""State runs that a master starts, in each way in which it can."""
+
+import json
+
+import pytest
+
+from tests.support.waiting import wait_for
+
+BOTH = ("install", "salt-common", "salt-minion")
+LAST = [("note", "first"), ("note", "last"), BOTH]
+MOVED = "Moved to the end of the run"
+UPDATE = """
+first:
+  note.that: []
+own:
+  pkg.latest:
+    - name: salt-minion
+last:
+  note.that:
+    - require:
+      - pkg: own
+"""
+
+
+@pytest.fixture(scope="module")
+def master(salt_factories, site):
+    reaction = site.path / "reaction.sls"
+    reaction.write_text(
+        "run:\n  local.state.apply:\n    - tgt: {{ data['id'] }}\n    - arg: [it]\n"
+    )
+    site.sls("it", UPDATE)
+    site.sls("other", "other:\n  note.that: []\n")
+    site.sls("orch", "update:\n  salt.state:\n    - tgt: {{ pillar['who'] }}\n    - sls: it\n")
+    daemon = salt_factories.salt_master_daemon(
+        "ordering-master",
+        overrides={
+            "file_roots": {"base": [str(site.roots)]},
+            "reactor": [{"ours/go": [str(reaction)]}],
+            "worker_threads": 4,
+        },
+    )
+    with daemon.started():
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def one(master, make_guest):
+    return make_guest(master, "one")
+
+
+@pytest.fixture
+def guest(one):
+    one.reset()
+    return one
+
+
+@pytest.fixture(scope="module")
+def salt(master):
+    return master.salt_cli(timeout=120)
+
+
+def settled(guest):
+    """Wait until the update is over and the drain has ended."""
+    wait_for(guest.restarted, "the restart")
+    wait_for(lambda: status(guest)["phase"] == "committed", "the end of the update")
+    wait_for(lambda: not status(guest)["draining"], "the end of the drain")
+
+
+def status(guest):
+    found = guest.daemon.salt_call_cli().run("safeupdate.status")
+    return found.data
+
+
+def own_of(results):
+    (own,) = [result for tag, result in results.items() if tag.startswith("pkg_|-own_|-")]
+    return own
+
+
+@pytest.mark.parametrize("arguments", [("state.apply", "it"), ("state.sls", "it", "queue=True")])
+def test_from_the_master(guest, salt, arguments):
+    returned = salt.run(*arguments, minion_tgt=guest.id)
+    assert returned.returncode == 0
+    assert MOVED in own_of(returned.data)["comment"]
+    settled(guest)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+
+
+def test_orchestrate(guest, master):
+    pillar = json.dumps({"who": guest.id})
+    returned = master.salt_run_cli(timeout=120).run("state.orchestrate", "orch", pillar=pillar)
+    assert returned.returncode == 0
+    (step,) = next(iter(returned.data["data"].values())).values()
+    assert MOVED in str(step["changes"])
+    settled(guest)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+
+
+def test_reactor(guest):
+    guest.daemon.salt_call_cli().run("event.send", "ours/go")
+    settled(guest)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+
+
+def test_schedule(guest, salt):
+    salt.run(
+        "schedule.add",
+        "update",
+        "function=state.apply",
+        "job_args=['it']",
+        "seconds=3600",
+        "run_on_start=False",
+        minion_tgt=guest.id,
+    )
+    try:
+        salt.run("schedule.run_job", "update", minion_tgt=guest.id)
+        settled(guest)
+    finally:
+        salt.run("schedule.delete", "update", minion_tgt=guest.id)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+
+
+def test_salt_call_with_a_master(guest):
+    returned = guest.daemon.salt_call_cli(timeout=120).run("state.apply", "it")
+    assert MOVED in own_of(returned.data)["comment"]
+    settled(guest)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+
+
+def test_salt_call_of_a_function(guest):
+    returned = guest.daemon.salt_call_cli(timeout=120).run("pkg.install", "salt-minion")
+    assert returned.data["salt-minion"] == {"old": "1", "new": "2"}
+    settled(guest)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("threads", {"multiprocessing": False}),
+        ("alone", {"process_count_max": 1}),
+        ("startup", {"startup_states": "sls", "sls_list": ["it"]}),
+    ],
+)
+def test_another_configuration(master, make_guest, salt, name, options):
+    guest = make_guest(master, name, **options)
+    if name != "startup":
+        returned = salt.run("state.apply", "it", minion_tgt=guest.id)
+        assert MOVED in own_of(returned.data)["comment"]
+    settled(guest)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+    guest.daemon.terminate()

@@ -1,0 +1,75 @@
+"""A minion that is updated on request, and the questions that its tests ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tests.lab.scene import STATE_DIR, Scene
+
+OLD, NEW = "3007.15", "3008.3"
+# What the commit waits for, short enough for tests.
+QUICK: dict[str, Any] = {"safeupdate": {"stable_interval": 3, "watch_timeout": 60}}
+
+
+def deb(version: str) -> str:
+    return f"salt-minion_{version}"
+
+
+class EngineScene(Scene):
+    """A Scene whose minion is asked for updates."""
+
+    def ask(self, version: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Ask for an update; it has been taken when this returns."""
+        words = [version] if version else []
+        asked = self.call("safeupdate.update", *words, **kwargs)
+        assert isinstance(asked, dict), asked
+        return asked
+
+    def update(self, version: str | None = None, **kwargs: Any) -> dict[str, Any]:
+        """Ask for an update and return how it ended."""
+        asked = self.ask(version, **kwargs)
+        assert "update" in asked, asked
+        return self.ended(asked["update"])
+
+    def ended(self, update: str, timeout: float = 240) -> dict[str, Any]:
+        """Wait for the end of that update and of its supervisor."""
+        found: dict[str, Any] = self.wait_end(timeout)
+        assert found["id"] == update, found
+        return found
+
+    def phases(self) -> list[str]:
+        """Return the phases of the newest update, from the minion's own history."""
+        (newest,) = self.call("safeupdate.history", limit=1)
+        return [row["phase"] for row in newest["phases"]]
+
+    def assert_runs(self, version: str) -> None:
+        """That version is installed and answers; its jobs work, and nothing is left over."""
+        assert self.answers() == version.partition("+")[0]
+        self.settled()
+        assert self.version() == version
+        assert self.dpkg_status() == "install ok installed"
+        assert self.call("cmd.run", "echo works") == "works"
+        assert self.container.service()["UnitFileState"] == "enabled"
+        assert self.leftovers() == []
+
+    def leftovers(self) -> list[str]:
+        found = super().leftovers()
+        units = self.container.path("/etc/systemd/system")
+        return found + [path.name for path in units.rglob("salt-safeupdate-recover*")]
+
+    def kept(self) -> list[str]:
+        """Return the files that the minion keeps of its updates."""
+        home = self.container.path(STATE_DIR)
+        return sorted(
+            str(path.relative_to(home))
+            for part in ("revisions", "staged")
+            for path in (home / part).rglob("*")
+            if path.is_file()
+        )
+
+
+def told(record: dict[str, Any]) -> Sequence[str]:
+    """Return what a record says of versions, for the message of a failed test."""
+    return [str(json.loads(record[key])) for key in ("versions_from", "versions_to")]

@@ -1,0 +1,252 @@
+"""A minion that is set up as users do it, a master that redelivers, and a stream of jobs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devtools.command import ToolError, run
+from devtools.experiment import MINION
+from devtools.lab import Lab, Network
+from devtools.labrecipes import PREFIX
+from devtools.master import Master
+from tests.lab.scene import STATE_DIR, Scene
+
+ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
+DATABASE = f"{STATE_DIR}/safeupdate.db"
+WORK = "/var/tmp/work"
+STATES = 30
+
+
+MASTER_ADDRESS = "10.77.0.1"
+MINION_ADDRESS = "10.77.0.2"
+
+
+class JobScene(Scene):
+    """
+    A Scene with the stop guard installed and the engine ``safeupdate_redeliver``.
+
+    *master_config* is laid over that of the master; a value of None takes a key away. With
+    *apart* the master is in a network of its own, at the other end of a veth pair.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        site: Path,
+        version: str = "3007.15",
+        *,
+        master_config: Mapping[str, Any] | None = None,
+        apart: bool = False,
+        config: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        settings = {**ENGINE, **(master_config or {})}
+        if apart:
+            config = {"master": MASTER_ADDRESS, **(config or {})}
+            settings["interface"] = MASTER_ADDRESS
+        super().__init__(lab, site, version, config=config, **kwargs)
+        self.site = site
+        self._far = Network(lab) if apart else None
+        if self._far is not None:
+            _connect(self._far, self.container.network)
+        self.master = Master(
+            self._far or self.container.network,
+            config={key: value for key, value in settings.items() if value is not None},
+            pythonpath=site,
+        )
+
+    def down(self) -> None:
+        super().down()
+        if self._far is not None:
+            self._far.close()
+
+    def cable(self, state: str) -> None:
+        """Set the way between minion and master ``up`` or ``down``."""
+        assert self._far is not None
+        run(["ip", "-n", self._far.name, "link", "set", "cable", state], timeout=30)
+
+    def up(self) -> JobScene:
+        super().up()
+        before = self.pid()
+        (self.master.files / "setup.sls").write_text("safeupdate:\n  safeupdate.enabled: []\n")
+        jid = self.publish("state.apply", "setup")
+        assert self.returned(jid)["success"]
+        self.master.wait(lambda: self.pid() not in ("0", before), 60, "the restart of the setup")
+        self.answers()
+        self.master.wait(lambda: not self.locked("supervisor"), 60, "the supervisor to end")
+        self.sls("thirty", thirty())
+        return self
+
+    def query(self, statement: str) -> list[list[Any]]:
+        """Ask the minion's database, with the minion's Python."""
+        program = (
+            "import json, sqlite3, sys; "
+            f"db = sqlite3.connect('file:{DATABASE}?mode=ro', uri=True, timeout=30); "
+            "print(json.dumps(db.execute(sys.argv[1]).fetchall()))"
+        )
+        python = f"{PREFIX}/bin/python3"
+        found = self.container.run([python, "-c", program, statement]).stdout
+        rows: list[list[Any]] = json.loads(found)
+        return rows
+
+    def open_jobs(self) -> list[list[Any]]:
+        return self.query("SELECT jid, fun, state FROM jobs WHERE state != 'delivered'")
+
+    def traces(self) -> list[str]:
+        """Return what the jobs have written, a line each time that work began or ended."""
+        return self.container.read(WORK, "").splitlines()
+
+    def wait_trace(self, line: str, timeout: float = 60) -> None:
+        self.master.wait(lambda: line in self.traces(), timeout, f"the trace {line}")
+
+    def kill(self, signal: str = "KILL", who: str = "all") -> None:
+        """Kill the minion; return when systemd has noticed, or a start would do nothing."""
+        self.container.run(["systemctl", "kill", "-s", signal, f"--kill-who={who}", "salt-minion"])
+        self.master.wait(
+            lambda: self.container.service()["ActiveState"] in ("inactive", "failed"),
+            120,
+            "the minion to be gone",
+        )
+
+    def minion_started(self, before: str, timeout: float = 90) -> None:
+        self.master.wait(lambda: self.pid() not in ("0", before), timeout, "a new minion")
+
+
+def _connect(master: Network, minion: Network) -> None:
+    """Lay a veth pair between two networks."""
+    pair = ["type", "veth", "peer", "name", "cable", "netns", minion.name]
+    run(["ip", "-n", master.name, "link", "add", "cable", *pair], timeout=30)
+    for network, address in ((master, MASTER_ADDRESS), (minion, MINION_ADDRESS)):
+        ip = ["ip", "-n", network.name]
+        run([*ip, "address", "add", f"{address}/24", "dev", "cable"], timeout=30)
+        run([*ip, "link", "set", "cable", "up"], timeout=30)
+
+
+def thirty(seconds: float = 0.2) -> str:
+    """Return an SLS with a chain of states that leave a trace each."""
+    parts = []
+    for number in range(STATES):
+        line = f"echo {{{{ pillar['label'] }}}} s{number:02} >> {WORK}; sleep {seconds}"
+        part = f"s{number:02}:\n  cmd.run:\n    - name: {line}\n"
+        if number:
+            part += f"    - require:\n      - cmd: s{number - 1:02}\n"
+        parts.append(part)
+    return "\n".join(parts)
+
+
+@dataclass
+class Sent:
+    """A job of the stream."""
+
+    label: str
+    kind: str
+    jid: str
+
+
+class Stream:
+    """
+    Publishes jobs of every kind, one after the other, until it is told to stop.
+
+    Not more than *most* without a return: a busy machine is to be slow, not buried.
+    """
+
+    def __init__(self, scene: JobScene, interval: float = 0.8, most: int = 15) -> None:
+        self._scene, self._interval, self._most = scene, interval, most
+        self.sent: list[Sent] = []
+        self._open: set[str] = set()
+        self._looked = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._numbers = itertools.count(1)
+        self._kinds: dict[str, Callable[[str], str]] = {
+            "short": lambda label: self._work(label, 0),
+            "sleep": lambda label: self._work(label, 4),
+            "states": self._states,
+            "ping": lambda label: self._scene.publish("test.ping"),
+            "queue": lambda label: self._states(label, queue=True),
+        }
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        kinds = itertools.cycle(("short", "sleep", "ping", "states", "short", "sleep", "queue"))
+        while not self._stop.wait(self._interval):
+            if self._waiting() >= self._most:
+                continue
+            kind = next(kinds)
+            label = f"{kind}-{next(self._numbers)}"
+            try:
+                jid = self._kinds[kind](label)
+            except ToolError:
+                # The master did not take it: that was not published.
+                continue
+            self.sent.append(Sent(label, kind, jid))
+            self._open.add(f"salt/job/{jid}/ret/{MINION}")
+
+    def _waiting(self) -> int:
+        """Return how many of the jobs have not returned, by the master's events."""
+        fresh = self._scene.master.events[self._looked :]
+        self._looked += len(fresh)
+        self._open -= {event.tag for event in fresh}
+        return len(self._open)
+
+    def _work(self, label: str, seconds: float) -> str:
+        line = f"echo {label} start >> {WORK}; sleep {seconds}; echo {label} end >> {WORK}"
+        return self._scene.publish("cmd.run", line)
+
+    def _states(self, label: str, **kwargs: Any) -> str:
+        return self._scene.publish("state.apply", "thirty", pillar={"label": label}, **kwargs)
+
+    # -- judging -------------------------------------------------------------------------
+
+    def await_returns(self, timeout: float) -> list[str]:
+        """Return the labels of the jobs that have not returned in time."""
+        deadline = time.monotonic() + timeout
+        missing = list(self.sent)
+        while missing and time.monotonic() < deadline:
+            missing = [job for job in missing if MINION not in self._scene.master.returns(job.jid)]
+            time.sleep(0.5)
+        return [f"{job.label} {job.jid}" for job in missing]
+
+    def verdict(self) -> dict[str, list[str]]:
+        """Return what is wrong, by kind of wrong, and what was honestly reported."""
+        traces = self._scene.traces()
+        found: dict[str, list[str]] = {"reported": [], "refused": [], "twice": [], "wrong": []}
+        for job in self.sent:
+            returned = self._scene.master.returns(job.jid).get(MINION)
+            if returned is None:
+                continue
+            value = returned["return"]
+            if "was interrupted" in str(value):
+                found["reported"].append(job.label)
+            elif job.kind in ("states", "queue"):
+                self._judge_states(job, value, found)
+            elif not returned.get("success"):
+                found["wrong"].append(f"{job.label}: {value}")
+            elif job.kind != "ping" and traces.count(f"{job.label} end") != 1:
+                found["wrong"].append(f"{job.label}: ended {traces.count(f'{job.label} end')}")
+            if job.kind in ("short", "sleep") and traces.count(f"{job.label} start") > 1:
+                found["twice"].append(job.label)
+        return found
+
+    def _judge_states(self, job: Sent, value: Any, found: dict[str, list[str]]) -> None:
+        if isinstance(value, list) and "is running as PID" in str(value):
+            # Salt's own answer where another state run is under way and none may wait.
+            found["refused"].append(job.label)
+            return
+        results = value.values() if isinstance(value, dict) else ()
+        if len(results) != STATES or not all(ret["result"] for ret in results):
+            found["wrong"].append(f"{job.label}: {str(value)[:300]}")

@@ -1,0 +1,118 @@
+"""The real package manager classes at work inside a container, called from a test."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from devtools.command import REPO, Result, end
+from devtools.lab import Container
+from saltext_safeupdate.core.packages.request import File
+
+BINDS = {"/srv/src": str(REPO / "src")}
+DIRECTORY = "/var/lib/staged"
+# The core needs nothing but Python: here the system's own.
+_CALL = """
+import json, sys
+from saltext_safeupdate.core.command import run
+from saltext_safeupdate.core.packages import Apt, Dnf, Zypper
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.packages.request import File
+name, method, arguments = sys.argv[1], sys.argv[2], json.loads(sys.stdin.read())
+manager = {"apt": Apt, "dnf": Dnf, "zypper": Zypper}[name](run)
+if method in ("verify", "install", "needs") and isinstance(arguments[0], list):
+    arguments[0] = [File(*file) for file in arguments[0]]
+try:
+    value = getattr(manager, method)(*arguments)
+    print(json.dumps({"value": sorted(value) if isinstance(value, set) else value}))
+except SafeUpdateError as err:
+    print(json.dumps({"error": type(err).__name__, "message": str(err)}))
+"""
+
+
+class Refused(Exception):
+    """A method raised a SafeUpdateError inside; ``kind`` is its class."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+ENV: Mapping[str, str] = {"PYTHONPATH": "/srv/src", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class Managed:
+    """``core.packages`` of this working tree, on a container's own package manager."""
+
+    def __init__(self, container: Container, name: str) -> None:
+        self.container = container
+        self.name = name
+
+    def __call__(self, method: str, *arguments: Any, timeout: float = 300) -> Any:
+        result = self.container.run(
+            self.argv(method), env=ENV, stdin=json.dumps(arguments), timeout=timeout
+        )
+        answer = json.loads(result.stdout)
+        if "error" in answer:
+            raise Refused(answer["error"], answer["message"])
+        return answer["value"]
+
+    def argv(self, method: str) -> list[str]:
+        return ["python3", "-c", _CALL, self.name, method]
+
+    def killed(self, method: str, what: Any, programs: str, moment: Callable[[], Any]) -> str:
+        """Kill *programs* in the middle of a call when *moment* has come; return what it said."""
+        self.container.write("/var/tmp/arguments", json.dumps([what]))
+        call = self.argv(method)
+        words = f'exec python3 -c "$CALL" {self.name} {method} < /var/tmp/arguments'
+        process = self.container.popen(["sh", "-c", words], env={**ENV, "CALL": call[2]})
+        try:
+            wait_for(moment, f"{programs} to be in the middle")
+            pids = self.run("pgrep", "-x", programs).stdout.split()
+            self.run("kill", "-KILL", *pids)
+            out, _ = process.communicate(timeout=60)
+            wait_for(lambda: not self("busy"), "the locks of the package manager")
+        finally:
+            process.kill()
+            process.wait(10)
+        return str(out)
+
+    def files(self, method: str, what: Any, directory: str = DIRECTORY) -> list[File]:
+        """Call ``download`` or ``secure`` into a new private directory."""
+        self.run("mkdir", "-p", "-m", "700", directory)
+        return [File(*file) for file in self(method, what, directory)]
+
+    def run(self, *argv: str, check: bool = True, timeout: float = 120) -> Result:
+        return self.container.run(argv, check=check, timeout=timeout)
+
+    def path(self, file: File) -> Path:
+        return self.container.path(file.path)
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def served(container: Container, folder: str) -> Iterator[None]:
+    """A web server inside has *folder*; before and after there is nobody to be reached."""
+    argv = [sys.executable, "-m", "http.server", "--directory", str(container.path(folder))]
+    server = container.host_popen([*argv, "8000"])
+    try:
+        probe = "import socket; socket.create_connection(('127.0.0.1', 8000)).close()"
+        wait_for(lambda: container.run(["python3", "-c", probe], check=False).ok, "the repository")
+        yield
+    finally:
+        end(server)
+
+
+def versions(files: Sequence[File]) -> dict[str, str]:
+    return {file.package: file.version for file in files}

@@ -1,0 +1,162 @@
+"""A container with the extension and a real master, and the questions that the tests ask."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
+from devtools.lab import Container, Lab
+from devtools.master import Master
+
+# With less of the watch than users get: most tests are not about that.
+SET_UP: Mapping[str, Any] = {**EXTENSION_CONFIG, "safeupdate": {"stable_interval": 3}}
+STATE_DIR = "/var/lib/salt-safeupdate"
+RUN_DIR = "/run/salt-safeupdate"
+DROP_IN = "/run/systemd/system/salt-minion.service.d/50-safeupdate-quiet.conf"
+# SQLite resolves links by itself, so the file can only be read from inside.
+_READ = """
+import json, os, sqlite3, sys
+row = None
+if os.path.exists(sys.argv[1]):
+    db = sqlite3.connect(sys.argv[1], timeout=10)
+    db.row_factory = sqlite3.Row
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'updates'").fetchone():
+        row = db.execute("SELECT * FROM updates ORDER BY created DESC LIMIT 1").fetchone()
+print(json.dumps(dict(row) if row else {}))
+"""
+FINAL = ("committed", "failed", "postponed", "cancelled", "rolled_back")
+
+
+class Scene:
+    """One minion of *version* with the extension, its master, and packages on offer."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        site: Path,
+        version: str = "3007.15",
+        *,
+        offers: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+        set_up: bool = True,
+    ) -> None:
+        layers = [extension_layer(lab, site)]
+        self.container: Container = lab.container(version, offers=offers, extra_layers=layers)
+        settings = {**(SET_UP if set_up else {}), **(config or {})}
+        self.container.write("/etc/salt/minion.d/lab.conf", minion_config(settings))
+        self.master = Master(self.container.network, pythonpath=site)
+
+    def up(self) -> Scene:
+        self.master.start()
+        self.container.up()
+        self.master.wait_minion(MINION, 90)
+        return self
+
+    def down(self) -> None:
+        self.master.stop()
+        self.container.down()
+
+    # -- what a user does ----------------------------------------------------------------
+
+    def sls(self, name: str, text: str) -> None:
+        (self.master.files / f"{name}.sls").write_text(text)
+
+    def publish(self, function: str, *args: Any, **kwargs: Any) -> str:
+        return self.master.publish(function, *args, target=MINION, tgt_type="list", **kwargs)
+
+    def call(self, function: str, *args: Any, timeout: float = 120, **kwargs: Any) -> Any:
+        return self.master.call(function, *args, minion=MINION, timeout=timeout, **kwargs)
+
+    def returned(self, jid: str, timeout: float = 180) -> dict[str, Any]:
+        return self.master.wait_return(jid, MINION, timeout)
+
+    def salt_call(self, *words: str, check: bool = True, timeout: float = 180) -> Any:
+        argv = ["salt-call", "--out", "json", "--log-level", "quiet", *words]
+        result = self.container.run(argv, timeout=timeout, check=check)
+        return json.loads(result.stdout)["local"]
+
+    # -- what is so ----------------------------------------------------------------------
+
+    def version(self) -> str:
+        return self.container.packages("salt-minion")["salt-minion"][0]
+
+    def dpkg_status(self) -> str:
+        return self.container.packages("salt-minion")["salt-minion"][1]
+
+    def record(self) -> dict[str, Any]:
+        """Return the newest record, empty where there is none."""
+        argv = ["python3", "-c", _READ, f"{STATE_DIR}/safeupdate.db"]
+        return dict(json.loads(self.container.run(argv).stdout))
+
+    def wait_phase(self, *phases: str, timeout: float = 240) -> dict[str, Any]:
+        """Wait until the newest record is in one of *phases*."""
+
+        def reached() -> dict[str, Any] | None:
+            record = self.record()
+            return record if record.get("phase") in phases else None
+
+        found: dict[str, Any] = self.master.wait(
+            reached, timeout, f"phase {' or '.join(phases)} (is {self.record().get('phase')})"
+        )
+        return found
+
+    def wait_end(self, timeout: float = 240) -> dict[str, Any]:
+        """Wait until the newest update has ended and its supervisor too."""
+        record = self.wait_phase(*FINAL, timeout=timeout)
+        self.master.wait(lambda: not self.locked("supervisor"), 60, "the supervisor to end")
+        return record
+
+    def locked(self, name: str) -> bool:
+        """Tell whether somebody holds the lock alone, without waiting for it."""
+        path = self.container.path(f"{RUN_DIR}/{name}.lock")
+        if not path.exists():
+            return False
+        with path.open("r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+
+    def leftovers(self) -> list[str]:
+        """Return whatever an update has left behind; nothing should be."""
+        found = [f"lock {name}" for name in ("drain", "update", "supervisor") if self.locked(name)]
+        if self.container.exists(DROP_IN):
+            found.append("drop-in")
+        opt = self.container.path("/opt/saltstack")
+        found += [str(path.name) for path in opt.iterdir() if path.name.startswith(".salt-safe")]
+        queue = self.container.path("/var/cache/salt/minion/queues")
+        found += [f"held {path.name}" for path in queue.rglob("queued_*.p")]
+        refused = self.container.run(
+            ["systemctl", "show", "-p", "RefuseManualStop", "--value", "salt-minion"]
+        ).stdout.strip()
+        if refused != "no":
+            found.append("RefuseManualStop")
+        unfinished = self.container.run(["dpkg", "--audit"], check=False).stdout.strip()
+        if unfinished:
+            found.append(f"dpkg: {unfinished}")
+        return found
+
+    def answers(self, timeout: float = 90) -> str:
+        """Return the version that the running minion tells, once it answers."""
+        self.master.wait_minion(MINION, timeout)
+        return str(self.call("test.version"))
+
+    def pid(self) -> str:
+        return self.container.service()["MainPID"]
+
+    def settled(self, timeout: float = 60) -> None:
+        """Wait until the queue of held jobs is empty."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and any("held" in item for item in self.leftovers()):
+            time.sleep(0.2)
+
+
+def state(result: Mapping[str, Any], state_id: str) -> dict[str, Any]:
+    """Return one state's result from a run's."""
+    return next(dict(r) for r in result.values() if r["__id__"] == state_id)

@@ -1,0 +1,162 @@
+"""Updates on request: up, down, back, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.command import run
+from devtools.lab import Lab
+from devtools.labrecipes import FAULT_FILE
+from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
+from tests.lab.scene import STATE_DIR
+
+
+@pytest.fixture
+def make_scene(
+    lab: Lab, site: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., EngineScene]]:
+    made: list[EngineScene] = []
+
+    def make(version: str = OLD, **kwargs: Any) -> EngineScene:
+        made.append(EngineScene(lab, site, version, **{"config": QUICK, **kwargs}))
+        return made[-1].up()
+
+    yield make
+    for scene in made:
+        if getattr(request.node, "failed_call", False):
+            print(scene.container.logs(), scene.master.log())
+        scene.down()
+
+
+def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
+    scene = make_scene(offers=[deb(OLD), deb(NEW)])
+    plan = scene.call("safeupdate.plan")
+    assert plan["changes"] == {}, "the index is not refreshed, so nothing new is known"
+    record = scene.update()
+    assert record["phase"] == "committed", record
+    scene.assert_runs(NEW)
+    assert scene.phases() == [
+        "requested", "checking", "staging", "waiting", "installing", "restarting", "watching",
+        "committed",
+    ]  # fmt: skip
+    revisions = scene.call("safeupdate.revisions")
+    assert revisions["active"] == {"salt-minion": NEW}
+    assert revisions["previous"] == {"salt-minion": OLD}
+
+    refused = scene.call("safeupdate.update", OLD)
+    assert "allow_downgrade=True" in refused
+    # Back needs no repository.
+    scene.container.offer()
+    back = scene.call("safeupdate.rollback")
+    assert scene.ended(back["update"])["phase"] == "committed"
+    scene.assert_runs(OLD)
+    assert scene.call("safeupdate.revisions")["skipped"][0]["version"] == NEW
+
+    # What was left is not installed by whatever state, until that is allowed.
+    scene.container.offer(deb(OLD), deb(NEW))
+    scene.sls("latest", "minion:\n  pkg.latest:\n    - name: salt-minion\n    - refresh: True\n")
+    (ran,) = scene.returned(scene.publish("state.apply", "latest"))["return"].values()
+    assert ran["result"] is False
+    assert "safeupdate.unquarantine" in ran["comment"]
+    assert scene.call("safeupdate.unquarantine", NEW) == [f"salt-minion {NEW}"]
+    (ran,) = scene.returned(scene.publish("state.apply", "latest"))["return"].values()
+    assert ran["result"] is True, ran
+    assert scene.wait_end()["phase"] == "committed"
+    scene.assert_runs(NEW)
+
+
+def test_altered_is_refused_and_staged_needs_no_network(
+    make_scene: Callable[..., EngineScene],
+) -> None:
+    scene = make_scene(offers=[deb(OLD), deb(NEW)])
+    (staged,) = scene.call("safeupdate.stage", NEW)["files"]
+    content = scene.container.path(staged["path"]).read_bytes()
+    scene.container.path(staged["path"]).write_bytes(content[:-1] + b"!")
+    pid = scene.pid()
+    record = scene.update(NEW)
+    assert record["phase"] == "failed", record
+    assert "SHA-256" in record["reason"]
+    assert (scene.pid(), scene.version()) == (pid, OLD), "nothing was changed"
+    assert scene.leftovers() == []
+
+    (staged,) = scene.call("safeupdate.stage", NEW)["files"]
+    assert scene.container.path(staged["path"]).read_bytes() == content
+    scene.container.run(["mount", "-t", "tmpfs", "none", "/srv/repo"])
+    link = ["ip", "-n", scene.container.network.name, "link", "set", "lo"]
+    run([*link, "down"], timeout=30)
+    try:
+        asked = scene.salt_call("--local", "safeupdate.update", NEW)
+        assert scene.ended(asked["update"])["phase"] == "committed"
+    finally:
+        run([*link, "up"], timeout=30)
+    scene.assert_runs(NEW)
+
+
+def test_the_traps_that_others_fell_into(make_scene: Callable[..., EngineScene]) -> None:
+    faulty, stops, moved = (f"{NEW}+{what}" for what in ("faulty", "stops", "moved"))
+    scene = make_scene(offers=[deb(each) for each in (OLD, faulty, stops, moved)])
+
+    # uyuni #8841: a scriptlet disables the service.
+    scene.container.write(FAULT_FILE, "systemctl disable salt-minion\n")
+    assert scene.update(faulty)["phase"] == "committed"
+    scene.assert_runs(faulty)
+
+    # salt #69605: the package stops the service and only tries to restart it.
+    assert scene.update(stops)["phase"] == "committed"
+    scene.assert_runs(stops)
+
+    # salt #69807: the tree that the minion runs from, its Python included, is removed.
+    assert scene.update(moved, allow_downgrade=True)["phase"] == "committed"
+    scene.assert_runs(moved)
+    back = scene.call("safeupdate.rollback")
+    assert scene.ended(back["update"])["phase"] == "committed"
+    scene.assert_runs(stops)
+
+    # uyuni PR #2716: what is installed already is a normal end, and nothing waits for a restart.
+    pid = scene.pid()
+    assert scene.call("safeupdate.update", stops)["comment"] == "It is installed; nothing to do."
+    assert scene.pid() == pid
+
+    # elastic-agent #4443: a service that was stopped is not started by what goes wrong.
+    scene.container.run(["systemctl", "disable", "--now", "salt-minion"])
+    scene.container.write(FAULT_FILE, "exit 1\n")
+    asked = scene.salt_call("--local", "safeupdate.update", faulty, "allow_downgrade=True")
+    assert scene.ended(asked["update"])["phase"] == "rolled_back"
+    service = scene.container.service()
+    assert (service["ActiveState"], service["UnitFileState"]) == ("inactive", "disabled")
+    assert (scene.version(), scene.dpkg_status()) == (stops, "install ok installed")
+    assert scene.leftovers() == []
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(100, marks=pytest.mark.soak)])
+def test_back_and_forth_leaves_nothing_that_grows(
+    make_scene: Callable[..., EngineScene], times: int
+) -> None:
+    scene = make_scene(offers=[deb(OLD), deb(NEW)])
+    sizes = []
+    for number in range(times):
+        for version in (NEW, OLD):
+            record = scene.update(version, allow_downgrade=True)
+            assert record["phase"] == "committed", (number, record)
+        scene.assert_runs(OLD)
+        sizes.append(_inventory(scene))
+    print(f"{2 * times} updates; first and last: {sizes[0]} {sizes[-1]}")
+    assert sizes[-1]["files"] == sizes[0]["files"]
+    assert sizes[-1]["bytes"] < 1.1 * sizes[0]["bytes"] + 4e6, "the history grows, and is bounded"
+
+
+def _inventory(scene: EngineScene) -> dict[str, Any]:
+    """Return the files that updates may leave anywhere, and the bytes of the state directory."""
+    command = (
+        f"find {STATE_DIR} /run/salt-safeupdate /etc/systemd/system /run/systemd/system"
+        " /opt/saltstack -maxdepth 3 -not -name '*.deb' -not -path '*/revisions/*'"
+        " -not -path '*/site-packages/*' | sort"
+    )
+    files = scene.container.run(["sh", "-c", command]).stdout.split()
+    used = scene.container.run(["du", "-sb", STATE_DIR]).stdout.split()[0]
+    kept = [name.rpartition("/")[2] for name in scene.kept()]
+    return {"files": [*files, *sorted(kept)], "bytes": int(used)}

@@ -1,0 +1,79 @@
+"""New minions that are broken in every way, and the old one that is there again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.lab import SITE_PACKAGES, Lab
+from devtools.labrecipes import FAULT_FILE, PREFIX
+from tests.lab.engine import OLD, QUICK, EngineScene, deb
+
+FAULTY = "3008.3+faulty"
+PROGRAM = f"{PREFIX}/bin/salt-minion"
+UNIT = "/lib/systemd/system/salt-minion.service"
+SALT = f"{SITE_PACKAGES}/salt"
+# What is wrong with the minion, and what its record says of that.
+FAULTS = {
+    "does not start": (f"sed -i '1a raise SystemExit(1)' {PROGRAM}", "has failed"),
+    "starts and dies": (
+        f"sed -i '1a import os, threading; threading.Timer(3, os._exit, (3,)).start()' {PROGRAM}",
+        "has failed",
+    ),
+    "loops": (
+        f"sed -i 's/^.Service.$/[Service]\\nRestart=always\\nRestartSec=0.2/' {UNIT}\n"
+        f"sed -i '1a import os, threading; threading.Timer(1, os._exit, (3,)).start()' {PROGRAM}",
+        "one time after the other",
+    ),
+    "cannot authenticate": (
+        f"cat >> {SALT}/crypt.py <<'END'\n"
+        "async def _retry(self, *args, **kwargs):\n    return 'retry'\n"
+        "AsyncAuth.sign_in = _retry\nEND",
+        "job",
+    ),
+    "cannot run a job": (f"echo '(' >> {SALT}/modules/test.py", "failed with code"),
+    "hangs": (f"sed -i '1a import time; time.sleep(100000)' {PROGRAM}", "reported"),
+    "misses a module": (f"rm {SALT}/minion.py", "has failed"),
+}
+
+
+@pytest.fixture(scope="module")
+def scene(lab: Lab, site: Path) -> Iterator[EngineScene]:
+    settings = {"safeupdate": {**QUICK["safeupdate"], "watch_timeout": 30}}
+    made = EngineScene(lab, site, OLD, offers=[deb(OLD), deb(FAULTY)], config=settings)
+    try:
+        yield made.up()
+    finally:
+        made.down()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_does_not_prove_healthy_is_rolled_back(
+    scene: EngineScene, fault: str, request: pytest.FixtureRequest
+) -> None:
+    script, reason = FAULTS[fault]
+    assert scene.version() == OLD, "the fault before this one was not rolled back"
+    scene.container.write(FAULT_FILE, script + "\n")
+    asked = scene.ask(FAULTY)
+    try:
+        scene.wait_phase("rolling_back", "committed", "failed")
+        began = time.monotonic()
+        record = scene.ended(asked["update"])
+        assert record["phase"] == "rolled_back", record
+        assert reason in record["reason"], record
+        scene.assert_runs(OLD)
+    except BaseException:
+        print(scene.container.logs())
+        raise
+    print(f"{fault}: {time.monotonic() - began:.1f} s from the decision to the end")
+    status = scene.call("safeupdate.status")
+    assert (status["phase"], status["reason"]) == ("rolled_back", record["reason"])
+    assert "last-update" in {item["code"] for item in scene.call("safeupdate.check")}
+    assert json.loads(record["versions_to"]) == {"salt-minion": FAULTY}
+    again = scene.call("safeupdate.update", FAULTY)
+    assert "was rolled back on this minion" in again
+    assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]

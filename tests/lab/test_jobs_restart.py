@@ -1,0 +1,228 @@
+"""Single restarts by every means, and what becomes of the jobs that are under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.experiment import MINION
+from devtools.lab import Lab
+from tests.lab.jobs import STATES, WORK, JobScene
+from tests.lab.series import series
+
+CROWD = range(20)
+FLAG = "/var/tmp/go"
+HELD = f"echo held >> {WORK}; echo held"
+
+pytestmark = pytest.mark.parametrize("version", series("3007.15"))
+
+
+@pytest.fixture
+def make_scene(
+    lab: Lab, site: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., JobScene]]:
+    made: list[JobScene] = []
+
+    def make(version: str, **kwargs: object) -> JobScene:
+        made.append(JobScene(lab, site, version, **kwargs))
+        return made[-1].up()
+
+    yield make
+    for scene in made:
+        if getattr(request.node, "failed_call", False):
+            print(scene.container.logs(), scene.master.log())
+        scene.down()
+
+
+def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    scene = make_scene(version)
+    assert scene.call("safeupdate.check") == []
+    before = scene.pid()
+    wait = f"until test -e {FLAG}; do sleep 0.1; done"
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo end >> {WORK}; echo done")
+    scene.wait_trace("start")
+    restart = scene.container.popen(["systemctl", "restart", "salt-minion"])
+    scene.master.wait(lambda: scene.locked("drain"), 30, "the drain of the stop")
+    held = scene.publish("cmd.run", HELD)
+    find = scene.call("saltutil.find_job", held, timeout=30)
+    assert find["jid"] == held, "the command that waits for it goes on waiting"
+    unwanted = scene.publish("cmd.run", f"echo unwanted >> {WORK}")
+    # A master that redelivers may publish what is held already.
+    publish_again(scene, held)
+    # Who looks, or changes his mind, is not held.
+    assert scene.call("safeupdate.status", timeout=30)["draining"]
+    states = {job["jid"]: job["state"] for job in scene.call("safeupdate.jobs")["recorded"]}
+    assert states == {jid: "running", held: "held", unwanted: "held"}
+    assert scene.call("safeupdate.forget", unwanted, timeout=30) == [unwanted]
+    crowd = {scene.publish("cmd.run", f"echo c{n} >> {WORK}; echo c{n}"): f"c{n}" for n in CROWD}
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    publish_again(scene, held)
+    assert restart.wait(60) == 0
+    for _ in range(5):
+        publish_again(scene, held)
+    assert scene.returned(held)["return"] == "held"
+    publish_again(scene, held)
+    assert scene.call("test.echo", "last") == "last"
+    assert scene.pid() not in ("0", before)
+    assert {jid: scene.returned(jid)["return"] for jid in crowd} == crowd
+    traces = scene.traces()
+    assert traces[:2] == ["start", "end"]
+    assert sorted(traces[2:]) == sorted(["held", *crowd.values()]), "once, and no forgotten one"
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+
+
+def publish_again(scene: JobScene, jid: str) -> None:
+    scene.master.publish("cmd.run", HELD, target=MINION, tgt_type="list", jid=jid)
+
+
+def test_a_restart_that_a_job_waits_for_comes_after_the_job(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    scene = make_scene(version)
+    before = scene.pid()
+    jid = scene.publish("cmd.run", "systemctl restart salt-minion || true; echo after")
+    assert scene.returned(jid, 60)["return"].endswith("after")
+    scene.minion_started(before)
+    scene.answers()
+
+
+def test_apt_inside_a_state_with_a_blocking_restart(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    scene = make_scene(version, offers=[f"salt-minion_{version}"])
+    before = scene.pid()
+    scene.sls(
+        "apt",
+        "apt:\n  cmd.run:\n    - name: apt-get update && apt-get install -y --reinstall "
+        f"salt-minion\nafter:\n  cmd.run:\n    - name: echo after >> {WORK}\n",
+    )
+    ret = scene.returned(scene.publish("state.apply", "apt"), 200)
+    assert [value["result"] for value in ret["return"].values()] == [True, True], ret
+    scene.minion_started(before)
+    scene.answers()
+    assert scene.dpkg_status() == "install ok installed"
+    assert scene.traces() == ["after"]
+
+
+@pytest.mark.parametrize("means", ["kill", "power"])
+def test_an_interrupted_state_run_is_resumed_and_another_job_reported(
+    make_scene: Callable[..., JobScene], version: str, means: str
+) -> None:
+    scene = make_scene(version)
+    run = scene.publish("state.apply", "thirty", pillar={"label": "x"})
+    other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 60")
+    scene.wait_trace("x s12")
+    scene.wait_trace("other")
+    if means == "power":
+        scene.container.power_cut()
+    else:
+        scene.kill()
+        scene.container.run(["systemctl", "start", "salt-minion"])
+    ret = scene.returned(run, 120)
+    assert len(ret["return"]) == STATES
+    assert all(value["result"] for value in ret["return"].values())
+    resumed = [value for value in ret["return"].values() if value.get("__resumed__")]
+    print(f"{means}: {len(resumed)} of {STATES} states gave their recorded result")
+    if means == "kill":
+        assert len(resumed) >= 12
+        again = len(scene.traces()) - len(set(scene.traces()))
+        assert again in (0, 1), "at most the state that was under way ran again"
+    reported = scene.returned(other, 60)
+    assert not reported["success"]
+    assert "was interrupted" in reported["return"]
+    assert scene.traces().count("other") == 1
+    assert scene.open_jobs() == []
+
+
+def test_an_interrupted_job_may_be_resumed_or_forgotten_by_hand(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    scene = make_scene(version)
+    wanted = scene.publish(
+        "cmd.run", f"echo wanted >> {WORK}; test -e {FLAG} || sleep 300; echo resumed"
+    )
+    unwanted = scene.publish("cmd.run", f"echo unwanted >> {WORK}; sleep 300")
+    scene.wait_trace("wanted")
+    scene.wait_trace("unwanted")
+    scene.kill()
+    scene.container.write(FLAG, "")
+    recorded = scene.salt_call("--local", "safeupdate.jobs")["recorded"]
+    assert {job["jid"]: job["state"] for job in recorded} == {
+        wanted: "running",
+        unwanted: "running",
+    }
+    nobody = scene.container.run(
+        ["salt-call", "--local", "safeupdate.resume", "20200101000000000000"], check=False
+    )
+    assert not nobody.ok
+    assert "Nothing is kept of job 20200101000000000000" in nobody.stdout + nobody.stderr
+    assert scene.salt_call("--local", "safeupdate.forget", unwanted) == [unwanted]
+    done = scene.salt_call("--local", "safeupdate.resume", wanted)
+    assert done == {wanted: "it is started again"}
+    scene.container.run(["systemctl", "start", "salt-minion"])
+    assert scene.returned(wanted, 90)["return"] == "resumed"
+    scene.answers()
+    assert scene.call("safeupdate.jobs")["recorded"] == []
+    assert scene.master.returns(unwanted) == {}
+    assert sorted(scene.traces()) == ["unwanted", "wanted", "wanted"]
+
+
+def test_a_state_may_ask_not_to_be_run_again(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    scene = make_scene(version)
+    scene.sls(
+        "once",
+        f"once:\n  cmd.run:\n    - name: echo once >> {WORK}; sleep 60\n"
+        f"    - safeupdate_rerun: False\nmore:\n  cmd.run:\n    - name: echo more >> {WORK}\n",
+    )
+    jid = scene.publish("state.apply", "once")
+    scene.wait_trace("once")
+    scene.kill()
+    scene.container.run(["systemctl", "start", "salt-minion"])
+    ret = scene.returned(jid, 120)["return"]
+    results = {value["__id__"]: value for value in ret.values()}
+    assert results["once"]["result"] is False
+    assert "not run again" in results["once"]["comment"]
+    assert results["more"]["result"] is True
+    assert scene.traces() == ["once", "more"]
+
+
+def test_a_master_that_is_down_gets_everything_when_it_is_back(
+    make_scene: Callable[..., JobScene], version: str
+) -> None:
+    scene = make_scene(version, config={"return_retry_tries": 1, "return_retry_timer": 1})
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; sleep 3; echo end >> {WORK}; echo kept")
+    scene.wait_trace("start")
+    scene.master.stop()
+    scene.wait_trace("end")
+    finished = f"SELECT state FROM jobs WHERE jid = '{jid}'"
+    scene.master.wait(lambda: scene.query(finished) == [["finished"]], 120, "the kept return")
+    before = scene.pid()
+    scene.container.run(["systemctl", "restart", "salt-minion"])
+    scene.minion_started(before)
+    scene.master.start()
+    scene.master.wait(lambda: MINION in scene.master.returns(jid), 400, "the return")
+    assert scene.master.returns(jid)[MINION]["return"] == "kept"
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+
+
+def test_the_bypass_stops_at_once(make_scene: Callable[..., JobScene], version: str) -> None:
+    scene = make_scene(version)
+    before = scene.pid()
+    scene.publish("cmd.run", f"echo start >> {WORK}; sleep 300")
+    scene.wait_trace("start")
+    restart = scene.container.popen(["systemctl", "restart", "salt-minion"])
+    scene.master.wait(lambda: scene.locked("drain"), 30, "the drain of the stop")
+    scene.container.write("/run/salt-safeupdate/bypass", "")
+    began = time.monotonic()
+    assert restart.wait(120) == 0
+    print(f"stopped {time.monotonic() - began:.1f} s after the bypass")
+    assert scene.pid() not in ("0", before)
+    assert not scene.container.exists("/run/salt-safeupdate/bypass")

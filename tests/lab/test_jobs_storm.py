@@ -1,0 +1,87 @@
+"""Restarts by six means in random order, under a stream of jobs: none ends in silence."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from devtools import venvs
+from devtools.lab import Lab
+from tests.lab.jobs import JobScene, Stream, thirty
+from tests.lab.series import series
+
+MEANS = ("administrator", "apt", "apt-in-state", "term", "kill-main", "kill-all", "power")
+SEED = 20261121
+
+
+def strike(scene: JobScene, means: str) -> None:
+    """Make the minion restart, and wait until the next one runs."""
+    before = scene.pid()
+    run = scene.container.run
+    if means == "administrator":
+        run(["systemctl", "restart", "salt-minion"], timeout=300)
+    elif means == "apt":
+        run(["apt-get", "install", "-y", "--reinstall", "salt-minion"], timeout=300)
+    elif means == "apt-in-state":
+        scene.publish("state.apply", "apt", queue=True)
+        scene.minion_started(before, 240)
+    elif means == "power":
+        scene.container.power_cut()
+    else:
+        scene.kill("TERM" if means == "term" else "KILL", "all" if means == "kill-all" else "main")
+        run(["systemctl", "start", "salt-minion"])
+    scene.minion_started(before if means != "power" else "-", 120)
+
+
+def storm(lab: Lab, site: Path, version: str, restarts: int) -> None:
+    scene = JobScene(lab, site, version, offers=[f"salt-minion_{version}"])
+    chosen = random.Random(SEED)
+    order = [*MEANS] if restarts >= len(MEANS) else list(MEANS[:restarts])
+    order += [chosen.choice(MEANS) for _ in range(restarts - len(order))]
+    chosen.shuffle(order)
+    try:
+        scene.up()
+        scene.container.run(["apt-get", "update"])
+        # Short enough that the queue of state runs does not grow without end.
+        scene.sls("thirty", thirty(0.02))
+        scene.sls(
+            "apt",
+            "apt:\n  cmd.run:\n    - name: apt-get install -y --reinstall salt-minion\n",
+        )
+        with Stream(scene) as stream:
+            for means in order:
+                strike(scene, means)
+                scene.answers(120)
+        missing = stream.await_returns(300)
+        found = stream.verdict()
+        honest = len(found["reported"])
+        print(
+            f"{version}: {len(order)} restarts ({', '.join(order)}): published "
+            f"{len(stream.sent)} = returned {len(stream.sent) - honest - len(missing)} + reported "
+            f"{honest} + silent {len(missing)}; run twice {len(found['twice'])}; refused by "
+            f"Salt, another state run was under way: {len(found['refused'])}"
+        )
+        assert missing == []
+        assert found["twice"] == []
+        assert found["wrong"] == []
+        scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+    except BaseException:
+        print(scene.container.logs())
+        raise
+    finally:
+        scene.down()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", series("3008.3"))
+def test_one_restart_by_each_means(lab: Lab, site: Path, version: str) -> None:
+    storm(lab, site, version, len(MEANS))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("version", venvs.SERIES)
+def test_fifty_restarts(lab: Lab, site: Path, version: str) -> None:
+    storm(lab, site, version, 50)

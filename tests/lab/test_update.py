@@ -1,0 +1,350 @@
+"""The main job, and everything around it that can go wrong, on real packages and systemd."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.experiment import MINION, Experiment
+from devtools.lab import Lab
+from devtools.master import Master
+from tests.lab.scene import Scene, state
+
+OLD, NEW = "salt-minion_3007.15", "salt-minion_3008.3"
+SECOND = "127.0.0.2"
+OURS = "pkg.latest:\n    - name: salt-minion\n    - refresh: True\n"
+UPDATE = f"""
+before:
+  cmd.run:
+    - name: echo before >> /var/tmp/order
+minion:
+  {OURS}
+after:
+  cmd.run:
+    - name: echo after >> /var/tmp/order
+    - require:
+      - pkg: minion
+"""
+
+
+@pytest.fixture
+def make_scene(
+    lab: Lab, site: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Scene]]:
+    made: list[Scene] = []
+
+    def make(version: str = "3007.15", **kwargs: Any) -> Scene:
+        made.append(Scene(lab, site, version, **kwargs))
+        made[-1].sls("update", UPDATE)
+        return made[-1].up()
+
+    yield make
+    for scene in made:
+        if getattr(request.node, "failed_call", False):
+            print(scene.container.logs(), scene.master.log())
+        scene.down()
+
+
+def updated(scene: Scene, version: str = "3008.3") -> None:
+    """The update has been committed, nothing of it is left, and the minion answers in it."""
+    record = scene.wait_end()
+    assert record["phase"] == "committed", record
+    assert scene.answers() == version.partition("+")[0]
+    scene.settled()
+    assert scene.version() == version
+    assert scene.leftovers() == []
+    assert scene.container.service()["UnitFileState"] == "enabled"
+
+
+@pytest.mark.parametrize(("old", "new"), [("3006.28", "3007.15"), ("3007.15", "3008.3")])
+def test_a_highstate_that_updates_the_minion_loses_nothing(
+    lab: Lab, site: Path, old: str, new: str
+) -> None:
+    assert Experiment(lab, old, new, site=site).run().verdict() == []
+
+
+def test_a_version_locked_pair_of_packages(lab: Lab, site: Path) -> None:
+    out = Experiment(lab, "3006.28+split", "3007.15+split", site=site, long_jobs=1).run()
+    assert out.verdict() == []
+
+
+def test_a_package_that_removes_the_tree_it_was_running_from(lab: Lab, site: Path) -> None:
+    """As when the Python minor version inside the package changes (salt #69807)."""
+    out = Experiment(lab, "3007.15", "3008.3+moved", site=site, long_jobs=1).run()
+    assert out.verdict() == []
+
+
+def test_a_package_that_stops_the_service_and_only_tries_to_restart_it(
+    make_scene: Callable[..., Scene],
+) -> None:
+    """As in salt #69605."""
+    scene = make_scene(offers=[OLD, "salt-minion_3008.3+stops"])
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    assert state(ran, "minion")["changes"]["salt-minion"]["new"] == "3008.3+stops"
+    updated(scene, "3008.3+stops")
+
+
+def test_a_package_whose_scriptlet_fails(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, "salt-minion_3008.3+broken"])
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    minion = state(ran, "minion")
+    assert minion["result"] is False
+    assert state(ran, "after")["result"] is True
+    record = scene.wait_end(timeout=400)
+    assert record["phase"] == "rolled_back", record
+    assert "half done: salt-minion" in record["reason"], record
+    assert scene.answers() == "3007.15"
+    scene.settled()
+    assert (scene.version(), scene.leftovers()) == ("3007.15", [])
+
+
+def test_a_repository_that_is_gone(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, NEW])
+    scene.container.run(["apt-get", "update"])
+    pid = scene.pid()
+    scene.container.run(["mount", "-t", "tmpfs", "none", "/srv/repo"])
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    assert state(ran, "minion")["result"] is False
+    assert state(ran, "minion")["changes"] == {}
+    assert scene.record() == {}, "nothing was begun"
+    assert scene.answers() == "3007.15"
+    assert (scene.pid(), scene.version(), scene.leftovers()) == (pid, "3007.15", [])
+
+
+def test_a_full_disk(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, NEW])
+    pid = scene.pid()
+    # The tree on a file system of its own that has room for little more than itself.
+    scene.container.run(["cp", "-a", "/opt/saltstack", "/var/tmp/saltstack"])
+    used = int(scene.container.run(["du", "-sm", "/var/tmp/saltstack"]).stdout.split()[0])
+    scene.container.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={used + 8}m", "small", "/opt/saltstack"]
+    )
+    scene.container.run(["cp", "-a", "/var/tmp/saltstack/.", "/opt/saltstack/"])
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    minion = state(ran, "minion")
+    assert minion["result"] is False
+    assert minion["changes"] == {}
+    record = scene.wait_end()
+    assert (record["phase"], scene.pid()) == ("failed", pid), "nothing restarts"
+    assert scene.answers() == "3007.15"
+    assert [item for item in scene.leftovers() if not item.startswith("dpkg")] == []
+    # dpkg cannot end well on a full disk, and says so. With room, the same run mends it.
+    codes = {item["code"] for item in scene.call("safeupdate.check")}
+    assert "last-update" in codes
+    scene.container.run(["mount", "-o", "remount,size=2g", "/opt/saltstack"])
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    assert state(ran, "minion")["result"] is True
+    updated(scene)
+
+
+def test_a_second_update_while_one_runs_is_refused(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, NEW])
+    long_job = scene.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done")
+    first = scene.publish("state.apply", "update")
+    scene.wait_phase("waiting")
+    second = scene.container.run(
+        ["salt-call", "--local", "pkg.install", "salt-minion"], check=False
+    )
+    assert second.rc != 0
+    assert "under way" in second.stdout + second.stderr
+    scene.container.write("/var/tmp/go", "")
+    scene.returned(long_job)
+    assert state(scene.returned(first)["return"], "minion")["result"] is True
+    updated(scene)
+
+
+def test_other_jobs_that_do_not_end_postpone_the_update(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, NEW], config={"safeupdate": {"jobs_timeout": 3}})
+    pid = scene.pid()
+    long_job = scene.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done")
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    minion = state(ran, "minion")
+    assert minion["result"] is False
+    assert f"{long_job} cmd.run" in minion["comment"]
+    assert state(ran, "before")["result"] is True
+    assert state(ran, "after")["result"] is True
+    assert scene.wait_end()["phase"] == "postponed"
+    scene.container.write("/var/tmp/go", "")
+    assert scene.returned(long_job)["success"]
+    assert scene.call("safeupdate.status")["phase"] == "postponed"
+    assert (scene.pid(), scene.version(), scene.leftovers()) == (pid, "3007.15", [])
+
+
+@pytest.mark.parametrize("phase", ["waiting", "installing"])
+@pytest.mark.parametrize("how", ["kill", "power cut"])
+def test_a_run_that_is_cut_short(make_scene: Callable[..., Scene], phase: str, how: str) -> None:
+    scene = make_scene(offers=[OLD, NEW])
+    if phase == "waiting":
+        scene.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done")
+    cut = scene.publish("state.apply", "update")
+    record = scene.wait_phase(phase)
+    if how == "kill":
+        scene.container.run(["kill", "-KILL", str(record["pid"])])
+        scene.container.write("/var/tmp/go", "")
+    else:
+        scene.container.power_cut()
+    scene.wait_end(timeout=400)
+    # The run is resumed or reported, and a resumed one may update.
+    scene.returned(cut, 300)
+    scene.wait_end(timeout=400)
+    version = scene.answers()
+    scene.settled()
+    assert version == scene.version()
+    assert scene.dpkg_status() == "install ok installed"
+    assert scene.leftovers() == []
+    assert scene.container.service()["UnitFileState"] == "enabled"
+    # And the way is free for the next one.
+    ran = scene.returned(scene.publish("state.apply", "update"))["return"]
+    assert state(ran, "minion")["result"] is True
+    if version != "3008.3":
+        updated(scene)
+
+
+def test_salt_call_without_a_master(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, NEW])
+    scene.container.write("/srv/salt/update.sls", UPDATE)
+    pid = scene.pid()
+    ran = scene.salt_call("--local", "state.apply", "update")
+    assert state(ran, "minion")["result"] is True
+    assert "Moved to the end" in state(ran, "minion")["comment"]
+    assert max(item["__run_num__"] for item in ran.values()) == state(ran, "minion")["__run_num__"]
+    updated(scene)
+    assert scene.pid() != pid
+
+
+def test_a_function_that_installs_the_minion(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(offers=[OLD, NEW])
+    changes = scene.call("pkg.install", "salt-minion", refresh=True)
+    assert changes["salt-minion"] == {"old": "3007.15", "new": "3008.3"}
+    updated(scene)
+
+
+def test_an_upgrade_of_everything_leaves_the_minion_for_the_end(
+    make_scene: Callable[..., Scene],
+) -> None:
+    scene = make_scene(offers=[OLD, NEW, "lab-tool_1.0"])
+    scene.container.run(["apt-get", "update"])
+    scene.container.run(["apt-get", "install", "-y", "lab-tool"])
+    scene.container.offer(OLD, NEW, "lab-tool_1.0", "lab-tool_2.0")
+    scene.sls(
+        "everything",
+        "everything:\n  pkg.uptodate:\n    - refresh: True\nseen:\n  cmd.run:\n"
+        "    - name: dpkg-query -W lab-tool salt-minion\n",
+    )
+    ran = scene.returned(scene.publish("state.apply", "everything"))["return"]
+    assert state(ran, "seen")["changes"]["stdout"].split() == [
+        "lab-tool", "2.0", "salt-minion", "3007.15"
+    ]  # fmt: skip
+    changes = state(ran, "everything")["changes"]
+    assert changes["lab-tool"] == {"old": "1.0", "new": "2.0"}
+    assert changes["salt-minion"] == {"old": "3007.15", "new": "3008.3"}
+    updated(scene)
+
+
+def test_a_package_that_pulls_the_minion_along(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(
+        "3006.28", offers=["salt-minion_3006.28", OLD, "lab-tool_1.0", "lab-wants-minion_1.0"]
+    )
+    scene.sls(
+        "pull",
+        "pull:\n  pkg.installed:\n    - refresh: True\n    - pkgs: [lab-tool, lab-wants-minion]\n"
+        "seen:\n  cmd.run:\n    - name: dpkg-query -W lab-tool salt-minion\n",
+    )
+    ran = scene.returned(scene.publish("state.apply", "pull"))["return"]
+    assert state(ran, "seen")["changes"]["stdout"].split() == [
+        "lab-tool", "1.0", "salt-minion", "3006.28"
+    ]  # fmt: skip
+    assert state(ran, "pull")["result"] is True
+    assert set(state(ran, "pull")["changes"]) == {"lab-tool", "lab-wants-minion", "salt-minion"}
+    updated(scene, "3007.15")
+
+
+def test_a_restart_that_a_state_asks_for_is_deferred(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene()
+    scene.sls(
+        "restart",
+        "conf:\n  file.managed:\n    - name: /etc/salt/minion.d/x.conf\n    - contents: 'x: 1'\n"
+        "salt-minion:\n  service.running:\n    - watch:\n      - file: conf\n"
+        "after:\n  cmd.run:\n    - name: echo after >> /var/tmp/order\n"
+        "    - require:\n      - service: salt-minion\n",
+    )
+    pid = scene.pid()
+    ran = scene.returned(scene.publish("state.apply", "restart"))["return"]
+    assert "as soon as every job has ended" in state(ran, "salt-minion")["comment"]
+    assert state(ran, "after")["result"] is True
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.answers() == "3007.15"
+    assert scene.pid() != pid
+    assert scene.call("config.get", "x") == 1
+    scene.settled()
+    assert scene.leftovers() == []
+
+
+def test_the_extension_sets_itself_up_and_says_so(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(set_up=False)
+    scene.sls("own", "safeupdate:\n  safeupdate.enabled: []\n")
+    codes = {item["code"] for item in scene.call("safeupdate.check")}
+    assert {"executor", "engine"} <= codes
+    pid = scene.pid()
+    assert state(scene.call("state.apply", "own"), "safeupdate")["result"] is True
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.answers() == "3007.15"
+    assert scene.pid() != pid
+    assert scene.call("safeupdate.check") == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"multiprocessing": False}, id="threads"),
+        pytest.param({"process_count_max": 1}, id="one process"),
+        pytest.param({"sudo_user": "root"}, id="sudo"),
+    ],
+)
+def test_other_ways_to_run_jobs(make_scene: Callable[..., Scene], config: dict[str, Any]) -> None:
+    scene = make_scene(offers=[OLD, NEW], config=config)
+    pings = [scene.publish("test.ping") for _ in range(3)]
+    run = scene.publish("state.apply", "update")
+    scene.master.wait(lambda: scene.container.read("/var/tmp/order", ""), 60, "the run to begin")
+    # Plain Salt never runs a queued one behind sudo: it takes its own outer job for another run.
+    kind = {"concurrent": True} if "sudo_user" in config else {"queue": True}
+    queued = scene.publish("state.single", "test.nop", "queued", **kind)
+    assert state(scene.returned(run)["return"], "minion")["result"] is True
+    updated(scene)
+    for jid in (*pings, queued):
+        assert scene.returned(jid)["success"], jid
+    assert MINION in scene.master.returns(queued)
+
+
+def test_a_minion_with_two_masters(lab: Lab, site: Path) -> None:
+    scene = Scene(lab, site, offers=[OLD, NEW], config={"master": ["127.0.0.1", SECOND]})
+    second = Master(scene.container.network, config={"interface": SECOND}, pythonpath=site)
+    try:
+        second.start()
+        # The masters of one minion have one key.
+        shutil.copytree(second.dir / "pki", scene.master.dir / "pki")
+        scene.up().sls("update", UPDATE)
+        second.wait_minion(MINION, 90)
+
+        def publish(master: Master, line: str) -> tuple[Master, str]:
+            return master, master.publish("cmd.run", line, target=MINION, tgt_type="list")
+
+        jobs = [publish(second, "sleep 8; echo long")]
+        run = scene.publish("state.apply", "update")
+        scene.master.wait(lambda: scene.locked("drain"), 60, "the update to hold new jobs")
+        jobs += [publish(master, "echo held") for master in (scene.master, second)]
+        assert state(scene.returned(run)["return"], "minion")["result"] is True
+        updated(scene)
+        for master, jid in jobs:
+            assert master.wait_return(jid, MINION, 90)["success"]
+    except BaseException:
+        print(scene.container.logs(), scene.master.log(), second.log())
+        raise
+    finally:
+        second.stop()
+        scene.down()

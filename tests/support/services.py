@@ -1,0 +1,102 @@
+"""An init system that starts real supervisors and restarts nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import saltext_safeupdate
+from saltext_safeupdate.core import packages, service, supervisor
+from saltext_safeupdate.core.service import Direct, ServiceState
+from saltext_safeupdate.core.store import Store
+
+from .fakes import FakeRunner
+from .packages import Database, FakeManager
+
+REPO = Path(__file__).resolve().parents[2]
+SOURCE = Path(saltext_safeupdate.__file__).resolve().parents[1]
+
+
+class FakeServices(Direct):
+    """An init system that restarts a minion by saying that it did."""
+
+    name = "fake"
+
+    def __init__(self, database, state_dir):
+        super().__init__(FakeRunner())
+        self._database = database
+        self._state_dir = state_dir
+        self._mark = database.path.with_suffix(".inhibited")
+        self._stopped = database.path.with_suffix(".stopped")
+        self._children = []
+
+    def state(self, unit):
+        return ServiceState("inactive" if self._stopped.exists() else "active", "enabled", 0)
+
+    def begin_restart(self, unit):
+        self._database.note("minion restarts")
+        Store(f"{self._state_dir}/safeupdate.db").set_fact(
+            "running", {"started": time.time(), "version": "2"}
+        )
+
+    start = begin_restart
+
+    def stop(self, unit):
+        self._stopped.touch()
+        self._database.note("minion stops")
+
+    def set_enabled(self, unit, enabled):
+        return
+
+    def inhibit(self, unit):
+        self._mark.touch()
+        self._database.note("inhibit")
+
+    def release(self, unit):
+        self._mark.unlink(missing_ok=True)
+        self._database.note("release")
+
+    def inhibited(self, unit):
+        return self._mark.exists()
+
+    def unit_file(self, unit):
+        return None
+
+    program = unit_file
+
+    def spawn(self, name, argv):
+        """Start the real supervisor with these fakes."""
+        program = (
+            sys.executable,
+            "-m",
+            "tests.support.services",
+            str(self._database.path),
+            argv[-1],
+        )
+        path = os.pathsep.join((str(REPO), str(SOURCE)))
+        child = subprocess.Popen(
+            program, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
+        )
+        self._children.append(child)
+
+    def join(self):
+        """Wait until every supervisor has ended, as each does when its update is over."""
+        while self._children:
+            assert self._children.pop().wait() in (0, 1)
+
+
+def main(database, settings):
+    fake = Database(database)
+    manager = FakeManager(fake)
+    services = FakeServices(fake, json.loads(settings)["state_dir"])
+    packages.detect = lambda: manager
+    service.detect = lambda: services
+    return supervisor.main([settings])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,20 @@
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_process(monkeypatch, request):
+    """A unit test that starts a program nobody planned fails."""
+    if "real_process" in request.fixturenames:
+        return
+
+    def unplanned(*args, **kwargs):
+        pytest.fail(f"unplanned command: {args}")
+
+    monkeypatch.setattr(subprocess, "Popen", unplanned)
+
+
+@pytest.fixture
+def real_process():
+    """Name this fixture in a test that means to start programs."""

@@ -1,0 +1,230 @@
+"""One simulated host for the tests of the transaction and of the supervisor."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core import locks, plan
+from saltext_safeupdate.core.command import Result
+from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.locks import Lock
+from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.revisions import Revisions
+from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.core.supervisor import Supervisor
+from saltext_safeupdate.core.transaction import Transaction
+from tests.support.simulated import Clock, DyingStore, FakePackages, FakeServices, HastyLedger
+
+OLD, NEW = (
+    {"salt": "3006.28", "salt-minion": "3006.28"},
+    {"salt": "3007.15", "salt-minion": "3007.15"},
+)
+
+
+class Host:
+    """A minion of version OLD whose service runs, and the processes that act on it."""
+
+    def __init__(self, directory):
+        self.settings = Settings(
+            state_dir=str(directory / "state"),
+            run_dir=str(directory / "run"),
+            jobs_timeout=60.0,
+            return_timeout=60.0,
+            restart_timeout=30.0,
+            watch_timeout=30.0,
+            stable_interval=3.0,
+        )
+        self.root = directory / "opt" / "salt"
+        (self.root / "modules").mkdir(parents=True)
+        (self.root / "modules" / "test.py").write_text("old")
+        self.clock = Clock()
+        self.store = DyingStore(self.settings.database, clock=self.clock)
+        self.ledger = HastyLedger(self.settings.database, clock=self.clock)
+        self.packages = FakePackages(**OLD)
+        self.services = FakeServices(self.report)
+        self.reports = True
+        self.master = False  # whether the minion that comes up has one
+        self.store.set_fact("running", {"started": self.clock(), "version": "3006.28"})
+        self.redirected = []
+        self.commands, self.failing = [], set()
+        self.launched = 0
+        self.launches = True
+        self.open = []
+
+    def report(self):
+        """What the engine of a minion that comes up does."""
+        if self.reports:
+            self.clock.now += 1
+            running = {"started": self.clock(), "version": "new", "master": self.master}
+            self.store.set_fact("running", running)
+
+    def answer(self, retcode=0, *, delivered=True):
+        """Do the job that the supervisor has asked for, as a minion does."""
+        wanted = self.store.fact("ask")
+        if wanted and self.ledger.outcome(wanted["jid"]) is None:
+            jid, fun = wanted["jid"], wanted["fun"]
+            described = {"fun": fun, "master": "m", "call": b"", "owner": ""}
+            self.ledger.accept(jid, jid=jid, **described)
+            self.ledger.begin(jid, "")
+            self.ledger.finish(jid, b"x", retcode)
+            if delivered:
+                self.ledger.delivered(jid)
+
+    def answering(self, **kwargs):
+        """Have every job answered, a second after it was asked for."""
+        self.clock.each_second = lambda: self.answer(**kwargs)
+
+    def command(self, argv, *, timeout, **kwargs):
+        """Run a program, which succeeds unless it is said to fail."""
+        self.commands.append(tuple(argv))
+        if argv[0] in self.failing:
+            raise CommandError(argv, "exit status 1", stderr="made to fail")
+        return Result(argv=tuple(argv), returncode=0, stdout="", stderr="")
+
+    def lock(self, name):
+        lock = Lock(self.settings.run_dir, name)
+        self.open.append(lock)
+        return lock
+
+    def job(self):
+        """Return the hold of a job that runs."""
+        lock = self.lock("jobs")
+        assert lock.try_shared()
+        return lock
+
+    # -- processes -------------------------------------------------------------
+
+    def launch(self):
+        """Start a supervisor, as far as others can see: it takes its locks, and waits."""
+        self.launched += 1
+        self.services.alive()
+        if self.launches:
+            self.waiting = [self.lock("supervisor"), self.lock("drain")]
+            assert self.waiting[0].try_exclusive()
+            if self.store.latest().kind == "update":
+                assert self.waiting[1].try_exclusive()
+
+    def end_supervisor(self):
+        for lock in self.waiting:
+            lock.close()
+
+    def transaction(self, **kwargs):
+        return Transaction(
+            **{
+                "settings": self.settings,
+                "store": self.store,
+                "services": self.services,
+                "launch": self.launch,
+                "packages": self.packages,
+                "own": ("salt", "salt-minion"),
+                "roots": (str(self.root),),
+                "frozen": self.redirected.append,
+                "clock": self.clock,
+                "sleep": self.clock.sleep,
+                **kwargs,
+            }
+        )
+
+    def supervise(self, store=None, **kwargs):
+        """Run a supervisor until it ends or is killed; its locks are given back either way."""
+        taken = [self.lock(name) for name in ("jobs", "drain", "update")]
+        try:
+            Supervisor(
+                settings=self.settings,
+                store=store or self.store,
+                ledger=self.ledger,
+                services=self.services,
+                packages=kwargs.get("packages", self.packages),
+                jobs=taken[0],
+                drain=taken[1],
+                baton=taken[2],
+                command=self.command,
+                clock=self.clock,
+                sleep=self.clock.sleep,
+            ).run()
+        finally:
+            for lock in taken:
+                lock.close()
+
+    def dying(self, kill_at, when):
+        """Return a store whose process dies at a write, and with it all that it would do."""
+        store = DyingStore(self.settings.database, clock=self.clock, kill_at=kill_at, when=when)
+        self.services.alive = store.check
+        return store
+
+    def all_die(self):
+        """No process of the update is left; the kernel has given back what they held."""
+        for lock in self.open:
+            lock.close()
+        self.open.clear()
+        self.services.alive = lambda: None
+
+    # -- facts -----------------------------------------------------------------
+
+    def record(self, phase, **changes):
+        """Write a record in a phase, as an earlier process left it."""
+        update = Update(
+            **{
+                "id": "u1",
+                "kind": "update",
+                "phase": phase,
+                "jid": "2026",
+                "pid": os.getpid(),
+                "created": self.clock(),
+                "versions_from": dict(OLD),
+                "unit": {
+                    "active": "active",
+                    "enabled": "enabled",
+                    "file": self.services.file,
+                },
+                **changes,
+            }
+        )
+        return self.store.save(update)
+
+    def ask(self, version=None, **kwargs):
+        """Write down that somebody has asked for an update."""
+        self.packages.offers = {name: [NEW[name], OLD[name]] for name in OLD}
+        extra = {
+            "request": plan.request(version, **kwargs),
+            "own": sorted(OLD),
+            "roots": [str(self.root)],
+        }
+        return self.record(Phase.REQUESTED, jid="", extra=extra)
+
+    def secured(self):
+        """Return what a record carries whose old packages are secured."""
+        return Revisions(self.settings.state_dir, self.store, self.packages).secure(
+            "u1", sorted(OLD)
+        )
+
+    def kept(self):
+        """Return the directories of secured packages that are there."""
+        root = os.path.join(self.settings.state_dir, "revisions")
+        return sorted(os.listdir(root)) if os.path.isdir(root) else []
+
+    @property
+    def last(self):
+        return self.store.latest()
+
+    def phases(self, update_id="u1"):
+        return [row.phase for row in self.store.history(update_id)]
+
+    def restarts(self):
+        return [call for call in self.services.calls if call in ("restart", "start", "stop")]
+
+    def assert_at_peace(self):
+        """Nothing is under way, nothing holds anybody back, and nothing was left behind."""
+        assert self.last.phase.final, self.last
+        assert not self.services.refuses
+        assert self.services.armed == {}
+        assert os.listdir(self.root.parent) == ["salt"]
+        held = [name for name in locks.NAMES if locks.held(self.settings.run_dir, name)]
+        assert held == []
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = Host(tmp_path)
+    yield host
+    host.all_die()

@@ -1,0 +1,193 @@
+"""What dnf, zypper and rpm print about versions, locks and sizes; the rest is in the lab."""
+
+import pytest
+
+from saltext_safeupdate.core.command import Result
+from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.packages.dnf import Dnf, order, parse_repoquery, parse_versionlock
+from saltext_safeupdate.core.packages.files import digest
+from saltext_safeupdate.core.packages.request import File
+from saltext_safeupdate.core.packages.zypper import (
+    parse_locked,
+    parse_search,
+    parse_size,
+    without_locks,
+)
+from tests.support.fakes import FakeRunner
+
+SEARCH = """<?xml version='1.0'?>
+<stream>
+<message type="info">Loading repository data...</message>
+<search-result version="0.0">
+<solvable-list>
+<solvable status="other-version" name="salt" kind="package" edition="1:3008.3-1" repository="a"/>
+<solvable status="other-version" name="salt" kind="package" edition="3007.15-1" repository="a"/>
+<solvable status="other-version" name="salt" kind="package" edition="3007.15-1" repository="b"/>
+<solvable status="installed" name="salt" kind="package" edition="3006-9" repository="(System)"/>
+</solvable-list>
+</search-result>
+</stream>
+"""
+LOCKS = """<?xml version='1.0'?>
+<stream>
+<locks size="1"><lock number="1"><name>salt-minion</name><type>package</type></lock>
+</locks></stream>
+"""
+SUMMARY = """<?xml version='1.0'?>
+<stream><install-summary download-size="100" space-usage-diff="{diff}" packages-to-change="1"/>
+</stream>
+"""
+
+
+def test_the_order_of_versions():
+    ordered = ["1~rc1", "1", "1^git1", "1.a", "1.1", "1.9", "1.10", "2"]
+    assert sorted(set(ordered), key=order) == ordered
+
+
+def test_versions_on_offer_newest_first_and_once():
+    text = "salt\t0\t3007.15-1\nsalt\t0\t3007.9-2\nsalt\t1\t3006.1-1\n\nsalt\t0\t3007.15-1\n"
+    assert parse_repoquery(text) == {"salt": ["3006.1-1", "3007.15-1", "3007.9-2"]}
+
+
+def test_versions_that_zypper_finds():
+    # The last one is only installed: nobody offers it.
+    assert parse_search(SEARCH) == {"salt": ["3008.3-1", "3007.15-1"]}
+
+
+VERSIONLOCK = """\
+
+# Added lock on Sat Nov 21 07:06:14 2026
+salt-minion-0:3007.15-1.*
+!kernel-0:6-1.*
+other-*-0:1-1.*
+"""
+
+
+def test_locked_packages():
+    assert parse_locked(LOCKS) == {"salt-minion"}
+    assert [name for name, _ in parse_versionlock(VERSIONLOCK)] == ["salt-minion", "other-*"]
+
+
+def test_a_lock_of_a_version_follows_what_is_installed(tmp_path):
+    locks = tmp_path / "versionlock.list"
+    locks.write_text(VERSIONLOCK)
+    ask = ("rpm", "-q", "--qf", r"%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.*\n", "salt-minion")
+    run = FakeRunner({ask: (0, "salt-minion-0:3008.3-1.*\n", "")})
+    manager = Dnf(run, locks=str(locks))
+    assert manager.held(["salt", "salt-minion", "kernel", "other-one"]) == {
+        "salt-minion",
+        "other-one",
+    }
+    manager.follow_locks(["salt", "salt-minion"])
+    assert locks.read_text() == VERSIONLOCK.replace("salt-minion-0:3007.15-1.*\n", "") + (
+        "salt-minion-0:3008.3-1.*\n"
+    )
+    manager.hold(["salt", "salt-minion"], False)
+    assert manager.held(["salt-minion"]) == set()
+    assert "!kernel-0:6-1.*" in locks.read_text()
+
+
+def test_without_its_plugin_dnf_locks_nothing(tmp_path):
+    manager = Dnf(FakeRunner(), locks=str(tmp_path / "none"))
+    assert manager.held(["salt"]) == set()
+    manager.hold(["salt"], False)
+    with pytest.raises(SafeUpdateError, match=r"salt cannot be held\. Install its plugin"):
+        manager.hold(["salt"], True)
+
+
+@pytest.mark.parametrize(("diff", "total"), [("50", 150), ("-50", 100)])
+def test_what_zypper_would_need(diff, total):
+    assert parse_size(SUMMARY.format(diff=diff)) == total
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("", "[main]\nlocksfile.apply = no\n"),
+        (
+            "# about [main]\n[main]\ngpgcheck = on\n",
+            "# about [main]\n[main]\nlocksfile.apply = no\n\ngpgcheck = on\n",
+        ),
+    ],
+)
+def test_settings_without_locks_are_the_same_otherwise(settings, expected):
+    assert without_locks(settings) == expected
+
+
+class FakeRedHat:
+    """rpm with one package, whose file list and state can be set."""
+
+    def __init__(self, folder, installed="1-1", verify="", code=0, after="2-1"):
+        self.folder, self.installed, self.verify = folder, installed, verify
+        self.code, self.after, self.calls = code, after, []
+
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+        argv = tuple(argv)
+        self.calls.append(argv)
+        code, out = self.answer(argv)
+        if ok is not None and code not in ok:
+            raise CommandError(argv, f"exit status {code}", returncode=code)
+        return Result(argv=argv, returncode=code, stdout=out, stderr="")
+
+    def answer(self, argv):
+        if argv[:2] == ("rpm", "-qp"):
+            return 0, "agent\t2-1"
+        if argv[:2] == ("rpm", "--verify"):
+            return int(bool(self.verify)), self.verify
+        if argv[:3] == ("rpm", "-q", "--list"):
+            names = ("", "/lib", "/lib/one", "/etc/new") if "--package" in argv else ("/lib/one",)
+            return 0, "".join(f"{self.folder}{name}\n" for name in names)
+        if argv[:2] == ("rpm", "--upgrade"):
+            self.installed = self.after
+            return self.code, ""
+        if argv[:2] == ("rpm", "-q"):
+            arch = "%{ARCH}" in argv[3]
+            return 0, f"agent.x\t{self.installed}\t1\n" if arch else f"agent\t{self.installed}\n"
+        raise KeyError(argv)
+
+
+@pytest.fixture
+def staged(tmp_path):
+    (tmp_path / "agent-2-1.rpm").write_text("content")
+    path = str(tmp_path / "agent-2-1.rpm")
+    return File("agent", "2-1", path, digest(path))
+
+
+def _upgrades(run):
+    return [argv for argv in run.calls if argv[1] == "--upgrade"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "verify", "installs"),
+    [
+        ("1-1", "", True),
+        ("2-1", "", False),
+        ("2-1", "S.5....T.  c /etc/agent/conf\nmissing   c /etc/agent/other\n", False),
+        ("2-1", ".M.......    /opt/agent/run\n.......T.    /opt/agent/run\n", False),
+        ("2-1", "S.5....T.    /opt/agent/lib/one\n", True),
+        ("2-1", "missing     /opt/agent/lib/one\n", True),
+    ],
+)
+def test_what_is_whole_is_not_installed_again(tmp_path, staged, installed, verify, installs):
+    run = FakeRedHat(tmp_path, installed, verify)
+    Dnf(run).install([staged])
+    command = ("rpm", "--upgrade", "--oldpackage", "--replacepkgs", staged.path)
+    assert _upgrades(run) == ([command] if installs else [])
+
+
+@pytest.mark.parametrize(("code", "after"), [(1, "2-1"), (0, "1-1")])
+def test_rpm_that_fails_with_or_without_an_exit_status(tmp_path, staged, code, after):
+    with pytest.raises(CommandError, match=f"exit status {code}"):
+        Dnf(FakeRedHat(tmp_path, code=code, after=after)).install([staged])
+
+
+def test_unnamed_files_of_an_interrupted_rpm_are_removed_and_no_others(tmp_path, staged):
+    for name in ("lib", "etc"):
+        (tmp_path / name).mkdir()
+    gone = ["lib/one;65a0b1c2", "lib/new;65a0b1c2", "etc/new;65a0b1c2"]
+    kept = ["lib/one", "lib/mine;final", "other;65a0b1c2x", "lib/;x", "etc/other;65a0b1c2"]
+    for name in gone + kept:
+        (tmp_path / name).write_text("")
+    Dnf(FakeRedHat(tmp_path, installed="2-1")).install([staged])
+    left = {name for name in gone + kept if (tmp_path / name).exists()}
+    assert left == set(kept)

@@ -1,0 +1,146 @@
+"""The file: schema, corruption, and what an error says."""
+
+import os
+import sqlite3
+
+import pytest
+
+from saltext_safeupdate.core import database
+from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.ledger import Ledger, State
+from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.store import Store
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "state" / "safeupdate.db")
+
+
+def accept(path, key="1"):
+    return Ledger(path).accept(key, jid=key, fun="f", master="m", call=b"c", owner="o")
+
+
+def test_what_an_interrupted_start_left_out_is_added(path):
+    accept(path)
+    db = sqlite3.connect(path)
+    db.execute("DROP TABLE chunks")
+    db.execute("PRAGMA user_version = 0")
+    db.commit()
+    db.close()
+    ledger = Ledger(path)
+    ledger.add_chunk("1", "tag", "digest", b"result")
+    assert ledger.full("1").state is State.ACCEPTED
+
+
+def test_a_newer_schema_that_only_added_is_read(path):
+    accept(path)
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE jobs ADD COLUMN more TEXT")
+    db.execute("CREATE TABLE other (x)")
+    db.execute(f"PRAGMA user_version = {database.SCHEMA_VERSION + 1}")
+    db.commit()
+    db.close()
+    assert accept(path) is State.ACCEPTED
+    assert accept(path, "2") is None
+
+
+def test_a_newer_schema_that_took_something_away_is_refused_and_left_alone(path):
+    accept(path)
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE phases RENAME TO old")
+    db.execute(f"PRAGMA user_version = {database.SCHEMA_VERSION + 1}")
+    db.commit()
+    db.close()
+    with pytest.raises(RecordError, match="newer version"):
+        accept(path)
+    assert os.listdir(os.path.dirname(path)) == ["safeupdate.db"]
+
+
+def test_an_unreadable_file_is_set_aside_and_told_of(path):
+    accept(path)
+    with open(path, "wb") as file:
+        file.write(b"no database at all" * 100)
+    assert accept(path, "2") is None
+    last = Store(path).latest()
+    assert last.phase is Phase.FAILED
+    assert "set aside" in last.reason
+    aside = [name for name in os.listdir(os.path.dirname(path)) if "unreadable" in name]
+    assert len(aside) == 1
+    with open(os.path.join(os.path.dirname(path), aside[0]), "rb") as file:
+        assert file.read().startswith(b"no database")
+
+
+def test_damage_inside_the_file_is_set_aside_when_it_is_met(path):
+    for number in range(400):
+        accept(path, str(number))
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        for page in range(2, size // 4096):
+            file.seek(page * 4096)
+            file.write(b"\xff" * 4096)
+    everything = [str(number) for number in range(400)]
+    with pytest.raises(RecordError, match="cannot be used"):
+        Ledger(path).known(everything)
+    assert accept(path, "new") is None
+    assert "set aside" in Store(path).latest().reason
+
+
+def test_only_one_of_two_that_find_it_unreadable_puts_it_away(path):
+    accept(path)
+    with open(path, "wb") as file:
+        file.write(b"no database at all" * 100)
+    first, second = Ledger(path), Ledger(path)
+    error = sqlite3.DatabaseError("file is not a database")
+    first._set_aside(error)
+    accept(path, "kept")
+    second._set_aside(error)
+    assert Ledger(path).known(["kept"]) == {"kept": "accepted"}
+
+
+def test_where_nothing_can_be_made_the_error_says_what_to_look_at(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RecordError, match=r"cannot be made.*safeupdate:state_dir"):
+        accept(str(tmp_path / "file" / "safeupdate.db"))
+
+
+def test_a_locked_database_is_an_error_and_not_put_away(path):
+    accept(path)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RecordError, match="locked"):
+        Ledger(path, busy_timeout=0.05).delivered("1")
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert Ledger(path).delivered("1")
+
+
+def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
+    ledger = Ledger(path)
+    accept(path)
+    with ledger.connection() as db:
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+    original = Ledger._open
+
+    def small(self, synchronous):
+        db = original(self, synchronous)
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        return db
+
+    Ledger._open = small
+    try:
+        with pytest.raises(RecordError, match="full"):
+            ledger.finish("1", b"x" * 100_000)
+    finally:
+        Ledger._open = original
+    assert ledger.full("1").state is State.ACCEPTED
+
+
+def test_the_stamp_changes_with_each_write(path):
+    ledger = Ledger(path)
+    stamps = {ledger.stamp()}
+    ledger.anchor()
+    for number in range(5):
+        accept(path, str(number))
+        stamps.add(ledger.stamp())
+    assert len(stamps) == 6

@@ -1,0 +1,105 @@
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from saltext_safeupdate.core import freeze
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = tmp_path / "lib" / "salt"
+    (root / "modules").mkdir(parents=True)
+    (root / "version.py").write_text("old")
+    (root / "modules" / "a.py").write_text("a")
+    (root / "link").symlink_to("version.py")
+    (root / "dead").symlink_to("nowhere")
+    (root / "away").symlink_to(tmp_path)
+    os.chmod(root / "modules", 0o750)
+    return root
+
+
+def test_the_copy_has_everything_and_no_content_is_copied(root):
+    copy = freeze.freeze([str(root)], "u1")[str(root)]
+    assert os.path.dirname(copy) == str(root.parent)
+    assert sorted(os.listdir(copy)) == ["away", "dead", "link", "modules", "version.py"]
+    assert os.path.samefile(f"{copy}/version.py", root / "version.py")
+    assert os.path.samefile(f"{copy}/modules/a.py", root / "modules" / "a.py")
+    assert [os.readlink(f"{copy}/{name}") for name in ("link", "dead")] == ["version.py", "nowhere"]
+    assert os.path.islink(f"{copy}/away")
+    assert os.stat(f"{copy}/modules").st_mode & 0o777 == 0o750
+
+
+def test_it_outlives_what_a_package_manager_does(root):
+    copy = freeze.freeze([str(root)], "u1")[str(root)]
+    new = root / "version.py.dpkg-new"
+    new.write_text("new")
+    new.rename(root / "version.py")
+    shutil.rmtree(root / "modules")
+    assert pathlib.Path(f"{copy}/version.py").read_text() == "old"
+    assert pathlib.Path(f"{copy}/modules/a.py").read_text() == "a"
+
+
+def test_it_may_be_done_again(root):
+    first = freeze.freeze([str(root)], "u1")
+    (root / "version.py").unlink()
+    assert freeze.freeze([str(root)], "u1") == first
+    assert pathlib.Path(f"{first[str(root)]}/version.py").read_text() == "old"
+
+
+def test_half_a_copy_of_a_crash_is_made_anew(root):
+    part = freeze.copy_path(str(root), "u1") + ".part"
+    os.mkdir(part)
+    pathlib.Path(f"{part}/rubbish").touch()
+    copy = freeze.freeze([str(root)], "u1")[str(root)]
+    assert not os.path.exists(f"{copy}/rubbish")
+    assert not os.path.exists(part)
+
+
+def test_files_are_copied_where_they_cannot_be_linked(root, monkeypatch):
+    def no_links(source, target):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    copy = freeze.freeze([str(root)], "u1")[str(root)]
+    assert pathlib.Path(f"{copy}/version.py").read_text() == "old"
+    assert not os.path.samefile(f"{copy}/version.py", root / "version.py")
+
+
+def test_a_file_that_vanishes_meanwhile_is_not_missed(root, monkeypatch):
+    link = os.link
+
+    def vanishing(source, target):
+        if source.endswith("a.py"):
+            os.unlink(source)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", vanishing)
+    copy = freeze.freeze([str(root)], "u1")[str(root)]
+    assert os.listdir(f"{copy}/modules") == []
+    assert os.path.exists(f"{copy}/version.py")
+
+
+def test_nothing_is_left_where_one_of_several_cannot_be_copied(root):
+    missing = root.parent / "missing"
+    with pytest.raises(FileNotFoundError):
+        freeze.freeze([str(root), str(missing)], "u1")
+    assert os.listdir(root.parent) == ["salt"]
+
+
+def test_thaw_removes_copies_and_their_parts_and_nothing_else(root):
+    copy = freeze.freeze([str(root)], "u1")[str(root)]
+    os.mkdir(f"{copy}.part")
+    freeze.thaw([copy, str(root), str(root.parent), copy])
+    assert os.listdir(root.parent) == ["salt"]
+    assert (root / "modules" / "a.py").exists()
+
+
+def test_leftovers_are_found_of_whatever_update(root, tmp_path):
+    copies = {freeze.freeze([str(root)], each)[str(root)] for each in ("u1", "u2")}
+    assert set(freeze.leftovers([str(root), str(tmp_path / "not" / "there")])) == copies
+
+
+def test_a_slash_at_the_end_makes_no_difference(root):
+    assert freeze.copy_path(f"{root}/", "u1") == freeze.copy_path(str(root), "u1")

@@ -1,0 +1,382 @@
+"""An update that was asked for: from the request to its end, and every way out of it."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core import freeze, locks
+from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.staging import Staging
+from tests.support.simulated import Killed
+
+from .conftest import NEW, OLD
+
+ALL = ["requested", "checking", "staging", "waiting", "installing", "restarting", "watching"]
+
+
+def test_it_checks_stages_waits_installs_restarts_watches_and_commits(host):
+    host.ask()
+    host.supervise()
+    assert host.phases() == [*ALL, "committed"]
+    assert host.packages.versions == NEW
+    assert (host.last.versions_from, host.last.versions_to) == (OLD, NEW)
+    assert host.restarts() == ["restart"]
+    assert host.kept() == ["u1"], "the way back stays"
+    host.assert_at_peace()
+
+
+def test_everything_is_ready_when_it_begins_to_install(host):
+    host.ask()
+    seen = []
+
+    def look(files):
+        extra = host.last.extra
+        copy = extra["copies"][str(host.root)]
+        seen.extend(locks.held(host.settings.run_dir, name) for name in ("jobs", "drain", "update"))
+        seen.append(host.services.refuses)
+        seen.append(os.path.isfile(os.path.join(copy, "modules", "test.py")))
+        seen.append("salt-safeupdate-recover" in host.services.armed)
+        seen.append(all(os.path.exists(path) for _, _, path, _ in extra["old_files"]))
+        assert [file.version for file in files] == [NEW["salt"], NEW["salt-minion"]]
+
+    host.packages.installs = look
+    host.supervise()
+    assert seen == [True] * 7
+
+
+def test_the_installed_version_is_no_update(host):
+    host.ask("3006.28")
+    host.supervise()
+    assert host.phases() == ["requested", "checking", "committed"]
+    assert host.restarts() == []
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize(
+    ("version", "kwargs", "reason"),
+    [
+        ("3099", {}, "not on offer"),
+        ("3006.28", {}, None),
+        (None, {"back": True}, "not kept on this minion"),
+    ],
+)
+def test_what_cannot_be_is_refused(host, version, kwargs, reason):
+    host.ask(version, **kwargs)
+    host.supervise()
+    if reason is not None:
+        assert host.last.phase is Phase.FAILED
+        assert reason in host.last.reason
+    assert host.last.reason.count("Nothing was changed") <= 1
+    assert host.packages.versions == OLD
+    host.assert_at_peace()
+
+
+def test_an_older_version_only_where_that_is_meant(host):
+    host.packages.versions.update(NEW)
+    host.ask("3006.28")
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "allow_downgrade=True" in host.last.reason
+    host.record(Phase.REQUESTED, id="u2", versions_from=dict(NEW))
+    host.store.save(host.last.advance(Phase.CANCELLED))
+    host.clock.now += 10
+    update = host.ask("3006.28", allow_downgrade=True)
+    assert update.phase is Phase.REQUESTED
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert host.packages.versions == OLD
+
+
+class TestWaiting:
+    def test_for_idle_it_waits_as_long_as_it_takes(self, host):
+        host.ask()
+        job = host.job()
+        host.clock.after(500, job.close)
+        host.supervise()
+        assert host.clock.passed >= 500
+        assert host.last.phase is Phase.COMMITTED
+
+    def test_now_holds_new_jobs_and_is_postponed_after_a_while(self, host):
+        host.ask(when="now")
+        host.job()
+        held = []
+        host.clock.after(30, lambda: held.append(locks.held(host.settings.run_dir, "drain")))
+        host.supervise()
+        assert held == [True]
+        assert host.last.phase is Phase.POSTPONED
+        assert 60 <= host.clock.passed < 62
+        assert host.packages.versions == OLD
+        assert host.kept() == []
+
+    def test_now_begins_when_the_jobs_have_ended(self, host):
+        host.ask(when="now")
+        job = host.job()
+        host.clock.after(30, job.close)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+
+    def test_it_is_cancelled_while_it_waits(self, host):
+        update = host.ask()
+        host.job()
+        host.clock.after(
+            10,
+            lambda: host.store.save(
+                host.store.get(update.id).advance(Phase.CANCELLED, reason="cancelled")
+            ),
+        )
+        host.supervise()
+        assert host.last.phase is Phase.CANCELLED
+        assert host.packages.versions == OLD
+        assert host.kept() == []
+
+    def test_a_newer_request_is_taken_up_by_the_same_supervisor(self, host):
+        first = host.ask("3007.15")
+        job = host.job()
+
+        def supersede():
+            host.store.save(host.store.get(first.id).advance(Phase.CANCELLED))
+            host.record(Phase.REQUESTED, id="u2", extra=first.extra, jid="")
+
+        host.clock.after(10, supersede)
+        host.clock.after(20, job.close)
+        host.supervise()
+        assert host.store.get("u1").phase is Phase.CANCELLED
+        assert (host.last.id, host.last.phase) == ("u2", Phase.COMMITTED)
+
+
+class TestStaging:
+    def test_what_is_staged_is_not_fetched_again(self, host):
+        host.ask()
+        Staging(host.settings.state_dir, host.store, host.packages).stage(NEW)
+        host.packages.download = lambda *args: pytest.fail("fetched")
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert Staging(host.settings.state_dir, host.store, host.packages).staged() == {}
+
+    def test_an_altered_file_is_refused_and_nothing_changed(self, host):
+        host.ask()
+        files = Staging(host.settings.state_dir, host.store, host.packages).stage(NEW)
+        with open(files[0].path, "a", encoding="utf-8") as file:
+            file.write("!")
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "not the file that was recorded" in host.last.reason
+        assert host.packages.versions == OLD
+        assert host.restarts() == []
+        host.assert_at_peace()
+
+    def test_one_that_is_altered_while_it_waits_too(self, host):
+        host.ask()
+        job = host.job()
+
+        def alter():
+            path = host.last.extra["new_files"][0][2]
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("!")
+            job.close()
+
+        host.clock.after(10, alter)
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert host.packages.versions == OLD
+        host.assert_at_peace()
+
+    @pytest.mark.parametrize("times", [1, 2, 3])
+    def test_a_download_is_tried_again(self, host, times):
+        host.ask()
+        fails = [CommandError(("apt-get",), "no route to host")] * times
+        fetch = host.packages.download
+
+        def download(targets, directory):
+            if fails:
+                raise fails.pop()
+            return fetch(targets, directory)
+
+        host.packages.download = download
+        host.supervise()
+        assert host.last.phase is (Phase.COMMITTED if times < 3 else Phase.FAILED)
+        host.assert_at_peace()
+
+    @pytest.mark.parametrize("rollback", ["required", "optional"])
+    def test_without_a_way_back_it_starts_only_where_that_is_allowed(self, host, rollback):
+        object.__setattr__(host.settings, "rollback", rollback)
+        host.ask()
+        host.packages.secures = False
+        host.supervise()
+        if rollback == "required":
+            assert host.last.phase is Phase.FAILED
+            assert "no copy can be had" in host.last.reason
+            assert host.packages.versions == OLD
+        else:
+            assert host.last.phase is Phase.COMMITTED
+            assert "no copy can be had" in host.last.extra["no_way_back"]
+        host.assert_at_peace()
+
+    def test_holds_are_as_before(self, host):
+        host.packages.holds = {"salt"}
+        host.ask()
+        host.packages.installs = lambda files: host.packages.holds.clear()
+        host.supervise()
+        assert host.packages.holds == {"salt"}
+
+
+class TestInstalling:
+    def test_a_package_manager_that_changes_nothing_and_fails(self, host):
+        def installs(files):
+            raise CommandError(("dpkg",), "exit status 2", stderr="no space left")
+
+        host.ask()
+        host.packages.installs = installs
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "no space left" in host.last.reason
+        assert host.restarts() == []
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+    def test_one_that_leaves_it_half_done_is_rolled_back(self, host):
+        def installs(files):
+            if files[0].version == NEW["salt"]:
+                host.packages.versions["salt"] = NEW["salt"]
+                host.packages.half_done = ["salt"]
+                raise CommandError(("dpkg",), "exit status 1", stderr="postinst failed")
+
+        host.ask()
+        host.packages.installs = installs
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert "postinst failed" in host.last.reason
+        assert host.packages.versions == OLD
+        assert host.packages.half_done == []
+        assert {row.version for row in host.store.quarantined()} == {NEW["salt"]}
+        host.assert_at_peace()
+
+    def test_one_that_fails_once_is_called_again(self, host):
+        fails = [CommandError(("dpkg",), "killed")]
+
+        def installs(files):
+            if fails:
+                raise fails.pop()
+
+        host.ask()
+        host.packages.installs = installs
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+
+
+class TestMaster:
+    """Its word on a job is asked for afterwards where it was to be had before."""
+
+    def _running(self, host):
+        host.master = True
+        host.store.set_fact("running", {"started": host.clock(), "master": True})
+
+    def test_heard_before_and_afterwards(self, host):
+        self._running(host)
+        host.answering()
+        host.ask()
+        host.supervise()
+        assert host.last.extra["master"] is True
+        assert host.last.phase is Phase.COMMITTED
+
+    def test_heard_before_and_not_afterwards(self, host):
+        self._running(host)
+        host.answering()
+        host.packages.installs = lambda files: setattr(host.clock, "each_second", lambda: None)
+        host.ask()
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.packages.versions == OLD
+        host.assert_at_peace()
+
+    def test_away_before_and_afterwards(self, host):
+        self._running(host)
+        host.ask()
+        host.supervise()
+        assert host.last.extra["master"] is False
+        assert host.last.phase is Phase.COMMITTED
+
+
+class TestBack:
+    def _updated(self, host):
+        host.ask()
+        host.supervise()
+        host.clock.now += 10
+
+    def _ask_back(self, host, **kwargs):
+        extra = {**host.last.extra, "request": {**host.last.extra["request"], "back": True}}
+        for name in ("restarted", "supervisors", "old_invocation", "old_pid", "copies"):
+            extra.pop(name, None)
+        host.record(
+            Phase.REQUESTED, id="u2", versions_from=dict(NEW), extra=extra, jid="", **kwargs
+        )
+
+    def test_it_installs_what_was_kept(self, host):
+        self._updated(host)
+        host.packages.offers = {}
+        host.packages.download = lambda *args: pytest.fail("fetched")
+        self._ask_back(host)
+        host.supervise()
+        assert (host.last.id, host.last.phase) == ("u2", Phase.COMMITTED)
+        assert host.packages.versions == OLD
+        assert host.kept() == ["u2"], "now the newer one is the previous"
+        host.assert_at_peace()
+
+    def test_what_was_left_by_request_is_not_installed_by_itself(self, host):
+        self._updated(host)
+        self._ask_back(host)
+        host.supervise()
+        assert {row.package: row.version for row in host.store.quarantined()} == NEW
+
+    def test_a_version_in_quarantine_is_refused(self, host):
+        host.store.quarantine(NEW, "u0", "it did not start")
+        host.ask()
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "it did not start). It is not installed again" in host.last.reason
+        assert "safeupdate.unquarantine" in host.last.reason
+        host.store.clear(host.store.quarantined())
+        host.clock.now += 10
+        host.record(Phase.REQUESTED, id="u2", extra=host.last.extra, jid="")
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kill_at", range(1, 13))
+@pytest.mark.parametrize("healthy", [True, False])
+def test_killed_at_any_write_of_the_record_then_recovered(host, kill_at, when, healthy):
+    host.ask()
+    host.packages.installs = lambda files: host.services.alive()
+    if not healthy:
+        host.services.dies_while = lambda: host.packages.versions == NEW
+    store = host.dying(kill_at, when)
+    try:
+        host.supervise(store)
+    except Killed:
+        assert store.dead
+    else:
+        assert store.writes < kill_at
+    host.all_die()
+    host.supervise()
+    host.assert_at_peace()
+    wanted = (Phase.COMMITTED, NEW) if healthy else (Phase.ROLLED_BACK, OLD)
+    assert (host.last.phase, host.packages.versions) == wanted
+    assert host.services.active == "active"
+    assert len(host.kept()) == (1 if healthy else 0)
+
+
+def test_the_range_of_writes_covers_it(host):
+    host.ask()
+    host.services.dies_while = lambda: host.packages.versions == NEW
+    before = host.store.writes
+    host.supervise()
+    assert host.store.writes - before <= 12
+
+
+def test_copies_of_an_earlier_update_are_removed(host):
+    copy = freeze.freeze([str(host.root)], "older")[str(host.root)]
+    host.ask()
+    host.supervise()
+    assert not os.path.exists(copy)

@@ -1,0 +1,73 @@
+import os
+
+import pytest
+
+from saltext_safeupdate.core.record import Update
+from saltext_safeupdate.core.revisions import Revisions, files
+from saltext_safeupdate.core.store import Store
+from tests.support.simulated import FakePackages
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def revisions(state):
+    store = Store(str(state / "safeupdate.db"))
+    return Revisions(str(state), store, FakePackages(salt="1"))
+
+
+def _update(update_id, carried):
+    return Update(id=update_id, kind="update", versions_from={"salt": "1"}, extra=carried)
+
+
+def test_what_is_secured_is_for_root_only(revisions, state):
+    carried = revisions.secure("u1", ["salt"])
+    (file,) = files(carried["old_files"])
+    assert (file.package, file.version) == ("salt", "1")
+    assert os.path.dirname(file.path) == str(state / "revisions" / "u1")
+    for path in (state / "revisions", state / "revisions" / "u1"):
+        assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_why_nothing_can_be_secured(state, revisions):
+    revisions._packages.secures = False
+    assert "no copy can be had" in revisions.secure("u1", ["salt"])["no_way_back"]
+    assert "no package" in revisions.secure("u1", [])["no_way_back"]
+    (state / "revisions").rename(state / "gone")
+    (state / "revisions").write_text("in the way")
+    assert "Not a directory" in revisions.secure("u1", ["salt"])["no_way_back"]
+
+
+def test_the_previous_one_stays_and_others_go(revisions, state):
+    for name in ("u1", "u2", "u3"):
+        update = _update(name, revisions.secure(name, ["salt"]))
+        if name == "u2":
+            revisions.keep(update)
+    revisions.prune()
+    assert os.listdir(state / "revisions") == ["u2"]
+    assert revisions.previous()["versions"] == {"salt": "1"}
+    revisions.prune()
+
+
+def test_what_is_kept_besides(revisions, state):
+    for name in ("u1", "u2"):
+        revisions.secure(name, ["salt"])
+    revisions.prune({"u1"})
+    assert os.listdir(state / "revisions") == ["u1"]
+
+
+def test_a_previous_one_whose_files_are_gone_is_none(revisions, state):
+    assert revisions.previous() is None
+    carried = revisions.secure("u1", ["salt"])
+    revisions.keep(_update("u1", carried))
+    os.unlink(carried["old_files"][0][2])
+    assert revisions.previous() is None
+
+
+def test_an_update_without_a_way_back_does_not_replace_it(revisions):
+    revisions.keep(_update("u1", revisions.secure("u1", ["salt"])))
+    revisions.keep(_update("u2", {"no_way_back": "why"}))
+    assert revisions.previous()["update"] == "u1"

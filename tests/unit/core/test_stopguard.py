@@ -1,0 +1,91 @@
+"""The files of the stop guard, and what is said where they are not right."""
+
+import os
+import stat
+
+import pytest
+
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.core.stopguard import StopGuard
+from tests.support.fakes import FakeRunner
+
+RELOAD = ("systemctl", "daemon-reload")
+SHOW = ("systemctl", "show", "--property=ExecStop", "--", "salt-minion.service")
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make(shown="", **kwargs):
+        settings = Settings(state_dir=str(tmp_path / "state"), **kwargs)
+        run = FakeRunner({RELOAD: (0, "", ""), SHOW: (0, shown, "")})
+        guard = StopGuard(settings, run=run, units=str(tmp_path / "units"))
+        guard.runner = run
+        return guard
+
+    return make
+
+
+def test_it_is_installed_once(make):
+    guard = make()
+    assert sorted(guard.install()) == sorted([guard.program, guard.drop_in])
+    assert guard.install() == []
+    assert guard.runner.calls == [RELOAD]
+    assert stat.S_IMODE(os.stat(os.path.dirname(guard.program)).st_mode) == 0o700
+
+
+def test_the_drop_in_names_the_program_and_gives_it_its_time(make):
+    guard = make(stop_timeout=100.0, shutdown_timeout=7.0, service="my-minion")
+    guard.install()
+    with open(guard.drop_in) as file:
+        text = file.read()
+    assert guard.drop_in.endswith("my-minion.service.d/50-safeupdate-guard.conf")
+    wanted = f"ExecStop=-/bin/sh {guard.program} /run/salt-safeupdate my-minion.service 100 7\n"
+    assert wanted in text
+    assert "TimeoutStopSec=220\n" in text
+
+
+def test_another_setting_is_another_file(make):
+    make().install()
+    guard = make(stop_timeout=5.0)
+    assert guard.differing() == [guard.drop_in]
+    assert guard.install() == [guard.drop_in]
+
+
+def test_it_is_removed_and_nothing_else(make, tmp_path):
+    guard = make()
+    guard.install()
+    assert guard.remove()
+    assert not guard.remove()
+    assert os.listdir(tmp_path / "units") == []
+    assert guard.runner.calls == [RELOAD, RELOAD]
+
+
+def test_what_is_wrong_is_said(make):
+    guard = make()
+    ((problem, mend),) = guard.problems()
+    assert "not installed" in problem
+    assert "safeupdate.enabled" in mend
+    guard.install()
+    ((problem, mend),) = guard.problems()
+    assert "does not use" in problem
+    assert "daemon-reload" in mend
+    good = make(shown=f"ExecStop={{ path=/bin/sh ; argv[]=/bin/sh {guard.program} ; }}")
+    assert good.problems() == []
+    with open(guard.program, "a") as file:
+        file.write("# changed\n")
+    ((problem, _),) = good.problems()
+    assert "not the one of this version" in problem
+
+
+def test_without_flock_it_says_so(make, monkeypatch):
+    guard = make(shown="stop_guard.sh")
+    guard.install()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert any("flock" in problem for problem, _ in guard.problems())
+
+
+def test_where_it_cannot_be_written_the_error_says_what_that_means(make, tmp_path):
+    (tmp_path / "units").write_text("in the way")
+    with pytest.raises(SafeUpdateError, match=r"cannot be written.*works without it"):
+        make().install()

@@ -1,0 +1,99 @@
+"""The record of the updates and what belongs to it."""
+
+from dataclasses import replace
+
+import pytest
+
+from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.store import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(str(tmp_path / "state" / "safeupdate.db"))
+
+
+def test_a_record_comes_back_as_it_was(store):
+    update = Update(
+        id="1",
+        kind="update",
+        jid="j",
+        pid=5,
+        reason="why",
+        created=3.0,
+        deadline=9.0,
+        versions_from={"salt-minion": "1"},
+        versions_to={"salt-minion": "2"},
+        unit={"active": "active"},
+        extra={"copies": {"/a": "/b"}, "new": [1]},
+    )
+    store.save(update)
+    found = store.get("1")
+    assert replace(found, changed=0.0) == update
+    assert store.latest() == found
+
+
+def test_the_newest_is_the_latest_even_at_the_same_time(store):
+    for number in range(3):
+        store.save(Update(id=str(number), kind="update", created=5.0))
+    assert store.latest().id == "2"
+    assert [update.id for update in store.updates(2)] == ["2", "1"]
+
+
+def test_each_phase_is_told_of_once(store):
+    update = store.save(Update(id="1", kind="update", created=1.0))
+    store.save(replace(update, reason="again"))
+    store.save(update.advance(Phase.WAITING))
+    rows = store.unpublished()
+    assert [row.phase for row in rows] == ["requested", "waiting"]
+    store.mark_published(rows[0].seq)
+    assert [row.phase for row in store.unpublished()] == ["waiting"]
+    assert [row.phase for row in store.history("1")] == ["requested", "waiting"]
+
+
+def test_old_records_go_and_what_nobody_was_told_of_stays(store):
+    for number in range(103):
+        store.save(Update(id=str(number), kind="update", created=number + 1.0))
+        if number == 0:
+            store.mark_published(store.unpublished()[0].seq)
+    assert len(store.updates(1000)) == 100
+    assert store.history("0") == []
+    assert store.history("1") != []
+
+
+def test_facts(store):
+    assert store.fact("running") is None
+    store.set_fact("running", {"started": 5.0})
+    store.set_fact("running", {"started": 6.0})
+    assert store.fact("running") == {"started": 6.0}
+
+
+def test_what_is_in_quarantine_until_it_is_cleared(store):
+    store.quarantine({"salt": "2", "salt-minion": "2"}, "u1", "it died")
+    store.quarantine({"salt": "2"}, "u2", "again")
+    rows = store.quarantined()
+    assert [(row.package, row.version, row.id) for row in rows] == [
+        ("salt-minion", "2", "u1"),
+        ("salt", "2", "u2"),
+    ]
+    store.clear(rows[:1])
+    assert [row.package for row in store.quarantined()] == ["salt"]
+
+
+def test_a_fact_that_is_dropped(store):
+    store.set_fact("ask", {"jid": "1"})
+    store.drop_fact("ask")
+    store.drop_fact("ask")
+    assert store.fact("ask") is None
+
+
+def test_a_record_of_a_newer_version_is_read_and_kept_whole(store):
+    """As in elastic-agent #3947: what is not known is no reason for a rollback."""
+    with store.transaction() as db:
+        db.execute("ALTER TABLE updates ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
+        db.execute("PRAGMA user_version = 99")
+    update = Update(id="1", kind="update", extra={"of a later version": [1]})
+    store.save(update)
+    assert store.get("1").extra == {"of a later version": [1]}
+    store.save(store.get("1").advance(Phase.WAITING))
+    assert store.get("1").extra == {"of a later version": [1]}

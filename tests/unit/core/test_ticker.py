@@ -1,0 +1,243 @@
+"""One look of the engine: what it sends, starts, reports, and leaves for later."""
+
+import pytest
+
+from saltext_safeupdate.core import locks, ticker
+from saltext_safeupdate.core.ledger import Ledger, State
+from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.ticker import Ticker
+
+
+class World:
+    """A minion whose main process is ``main``, with masters that may be away."""
+
+    def __init__(self, tmp_path):
+        self.now = 1_000_000.0
+        self.settings = Settings(
+            state_dir=str(tmp_path / "state"), run_dir=str(tmp_path / "run"), rerun=("test.echo",)
+        )
+        self.ledger = Ledger(self.settings.database, clock=lambda: self.now)
+        self.store = Store(self.settings.database, clock=lambda: self.now)
+        self.living = {"main"}
+        self.away = set()
+        self.sent, self.published, self.started, self.launched = [], [], [], 0
+        self.ticker = Ticker(
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+            launch=self.launch,
+            publish=self.publish,
+            send=self.send,
+            run=self.run,
+            describe=lambda job, text: text.encode(),
+            queued=lambda jid: jid in self.started,
+            owner="main",
+            clock=lambda: self.now,
+        )
+        recovery = self.ticker._recovery
+        object.__setattr__(recovery, "alive", lambda who: who in self.living)
+
+    def launch(self):
+        self.launched += 1
+
+    def publish(self, row, update):
+        self.published.append(row.phase)
+        return "m" not in self.away
+
+    def send(self, job):
+        if job.master in self.away:
+            return False
+        self.sent.append((job.jid, job.payload))
+        return True
+
+    def run(self, job):
+        self.started.append(job.jid)
+
+    def job(self, jid, *, owner="gone", runner="gone child", fun="cmd.run", master="m"):
+        self.ledger.accept(jid, jid=jid, fun=fun, master=master, call=b"call", owner=owner)
+        if runner:
+            self.ledger.begin(jid, runner)
+
+    def state(self, jid):
+        return self.ledger.full(jid).state
+
+    def tick(self, seconds=5.0):
+        self.now += seconds
+        self.ticker.tick()
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_a_finished_return_is_sent_and_wiped(world):
+    world.job("1")
+    world.ledger.finish("1", b"return")
+    world.tick()
+    assert world.sent == [("1", b"return")]
+    assert world.state("1") is State.DELIVERED
+    world.tick()
+    assert len(world.sent) == 1
+
+
+def test_a_return_that_its_own_process_sends_is_left_to_it(world):
+    world.job("1", owner="main", runner="child")
+    world.living.add("child")
+    world.ledger.finish("1", b"return")
+    world.tick()
+    assert world.sent == []
+    world.living.remove("child")
+    world.tick(400)
+    assert world.sent == [("1", b"return")]
+
+
+def test_a_master_that_is_away_gets_everything_when_it_is_back(world):
+    world.away = {"m"}
+    for jid in ("1", "2"):
+        world.job(jid)
+        world.ledger.finish(jid, b"return")
+    for _ in range(20):
+        world.tick(60)
+    tries = world.ledger.full("1").sends
+    assert 3 <= tries <= 12, "it backs off"
+    assert world.ledger.full("2").sends == 0, "one try tells that the master is away"
+    world.away = set()
+    world.tick(ticker._LAST_BACKOFF)
+    assert [jid for jid, _ in world.sent] == ["1", "2"]
+
+
+def test_what_happens_meanwhile_does_not_put_the_next_try_off(world):
+    world.away = {"m"}
+    world.job("1")
+    world.ledger.finish("1", b"return")
+    for number in range(20):
+        world.job(f"new {number}", runner="")
+        world.tick(0.1)
+    tries = world.ledger.full("1").sends
+    world.away = set()
+    world.tick(2 * ticker._FIRST_BACKOFF)
+    assert tries == 20
+    assert ("1", b"return") in world.sent
+
+
+def test_one_master_that_is_away_holds_up_no_other(world):
+    world.away = {"m"}
+    world.job("1", master="m")
+    world.job("2", master="other")
+    for jid in ("1", "2"):
+        world.ledger.finish(jid, b"return")
+    world.tick()
+    assert world.sent == [("2", b"return")]
+
+
+def test_an_interrupted_state_run_is_started_again_under_its_jid(world):
+    world.job("1", fun="state.apply")
+    world.tick()
+    assert world.started == ["1"]
+    assert world.state("1") is State.HELD
+    world.tick()
+    assert world.started == ["1"], "the minion has it now"
+
+
+def test_an_interrupted_job_that_is_listed_runs_again(world):
+    world.job("1", fun="test.echo")
+    world.tick()
+    assert world.started == ["1"]
+
+
+def test_an_interrupted_job_is_reported_once(world):
+    world.job("1")
+    world.tick()
+    world.tick()
+    ((jid, payload),) = world.sent
+    assert jid == "1"
+    assert b"interrupted" in payload
+    assert world.started == []
+
+
+def test_a_job_that_was_only_accepted_runs(world):
+    world.job("1", runner="")
+    world.tick()
+    assert world.started == ["1"]
+
+
+def test_nothing_is_started_while_an_update_holds_the_jobs(world):
+    world.job("1", fun="state.apply")
+    drain = locks.acquire(world.settings.run_dir, "drain", "held")
+    world.tick()
+    assert world.started == []
+    drain.close()
+    world.tick()
+    assert world.started == ["1"]
+
+
+def test_a_job_that_cannot_be_queued_is_not_lost(world, monkeypatch, caplog):
+    def full(job):
+        raise OSError(28, "No space left on device")
+
+    world.job("1", fun="state.apply")
+    monkeypatch.setattr(world.ticker, "run", full)
+    world.tick()
+    assert world.state("1") is State.HELD
+    assert "make space" in caplog.text
+
+
+def test_phases_are_published_until_the_master_has_them(world):
+    world.store.save(Update(id="1", kind="update", phase=Phase.FAILED, created=1.0))
+    world.away = {"m"}
+    world.tick()
+    world.away = set()
+    world.tick(10)
+    world.tick(10)
+    assert world.published == ["failed", "failed"]
+
+
+def test_returns_are_sent_although_phases_are_not_taken(world):
+    world.store.save(Update(id="1", kind="update", phase=Phase.FAILED, created=1.0))
+    world.away = {"m"}
+    world.job("1", master="other")
+    world.ledger.finish("1", b"return")
+    world.tick()
+    assert world.sent == [("1", b"return")]
+
+
+def test_what_is_kept_for_a_master_that_is_away_is_bounded_and_nothing_is_silent(world):
+    world.away = {"m"}
+    world.ticker.most_returns = 10_000
+    for jid in ("1", "2", "3"):
+        world.job(jid)
+        world.now += 1
+        world.ledger.finish(jid, jid.encode() * 6000)
+    world.tick(100)
+    kept = {jid: world.ledger.full(jid).payload for jid in ("1", "2", "3")}
+    assert kept["3"] == b"3" * 6000
+    assert b"was dropped" in kept["1"]
+    assert b"was dropped" in kept["2"]
+    world.away = set()
+    world.tick(400)
+    assert sorted(jid for jid, _ in world.sent) == ["1", "2", "3"]
+
+
+def test_an_update_without_a_supervisor_gets_one(world):
+    world.store.save(Update(id="1", kind="update", phase=Phase.INSTALLING, created=1.0))
+    world.tick()
+    assert world.launched == 0, "it may be just starting"
+    world.tick(11)
+    assert world.launched == 1
+
+
+def test_an_idle_database_is_not_opened(world, monkeypatch):
+    world.job("1", owner="main", runner="child")
+    world.living.add("child")
+    world.tick(100)
+    world.tick(100)
+    opened = []
+    original = Ledger._open
+    monkeypatch.setattr(Ledger, "_open", lambda *args: opened.append(1) or original(*args))
+    world.now += 1
+    world.ticker._look_at = world.now + 10
+    world.ticker.tick()
+    assert opened == []

@@ -1,0 +1,338 @@
+"""What makes an updated minion healthy, and what shows that it is not; and the way back."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core import freeze, locks, supervisor
+from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.record import Phase
+from tests.support.simulated import Killed
+
+from .conftest import NEW, OLD
+
+
+def _installed(host, phase=Phase.RESTARTING, **changes):
+    """The job has installed and ended, and the old packages are secured."""
+    extra = {**host.secured(), "copies": freeze.freeze([str(host.root)], "u1")}
+    host.packages.versions.update(NEW)
+    host.services.refuses = True
+    extra |= changes.pop("extra", {})
+    return host.record(phase, versions_to=dict(NEW), extra=extra, **changes)
+
+
+def _assert_back(host, reason):
+    assert host.last.phase is Phase.ROLLED_BACK, host.last
+    assert reason in host.last.reason
+    assert host.packages.versions == OLD
+    assert host.services.active == "active"
+    assert {row.package: row.version for row in host.store.quarantined()} == NEW
+    assert host.kept() == []
+    host.assert_at_peace()
+
+
+class TestHealthy:
+    def test_its_process_stays_the_same_for_a_while(self, host):
+        _installed(host)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert host.clock.passed >= host.settings.stable_interval
+        assert host.kept() == ["u1"]
+        host.assert_at_peace()
+
+    def test_jobs_run_meanwhile(self, host):
+        _installed(host)
+        held = []
+        host.clock.after(2.5, lambda: held.append(locks.held(host.settings.run_dir, "drain")))
+        host.supervise()
+        assert held == [False]
+
+    def test_one_crash_is_no_loop(self, host):
+        _installed(host)
+        host.services.report = lambda: (host.report(), host.clock.after(2, again))
+
+        def again():
+            host.services.report = host.report
+            host.services.run()
+            host.report()
+
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+
+    def test_a_service_that_somebody_stops_is_started_again(self, host):
+        _installed(host)
+
+        def stop():
+            host.services.active, host.services.pid = "inactive", 0
+
+        host.clock.after(2, stop)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert host.services.active == "active"
+
+    def test_its_master_gets_the_return_of_a_job(self, host):
+        host.master = True
+        _installed(host)
+        seen = []
+        host.clock.each_second = lambda: (seen.append(host.store.fact("ask")), host.answer())
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        asked = next(item for item in seen if item)
+        assert asked["fun"] == "test.echo"
+        assert len(asked["jid"]) == 20
+
+    def test_the_return_of_the_job_that_installed_tells_whether_it_hears(self, host):
+        host.master = True
+        host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+        _installed(host)
+        host.supervise()
+        assert host.last.extra["master"] is False
+        assert host.last.phase is Phase.COMMITTED
+
+
+class TestHard:
+    """What cannot become good ends the watch at once."""
+
+    def test_the_unit_has_failed(self, host):
+        _installed(host)
+        host.services.dies_while = lambda: host.packages.versions == NEW
+        host.supervise()
+        _assert_back(host, "salt-minion has failed")
+        assert host.clock.passed < 10
+
+    def test_it_dies_after_it_has_reported(self, host):
+        _installed(host)
+
+        def die():
+            if host.packages.versions == NEW:
+                host.services.active, host.services.pid = "failed", 0
+
+        host.services.report = lambda: (host.report(), host.clock.after(2, die))
+        host.supervise()
+        _assert_back(host, "salt-minion has failed")
+        assert host.clock.passed < 20
+
+    def test_systemd_starts_it_again_and_again(self, host):
+        _installed(host)
+        host.clock.each_second = lambda: (
+            (host.services.run(), host.report()) if host.packages.versions == NEW else None
+        )
+        host.supervise()
+        _assert_back(host, "one time after the other")
+        assert host.clock.passed < 20
+
+    def test_it_starts_itself_again_and_again(self, host):
+        _installed(host)
+        host.clock.each_second = lambda: host.report() if host.packages.versions == NEW else None
+        host.supervise()
+        _assert_back(host, "one time after the other")
+
+    def test_a_job_fails(self, host):
+        host.master = True
+        host.answering(retcode=254)
+        _installed(host)
+        host.supervise()
+        _assert_back(host, "failed with code 254")
+        assert host.clock.passed < 15
+
+    def test_the_extension_cannot_be_carried_along(self, host, monkeypatch):
+        monkeypatch.setattr(supervisor, "bring_along", lambda *args: "It cannot be loaded.")
+        _installed(host)
+        host.supervise()
+        _assert_back(host, "It cannot be loaded")
+        assert host.restarts().count("restart") == 0, "the new one never ran"
+
+
+class TestSoft:
+    """What is only not heard of gets its time."""
+
+    def test_no_report(self, host):
+        _installed(host)
+        host.services.report = lambda: host.report() if host.packages.versions == OLD else None
+        host.supervise()
+        _assert_back(host, "no minion with this extension reported within 30 s")
+        assert host.clock.passed >= 30
+
+    @pytest.mark.parametrize("answers", ["never", "not delivered"])
+    def test_no_word_from_the_master(self, host, answers):
+        host.master = True
+        if answers == "not delivered":
+            host.answering(delivered=False)
+        _installed(host)
+        host.supervise()
+        reason = "did not end" if answers == "never" else "did not reach its master"
+        _assert_back(host, reason)
+        assert host.clock.passed >= 30
+
+    def test_without_a_way_back_it_fails_and_says_so(self, host):
+        _installed(host)
+        extra = {**host.last.extra, "no_way_back": "no copy can be had"}
+        del extra["old_files"]
+        host.record(Phase.RESTARTING, versions_to=dict(NEW), extra=extra)
+        host.reports = False
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "There is no way back: no copy can be had." in host.last.reason
+        assert host.packages.versions == NEW
+        host.assert_at_peace()
+
+
+class TestHealthCheck:
+    def _check(self, host, *words):
+        object.__setattr__(host.settings, "health_check", words)
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_program(self, host, fails):
+        self._check(host, "/usr/bin/check", "--all")
+        host.failing = {"/usr/bin/check"} if fails else set()
+        _installed(host)
+        host.supervise()
+        assert host.commands.count(("/usr/bin/check", "--all")) == 1
+        if fails:
+            _assert_back(host, "The health check failed")
+        else:
+            assert host.last.phase is Phase.COMMITTED
+
+    @pytest.mark.parametrize("retcode", [2, 0])
+    def test_an_sls(self, host, retcode):
+        self._check(host, "checks.minion")
+        host.answering(retcode=retcode, delivered=False)
+        _installed(host)
+        host.supervise()
+        assert host.store.fact("ask")["arg"] == ["checks.minion"]
+        if retcode:
+            _assert_back(host, "(state.apply) of the watch failed with code 2")
+        else:
+            assert host.last.phase is Phase.COMMITTED
+
+
+class TestRollback:
+    def _dies(self, host):
+        host.services.dies_while = lambda: host.packages.versions == NEW
+
+    def test_a_service_that_did_not_run_is_not_started(self, host):
+        """As in elastic-agent #4443."""
+        host.services.active, host.services.pid = "inactive", 0
+        unit = {"active": "inactive", "enabled": "disabled", "file": host.services.file}
+        _installed(host, Phase.ROLLING_BACK, unit=unit, reason="because.")
+        host.services.enabled = "disabled"
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.services.active == "inactive"
+        assert host.restarts() == []
+        assert host.packages.versions == OLD
+
+    def test_a_unit_that_a_scriptlet_disabled_is_enabled_again(self, host):
+        """As in uyuni #8841."""
+        _installed(host)
+        host.services.enabled = "disabled"
+        self._dies(host)
+        host.supervise()
+        assert host.services.enabled == "enabled"
+
+    def test_a_minion_that_a_scriptlet_starts_too_early_is_restarted(self, host):
+        _installed(host)
+        self._dies(host)
+        installs = []
+        host.packages.installs = lambda files: (
+            installs.append(files),
+            host.packages.versions.update(OLD),
+            host.services.run(),
+        )
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.restarts()[-1] == "restart"
+
+    def test_jobs_that_do_not_end_do_not_hold_it_up(self, host):
+        _installed(host)
+
+        def die():
+            if host.packages.versions == NEW:
+                host.job()
+                host.services.active, host.services.pid = "failed", 0
+
+        host.services.report = lambda: (host.report(), host.clock.after(2, die))
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.clock.passed < 30
+        assert not os.path.exists(os.path.join(host.settings.run_dir, "bypass"))
+
+    def test_packages_that_cannot_be_put_back_are_for_a_human(self, host):
+        def installs(files):
+            raise CommandError(("dpkg",), "exit status 1", stderr="disk broken")
+
+        _installed(host)
+        self._dies(host)
+        host.packages.installs = installs
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "disk broken" in host.last.reason
+        assert "By hand: install" in host.last.reason
+        assert host.kept() == ["u1"], "what is needed for that stays"
+        host.assert_at_peace()
+
+    def test_an_old_minion_that_does_not_come_up_either(self, host):
+        _installed(host)
+        host.reports = False
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "And the rollback failed" in host.last.reason
+        host.assert_at_peace()
+
+    def test_one_that_supervisors_never_finish_is_given_up(self, host):
+        _installed(host, Phase.WATCHING, extra={"supervisors": 99})
+        host.supervise()
+        _assert_back(host, "supervisors did not get it done")
+
+    def test_and_so_is_a_rollback(self, host):
+        _installed(host, Phase.ROLLING_BACK, reason="because.", extra={"supervisors": 99})
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        host.assert_at_peace()
+
+    def test_half_done_in_a_run_is_rolled_back(self, host):
+        _installed(host, reason="half done: salt", extra={"unfinished": ["salt"]})
+        host.packages.half_done = ["salt"]
+        host.supervise()
+        _assert_back(host, "half done: salt")
+        assert host.packages.half_done == []
+
+    def test_a_job_that_was_killed_and_left_it_half_done_too(self, host):
+        _installed(host, Phase.INSTALLING)
+        host.packages.half_done = ["salt"]
+        host.supervise()
+        _assert_back(host, "half done: salt")
+
+
+class TestAskedMeanwhile:
+    def test_a_restart_that_was_asked_for_follows(self, host):
+        _installed(host)
+        asked = {"reason": "config", "jid": "", "processes": {}}
+        host.clock.after(2, lambda: host.store.set_fact("restart", asked))
+        host.supervise()
+        assert host.store.get("u1").phase is Phase.COMMITTED
+        assert (host.last.kind, host.last.phase, host.last.reason) == (
+            "restart",
+            Phase.COMMITTED,
+            "config",
+        )
+        assert host.restarts() == ["restart", "restart"]
+        assert host.store.fact("restart") is None
+        host.assert_at_peace()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kill_at", range(1, 10))
+def test_killed_at_any_write_then_rolled_back_all_the_same(host, kill_at, when):
+    _installed(host)
+    host.services.dies_while = lambda: host.packages.versions == NEW
+    store = host.dying(kill_at, when)
+    try:
+        host.supervise(store)
+    except Killed:
+        assert store.dead
+    else:
+        assert store.writes < kill_at
+    host.all_die()
+    host.supervise()
+    _assert_back(host, "salt-minion has failed")

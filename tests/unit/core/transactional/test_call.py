@@ -1,0 +1,216 @@
+import re
+
+import pytest
+
+from saltext_safeupdate.core.command import Result
+from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
+from saltext_safeupdate.core.transactional import call as calls
+from saltext_safeupdate.core.transactional.cli import Options
+from saltext_safeupdate.core.transactional.handover import Answer, Directory
+from saltext_safeupdate.core.transactional.outcome import Call, Limits, Outcome
+from saltext_safeupdate.core.transactional.roots import Roots, Subvolume
+from saltext_safeupdate.core.transactional.tool import Host
+from tests.support.fakes import FakeRunner
+
+ONE, TWO = Subvolume(1, 261), Subvolume(2, 262)
+STATES = {"test_|-a_|-a_|-nop": {"result": True, "changes": {}, "__run_num__": 4}}
+
+
+class FakeTool:
+    """Hands the request to *act*, which answers like the inner half."""
+
+    def __init__(self, tmp_path, act, *, after=ONE, before=ONE, code=0, version=(6, 1, 1)):
+        (tmp_path / "mountinfo").write_text("")
+        self.host = Host(base=tmp_path / "base", mountinfo=tmp_path / "mountinfo")
+        self.act, self.after, self.before, self.code, self.version = (
+            act,
+            after,
+            before,
+            code,
+            version,
+        )
+        self.run = FakeRunner({("systemctl", "restart", "web"): (0, "", "")})
+        self.words, self.etc_changed = None, False
+
+    def invoke(self, words, options, limits, *, directory, failed):
+        self.words = words
+        assert Directory(directory.path).request().function == "x.y"
+        self.act(directory)
+        result = Result(argv=("transactional-update",), returncode=self.code, stdout="", stderr="")
+        return Outcome(
+            call=Call(
+                argv=("transactional-update",),
+                version=self.version,
+                options=options,
+                limits=limits,
+                opens=True,
+            ),
+            result=result,
+            before=Roots(running=ONE, default=self.before),
+            after=Roots(running=ONE, default=self.after),
+            failure=failed(),
+            etc_changed=self.etc_changed,
+        )
+
+
+def ask(tool, **kwargs):
+    return calls.call(
+        tool, "x.y", [1], kwargs, salt_call=["salt-call"], options=Options(), limits=Limits()
+    )
+
+
+def answering(value=None, retcode=0, wishes="", **more):
+    def act(directory):
+        directory.begin()
+        directory.put_answer(Answer(value=value, retcode=retcode, **more))
+        directory.wishes.write_text(wishes)
+        directory.wishes.chmod(0o600)
+
+    return act
+
+
+def test_the_value_comes_back(tmp_path):
+    tool = FakeTool(tmp_path, answering(value=[1, "1", None]))
+    reply = ask(tool)
+    assert (reply.value, reply.retcode) == ([1, "1", None], 0)
+    assert tool.words[:4] == ["run", "salt-call", "--", "transactional_update.perform"]
+    assert list((tmp_path / "base").iterdir()) == []
+    assert reply.shown(False) == reply.value
+    shown = reply.shown(True)
+    assert (shown["return"], shown["retcode"]) == (reply.value, 0)
+    assert shown["transaction"]["new_snapshot"] is None
+
+
+def test_state_results_stay_as_they_are_where_there_is_nothing_to_say(tmp_path):
+    assert ask(FakeTool(tmp_path, answering(value=STATES), after=TWO)).value == STATES
+
+
+def test_failed_states_come_back_with_a_word_about_it(tmp_path):
+    reply = ask(FakeTool(tmp_path, answering(value=STATES, retcode=2), code=2))
+    (tag,) = set(reply.value) - set(STATES)
+    assert reply.retcode == 2
+    assert reply.value[tag]["result"] is False
+    assert reply.value[tag]["__run_num__"] == 5
+    assert "nothing of it is in effect" in reply.value[tag]["comment"]
+
+
+def test_a_leaked_etc_is_said(tmp_path):
+    tool = FakeTool(tmp_path, answering(value=STATES, retcode=2), version=(5, 1))
+    tool.etc_changed = True
+    (chunk,) = [chunk for tag, chunk in ask(tool).value.items() if tag not in STATES]
+    assert "copied what had been changed in /etc" in chunk["comment"]
+
+
+def test_all_remarks(tmp_path):
+    wishes = "\n".join(
+        '{"action": "%s"%s}' % item  # noqa: UP031
+        for item in (("restart", ', "units": ["web", "salt-minion"]'), ("reboot", ""), ("halt", ""))
+    )
+    tool = FakeTool(tmp_path, answering(value=STATES, wishes=wishes, vanished=["/home/x"]))
+    reply = ask(tool)
+    (chunk,) = [chunk for tag, chunk in reply.value.items() if tag not in STATES]
+    for words in (
+        "Done after the transaction: restart web.",
+        "deferred restart (safeupdate.restart): restart salt-minion.",
+        "Asked for inside and not done: halt.",
+        "The reboot that was asked for comes after the transaction.",
+        "/home/x",
+    ):
+        assert words in chunk["comment"]
+    assert (chunk["result"], reply.retcode) == (True, 0)
+    assert reply.reboot_due(activate=False)
+    assert tool.run.calls == [("systemctl", "restart", "web")]
+
+
+@pytest.mark.parametrize(
+    ("after", "activate", "retcode", "due"),
+    [(TWO, True, 0, True), (TWO, False, 0, False), (ONE, True, 0, False), (TWO, True, 1, False)],
+)
+def test_reboot_due(tmp_path, after, activate, retcode, due):
+    reply = ask(FakeTool(tmp_path, answering(value=1, retcode=retcode), after=after, code=retcode))
+    assert reply.reboot_due(activate) is due
+
+
+def test_an_error_inside_is_an_error(tmp_path):
+    act = answering(retcode=1, error="why", error_type="ValueError")
+    with pytest.raises(SafeUpdateError, match=r"x\.y in the transaction: why \(nothing of it"):
+        ask(FakeTool(tmp_path, act, code=1))
+    assert list((tmp_path / "base").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda directory: directory.begin(), "ended without a result"),
+        (lambda _: None, "installed"),
+    ],
+)
+def test_no_answer_is_an_error(tmp_path, act, words):
+    with pytest.raises(CommandError, match=re.escape(words)):
+        ask(FakeTool(tmp_path, act, code=9))
+
+
+@pytest.mark.parametrize("function", ["ping", "a.b.c", "", None, 5])
+def test_a_wrong_function_name_is_refused(tmp_path, function):
+    with pytest.raises(InputError, match=r"MODULE\.FUNCTION"):
+        calls.call(
+            FakeTool(tmp_path, None),
+            function,
+            [],
+            {},
+            salt_call=[],
+            options=Options(),
+            limits=Limits(),
+        )
+
+
+def test_split_reserved():
+    given = {
+        "timeout": 1,
+        "transaction_timeout": 2,
+        "transaction_report": True,
+        "transaction_other": 3,
+        "__pub_jid": "7",
+    }
+    assert calls.split_reserved(given) == (
+        {"timeout": 1, "transaction_other": 3},
+        {"timeout": 2, "report": True},
+    )
+
+
+def test_settings():
+    assert calls.settings({}) == {}
+    opts = {"transactional_update": {"timeout": 5, "handover_dir": "/x"}}
+    assert calls.limits(opts, None, None) == Limits(timeout=5)
+    assert calls.limits(opts, 7, 0) == Limits(timeout=7, lock_timeout=0)
+    assert str(calls.host(opts).base) == "/x"
+    assert calls.host({}) == Host()
+
+
+@pytest.mark.parametrize(
+    "given", [5, {"typo": 1}, {"timeout": "x"}, {"handover_dir": "x"}, {"salt_call": "salt-call"}]
+)
+def test_wrong_settings(given):
+    opts = {"transactional_update": given}
+    with pytest.raises(InputError):
+        (calls.host(opts), calls.limits(opts, None, None), calls.salt_call_words(opts))
+
+
+def test_salt_call_words(tmp_path):
+    (tmp_path / "bin").mkdir()
+    python = str(tmp_path / "bin/python")
+    fixed = ["--out", "quiet", "--log-level", "quiet", "--no-return-event", "--retcode-passthrough"]
+    fixed.append("--module-executors=[direct_call]")
+
+    def words(opts=None, which=lambda _: None):
+        return calls.salt_call_words(opts or {}, executable=python, which=which)
+
+    assert words() == ["salt-call", *fixed]
+    assert words(which=lambda _: "/usr/bin/salt-call") == ["/usr/bin/salt-call", *fixed]
+    (tmp_path / "salt-call").touch(mode=0o755)  # as in the one-directory packages
+    assert words()[0] == str(tmp_path / "salt-call")
+    (tmp_path / "bin/salt-call").touch(mode=0o755)
+    assert words()[0] == str(tmp_path / "bin/salt-call")
+    opts = {"conf_file": "/srv/salt/minion", "file_client": "local"}
+    opts["transactional_update"] = {"salt_call": "/opt/salt-call"}
+    assert words(opts)[:4] == ["/opt/salt-call", "--config-dir", "/srv/salt", "--local"]

@@ -1,0 +1,144 @@
+import pytest
+
+from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
+from saltext_safeupdate.core.transactional.rebootmgr import RebootManager
+from tests.support.fakes import FakeRunner
+
+OLD, NEW = "rebootmgrctl (rebootmgr) 1.3\n", "rebootmgrctl (rebootmgr) 2.6\n"
+MACHINE = "0123456789abcdef" * 2
+
+
+def manager(version, **answers):
+    """*answers* maps the words, joined by ``__``, to what is printed."""
+    script = {("rebootmgrctl", "--version"): (0, version, "")}
+    for words, answer in answers.items():
+        script[("rebootmgrctl", *words.split("__"))] = (
+            answer if isinstance(answer, tuple) else (0, answer, "")
+        )
+    run = FakeRunner(script)
+    return RebootManager(run), run
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "args", "words"),
+    [
+        (OLD, "is_active", (), ("is_active", "--quiet")),
+        (NEW, "is_active", (), ("is-active", "--quiet")),
+        (OLD, "reboot", (None,), ("reboot",)),
+        (OLD, "reboot", ("fast",), ("reboot", "fast")),
+        (NEW, "reboot", ("now",), ("reboot", "now")),
+        (OLD, "cancel", (), ("cancel",)),
+        (OLD, "set_strategy", ("etcd-lock",), ("set-strategy", "etcd-lock")),
+        (OLD, "set_strategy", (None,), ("set-strategy",)),
+        (NEW, "set_strategy", (None,), ("set-strategy", "best-effort")),
+        (NEW, "set_strategy", ("off",), ("set-strategy", "off")),
+        (OLD, "set_window", ("Thu 03:00", "1h30m"), ("set-window", "Thu 03:00", "1h30m")),
+        (NEW, "set_window", ("", "1h"), ("set-window", "", "1h")),
+        (OLD, "set_group", ("g_1",), ("set-group", "g_1")),
+        (OLD, "set_max", (4, None), ("set-max", "4")),
+        (OLD, "set_max", ("4", "g"), ("set-max", "--group", "g", "4")),
+        (OLD, "lock", ("lock", None, None), ("lock",)),
+        (OLD, "lock", ("unlock", MACHINE, "g"), ("unlock", "--group", "g", MACHINE)),
+    ],
+)
+def test_command_lines(version, method, args, words):
+    run = FakeRunner(
+        {
+            ("rebootmgrctl", "--version"): (0, version, ""),
+            ("rebootmgrctl", *words): (0, "said\n", ""),
+        }
+    )
+    getattr(RebootManager(run), method)(*args)
+    assert run.calls[-1] == ("rebootmgrctl", *words)
+
+
+def test_soft_reboot():
+    assert manager(NEW, **{"soft-reboot": "ok"})[0].reboot(None, soft=True) == "ok"
+    with pytest.raises(InputError, match="no soft-reboot"):
+        manager(OLD)[0].reboot(None, soft=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "args"),
+    [
+        (OLD, "reboot", ("later",)),
+        (NEW, "reboot", ("fast",)),
+        (NEW, "set_strategy", ("etcd-lock",)),
+        (OLD, "set_strategy", ("--help",)),
+        (OLD, "set_window", ("--help", "1h")),
+        (OLD, "set_window", ("a\nb", "1h")),
+        (OLD, "set_window", (5, "1h")),
+        *[
+            (OLD, "set_window", ("Thu", wrong))
+            for wrong in ("", "h", "1", "1m1h", "-1h", "1h;x", None)
+        ],
+        (OLD, "set_group", ("--help",)),
+        (OLD, "set_group", ("",)),
+        (OLD, "set_max", (0, None)),
+        (OLD, "set_max", (True, None)),
+        (OLD, "set_max", ("x", None)),
+        (OLD, "lock", ("lock", "--help", None)),
+        (NEW, "set_group", ("g",)),
+        (NEW, "get_group", ()),
+        (NEW, "set_max", (4, None)),
+        (NEW, "lock", ("lock", None, None)),
+    ],
+)
+def test_wrong_input_runs_nothing(version, method, args):
+    found, run = manager(version)
+    with pytest.raises(InputError):
+        getattr(found, method)(*args)
+    assert set(run.calls) <= {("rebootmgrctl", "--version")}
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_status(code):
+    found, _ = manager(OLD, **{"status__--quiet": (code, "", "")})
+    assert found.status() == code
+
+
+@pytest.mark.parametrize("answer", [(1, "", "Failed to connect"), (4, "", ""), (255, "", "")])
+def test_a_status_that_is_an_error(answer):
+    with pytest.raises(CommandError):
+        manager(NEW, **{"status__--quiet": answer})[0].status()
+
+
+def test_is_active_is_false_where_nothing_answers():
+    assert manager(OLD, **{"is_active__--quiet": (1, "", "")})[0].is_active() is False
+
+
+def test_answers():
+    assert manager(OLD)[0].version() == "1.3"
+    found, _ = manager(
+        OLD,
+        **{
+            "get-strategy": "Reboot strategy: best-effort\n",
+            "get-window": "Maintenance window is set to *-*-* 03:30:00, lasting 01h30m.\n",
+            "get-group": "Etcd lock group is set to group1\n",
+        },
+    )
+    assert found.get_strategy() == "best-effort"
+    assert found.get_window() == {"time": "*-*-* 03:30:00", "duration": "01h30m"}
+    assert found.get_group() == "group1"
+
+
+def test_the_window_of_2_x_is_in_the_full_status():
+    full = (
+        "Status: Reboot not requested\nStrategy: maint-window\n"
+        "Start of maintenance window: Thu *-*-* 03:00:00\nDuration of maintenance window: 1h\n"
+    )
+    found, _ = manager(NEW, **{"get-window": "", "status__--full": full})
+    assert found.get_window() == {"time": "Thu *-*-* 03:00:00", "duration": "1h"}
+
+
+@pytest.mark.parametrize(
+    ("method", "words"), [("get_window", "get-window"), ("get_group", "get-group")]
+)
+def test_answers_that_cannot_be_read(method, words):
+    with pytest.raises(SafeUpdateError, match="names no"):
+        getattr(manager(OLD, **{words: "?"})[0], method)()
+
+
+def test_no_version():
+    with pytest.raises(SafeUpdateError, match="prints no version"):
+        manager("usage\n")[0].reboot(None)

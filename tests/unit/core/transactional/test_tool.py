@@ -1,0 +1,286 @@
+"""Every exit status of the tool's contract, against what the default snapshot was and is."""
+
+import signal
+
+import pytest
+
+from saltext_safeupdate.core.command import Result
+from saltext_safeupdate.core.errors import CommandError, InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.transactional import cli, roots
+from saltext_safeupdate.core.transactional.cli import Options
+from saltext_safeupdate.core.transactional.outcome import Limits
+from saltext_safeupdate.core.transactional.tool import Host, Tool, is_busy
+
+BUSY = "Couldn't get lock, is another instance already running?\n"
+BASE = "ERROR: Base snapshot '99' does not exist.\n"
+
+
+class FakeSystem:
+    """A system with numbered snapshots; ``act`` is what the next call of the tool does."""
+
+    def __init__(self, tmp_path, version):
+        self.version, self.default, self.answer, self.after = version, 1, (0, "", ""), None
+        self.calls, self.open, self.now = [], [], 0.0
+        self.mountinfo = tmp_path / "mountinfo"
+        self.mountinfo.write_text(
+            "1 0 0:25 /@/.snapshots/1/snapshot / ro - btrfs /dev/vda ro,subvolid=261\n"
+        )
+        (tmp_path / "etc").mkdir()
+        self.host = Host(
+            base=tmp_path / "base",
+            etc=tmp_path / "etc",
+            mountinfo=self.mountinfo,
+            pid_file=tmp_path / "pid",
+            tukit_lock=tmp_path / "tukit",
+        )
+
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+        argv = tuple(argv)
+        if argv == cli.VERSION:
+            return self.result(argv, 0, f"transactional-update {self.version}\n", "")
+        if argv == roots.GET_DEFAULT:
+            path = f"@/.snapshots/{self.default}/snapshot"
+            return self.result(
+                argv, 0, f"ID {260 + self.default} gen 9 top level 5 path {path}", ""
+            )
+        if argv == roots.LIST:
+            rows = [
+                f'{{"number": {n}, "date": "d", "userdata": '
+                f'{{"transactional-update-in-progress": "yes"}}}}'
+                for n in self.open
+            ]
+            return self.result(argv, 0, f'{{"root": [{", ".join(rows)}]}}', "")
+        self.calls.append(argv)
+        if argv[0] == "snapper":
+            return self.result(argv, 0, "", "")
+        if argv[1] == "rollback" and self.after is not None and len(self.calls) > 1:
+            self.default = int(argv[2])
+            return self.result(argv, 0, "", "")
+        answer = self.answer.pop(0) if isinstance(self.answer, list) else self.answer
+        if self.after is not None:
+            self.default = self.after
+        return self.result(argv, *answer)
+
+    @staticmethod
+    def result(argv, code, stdout, stderr):
+        return Result(argv=argv, returncode=code, stdout=stdout, stderr=stderr)
+
+    def pause(self, seconds):
+        self.now += seconds
+
+    def tool(self):
+        return Tool(run=self, environ={}, host=self.host, clock=lambda: self.now, pause=self.pause)
+
+
+@pytest.fixture
+def system(tmp_path):
+    return FakeSystem(tmp_path, "6.1.1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "after", "options", "failure"),
+    [
+        # ran, changed
+        ((0, "out", ""), 2, {}, None),
+        # ran, nothing changed: dropped
+        ((0, "", ""), 1, {}, None),
+        # must have left a snapshot
+        ((0, "", ""), 1, {"drop_if_no_change": False}, "no new default snapshot"),
+        # close failed with exit status 0
+        ((0, "", "ERROR: Plugin failed\n"), 1, {}, "no new default snapshot"),
+        ((0, "", "ERROR: said by the command\n"), 2, {}, None),
+        # exit statuses of the command, of errno, of signals
+        ((7, "", "Removing snapshot #2...\n"), 1, {}, "exit status 7"),
+        ((1, "usage", ""), 1, {}, "exit status 1"),
+        ((2, "", "Calling x failed: No such file or directory"), 1, {}, "exit status 2"),
+        ((9, "", ""), 1, {}, "exit status 9"),
+        ((13, "", ""), 1, {}, "exit status 13"),
+        ((141, "", ""), 1, {}, "exit status 141"),
+        ((1, "", BASE), 1, {}, "exit status 1"),
+        # failed, and the default changed all the same
+        ((1, "", ""), 2, {}, "Snapshot 2 is the default now all the same"),
+    ],
+)
+def test_outcomes_since_5_5(system, answer, after, options, failure):
+    system.answer, system.after = answer, after
+    found = system.tool().run_command(["x"], Options(**options), Limits())
+    if failure is None:
+        assert found.failure is None
+        assert found.check() is found
+    else:
+        assert failure in found.failure
+        with pytest.raises(CommandError, match="transactional-update: "):
+            found.check()
+    assert found.new_default is (after == 2)
+    assert len(system.calls) == 1  # and nothing was undone on a guess
+
+
+def test_the_error_says_what_the_tool_printed_on_standard_output(system):
+    """Usage goes to standard output, and standard error is empty then."""
+    system.answer = (1, "Syntax: transactional-update [option...]", "")
+    with pytest.raises(CommandError, match="Syntax"):
+        system.tool().invoke(["dup"], Options(), Limits()).check()
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.1.0", "4.8.3"])
+@pytest.mark.parametrize("status", ["7\n", "-9\n", "127\n", None])
+def test_a_failed_command_before_5_5_is_undone(tmp_path, version, status):
+    """The tool returns 0 and makes the failed snapshot the default."""
+    system = FakeSystem(tmp_path, version)
+    system.after = 2
+
+    def answer(argv, **kwargs):
+        if "run" in argv and status is not None:
+            place = argv[argv.index("-I") + 2]
+            with open(place, "w", encoding="ascii", opener=private) as file:
+                file.write(status)
+        return system(argv, **kwargs)
+
+    tool = Tool(run=answer, environ={}, host=system.host, clock=lambda: 0.0, pause=system.pause)
+    found = tool.run_command(["x", "a b"], Options(), Limits())
+    assert found.failure.startswith("the command ")
+    assert "Its snapshot 2 was discarded; the default is 1 as before" in found.failure
+    assert (found.undone, system.default, found.new_default) == (2, 1, False)
+    assert system.calls[0][-2:] == ("x", "a b")
+    assert system.calls[1:] == [
+        ("transactional-update", "rollback", "1"),
+        ("snapper", "--no-dbus", "delete", "2"),
+    ]
+
+
+def private(path, flags):
+    import os
+
+    return os.open(path, flags, 0o600)
+
+
+def test_since_5_5_the_tool_itself_discards(system):
+    """A default that is new all the same is somebody else's work."""
+    system.after = 2
+    found = system.tool().invoke(["dup"], Options(), Limits(), failed=lambda: "it failed")
+    assert "it failed. Snapshot 2 is the default now all the same" in found.failure
+    assert (found.undone, len(system.calls)) == (None, 1)
+
+
+@pytest.mark.parametrize(("pending", "live"), [(False, True), (True, False)])
+def test_an_etc_change_is_live_only_on_the_running_snapshot(system, pending, live):
+    system.default = 2 if pending else 1
+    assert system.tool().invoke(["dup"], Options(), Limits()).live is live
+
+
+def test_an_undo_that_fails_says_not_to_reboot(tmp_path):
+    system = FakeSystem(tmp_path, "5.1.0")
+    system.after = 2
+
+    def stuck(argv, **kwargs):
+        if argv[1] == "rollback":
+            return Result(argv=tuple(argv), returncode=1, stdout="", stderr="")
+        return system(argv, **kwargs)
+
+    tool = Tool(run=stuck, environ={}, host=system.host, pause=system.pause)
+    with pytest.raises(
+        SafeUpdateError, match=r"Do not reboot: run transactional_update\.rollback 1"
+    ):
+        tool.run_command(["x"], Options(), Limits())
+
+
+@pytest.mark.parametrize(
+    ("result", "busy"),
+    [
+        ((1, "", BUSY), True),
+        ((1, BUSY, ""), True),
+        ((1, "", "ERROR: Another instance of tukit is already running\n"), True),
+        ((1, "", "ERROR: Another instance of tukit is already running."), True),
+        ((1, "the command said this too\n", BUSY), False),
+        ((0, "", BUSY), False),
+        ((1, "", ""), False),
+        ((1, "", f"grep: {BUSY}"), False),
+    ],
+)
+def test_is_busy(result, busy):
+    assert is_busy(FakeSystem.result(("x",), *result)) is busy
+
+
+def test_a_busy_tool_is_tried_again(system):
+    system.answer = [(1, "", BUSY), (1, "", BUSY), (0, "", "")]
+    assert system.tool().invoke(["dup"], Options(), Limits()).failure is None
+    assert len(system.calls) == 3
+
+
+def test_a_busy_tool_is_given_up(system):
+    system.answer = (1, "", BUSY)
+    with pytest.raises(LockHeldError, match=r"busy for 5 s.*nothing was changed.*lock_timeout"):
+        system.tool().invoke(["dup"], Options(), Limits(lock_timeout=5))
+    assert system.now >= 5
+
+
+def test_a_held_lock_is_not_even_tried(system):
+    import os
+
+    system.host.pid_file.write_text(str(os.getpid()))
+    with pytest.raises(LockHeldError, match=f"process {os.getpid()}"):
+        system.tool().invoke(["dup"], Options(), Limits(lock_timeout=0))
+    assert system.calls == []
+
+
+def test_a_killed_tool_leaves_no_open_snapshot(system):
+    system.open = [5]  # of an earlier crash: not ours
+
+    def killed(argv, **kwargs):
+        if argv[0] == "transactional-update" and argv[1] != "--version":
+            system.open = [5, 6]
+            return Result(argv=tuple(argv), returncode=-signal.SIGKILL, stdout="", stderr="")
+        return system(argv, **kwargs)
+
+    tool = Tool(run=killed, environ={}, host=system.host, pause=system.pause)
+    found = tool.invoke(["dup"], Options(), Limits())
+    assert "killed by signal 9" in found.failure
+    assert system.calls == [("snapper", "--no-dbus", "delete", "6")]
+
+
+def test_a_tool_that_cannot_be_started(system):
+    def missing(argv, **kwargs):
+        if "dup" in argv:
+            raise CommandError(argv, "cannot be started: No such file or directory")
+        return system(argv, **kwargs)
+
+    tool = Tool(run=missing, environ={}, host=system.host, pause=system.pause)
+    with pytest.raises(CommandError, match="cannot be started"):
+        tool.invoke(["dup"], Options(), Limits()).check()
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "answer", "after", "failure"),
+    [
+        (None, (0, "", ""), 1, None),
+        (2, (0, "", ""), 2, None),
+        ("last", (0, "", ""), 3, None),
+        (2, (0, "", ""), 1, "the default snapshot is 1, not 2"),
+        (1, (1, "Active snapshot is already default snapshot.\n", ""), 1, None),
+        (99, (1, "", "ERROR: Snapshot '99' does not exist.\n"), 1, "exit status 1"),
+    ],
+)
+def test_rollback(system, snapshot, answer, after, failure):
+    system.answer, system.after = answer, after
+    found = system.tool().rollback(snapshot, Limits())
+    assert (found.failure or "").endswith("") if failure is None else failure in found.failure
+    assert (found.failure is None) is (failure is None)
+    assert system.calls[0][:2] == ("transactional-update", "rollback")
+
+
+def test_nesting_is_refused(system):
+    tool = Tool(run=system, environ={"TRANSACTIONAL_UPDATE": "true"}, host=system.host)
+    for call in (
+        lambda: tool.invoke(["dup"], Options(), Limits()),
+        lambda: tool.run_command(["x"], Options(), Limits()),
+    ):
+        with pytest.raises(InputError, match="transactions do not nest"):
+            call()
+    assert system.calls == []
+
+
+@pytest.mark.parametrize("value", [-1, "x", True, float("inf"), float("nan"), 10**9])
+@pytest.mark.parametrize("name", ["timeout", "lock_timeout"])
+def test_limits_are_seconds(name, value):
+    with pytest.raises(InputError, match=name):
+        Limits(**{name: value})

@@ -1,0 +1,79 @@
+import pytest
+from salt.exceptions import CommandExecutionError
+
+from saltext_safeupdate import hooks
+from saltext_safeupdate.core import locks
+from saltext_safeupdate.executors import safeupdate as executor
+from saltext_safeupdate.factory import enabled
+from saltext_safeupdate.intake import current
+
+
+@pytest.fixture
+def opts(tmp_path, monkeypatch):
+    installed = []
+    monkeypatch.setattr(hooks, "install", lambda opts: installed.append(opts) or True)
+    monkeypatch.setattr(current, "_local", type(current._local)())
+    yield {"safeupdate": {"run_dir": str(tmp_path / "run")}, "installed": installed}
+    current.end()
+
+
+def _execute(opts, fun, jid="5"):
+    return executor.execute(opts, {"fun": fun, "jid": jid}, lambda: None, [], {})
+
+
+def test_a_job_gets_its_hold_and_goes_on_to_the_next_executor(opts):
+    assert _execute(opts, "state.apply") is None
+    assert opts["installed"] == [opts]
+    assert current.get().jid == "5"
+    run_dir = opts["safeupdate"]["run_dir"]
+    assert not locks.Lock(run_dir, "jobs").try_exclusive()
+
+
+def test_a_job_that_was_taken_in_keeps_its_hold(opts):
+    _execute(opts, "test.echo", "1")
+    job = current.get()
+    _execute(opts, "test.echo", "2")
+    assert current.get() is job
+
+
+@pytest.mark.parametrize(
+    "fun",
+    ["test.ping", "grains.items", "safeupdate.status", "safeupdate.cancel", "saltutil.find_job"],
+)
+def test_looking_is_free_while_jobs_are_held(opts, fun):
+    drain = locks.acquire(opts["safeupdate"]["run_dir"], "drain", "")
+    assert _execute(opts, fun) is None
+    assert current.get() is None
+    drain.close()
+
+
+def test_everything_else_is_refused_while_jobs_are_held(opts):
+    drain = locks.acquire(opts["safeupdate"]["run_dir"], "drain", "")
+    with pytest.raises(CommandExecutionError, match=r"no new job may start.*safeupdate\.status"):
+        _execute(opts, "state.apply")
+    drain.close()
+
+
+def test_errors_are_salts(opts, tmp_path):
+    (tmp_path / "file").write_text("")
+    opts["safeupdate"]["run_dir"] = str(tmp_path / "file")
+    with pytest.raises(CommandExecutionError, match=r"lock file.*run_dir"):
+        _execute(opts, "state.apply")
+
+
+def test_a_configuration_that_is_not_valid_fails_no_job(opts):
+    opts["safeupdate"]["nonsense"] = 1
+    assert _execute(opts, "state.apply") is None
+    assert current.get().jid == "5"
+
+
+def test_inside_a_transaction_everything_stands_down(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRANSACTIONAL_UPDATE", "true")
+    opts = {
+        "__role": "minion",
+        "engines": [{"safeupdate": {}}],
+        "safeupdate": {"run_dir": str(tmp_path / "run"), "state_dir": str(tmp_path / "state")},
+    }
+    assert not enabled(opts)
+    monkeypatch.delenv("TRANSACTIONAL_UPDATE")
+    assert enabled(opts)

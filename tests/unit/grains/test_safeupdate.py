@@ -1,0 +1,64 @@
+import pytest
+import salt.version
+
+from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.grains import safeupdate as grains
+
+RUNNING = str(salt.version.__version__)
+
+
+@pytest.fixture
+def state_dir(tmp_path, monkeypatch):
+    directory = tmp_path / "state"
+    opts = {"safeupdate": {"state_dir": str(directory), "run_dir": str(tmp_path / "run")}}
+    monkeypatch.setattr(grains, "__opts__", opts, raising=False)
+    return directory
+
+
+def _record(state_dir, phase, **changes):
+    Store(f"{state_dir}/safeupdate.db").save(
+        Update(id="u1", kind="update", phase=phase, created=1.0, **changes)
+    )
+
+
+def test_a_minion_that_was_never_updated_is_idle_and_looking_writes_nothing(state_dir):
+    assert grains.safeupdate() == {
+        "safeupdate": {"version": RUNNING, "phase": "idle", "pending": False}
+    }
+    assert not state_dir.exists()
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_is_shown(state_dir, phase):
+    _record(state_dir, phase)
+    grain = grains.safeupdate()["safeupdate"]
+    assert grain == {"version": RUNNING, "phase": phase.value, "pending": not phase.final}
+
+
+def test_the_reason_of_an_end_is_shown_and_that_of_a_request_is_not(state_dir):
+    _record(state_dir, Phase.WAITING, reason="config")
+    assert "reason" not in grains.safeupdate()["safeupdate"]
+    _record(state_dir, Phase.FAILED, reason="no space")
+    assert grains.safeupdate()["safeupdate"]["reason"] == "no space"
+
+
+def test_a_database_that_cannot_be_read_is_unknown_and_not_idle(state_dir):
+    (state_dir / "safeupdate.db").mkdir(parents=True)
+    grain = grains.safeupdate()["safeupdate"]
+    assert grain["phase"] == "unknown"
+    assert "safeupdate.db" in grain["reason"]
+
+
+def test_a_record_of_a_newer_version_is_unknown(state_dir):
+    _record(state_dir, Phase.WAITING)
+    with Store(f"{state_dir}/safeupdate.db").transaction() as db:
+        db.execute("UPDATE updates SET phase = 'hibernating'")
+    assert grains.safeupdate()["safeupdate"]["phase"] == "unknown"
+
+
+def test_a_configuration_that_is_not_valid_is_unknown(monkeypatch):
+    monkeypatch.setattr(grains, "__opts__", {"safeupdate": {"nonsense": 1}}, raising=False)
+    grain = grains.safeupdate()["safeupdate"]
+    assert grain["phase"] == "unknown"
+    assert "nonsense" in grain["reason"]

@@ -1,0 +1,137 @@
+"""What an administrator asks of updates, with a real record and simulated packages."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate import facts, updates
+from saltext_safeupdate.core import locks
+from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.packages import Own
+from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.factory import Factory
+from tests.support.simulated import FakePackages, FakeServices
+
+OLD, NEW = "3007.15", "3008.3"
+
+
+class SimulatedFactory(Factory):
+    """The real one, with a simulated package manager and init system."""
+
+    manager = None
+    services = None
+    launched = 0
+
+    def own(self):
+        return Own(frozenset({"salt-minion"}), False)
+
+    def roots(self):
+        return ()
+
+    def running_jobs(self, but=""):
+        return ["5 test.sleep"]
+
+    def launch(self):
+        self.launched += 1
+        self.supervisor = locks.Lock(self.settings.run_dir, "supervisor")
+        assert self.supervisor.try_exclusive()
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setattr(facts, "state_uses", lambda opts, functions: set())
+    monkeypatch.setattr(facts, "master_version", lambda functions, pillar: NEW)
+    monkeypatch.setattr(updates, "_jid", lambda factory: "20260101120000000000")
+    made = SimulatedFactory(
+        {
+            "id": "minion",
+            "cachedir": str(tmp_path / "cache"),
+            "pki_dir": str(tmp_path / "pki"),
+            "conf_file": str(tmp_path / "etc" / "minion"),
+            "safeupdate": {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")},
+        }
+    )
+    made.manager = FakePackages(**{"salt-minion": OLD})
+    made.manager.offers = {"salt-minion": [NEW, OLD]}
+    made.services = FakeServices()
+    return made
+
+
+def _codes(plan):
+    return [finding["code"] for finding in plan["findings"] if finding["blocking"]]
+
+
+def test_a_plan_tells_and_changes_nothing(made):
+    plan = updates.plan(made, {})
+    assert plan["changes"] == {"salt-minion": {"old": OLD, "new": NEW}}
+    assert (plan["staged"], plan["jobs"], _codes(plan)) == (False, ["5 test.sleep"], [])
+    assert made.launched == 0
+
+
+def test_a_plan_tells_of_every_problem(made, monkeypatch):
+    monkeypatch.setattr(facts, "master_version", lambda functions, pillar: "3006.28")
+    made.store.quarantine({"salt-minion": NEW}, "u1", "it died")
+    made.store.save(Update(id="u2", kind="restart", phase=Phase.WAITING, created=1.0))
+    plan = updates.plan(made, {}, NEW)
+    assert sorted(_codes(plan)) == ["master-older", "other-update-running", "quarantined"]
+
+
+def test_a_version_that_is_not_on_offer(made):
+    assert _codes(updates.plan(made, {}, "3099")) == ["target-unavailable"]
+    with pytest.raises(SafeUpdateError, match=r"\[target-unavailable\].*Nothing was changed"):
+        updates.update(made, {}, "3099")
+    assert made.launched == 0
+
+
+def test_an_older_version(made):
+    made.manager.versions = {"salt-minion": NEW}
+    assert _codes(updates.plan(made, {}, OLD)) == ["downgrade"]
+    with pytest.raises(InputError, match="allow_downgrade"):
+        updates.update(made, {}, OLD)
+    assert updates.update(made, {}, OLD, allow_downgrade=True)["phase"] == "requested"
+
+
+def test_an_update_is_asked_for(made):
+    asked = updates.update(made, {}, NEW)
+    assert (asked["phase"], asked["to"]) == ("requested", {"salt-minion": NEW})
+    assert made.launched == 1
+    record = made.store.latest()
+    assert record.extra["number"] == 20260101120000000000
+    assert os.path.join(made.opts["conf_file"]) in record.extra["backup_paths"]
+
+
+def test_what_is_installed_is_not_asked_for(made):
+    assert updates.update(made, {}, OLD)["comment"] == "It is installed; nothing to do."
+    assert made.launched == 0
+
+
+def test_without_a_previous_version_there_is_nothing_to_go_back_to(made):
+    with pytest.raises(InputError, match="not kept on this minion"):
+        updates.rollback(made)
+
+
+def test_staged_twice_and_altered_between(made):
+    first = updates.stage(made, NEW)
+    assert updates.plan(made, {}, NEW)["staged"] is True
+    with open(first["files"][0]["path"], "w", encoding="utf-8") as file:
+        file.write("altered")
+    assert updates.stage(made, NEW)["files"] == first["files"]
+    made.manager.verify(updates._staging(made).stage({"salt-minion": NEW}))
+
+
+def test_nothing_is_staged_while_an_update_is_under_way(made):
+    holder = locks.acquire(made.settings.run_dir, "update", "")
+    with pytest.raises(LockHeldError, match="Nothing was done"):
+        updates.stage(made, NEW)
+    holder.close()
+
+
+def test_revisions_and_quarantine(made):
+    made.store.quarantine({"salt-minion": NEW}, "u1", "it died")
+    found = updates.revisions(made)
+    assert found["active"] == {"salt-minion": OLD}
+    assert found["skipped"][0]["reason"] == "it died"
+    with pytest.raises(InputError, match=f"there: {NEW}"):
+        updates.unquarantine(made, "3009")
+    assert updates.unquarantine(made, NEW) == [f"salt-minion {NEW}"]
+    assert updates.revisions(made)["skipped"] == []
