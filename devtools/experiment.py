@@ -34,6 +34,7 @@ EXTENSION_CONFIG: Mapping[str, Any] = {
     "module_executors": ["safeupdate", "direct_call"],
     "engines": [{"safeupdate": {}}],
 }
+MASTER_CONFIG: Mapping[str, Any] = {"engines": [{"safeupdate_redeliver": {}}]}
 FOLLOW_UPS = ("unpack", "configure", "installed", "stopping", "stopped", "restarted", "running")
 
 
@@ -89,18 +90,17 @@ class Experiment:
         master: str | None = None,
         long_jobs: int = LONG_JOBS,
         long_seconds: float = LONG_JOB_SECONDS,
-        redeliver: bool = True,
         patience: float | None = None,
     ) -> None:
         """*site* is the built extension; without it the run is plain Salt.
 
         *update* is the state function of the 10th state, *kill_mode* and *stop_timeout* change
-        the minion's unit (systemd's own time-out is 90 s), *redeliver* has the runner asked
-        after the restart, *patience* is how long to wait for more returns.
+        the minion's unit (systemd's own time-out is 90 s), *patience* is how long to wait for
+        more returns.
         """
         self.lab, self.old, self.new, self.site = lab, old, new, site
         self.patience = patience or (PATIENCE if site else PLAIN_PATIENCE)
-        self.redeliver, self.long_jobs, self.long_seconds = redeliver, long_jobs, long_seconds
+        self.long_jobs, self.long_seconds = long_jobs, long_seconds
         self.update = update
         layers = [extension_layer(lab, site)] if site else []
         offers = [deb.name for deb in (*of_version(old), *of_version(new))]
@@ -111,8 +111,9 @@ class Experiment:
         if chosen := [f"{key}={value}" for key, value in service.items() if value is not None]:
             drop_in = "/etc/systemd/system/salt-minion.service.d/lab.conf"
             self.container.write(drop_in, "\n".join(["[Service]", *chosen]) + "\n")
+        settings = dict(MASTER_CONFIG if site else {}) | dict(master_config or {})
         self.master = Master(
-            self.container.network, master or NEWEST, config=master_config, pythonpath=site
+            self.container.network, master or NEWEST, config=settings, pythonpath=site
         )
         (self.master.files / "work.sls").write_text(sls(update))
         (self.master.files / "top.sls").write_text("base:\n  '*':\n    - work\n")
@@ -181,8 +182,7 @@ class Experiment:
     def _await_quiet(self, observer: Observer, step: progress.Step) -> None:
         """Ping once a second until everything has returned or nothing more will."""
         began = last_progress = time.monotonic()
-        known: tuple[Any, ...] = ()
-        asked = False
+        known = (0, 0)
         while time.monotonic() - began < HARD_TIMEOUT:
             check_stopping()
             tick = time.monotonic()
@@ -190,29 +190,16 @@ class Experiment:
             missing = [job.label for job in self.outcome.jobs if not self._seen(job)]
             some = ", ".join(missing[:3]) + (" and others" if len(missing) > 3 else "")
             step.detail = f"waiting for {some or 'the end of the update'}"
-            current = (len(missing), len(observer.timeline), self._ping_answered(tick))
-            if current[:2] != known[:2] or observer.service.get("ActiveState") == "deactivating":
+            current = (len(missing), len(observer.timeline))
+            if current != known or observer.service.get("ActiveState") == "deactivating":
                 known, last_progress = current, tick
             quiet = tick - last_progress
             if not missing and self._updated(observer) and quiet > 5:
                 break
-            if self.site and self.redeliver and "running" in observer.seen and not asked:
-                asked = self._redeliver(observer, quiet)
             if quiet > self.patience:
                 break
             time.sleep(max(0.0, 1 - (time.monotonic() - tick)))
         self.outcome.seconds = time.monotonic() - began
-
-    def _redeliver(self, observer: Observer, quiet: float) -> bool:
-        """Ask the runner to publish again what the minion missed; tell whether it was asked."""
-        if quiet < 3:
-            return False
-        try:
-            answer = self.master.runner("safeupdate.redeliver")
-        except ToolError as err:
-            answer = err
-        observer.note(f"runner safeupdate.redeliver: {str(answer)[:300]}")
-        return True
 
     def _updated(self, observer: Observer) -> bool:
         return "running" in observer.seen and observer.service.get("SubState") == "running"
@@ -221,9 +208,6 @@ class Experiment:
         if job.returned is None and (event := self.master.returned(job.jid, MINION)):
             job.returned = event.time
         return job.returned is not None
-
-    def _ping_answered(self, _: float) -> bool:
-        return bool(self.outcome.pings) and self._seen(self.outcome.pings[-1])
 
     # -- collecting ----------------------------------------------------------------------
 
