@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import salt.client
+import salt.exceptions
 import salt.minion
 import salt.utils.minions
 
@@ -35,9 +36,7 @@ class Redelivery:
     def __init__(self, opts: Mapping[str, Any]) -> None:
         self._opts = opts
         self._client: Any = None
-        self._returners = salt.minion.MasterMinion(
-            dict(opts), states=False, rend=False, matcher=False
-        ).returners
+        self._minion = salt.minion.MasterMinion(dict(opts), states=False, rend=False, matcher=False)
 
     def __enter__(self) -> Redelivery:
         self._client = salt.client.get_local_client(mopts=dict(self._opts))
@@ -45,6 +44,7 @@ class Redelivery:
 
     def __exit__(self, *_: object) -> None:
         self._client.destroy()
+        self._minion.destroy()
 
     def recent(self, window: float) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
         """Yield JID, load and the minions without a return of every job of the last *window* s."""
@@ -53,7 +53,7 @@ class Redelivery:
         for jid, brief in sorted(self._cache("get_jids")().items()):
             if not jid[: len(since)].isdigit() or jid < since or brief.get("Function") in NEVER:
                 continue
-            load = self._cache("get_load")(jid)
+            load = self._load(jid)
             minions = load.pop("Minions", None) or []
             waiting = set(minions) - set(self._cache("get_jid")(jid))
             if waiting:
@@ -94,8 +94,8 @@ class Redelivery:
 
     def publish(self, jid: str, minions: Iterable[str]) -> list[str]:
         """Publish a job again, under its JID, to these minions; return those that are there."""
-        cached = self._cache("get_load")(jid)
-        if not cached or not cached.get("fun"):
+        cached = self._load(jid)
+        if not cached.get("fun"):
             log.warning("safeupdate: job %s is not in the job cache any more", jid)
             return []
         load = {key: value for key, value in cached.items() if key != "Minions"}
@@ -118,8 +118,18 @@ class Redelivery:
         log.info("safeupdate: job %s was published again to %s", jid, ", ".join(reached) or "none")
         return reached
 
+    def _load(self, jid: str) -> dict[str, Any]:
+        """Return what was published; empty where the job cache cannot tell."""
+        try:
+            return dict(self._cache("get_load")(jid) or {})
+        except (salt.exceptions.SaltException, OSError) as err:
+            # A return that no master published, as of a job that a minion gave itself, leaves
+            # an entry without minions, which Salt's own job cache cannot read.
+            log.debug("safeupdate: job %s is left alone: %s", jid, err)
+            return {}
+
     def _cache(self, function: str) -> Any:
-        return self._returners[f"{self._opts['master_job_cache']}.{function}"]
+        return self._minion.returners[f"{self._opts['master_job_cache']}.{function}"]
 
     def _now(self) -> datetime.datetime:
         # As the master makes its JIDs: without a zone, in local time where not told otherwise.
