@@ -38,9 +38,7 @@ def install(opts: Mapping[str, Any]) -> bool:
     for problem in problems:
         log.error("%s The default holds until that is corrected.", problem)
     guard = Guard(factory)
-    # Closest to Salt's own functions: what the ordering puts off is not finished.
-    resume.install(settings)
-    ordering = ordering_hook.install(guard)
+    ordering = ordering_hook.install(guard, resume.install(settings))
     loaders.install({**guard.handlers(), **ordering.handlers()})
     acks.install()
     if intake_hook.supported():

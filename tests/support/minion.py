@@ -21,7 +21,7 @@ from saltext_safeupdate.core import packages, service
 from saltext_safeupdate.core.store import Store
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.intake import current
-from saltext_safeupdate.ordering import hook, loaders
+from saltext_safeupdate.ordering import hook, loaders, resume
 from saltext_safeupdate.ordering.guard import Guard
 
 from .packages import Database, FakeManager
@@ -161,19 +161,21 @@ def hooked(minion):
     """Put the hooks into this process, and take them out again."""
     places = (salt.state.State, salt.loader.lazy.LazyLoader, salt.utils.functools)
     before = [(place, dict(vars(place))) for place in places]
+    keywords = salt.state.STATE_INTERNAL_KEYWORDS
     seams = packages.detect, service.detect
     packages.detect = lambda: minion.manager
     service.detect = lambda: minion.services
     # No tree is replaced, so none has to be kept.
     minion.factory.roots = tuple
     guard = Guard(minion.factory)
-    ordering = hook.install(guard)
+    ordering = hook.install(guard, resume.install(minion.factory.settings))
     loaders.install({**guard.handlers(), **ordering.handlers()})
     try:
         yield minion
     finally:
         minion.end_job()
         packages.detect, service.detect = seams
+        salt.state.STATE_INTERNAL_KEYWORDS = keywords
         for place, names in before:
             for name, value in vars(place).copy().items():
                 if names.get(name) is not value:

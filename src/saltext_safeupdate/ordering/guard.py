@@ -83,7 +83,7 @@ class Guard:
         if not changes:
             return original(*args, **kwargs)
         self._refuse_quarantined(changes)
-        if run is not None and run.calling and not run.finishing:
+        if run is not None and run.inside and not run.finishing:
             raise runs.Deferral(changes, self._pulling(request, frozenset(changes)))
         return self.transact(
             lambda: original(*args, **kwargs), f"{fun}: {', '.join(sorted(changes))}"

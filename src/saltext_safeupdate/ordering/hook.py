@@ -30,6 +30,7 @@ from . import parallel, results, runs
 from .chunks import but, joined, listed, named, without
 from .guard import Guard
 from .loaders import Handler
+from .resume import KEYWORD, NO_TIME, Resume
 from .runs import Deferral, Level, Memo, Pending, Run
 
 log = logging.getLogger(__name__)
@@ -52,11 +53,11 @@ _RUNS = ("state.sls_id", "state.pkg")
 class Ordering:
     """The decisions; :func:`install` puts them into Salt."""
 
-    def __init__(
-        self, guard: Guard, call: Callable[..., Any], call_chunk: Callable[..., Any]
-    ) -> None:
+    def __init__(self, guard: Guard, resume: Resume, call_chunk: Callable[..., Any]) -> None:
         self.guard = guard
-        self._call = call
+        self._resume = resume
+        # Recording comes last: what is put off here is not finished.
+        self._call = resume.call
         self._call_chunk = call_chunk
 
     # -- runs ------------------------------------------------------------------
@@ -64,6 +65,9 @@ class Ordering:
     def run(self, owner: Any, function: Callable[[], Any]) -> Any:
         """Return what *function* does, the outermost run or one nested in a state of it."""
         with runs.enter(owner) as (run, level):
+            if len(run.levels) == 1:
+                run.recorded, resumed = self._resume.of_run()
+                run.plain = not resumed
             ret = function()
             if isinstance(ret, dict):
                 level.results = ret
@@ -115,9 +119,9 @@ class Ordering:
             if run is None and not state.mocked:
                 return self._alone(state, low, chunks, running, retries)
             return self._call(state, low, chunks, running, retries)
-        memo, asked = run.memo, run.restart_asked
+        memo, asked, plain = run.memo, run.restart_asked, run.plain
         run.memo = Memo() if low["state"] == "module" else None
-        run.restart_asked = False
+        run.restart_asked = run.plain = False
         run.calling += 1
         try:
             if "parallel" in low:
@@ -127,13 +131,43 @@ class Ordering:
             ret = self._deferred(run, state, low, chunks, running, deferral)
         finally:
             run.calling -= 1
-            run.memo, run.restart_asked, asked = memo, asked, run.restart_asked
-        if asked and isinstance(ret, dict):
+            run.memo, run.plain = memo, plain
+            run.restart_asked, asked = asked, run.restart_asked
+        if isinstance(ret, dict):
+            self._after(run, state, low, ret, asked)
+        return ret
+
+    def put_off(
+        self,
+        run: Run,
+        state: Any,
+        low: dict[str, Any],
+        chunks: Any,
+        running: Any,
+        deferral: Deferral,
+    ) -> dict[str, Any]:
+        """Put off a state that was called plainly."""
+        run.calling += 1
+        try:
+            return self._deferred(run, state, low, chunks, running, deferral)
+        finally:
+            run.calling -= 1
+
+    def called(self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any]) -> None:
+        """Do what is due after a state that was called plainly."""
+        asked, run.restart_asked = run.restart_asked, False
+        self._after(run, state, low, ret, asked)
+        if run.recorded:
+            self._resume.record(state, low, ret)
+
+    def _after(
+        self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any], asked: bool
+    ) -> None:
+        if asked:
             ret["comment"] = results.told(ret)
             run.restarted.append(ret)
-        if isinstance(ret, dict) and ret.get("result") is None:
+        if ret.get("result") is None:
             self._tell_of_test(state, low, ret)
-        return ret
 
     def _alone(
         self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
@@ -321,7 +355,7 @@ class Ordering:
 
     def _finish(self, run: Run, level: Level) -> None:
         """Carry out what was left for the end, and a restart that was asked for."""
-        run.finishing = True
+        run.finishing, run.plain = True, False
         if run.pending:
             self._carry_out(run, level)
             for failed in {id(e.level): e.level for e in run.pending if results.failed(e)}.values():
@@ -431,19 +465,46 @@ class Ordering:
                     )
 
 
-def install(guard: Guard) -> Ordering:
+def install(guard: Guard, resume: Resume) -> Ordering:
     """Put the hook in place; the handlers of what it returns are for the loaders."""
     cls = salt.state.State
     call_high, call_chunks, module_refresh = cls.call_high, cls.call_chunks, cls.module_refresh
     target = cls.__dict__["_call_parallel_target"].__func__
     call_function = salt.utils.functools.call_function
-    ordering = Ordering(guard, cls.call, cls.call_chunk)
-    call = ordering.call
+    ordering = Ordering(guard, resume, cls.call_chunk)
+    call, everything, local = cls.call, ordering.call, runs.local
 
     def _call(
         self: Any, low: Any, chunks: Any = None, running: Any = None, retries: int = 1
     ) -> Any:
-        return call(self, low, chunks, running, retries)
+        # Every state of every run passes here, and most need next to nothing: what they do
+        # not need costs them nothing.
+        run = getattr(local, "run", None)
+        if (
+            run is None
+            or not run.plain
+            or retries > 1
+            or low["state"] == "module"
+            or "parallel" in low
+            or "__prereq__" in low
+            or KEYWORD in low
+        ):
+            return everything(self, low, chunks, running, retries)
+        run.plain, run.low = False, low
+        try:
+            ret = call(self, low, chunks, running)
+        except Deferral as deferral:
+            run.low = None
+            ret = ordering.put_off(run, self, low, chunks, running, deferral)
+        finally:
+            run.plain, run.low = True, None
+        if (
+            run.restart_asked
+            or ret.get("result") is None
+            or (run.recorded and (ret.get("changes") or ret.get("duration", NO_TIME) >= NO_TIME))
+        ):
+            ordering.called(run, self, low, ret)
+        return ret
 
     def _call_high(self: Any, *args: Any, **kwargs: Any) -> Any:
         return ordering.run(self, lambda: call_high(self, *args, **kwargs))

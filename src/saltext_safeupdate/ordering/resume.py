@@ -24,6 +24,7 @@ from ..core.errors import SafeUpdateError
 from ..core.ledger import Ledger
 from ..core.settings import Settings
 from ..intake import current
+from . import runs
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _VOLATILE = frozenset(
     ("__prereq__", "__prerequired__", "__reqs__", "__agg__", "order", "retry", "parallel")
 )
 # Milliseconds that a state without changes may take to be asked again.
-_NO_TIME = 10
+NO_TIME = 10.0
 _RESUMED = "Finished before the minion was restarted; this is the result of then (safeupdate)."
 _CHANGED = "It ran before the minion was restarted too, but is another state now: it ran anew."
 _LEFT = (
@@ -48,15 +49,17 @@ class _Progress:
 
     job: current.Job
     earlier: dict[str, tuple[str, bytes]]
-    # The states that are being called, one in the other.
+    # The states that are being called, one in the other, but for one that is called plainly.
     path: list[dict[str, Any]] = field(default_factory=list)
 
     def tag(self, low: dict[str, Any]) -> str:
-        return "/".join(salt.state._gen_tag(each) for each in (*self.path, low))
+        run = runs.current()
+        outer = [run.low] if run is not None and run.low is not None else []
+        return "/".join(salt.state._gen_tag(each) for each in (*outer, *self.path, low))
 
     def known(self, low: dict[str, Any]) -> tuple[str, bytes]:
         """Return the digest and the result that an earlier attempt left of a state."""
-        return self.earlier.get(self.tag(low), ("", b"")) if self.earlier else ("", b"")
+        return self.earlier.get(self.tag(low), ("", b""))
 
 
 class Resume:
@@ -68,20 +71,20 @@ class Resume:
         self._local = threading.local()
         self._broken = ""
 
+    def of_run(self) -> tuple[bool, bool]:
+        """Tell whether the run that begins is recorded, and whether an earlier attempt was."""
+        job = _job()
+        return job is not None, job is not None and job.attempt > 1
+
     def call(
-        self,
-        job: current.Job,
-        state: Any,
-        low: dict[str, Any],
-        chunks: Any,
-        running: Any,
-        retries: int,
+        self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int = 1
     ) -> Any:
         """Return the recorded result of a state of a job, or run and record it."""
-        if retries > 1 or state.mocked:
+        job = _job()
+        if job is None or retries > 1 or state.mocked:
             return self._call(state, low, chunks, running, retries)
         progress = self._of(job)
-        known, earlier = progress.known(low)
+        known, earlier = progress.known(low) if progress.earlier else ("", b"")
         if known and known == _digest(low):
             found = self._recorded(state, low, earlier)
             if found is not None:
@@ -102,6 +105,12 @@ class Resume:
             if once or (ret.get("result") is True and (known or _tells(ret))):
                 self._record(progress, state, low, ret)
         return ret
+
+    def record(self, state: Any, low: dict[str, Any], ret: Mapping[str, Any]) -> None:
+        """Record a state that was called without :meth:`call`, where its result is worth it."""
+        job = _job()
+        if job is not None and ret.get("result") is True and _tells(ret) and not state.mocked:
+            self._record(self._of(job), state, low, ret)
 
     def _of(self, job: current.Job) -> _Progress:
         progress: _Progress | None = getattr(self._local, "progress", None)
@@ -165,6 +174,12 @@ class Resume:
             self._broken = str(err)
 
 
+def _job() -> current.Job | None:
+    """Return the job of this thread, where the ledger keeps it."""
+    job = current.get()
+    return job if job is not None and job.key else None
+
+
 def _tells(ret: Mapping[str, Any]) -> bool:
     """
     Tell whether a result is worth keeping.
@@ -174,7 +189,7 @@ def _tells(ret: Mapping[str, Any]) -> bool:
     if ret.get("changes"):
         return True
     duration = ret.get("duration")
-    return not isinstance(duration, int | float) or duration >= _NO_TIME
+    return not isinstance(duration, float) or duration >= NO_TIME
 
 
 def _digest(low: Mapping[str, Any]) -> str:
@@ -188,20 +203,7 @@ def _joined(*comments: Any) -> str:
     return "\n".join(str(comment).rstrip() for comment in comments if comment)
 
 
-def install(settings: Settings) -> None:
-    """Put the hook in place. The ordering comes after it, and so stands in front of it."""
-    cls = salt.state.State
-    call = cls.call
-    resume = Resume(settings, call)
-
-    def _call(
-        self: Any, low: Any, chunks: Any = None, running: Any = None, retries: int = 1
-    ) -> Any:
-        # Every state of every run passes here.
-        job = current.get()
-        if job is None or not job.key:
-            return call(self, low, chunks, running, retries)
-        return resume.call(job, self, low, chunks, running, retries)
-
-    cls.call = _call
+def install(settings: Settings) -> Resume:
+    """Return what the ordering calls states with."""
     salt.state.STATE_INTERNAL_KEYWORDS = frozenset((*salt.state.STATE_INTERNAL_KEYWORDS, KEYWORD))
+    return Resume(settings, salt.state.State.call)

@@ -77,8 +77,14 @@ class Run:
 
     levels: list[Level] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
-    # States that are being called, one in the other: only there a Deferral is caught.
+    # States that are being called, one in the other, with everything around them.
     calling: int = 0
+    # Whether the next state may be called with no more around it than nearly all need, and
+    # the one that is.
+    plain: bool = False
+    low: dict[str, Any] | None = None
+    # Whether the ledger keeps what the states of this run did.
+    recorded: bool = False
     finishing: bool = False
     # In the process of a parallel state, which has to write down what it leaves.
     remote: bool = False
@@ -89,12 +95,17 @@ class Run:
     restart_asked: bool = False
     restarted: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def inside(self) -> bool:
+        """Whether a state is being called: only there a Deferral is caught."""
+        return bool(self.calling) or self.low is not None
 
-_local = threading.local()
+
+local = threading.local()
 
 
 def current() -> Run | None:
-    run: Run | None = getattr(_local, "run", None)
+    run: Run | None = getattr(local, "run", None)
     return run
 
 
@@ -104,7 +115,7 @@ def enter(owner: Any) -> Iterator[tuple[Run, Level]]:
     run = current()
     outermost = run is None
     if run is None:
-        run = _local.run = Run()
+        run = local.run = Run()
     level = Level(owner=owner, first=len(run.pending))
     run.levels.append(level)
     try:
@@ -116,4 +127,4 @@ def enter(owner: Any) -> Iterator[tuple[Run, Level]]:
     finally:
         run.levels.pop()
         if outermost:
-            _local.run = None
+            local.run = None

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-import salt.state
 
 from saltext_safeupdate.core import locks
 from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.intake import current
-from saltext_safeupdate.ordering import resume
+from saltext_safeupdate.ordering import hook, resume
 from tests.support.minion import Minion, hooked
 
 
@@ -44,13 +43,8 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path):
-    minion = Minion(tmp_path)
-    call, keywords = salt.state.State.call, salt.state.STATE_INTERNAL_KEYWORDS
-    resume.install(minion.factory.settings)
-    with hooked(minion):
+    with hooked(Minion(tmp_path)) as minion:
         yield Run(minion, tmp_path)
-    salt.state.State.call = call
-    salt.state.STATE_INTERNAL_KEYWORDS = keywords
 
 
 def test_finished_states_give_their_result_and_the_rest_runs(run):
@@ -146,7 +140,8 @@ def test_such_a_state_that_had_finished_gives_its_result_even_a_failure(run):
 
 @pytest.mark.parametrize(("no_time", "kept"), [(60_000, {"one"}), (0, {"nop", "one"})])
 def test_what_changed_nothing_in_no_time_is_asked_again(run, monkeypatch, no_time, kept):
-    monkeypatch.setattr(resume, "_NO_TIME", no_time)
+    for module in (resume, hook):
+        monkeypatch.setattr(module, "NO_TIME", no_time)
     content = {"nop": {"test.nop": []}, "one": run.cmd("one")}
     run.attempt(1, content)
     assert {tag.split("_|-")[1] for tag in run.ledger.chunks("1")} == kept
