@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,9 @@ def extension_layer(lab: Lab, site: Path, into: str = SITE_PACKAGES) -> Path:
     layer = lab.run_dir.path / f"ext{lab.run_dir.number()}"
     shutil.copytree(site, layer / into.lstrip("/"))
     return layer
+
+
+_FRAME = re.compile(r'^  File "([^"]+)", line (\d+), in (.+)$')
 
 
 class Experiment:
@@ -254,16 +258,17 @@ def _states(result: Any) -> tuple[dict[str, bool | None], dict[str, Any]]:
 
 
 def tracebacks(log: str) -> list[str]:
-    """Return the last line of each traceback in a Salt log."""
+    """Return the last line of each traceback in a Salt log, and where it was raised."""
     found: list[str] = []
-    lines: Sequence[str] = log.splitlines()
-    inside = False
-    for line in lines:
+    inside, place = False, ""
+    for line in log.splitlines():
         if line.startswith("Traceback (most recent call last)"):
-            inside = True
+            inside, place = True, ""
+        elif inside and (frame := _FRAME.match(line)):
+            place = f" ({Path(frame[1]).name}, line {frame[2]}, in {frame[3]})"
         elif inside and line and not line.startswith(" "):
             inside = False
-            found.append(line[:200])
+            found.append(line[:200] + place)
     return found
 
 

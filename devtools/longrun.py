@@ -30,9 +30,14 @@ def soak(chosen: list[Pair], *, rounds: int, tests: bool = True) -> int:
         prepare(lab, chosen)
         for number in range(1, rounds + 1):
             old, new = chosen[(number - 1) % len(chosen)]
-            wrong = Experiment(lab, old, new, site=site).run().verdict()
-            bad += bool(wrong)
+            out = Experiment(lab, old, new, site=site).run()
+            wrong = out.verdict()
             told = "; ".join(wrong) or "nothing lost"
+            if wrong:
+                bad += 1
+                log = lab.cache.cache.log(f"soak-round-{number}")
+                log.write_text(out.logs)
+                told += f"; its logs: {log}"
             progress.say(f"round {number} of {rounds}, {old} -> {new}: {told}")
     print(f"soak: {f'{bad} runs lost something' if bad else 'nothing lost'}, {rounds} rounds")
     return 1 if bad else 0
@@ -47,6 +52,7 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
 
     *only* names programs; with *record*, the figures in the docs become what this run prints.
     """
+    series = testrun.chosen(versions)
     programs = sorted((REPO / "benchmarks").glob("bench_*.py"))
     if only:
         programs = [program for program in programs if program.stem.removeprefix("bench_") in only]
@@ -58,7 +64,7 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
     with rundir.TempRun() as tmp:
         site = venvs.extension(cache, tmp)
         for program in programs:
-            for version in versions or list(venvs.SERIES):
+            for version in series:
                 result = _bench(cache, version, program, site, tmp)
                 bad += not result.ok
                 told[f"{program.stem}, Salt {version}"] = result.stdout.strip()

@@ -31,7 +31,7 @@ def run_tests(
     """Run what was asked for; 0 only if everything passed and every lane ran a test."""
     began = time.monotonic()
     paths, arguments = _split(arguments)
-    series = _chosen(versions)
+    series = chosen(versions)
     kinds = [kind for kind in KINDS if kind in only] if only else list(KINDS)
     venv_paths, lab_paths = _paths(kinds, paths)
     skipped_lab = ""
@@ -87,7 +87,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return paths, [arg for arg in arguments if arg not in paths]
 
 
-def _chosen(versions: Sequence[str]) -> list[str]:
+def chosen(versions: Sequence[str]) -> list[str]:
     """Resolve ``3007`` or ``3007.15`` to a series that we test."""
     if not versions:
         return list(venvs.SERIES)
