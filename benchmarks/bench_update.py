@@ -127,7 +127,7 @@ def held(container: Container) -> int:
 def updates(lab: Lab, site: Path) -> None:
     offers = [deb(version) for version in PACKAGES]
     plain = EngineScene(lab, site, VERSION, offers=offers, set_up=False)
-    ours = EngineScene(lab, site, VERSION, offers=offers)
+    ours = EngineScene(lab, site, VERSION, offers=offers, config={"safeupdate": {}})
     downtimes: dict[str, list[float]] = {"plain": [], "ours": []}
     try:
         plain.up()
