@@ -158,6 +158,18 @@ def test_an_interrupted_job_is_reported_once(world):
     assert world.started == []
 
 
+def test_a_report_is_sent_although_nothing_else_changes_the_database(world):
+    world.job("1", owner="main", runner="child")
+    world.living.add("child")
+    world.tick()
+    world.tick()
+    assert world.sent == []
+    world.living.remove("child")
+    world.tick()
+    assert [jid for jid, _ in world.sent] == ["1"]
+    assert world.state("1") is State.DELIVERED
+
+
 def test_a_job_that_was_only_accepted_runs(world):
     world.job("1", runner="")
     world.tick()
