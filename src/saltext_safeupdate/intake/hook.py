@@ -81,11 +81,30 @@ class Intake:
         self._ledger = Ledger(settings.database, busy_timeout=_MAIN_BUSY_TIMEOUT)
         self._main = (0, "")
         self._complained = 0.0
+        # The masters whose queues are as the last minion should have left them.
+        self._restored: set[str] = set()
 
     # -- main process ----------------------------------------------------------
 
     def draining(self) -> bool:
         return locks.held(self.settings.run_dir, "drain")
+
+    def process(self, original: Any, minion: Any, args: Any, kwargs: Any) -> Any:
+        """Work on a queue, unless what is in it is to be held anyway."""
+        if self.draining():
+            return None
+        master = str(minion.opts.get("master", ""))
+        if master not in self._restored:
+            self._restored.add(master)
+            try:
+                queues.restore(minion.opts, self._known)
+            except OSError as err:
+                log.error(
+                    "safeupdate: what the last minion left in its queues cannot be put back (%s): "
+                    "mend the permissions below 'cachedir' and restart the minion",
+                    err.strerror or err,
+                )
+        return original(minion, *args, **kwargs)
 
     def invoke(self, original: Any, minion: Any, data: dict[str, Any]) -> Any:
         """Start the job with its hold, or hold it back, or leave it where it is known."""
@@ -537,16 +556,24 @@ def install(settings: Settings) -> None:
     for name in ("process_process_queue", "process_state_queue"):
         for cls in (minion, salt.minion.MinionManager):
             if name in cls.__dict__:
-                setattr(cls, name, _unless_draining(intake, cls.__dict__[name]))
+                setattr(cls, name, _processing(intake, cls.__dict__[name]))
 
 
 def _unless_draining(intake: Intake, original: Any) -> Any:
-    """A queue that is to be held anyway is not worked on."""
+    """What would only be held is not begun."""
 
     def process(self: Any, *args: Any, **kwargs: Any) -> Any:
         if intake.draining():
             return None
         return original(self, *args, **kwargs)
+
+    process.__name__ = original.__name__
+    return process
+
+
+def _processing(intake: Intake, original: Any) -> Any:
+    def process(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return intake.process(original, self, args, kwargs)
 
     process.__name__ = original.__name__
     return process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import salt.payload
@@ -17,6 +17,8 @@ from ..core.files import write_atomic
 # the jobs. State runs put themselves into the other one.
 MARK = "__safeupdate_queued__"
 KEPT = "__safeupdate_kept__"
+# How Salt names a job that waits, and one that it has taken out and not yet started.
+_WAITING, _TAKEN = "queued_", "running_"
 
 
 def find(opts: Mapping[str, Any], jid: str) -> str | None:
@@ -52,22 +54,41 @@ def put(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     """Put a job into the queue that its master's part of the minion works on."""
     directory = salt.utils.state.job_queue_dir(opts)
     os.makedirs(directory, exist_ok=True)
-    name = f"queued_{int(time.time() * 1_000_000)}_{data['jid']}.p"
+    name = f"{_WAITING}{int(time.time() * 1_000_000)}_{data['jid']}.p"
     # What Salt notes of an earlier stay in a queue does not hold any more.
     clean = {key: value for key, value in data.items() if not key.endswith("_queue_file")}
     write_atomic(os.path.join(directory, name), salt.payload.dumps({**clean, KEPT: True}))
+
+
+def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
+    """
+    Put back what an earlier minion had taken out of its queues and died over.
+
+    Salt 3006 and 3007 leave such a file for ever where it is young, and every state run that
+    queues waits for it. What has *begun* is the ledger's business. To be called before this
+    minion takes anything out.
+    """
+    for directory in _directories(opts):
+        for name in _names(directory, _TAKEN):
+            jid = name.removesuffix(".p").split("_", 2)[-1]
+            path = os.path.join(directory, name)
+            with contextlib.suppress(FileNotFoundError):
+                if begun(jid) or find(opts, jid) is not None:
+                    os.unlink(path)
+                else:
+                    os.rename(path, os.path.join(directory, name.replace(_TAKEN, _WAITING, 1)))
 
 
 def _directories(opts: Mapping[str, Any]) -> tuple[str, str]:
     return salt.utils.state.job_queue_dir(opts), salt.utils.state.state_queue_dir(opts)
 
 
-def _names(directory: str) -> list[str]:
+def _names(directory: str, prefix: str = _WAITING) -> list[str]:
     names: list[str] = []
     with contextlib.suppress(FileNotFoundError):
         names = [
             name
             for name in os.listdir(directory)
-            if name.startswith("queued_") and name.endswith(".p")
+            if name.startswith(prefix) and name.endswith(".p")
         ]
     return names

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 import salt.payload
+import salt.utils.state
 from salt.exceptions import SaltReqTimeoutError
 
 from saltext_safeupdate.core import alive, locks
@@ -197,6 +198,49 @@ def test_a_job_from_the_queue_goes_back_while_draining(world):
     os.unlink(queues.find(world.minion.opts, "1"))
     assert world.publish(queued=True) is None
     assert queues.find(world.minion.opts, "1")
+
+
+def died_over(world, jid, directory):
+    """Leave the file that a minion leaves which is killed while it takes a job out of a queue."""
+    path = os.path.join(directory, f"running_1700000000000000_{jid}.p")
+    os.makedirs(directory, exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(salt.payload.dumps({"jid": jid, "fun": "state.apply"}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "directory", [salt.utils.state.job_queue_dir, salt.utils.state.state_queue_dir]
+)
+def test_what_a_minion_died_over_goes_back_and_holds_up_no_later_state_run(world, directory):
+    opts = world.minion.opts
+    died_over(world, "1", directory(opts))
+    # It had begun, or is in a queue again.
+    begun = died_over(world, "2", directory(opts))
+    world.publish("2")
+    twice = died_over(world, "3", directory(opts))
+    queues.put(opts, {"jid": "3", "fun": "state.apply"})
+    worked = []
+
+    def work(minion):
+        worked.append(queues.listed(opts))
+
+    for _ in range(2):
+        world.intake.process(work, world.minion, (), {})
+    assert [sorted(job["jid"] for job in seen) for seen in worked] == [["1", "3"]] * 2
+    assert not os.path.exists(begun)
+    assert not os.path.exists(twice)
+    # What is taken out later is left alone.
+    path = died_over(world, "4", directory(opts))
+    world.intake.process(lambda minion: None, world.minion, (), {})
+    assert os.path.exists(path)
+
+
+@pytest.mark.usefixtures("drain")
+def test_while_draining_the_queue_is_left_alone(world):
+    path = died_over(world, "1", salt.utils.state.job_queue_dir(world.minion.opts))
+    world.intake.process(lambda minion: pytest.fail("it works on it"), world.minion, (), {})
+    assert os.path.exists(path)
 
 
 @pytest.mark.usefixtures("drain")
