@@ -28,6 +28,8 @@ class Delivery:
         self._opts = opts
         # Fetched now, so that nothing has to be loaded while the tree is replaced.
         self._event_send = functions["event.send"]
+        # The opts of this Salt are slow to copy.
+        self._queues = [_queue_opts(opts, name) for name in _masters(opts)]
         self.salt_version = str(salt.version.__version__)
 
     def publish(self, row: PhaseRow, update: Update | None) -> bool:
@@ -64,7 +66,8 @@ class Delivery:
 
     def run(self, job: Job) -> None:
         """Put a job where the main process starts it under its JID. Raises OSError."""
-        queues.put(self._for(job), salt.payload.loads(job.call))
+        master = job.master or self._opts["master"]
+        queues.put(_queue_opts(self._opts, master), salt.payload.loads(job.call))
 
     def ask(self, wanted: Mapping[str, Any]) -> None:
         """Put a job of the supervisor's where the main process starts it. Raises OSError."""
@@ -75,10 +78,11 @@ class Delivery:
             "ret": "",
             "user": "safeupdate",
         }
-        queues.put(self._masters()[0], job)
+        queues.put(self._queues[0], job)
 
-    def queued(self, jid: str) -> bool:
-        return any(queues.find(opts, jid) is not None for opts in self._masters())
+    def queued(self) -> set[str]:
+        """Return the JIDs that lie in a queue."""
+        return {jid for opts in self._queues for jid in queues.jids(opts)}
 
     def describe(self, job: Job, text: str) -> bytes:
         """Return the failed return of a job, with *text* as what it says."""
@@ -102,11 +106,12 @@ class Delivery:
         payload: bytes = salt.payload.dumps(load)
         return payload
 
-    def _for(self, job: Job) -> dict[str, Any]:
-        return {**self._opts, "master": job.master or self._opts["master"]}
 
-    def _masters(self) -> list[dict[str, Any]]:
-        """Return our opts as each master's part of the minion has them."""
-        masters = self._opts.get("master_list") or self._opts["master"]
-        names = masters if isinstance(masters, list) else [masters]
-        return [{**self._opts, "master": name} for name in names]
+def _masters(opts: Mapping[str, Any]) -> list[str]:
+    masters = opts.get("master_list") or opts["master"]
+    return masters if isinstance(masters, list) else [masters]
+
+
+def _queue_opts(opts: Mapping[str, Any], master: str) -> dict[str, Any]:
+    """Return those opts of a master's part of the minion that name its queues."""
+    return {"cachedir": opts["cachedir"], "master": master}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -50,14 +50,12 @@ class Recovery:
     Decides by what is recorded and by which processes are alive.
 
     *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
-    twice, *queued* tells whether a job lies in one of Salt's queues. *stand_down* is for
-    'resume_jobs_on_restart': Salt resumes what was interrupted, and only what it has not
-    taken up long after *since* is reported.
+    twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
+    only what it has not taken up long after *since* is reported.
     """
 
     attempts: int
     rerun: Iterable[str]
-    queued: Callable[[str], bool]
     stand_down: bool = False
     since: float = 0.0
     clock: Callable[[], float] = time.time
@@ -65,10 +63,14 @@ class Recovery:
     # Since when held jobs have been nowhere to be seen.
     _missing: dict[str, float] = field(default_factory=dict)
 
-    def __call__(self, job: Job) -> tuple[Action, str]:
-        """Return the action and, for a report, its reason."""
+    def __call__(self, job: Job, queued: Callable[[], Collection[str]]) -> tuple[Action, str]:
+        """
+        Return the action and, for a report, its reason.
+
+        *queued* returns the JIDs that lie in one of Salt's queues.
+        """
         if job.state is State.HELD:
-            return self._held(job), ""
+            return self._held(job, queued), ""
         if job.state is State.ACCEPTED:
             # It has not begun, so it may run whatever it is.
             old = job.changed <= self.clock() - NOT_BEGUN
@@ -77,8 +79,8 @@ class Recovery:
             return self._interrupted(job)
         return Action.WAIT, ""
 
-    def _held(self, job: Job) -> Action:
-        if self.alive(job.owner) or self.queued(job.jid):
+    def _held(self, job: Job, queued: Callable[[], Collection[str]]) -> Action:
+        if self.alive(job.owner) or job.jid in queued():
             self._missing.pop(job.key, None)
             return Action.WAIT
         # The minion may have it in hand.

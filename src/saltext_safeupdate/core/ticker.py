@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,7 @@ class Ticker:
     *publish* and *send* return whether the master took it; what it did not take stays.
     *run* puts a job back where the minion starts it, *ask* puts one there that the supervisor
     wants to see done, *describe* makes a return of a text,
-    *queued* tells whether a job lies in a queue; *owner* identifies the minion's main process;
+    *queued* returns the JIDs that lie in a queue; *owner* identifies the minion's main process;
     *stand_down* is set where Salt itself resumes jobs; *most_returns* bounds, in bytes, what is
     kept for masters that are away.
     """
@@ -53,7 +54,7 @@ class Ticker:
     send: Callable[[Job], bool]
     run: Callable[[Job], None]
     describe: Callable[[Job, str], bytes]
-    queued: Callable[[str], bool]
+    queued: Callable[[], Collection[str]]
     owner: str
     ask: Callable[[dict[str, Any]], None] = lambda wanted: None
     stand_down: bool = False
@@ -73,7 +74,6 @@ class Ticker:
         self._recovery = Recovery(
             attempts=self.settings.attempts,
             rerun=self.settings.rerun,
-            queued=self.queued,
             stand_down=self.stand_down,
             since=self.clock(),
             clock=self.clock,
@@ -127,7 +127,7 @@ class Ticker:
         wanted = self.store.fact("ask")
         if wanted and wanted["jid"] not in (self._asked, ""):
             self._asked = wanted["jid"]
-            if self.ledger.outcome(wanted["jid"]) is None and not self.queued(wanted["jid"]):
+            if self.ledger.outcome(wanted["jid"]) is None and wanted["jid"] not in self.queued():
                 self.ask(wanted)
 
     # -- jobs ------------------------------------------------------------------
@@ -136,8 +136,10 @@ class Ticker:
         """Start again, or report, every job whose process is gone."""
         if locks.held(self.settings.run_dir, "drain"):
             return
+        # Hundreds may be held: the queues are listed once, and only where that matters.
+        queued = functools.cache(self.queued)
         for job in self.ledger.open():
-            action, reason = self._recovery(job)
+            action, reason = self._recovery(job, queued)
             if action is Action.RUN and self.ledger.take(job, self.owner):
                 self._run(job.key)
             elif action is Action.REPORT:
@@ -178,8 +180,8 @@ class Ticker:
         published = self._publish_all()
         sending, delivered, away = self._send_all()
         failed = away or not published
-        if delivered or not failed:
-            # Where something arrives, the rest is not far.
+        if delivered or sending or not failed:
+            # Where something arrives or still may, the rest is not far: it may only be crowded.
             self._backoff, self._retry_at = _FIRST_BACKOFF, 0.0
         # Tries in between, because the database has changed, put nothing off.
         if (failed or sending) and self.clock() >= self._retry_at:

@@ -59,8 +59,9 @@ _MAIN_BUSY_TIMEOUT = 5.0
 TOGETHER = max(2, os.cpu_count() or 1)
 # Seconds that a job waits for its turn to send its return. The minion's main process sends one
 # after the other, and each counts the time that it waits there: many at once all come too late,
-# are sent again, and nothing gets through any more. Whoever waits longer leaves it to the engine.
-TURN_TIMEOUT = 10.0
+# are sent again, and nothing gets through any more. Whoever waits longer leaves it to the engine,
+# and ends: for each job that is there the main process stands still for 10 ms, again and again.
+TURN_TIMEOUT = 2.0
 # Seconds between two log lines that say the same of an unusable database.
 _COMPLAIN_INTERVAL = 60.0
 

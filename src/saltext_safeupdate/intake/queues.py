@@ -30,6 +30,11 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
     return None
 
 
+def jids(opts: Mapping[str, Any]) -> set[str]:
+    """Return the JIDs of the queued jobs."""
+    return {_jid(name) for directory in _directories(opts) for name in _names(directory)}
+
+
 def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every queued job as it was published."""
     found = []
@@ -70,7 +75,7 @@ def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
     """
     for directory in _directories(opts):
         for name in _names(directory, _TAKEN):
-            jid = name.removesuffix(".p").split("_", 2)[-1]
+            jid = _jid(name)
             path = os.path.join(directory, name)
             with contextlib.suppress(FileNotFoundError):
                 if begun(jid) or find(opts, jid) is not None:
@@ -81,6 +86,10 @@ def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
 
 def _directories(opts: Mapping[str, Any]) -> tuple[str, str]:
     return salt.utils.state.job_queue_dir(opts), salt.utils.state.state_queue_dir(opts)
+
+
+def _jid(name: str) -> str:
+    return name.removesuffix(".p").split("_", 2)[-1]
 
 
 def _names(directory: str, prefix: str = _WAITING) -> list[str]:

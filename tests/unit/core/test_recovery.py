@@ -17,11 +17,10 @@ def decide(found, *, living=(), queued=False, rerun=(), attempts=2, **kwargs):
     return Recovery(
         attempts=attempts,
         rerun=rerun,
-        queued=lambda jid: queued,
         clock=lambda: NOW,
         alive=lambda who: who in living,
         **kwargs,
-    )(found)
+    )(found, lambda: {"1"} if queued else ())
 
 
 @pytest.mark.parametrize("living", [(), ("main",), ("child",), ("main", "child")])
@@ -50,14 +49,13 @@ def test_a_held_job_runs_when_it_has_been_nowhere_for_a_while():
     decide = Recovery(
         attempts=2,
         rerun=(),
-        queued=lambda jid: jid in places,
         clock=lambda: now[0],
         alive=lambda who: who in living,
     )
 
     def after(seconds):
         now[0] += seconds
-        return decide(job(State.HELD))[0]
+        return decide(job(State.HELD), lambda: places)[0]
 
     assert after(0) is Action.WAIT
     living.clear()

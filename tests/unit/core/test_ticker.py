@@ -32,7 +32,7 @@ class World:
             send=self.send,
             run=self.run,
             describe=lambda job, text: text.encode(),
-            queued=lambda jid: jid in self.started,
+            queued=lambda: self.started,
             owner="main",
             clock=lambda: self.now,
         )
@@ -121,6 +121,22 @@ def test_what_happens_meanwhile_does_not_put_the_next_try_off(world):
     world.tick(2 * ticker._FIRST_BACKOFF)
     assert tries == 20
     assert ("1", b"return") in world.sent
+
+
+def test_where_jobs_still_send_their_returns_no_long_pause_begins(world):
+    world.away = {"m"}
+    world.job("1")
+    world.ledger.finish("1", b"return")
+    world.job("2", owner="main", runner="child")
+    world.living.add("child")
+    world.ledger.finish("2", b"return")
+    for _ in range(20):
+        world.tick(60)
+    world.ledger.delivered("2")
+    world.tick(0.1)
+    world.away = set()
+    world.tick(2 * ticker._FIRST_BACKOFF)
+    assert world.sent == [("1", b"return")]
 
 
 def test_one_master_that_is_away_holds_up_no_other(world):
