@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from devtools import host, labstate, lint, progress, rundir, venvs
@@ -17,6 +18,8 @@ from devtools.lanes import NO_TESTS, Lane, LaneResult, tail
 
 KINDS = ("unit", "functional", "integration", "lab")
 LAB_TEST_TIMEOUT = 900
+# Seconds for a lane of the long forms: those of one family take hours together.
+LONG_LANE_TIMEOUT = 8 * 3600
 MARKS = "not soak"
 
 
@@ -56,6 +59,8 @@ def run_tests(
         arguments = ["-m", marks, *arguments]
 
         lab = deque(_lab_lanes(cache, lab_paths, site, tmp, arguments))
+        if marks != MARKS:
+            lab = deque(replace(lane, timeout=LONG_LANE_TIMEOUT) for lane in lab)
 
         def system() -> list[LaneResult]:
             """Take system tests as long as there are any."""
