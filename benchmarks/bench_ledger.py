@@ -274,8 +274,8 @@ def resuming(root: Path) -> None:
     sls = "".join(f"s{n}:\n  bench.slow:\n    - seconds: {STATE_SECONDS}\n" for n in range(STATES))
     (base / "srv" / "many.sls").write_text(sls)
     settings = {"state_dir": str(base / "state"), "run_dir": str(base / "run")}
-    opts = salt.config.minion_config(None)
-    opts |= {
+    opts = {
+        **salt.config.minion_config(None),
         **_common(base),
         "id": "resumed",
         "file_client": "local",
