@@ -107,6 +107,20 @@ class Intake:
                 )
         return original(minion, *args, **kwargs)
 
+    @staticmethod
+    def tidy(original: Any, minion: Any) -> None:
+        """
+        Let a minion look after its ended jobs, unless it is being torn down just now.
+
+        Salt does that in its handler of SIGTERM, in the middle of whatever it is at, and then
+        goes on with what is not there any more.
+        """
+        try:
+            original(minion)
+        except AttributeError:
+            if minion._running is not False:
+                raise
+
     def invoke(self, original: Any, minion: Any, data: dict[str, Any]) -> Any:
         """Start the job with its hold, or hold it back, or leave it where it is known."""
         queued = bool(data.pop(queues.MARK, False))
@@ -533,6 +547,12 @@ def install(settings: Settings) -> None:
     def _send_req_sync(self: Any, load: Any, timeout: Any) -> Any:
         return intake.send(send, self, load, timeout)
 
+    tidy = minion.cleanup_subprocesses
+
+    def _cleanup_subprocesses(self: Any) -> None:
+        intake.tidy(tidy, self)
+
+    minion.cleanup_subprocesses = _cleanup_subprocesses
     limit = minion._get_effective_process_count_max
 
     def _get_effective_process_count_max(self: Any) -> Any:

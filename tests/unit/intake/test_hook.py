@@ -5,6 +5,7 @@ import os
 from unittest.mock import Mock
 
 import pytest
+import salt.minion
 import salt.payload
 import salt.utils.state
 from salt.exceptions import SaltReqTimeoutError
@@ -438,3 +439,29 @@ def test_keys():
     assert hook.key_of({"jid": "1", "fun": "cmd.run"}) == "1"
     assert hook.key_of({"jid": "1", "fun": "test.ping"}) == ""
     assert hook.key_of({"fun": "cmd.run"}) == ""
+
+
+class _Jobs:
+    """The list of a minion's processes; SIGTERM comes while it is looked through."""
+
+    def __init__(self, minion, running):
+        self.minion = minion
+        self.running = running
+
+    def cleanup(self):
+        self.minion.destroy()
+        self.minion._running = self.running
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_minion_that_is_torn_down_while_it_tidies_up_says_nothing(world, running):
+    minion = object.__new__(salt.minion.Minion)
+    minion.schedule = object()
+    minion.subprocess_list = _Jobs(minion, running)
+    tidy = salt.minion.Minion.cleanup_subprocesses
+    if running:
+        with pytest.raises(AttributeError):
+            world.intake.tidy(tidy, minion)
+    else:
+        world.intake.tidy(tidy, minion)
+    assert not hasattr(minion, "schedule")
