@@ -64,10 +64,16 @@ class Delivery:
             answer = bus.get_event(tag=f"__master_req_channel_return/{request}", wait=_ACK_TIMEOUT)
         return bool(answer) and not answer.get("error")
 
+    @staticmethod
+    def call(job: Job) -> dict[str, Any]:
+        """Return what was published."""
+        found: dict[str, Any] = salt.payload.loads(job.call)
+        return found
+
     def run(self, job: Job) -> None:
         """Put a job where the main process starts it under its JID. Raises OSError."""
         master = job.master or self._opts["master"]
-        queues.put(_queue_opts(self._opts, master), salt.payload.loads(job.call))
+        queues.put(_queue_opts(self._opts, master), self.call(job))
 
     def ask(self, wanted: Mapping[str, Any]) -> None:
         """Put a job of the supervisor's where the main process starts it. Raises OSError."""

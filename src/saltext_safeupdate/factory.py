@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 import salt
 import salt.utils.minion
 
-from .core import backup, bring, kept, packages, recover, service
+from .core import backup, bring, kept, packages, recover, service, waiting
 from .core.command import run as run_command
 from .core.ledger import Ledger
 from .core.packages import Own, OwnFinder, PackageManager
@@ -123,18 +123,26 @@ class Factory:
         """Have the update that is about to change something looked after."""
         recover.arm(self.settings, self.services, run_command, copies)
 
-    def running_jobs(self, but: str = "") -> list[str]:
+    def running_jobs(self) -> list[str]:
         """Name the jobs that run now, as "JID function"."""
-        return [f"{job.get('jid')} {job.get('fun')}" for job in self._running(but)]
+        return _named(salt.utils.minion.running(self.opts))
 
-    def _running(self, but: str) -> list[dict[str, Any]]:
-        return [job for job in salt.utils.minion.running(self.opts) if str(job.get("jid")) != but]
+    def awaited_jobs(self, but: str) -> list[str]:
+        """Name the jobs that run now and that an update waits for, the job *but* left out."""
+        return _named(self._awaited(but))
+
+    def _awaited(self, but: str) -> list[dict[str, Any]]:
+        return [
+            job
+            for job in salt.utils.minion.running(self.opts)
+            if str(job.get("jid")) != but and job.get("fun") not in waiting.FUNCTIONS
+        ]
 
     def _pids(self, but: str) -> list[int]:
         """Return the processes of the jobs that run now; a thread has none of its own."""
         if not self.opts.get("multiprocessing", True):
             return []
-        return [int(job["pid"]) for job in self._running(but) if job.get("pid") != os.getpid()]
+        return [int(job["pid"]) for job in self._awaited(but) if job.get("pid") != os.getpid()]
 
     def transaction(
         self, frozen: Callable[[Mapping[str, str]], None] = lambda copies: None, jid: str = ""
@@ -147,10 +155,14 @@ class Factory:
             packages=self.manager,
             own=tuple(sorted(self.own().names)),
             roots=self.roots(),
-            running_jobs=lambda: self.running_jobs(jid),
+            running_jobs=lambda: self.awaited_jobs(jid),
             running_pids=lambda: self._pids(jid),
             frozen=frozen,
             arm=self.arm,
             bring=self.bring,
             backup_paths=self.backup_paths(),
         )
+
+
+def _named(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [f"{job.get('jid')} {job.get('fun')}" for job in jobs]

@@ -55,7 +55,7 @@ def plan(
             if installed.get(name) != new
         },
         "staged": bool(targets) and _staging(factory).staged() == targets,
-        "jobs": factory.running_jobs(_jid(factory)),
+        "jobs": factory.awaited_jobs(_jid(factory)),
         "findings": [finding._asdict() for finding in found],
     }
 

@@ -52,6 +52,7 @@ SURFACE = {
             "status",
             "unquarantine",
             "update",
+            "wait",
         }
     },
     "runners": {"safeupdate": {"master_version", "redeliver"}},

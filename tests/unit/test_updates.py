@@ -28,7 +28,7 @@ class SimulatedFactory(Factory):
     def roots(self):
         return ()
 
-    def running_jobs(self, but=""):
+    def awaited_jobs(self, but):
         return ["5 test.sleep"]
 
     def launch(self):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from . import alive
+from . import alive, waiting
 from .ledger import Job, State
 
 # State runs that give their recorded results where they were interrupted.
@@ -51,13 +51,15 @@ class Recovery:
 
     *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
     twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
-    only what it has not taken up long after *since* is reported.
+    only what it has not taken up long after *since* is reported. *over* tells whether the wait of
+    a job that waits for an update is over.
     """
 
     attempts: int
     rerun: Iterable[str]
     stand_down: bool = False
     since: float = 0.0
+    over: Callable[[Job], bool] = lambda job: True
     clock: Callable[[], float] = time.time
     alive: Callable[[str], bool] = alive.alive
     # Since when held jobs have been nowhere to be seen.
@@ -80,6 +82,8 @@ class Recovery:
         return Action.WAIT, ""
 
     def _held(self, job: Job, queued: Callable[[], Collection[str]]) -> Action:
+        if job.fun in waiting.FUNCTIONS:
+            return Action.RUN if self.over(job) and job.jid not in queued() else Action.WAIT
         if self.alive(job.owner) or job.jid in queued():
             self._missing.pop(job.key, None)
             return Action.WAIT
@@ -113,7 +117,9 @@ class Recovery:
         return Action.RUN, ""
 
     def may_rerun(self, fun: str) -> bool:
-        return fun in RESUMABLE or any(fnmatchcase(fun, pattern) for pattern in self.rerun)
+        return fun in RESUMABLE | waiting.FUNCTIONS or any(
+            fnmatchcase(fun, pattern) for pattern in self.rerun
+        )
 
 
 def report(job: Job, reason: str, now: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import locks, recovery
+from . import locks, recovery, waiting
 from .ledger import Job, Ledger, State
 from .record import Update
 from .recovery import Action, Recovery
@@ -41,7 +41,8 @@ class Ticker:
     *publish* and *send* return whether the master took it; what it did not take stays.
     *run* puts a job back where the minion starts it, *ask* puts one there that the supervisor
     wants to see done, *describe* makes a return of a text,
-    *queued* returns the JIDs that lie in a queue; *owner* identifies the minion's main process;
+    *queued* returns the JIDs that lie in a queue; *over* tells whether the wait of a job that waits
+    for an update is over; *owner* identifies the minion's main process;
     *stand_down* is set where Salt itself resumes jobs; *most_returns* bounds, in bytes, what is
     kept for masters that are away.
     """
@@ -56,6 +57,7 @@ class Ticker:
     describe: Callable[[Job, str], bytes]
     queued: Callable[[], Collection[str]]
     owner: str
+    over: Callable[[Job], bool] = lambda job: True
     ask: Callable[[dict[str, Any]], None] = lambda wanted: None
     stand_down: bool = False
     most_returns: int = _MOST_RETURNS
@@ -76,6 +78,7 @@ class Ticker:
             rerun=self.settings.rerun,
             stand_down=self.stand_down,
             since=self.clock(),
+            over=self._over,
             clock=self.clock,
         )
 
@@ -145,6 +148,10 @@ class Ticker:
             elif action is Action.REPORT:
                 self._report(job, reason)
 
+    def _over(self, bare: Job) -> bool:
+        job = self.ledger.full(bare.key)
+        return job is not None and job.call is not None and self.over(job)
+
     def _run(self, key: str) -> None:
         job = self.ledger.full(key)
         if job is None or job.call is None:
@@ -159,6 +166,9 @@ class Ticker:
                 job.jid,
                 err.strerror or err,
             )
+            return
+        if job.fun in waiting.FUNCTIONS:
+            log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
             return
         log.warning(
             "safeupdate: job %s was interrupted and is started again (attempt %d)",

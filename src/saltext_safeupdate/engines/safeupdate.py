@@ -22,7 +22,7 @@ import os
 import time
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.core import alive, locks
+from saltext_safeupdate.core import alive, locks, waiting
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.ticker import Ticker
 from saltext_safeupdate.factory import Factory
@@ -64,6 +64,7 @@ def start():
         run=delivery.run,
         describe=delivery.describe,
         queued=delivery.queued,
+        over=lambda job: waiting.over(factory.store, delivery.call(job), job.accepted, time.time()),
         ask=delivery.ask,
         owner=alive.identity(minion),
         stand_down=bool(__opts__.get("resume_jobs_on_restart")),

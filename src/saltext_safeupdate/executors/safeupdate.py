@@ -23,7 +23,7 @@ from saltext_safeupdate.core.settings import effective
 
 __virtualname__ = "safeupdate"
 
-# Functions that only look, or end the wait: they run while an update holds the jobs.
+# Functions that only look, wait, or end the wait: they run while an update holds the jobs.
 _FREE = (
     "grains.",
     "safeupdate.accepted",
@@ -33,6 +33,7 @@ _FREE = (
     "safeupdate.history",
     "safeupdate.revisions",
     "safeupdate.status",
+    "safeupdate.wait",
     "safeupdate.check",
     "safeupdate.jobs",
     "saltutil.find_job",

@@ -25,11 +25,12 @@ import salt.utils.schedule
 import salt.utils.state
 from salt.exceptions import SaltReqTimeoutError
 
-from ..core import alive, locks
+from ..core import alive, locks, waiting
 from ..core.errors import SafeUpdateError
 from ..core.ledger import UNRECORDED, Ledger, State
 from ..core.locks import Lock
 from ..core.settings import Settings
+from ..core.store import Store
 from . import current, queues
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Intake:
         self.settings = settings
         self._tickets: dict[int, Ticket] = {}
         self._ledger = Ledger(settings.database, busy_timeout=_MAIN_BUSY_TIMEOUT)
+        self._store = Store(settings.database, busy_timeout=_MAIN_BUSY_TIMEOUT)
         self._main = (0, "")
         self._complained = 0.0
         # The masters whose queues are as the last minion should have left them.
@@ -127,6 +129,8 @@ class Intake:
         kept = bool(data.pop(queues.KEPT, False))
         if data.get("fun") == _FIND_JOB and self._answered(minion, data):
             return None
+        if _fun(data) in waiting.FUNCTIONS and self._waits(minion, data):
+            return None
         lock = Lock(self.settings.run_dir, "jobs")
         counted = not self.draining() and lock.try_shared()
         if not counted and not _steers(data):
@@ -149,6 +153,21 @@ class Intake:
                 self._tickets.pop(id(data), None)
                 lock.close()
         return process
+
+    def _waits(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Hold a job that waits for an update, until the engine sees that its wait is over."""
+        key = key_of(data)
+        try:
+            known = self._ledger.full(key) if self._ledger.exists() else None
+            now = time.time()
+            accepted = known.accepted if known is not None else now
+            if not key or waiting.over(self._store, data, accepted, now):
+                return False
+            self._ledger.hold(key, **self._described(minion, data))
+        except SafeUpdateError as err:
+            self._complain("job %s cannot wait", data.get("jid"), err)
+            return False
+        return True
 
     def _accept(
         self, minion: Any, data: dict[str, Any], key: str, over: tuple[State, ...]

@@ -13,10 +13,11 @@ and rolled back where it does not prove healthy.
 
 from contextlib import contextmanager
 
+import salt.defaults.exitcodes
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import jobs as job_actions
-from saltext_safeupdate import report, updates
+from saltext_safeupdate import report, updates, waiting
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.factory import Factory
 
@@ -185,6 +186,38 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
             allow_downgrade=bool(allow_downgrade),
             refresh=bool(refresh),
         )
+
+
+def wait(update=None, timeout=3600):
+    """
+    Wait for the end of an update or a deferred restart, and return what became of it.
+
+    The return code is not ``0`` unless it was ``committed``: so ``salt-call`` and, where
+    the master is to wait, ``salt`` end with an exit status that tells. No update waits for
+    this job; a master gets its return from the minion that runs in the end.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-call safeupdate.update 3008.3 && salt-call safeupdate.wait
+        salt --timeout=60 'web1' safeupdate.wait timeout=900
+
+    update
+        The ID of an update, as :py:func:`update` and :py:func:`history` give it. Defaults to
+        the newest, also where that changes meanwhile.
+
+    timeout
+        Seconds after which what is so far is returned. Defaults to ``3600``.
+
+    :raises CommandExecutionError: if there is no such update, or if it would wait for this
+        very job, such as a state run.
+    """
+    with _salt_errors():
+        found = waiting.wait(Factory(__opts__), update, timeout)
+    if found["phase"] != "committed":
+        __context__["retcode"] = salt.defaults.exitcodes.EX_GENERIC
+    return found
 
 
 def rollback(to=None):

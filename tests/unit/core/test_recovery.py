@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltext_safeupdate.core import recovery
+from saltext_safeupdate.core import recovery, waiting
 from saltext_safeupdate.core.ledger import Job, State
 from saltext_safeupdate.core.recovery import Action, Recovery
 
@@ -81,6 +81,16 @@ def test_other_functions_are_reported_unless_they_are_listed():
     assert "safeupdate:rerun" in reason
     assert decide(job(State.RUNNING, "test.echo"), rerun=("test.*",)) == (Action.RUN, "")
     assert decide(job(State.RUNNING, "test.echo"), rerun=("test.ping",))[0] is Action.REPORT
+
+
+@pytest.mark.parametrize("fun", sorted(waiting.FUNCTIONS))
+def test_who_waits_for_an_update_runs_when_the_wait_is_over(fun):
+    for living in ((), ("main",)):
+        held = job(State.HELD, fun)
+        assert decide(held, living=living, over=lambda job: False)[0] is Action.WAIT
+        assert decide(held, living=living, over=lambda job: True)[0] is Action.RUN
+        assert decide(held, living=living, over=lambda job: True, queued=True)[0] is Action.WAIT
+    assert decide(job(State.RUNNING, fun)) == (Action.RUN, "")
 
 
 def test_attempts_are_bounded():

@@ -13,7 +13,9 @@ from salt.exceptions import SaltReqTimeoutError
 from saltext_safeupdate.core import alive, locks
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.ledger import UNRECORDED, Ledger, State
+from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.core.store import Store
 from saltext_safeupdate.intake import current, hook, queues
 
 
@@ -147,6 +149,40 @@ def test_who_steers_an_update_is_not_held_and_does_not_hold_it_up(world, fun):
     assert world.publish(fun=fun) is not None
     assert not world.held
     assert queues.listed(world.minion.opts) == []
+
+
+class TestWaiting:
+    """``safeupdate.wait``"""
+
+    @pytest.fixture
+    def update(self, world):
+        store = Store(world.settings.database)
+        return store.save(Update(id="u1", kind="update", phase=Phase.WATCHING, created=1.0))
+
+    @pytest.mark.usefixtures("update")
+    def test_it_is_held_without_a_process_and_without_a_file(self, world):
+        for _ in range(2):
+            assert world.publish(fun="safeupdate.wait", arg=[]) is None
+        assert world.states() == {"1": "held"}
+        assert queues.listed(world.minion.opts) == []
+        assert locks.Lock(world.settings.run_dir, "jobs").try_exclusive()
+
+    @pytest.mark.usefixtures("update", "drain")
+    def test_also_while_others_are_held(self, world):
+        assert world.publish(fun="safeupdate.wait", arg=[]) is None
+        assert queues.listed(world.minion.opts) == []
+
+    def test_it_runs_where_there_is_nothing_to_wait_for(self, world, update):
+        assert world.publish(fun="safeupdate.wait", arg=["u9"]) is not None
+        Store(world.settings.database).save(update.advance(Phase.COMMITTED))
+        assert world.publish(fun="safeupdate.wait", arg=[], jid="2") is not None
+        assert world.states() == {"1": "accepted", "2": "accepted"}
+
+    def test_once_held_it_runs_when_the_engine_puts_it_into_the_queue(self, world, update):
+        assert world.publish(fun="safeupdate.wait", arg=[]) is None
+        Store(world.settings.database).save(update.advance(Phase.COMMITTED))
+        assert world.publish(fun="safeupdate.wait", arg=[]) is None, "not by the master"
+        assert world.publish(fun="safeupdate.wait", arg=[], queued=True) is not None
 
 
 def test_a_job_in_the_queue_is_nobody_elses_business(world, tmp_path):

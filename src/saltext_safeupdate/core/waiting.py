@@ -1,0 +1,45 @@
+"""
+Jobs that only wait for the end of an update: which they are, and when their wait is over.
+
+The minion starts no process for such a job before that. It is held in the ledger, so no update
+and no restart has to wait for it, and whichever minion runs in the end returns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .record import Update
+from .store import Store
+
+FUNCTIONS = frozenset(("safeupdate.wait",))
+DEFAULT_TIMEOUT = 3600.0
+
+
+def find(store: Store, update: object) -> Update | None:
+    """Return the update with this ID, or the newest."""
+    if not store.exists():
+        return None
+    return store.latest() if update is None else store.get(str(update))
+
+
+def over(store: Store, call: Mapping[str, Any], accepted: float, now: float) -> bool:
+    """Tell whether a job with this call has nothing to wait for any more, or nothing at all."""
+    update, timeout = _asked(call)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        return True
+    found = find(store, update)
+    return found is None or found.phase.final or now >= accepted + timeout
+
+
+def _asked(call: Mapping[str, Any]) -> tuple[object, object]:
+    """Return the arguments as the function gets them."""
+    words: dict[str, object] = {"update": None, "timeout": DEFAULT_TIMEOUT}
+    names = iter(tuple(words))
+    for given in call.get("arg") or ():
+        if isinstance(given, dict) and given.get("__kwarg__"):
+            words |= given
+        else:
+            words[next(names, "")] = given
+    return words["update"], words["timeout"]

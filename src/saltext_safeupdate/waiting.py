@@ -1,0 +1,74 @@
+"""Wait for the end of an update, in a program that the update does not wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import report
+from .core import locks, waiting
+from .core.errors import InputError, LockHeldError
+from .core.record import Update
+from .factory import Factory
+from .intake import current
+
+# Seconds between two looks at the record.
+_POLL_INTERVAL = 0.5
+
+
+def wait(
+    factory: Factory,
+    wanted: object,
+    timeout: object,
+    *,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Return the record when it has its last phase, or as it is after *timeout* seconds."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
+        raise InputError("'timeout' must be a number of seconds above 0.")
+    found = _find(factory, wanted)
+    deadline = (_accepted(factory) or clock()) + timeout
+    if found.phase.final or clock() >= deadline:
+        return report.described(found)
+    _refuse_to_wait_for_ourselves(factory)
+    while not found.phase.final and clock() < deadline:
+        sleep(_POLL_INTERVAL)
+        found = _find(factory, wanted)
+    if found.phase.final and factory.opts.get("__cli") == "salt-call":
+        # What this program has not loaded yet may be gone: let its successor tell.
+        with contextlib.suppress(OSError):
+            os.execv(sys.argv[0], sys.argv)  # noqa: S606
+    return report.described(found)
+
+
+def _find(factory: Factory, wanted: object) -> Update:
+    found = waiting.find(factory.store, wanted)
+    if found is None:
+        which = "no update yet" if wanted is None else f"no update {wanted}"
+        raise InputError(f"There is {which}; 'safeupdate.history' lists those there were.")
+    return found
+
+
+def _refuse_to_wait_for_ourselves(factory: Factory) -> None:
+    if current.get() is None:
+        # Started by a job, such as by one of its commands?
+        lock = locks.adopt(factory.settings.run_dir, "jobs")
+        if lock is None:
+            return
+        lock.close()
+    raise LockHeldError(
+        "The update waits for the job that asks for this to end. Call 'safeupdate.wait' on its "
+        "own, not in a state or a command of a job."
+    )
+
+
+def _accepted(factory: Factory) -> float | None:
+    """Return when this job was accepted: it has been held since."""
+    job = current.get()
+    row = factory.ledger.full(job.key) if job is not None and job.key else None
+    return None if row is None else row.accepted

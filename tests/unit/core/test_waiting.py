@@ -1,0 +1,58 @@
+"""When a job that waits for an update has waited enough."""
+
+import inspect
+
+import pytest
+
+from saltext_safeupdate.core import waiting
+from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.modules import safeupdate
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "state" / "safeupdate.db"))
+    store.save(Update(id="u1", kind="update", phase=Phase.COMMITTED, created=1.0))
+    store.save(Update(id="u2", kind="update", phase=Phase.WATCHING, created=2.0))
+    return store
+
+
+def _kwargs(**kwargs):
+    return {**kwargs, "__kwarg__": True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], False),
+        (["u2"], False),
+        ([_kwargs(update="u2")], False),
+        ([None, 101], False),
+        ([_kwargs(timeout=101)], False),
+        (["u1"], True),
+        ([_kwargs(update="u1")], True),
+        (["u9"], True),
+        ([None, 100], True),
+        (["u2", _kwargs(timeout=99.5)], True),
+        # What the function does not take it says itself.
+        ([None, "soon"], True),
+        ([None, True], True),
+    ],
+)
+def test_the_update_has_ended_or_the_time_is_up(store, arguments, expected):
+    assert waiting.over(store, {"arg": arguments}, 1000.0, 1100.0) is expected
+
+
+def test_the_default_is_an_hour(store):
+    for now, expected in ((4599.0, False), (4600.0, True)):
+        assert waiting.over(store, {}, 1000.0, now) is expected
+
+
+def test_without_any_update_there_is_nothing_to_wait_for(tmp_path):
+    assert waiting.over(Store(str(tmp_path / "none.db")), {}, 0.0, 0.0)
+
+
+def test_the_default_is_that_of_the_function():
+    parameter = inspect.signature(safeupdate.wait).parameters["timeout"]
+    assert parameter.default == waiting.DEFAULT_TIMEOUT
