@@ -15,6 +15,17 @@ from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 
 
+# The database of a newer schema, with columns that this one does not know.
+_NEWER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=30)
+for table in ("updates", "jobs", "facts"):
+    db.execute(f"ALTER TABLE {table} ADD COLUMN newer TEXT NOT NULL DEFAULT 'x'")
+db.execute("PRAGMA user_version = 99")
+db.commit()
+"""
+
+
 @pytest.fixture
 def make_scene(
     lab: Lab, site: Path, request: pytest.FixtureRequest
@@ -104,6 +115,9 @@ def test_the_traps_that_others_fell_into(make_scene: Callable[..., EngineScene])
     scene.container.write(FAULT_FILE, "systemctl disable salt-minion\n")
     assert scene.update(faulty)["phase"] == "committed"
     scene.assert_runs(faulty)
+
+    # elastic-agent #3947: what a newer version has written is no reason for a rollback.
+    scene.container.run(["python3", "-c", _NEWER, f"{STATE_DIR}/safeupdate.db"])
 
     # salt #69605: the package stops the service and only tries to restart it.
     assert scene.update(stops)["phase"] == "committed"

@@ -238,7 +238,8 @@ class Ledger(Database):
         """Keep the result of a state. Outlives the process; a power cut may take it."""
         with self.transaction(durable=durable) as db:
             db.execute(
-                "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)", (key, tag, digest, result)
+                "INSERT OR REPLACE INTO chunks (key, tag, digest, result) VALUES (?, ?, ?, ?)",
+                (key, tag, digest, result),
             )
 
     def chunks(self, key: str) -> dict[str, tuple[str, bytes]]:

@@ -137,7 +137,8 @@ class Store(Database):
         """Keep these versions of packages from being installed again. Idempotent."""
         with self.transaction() as db:
             db.executemany(
-                "INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO quarantine ({', '.join(Quarantined._fields)}) "
+                "VALUES (?, ?, ?, ?, ?)",
                 [
                     (package, version, update_id, reason, self._clock())
                     for package, version in versions.items()
@@ -164,7 +165,10 @@ class Store(Database):
 
     def set_fact(self, name: str, value: Any) -> None:
         with self.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+            db.execute(
+                "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
+                (name, json.dumps(value)),
+            )
 
     def drop_fact(self, name: str) -> None:
         with self.transaction() as db:

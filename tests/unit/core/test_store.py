@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.store import Store
 
@@ -87,13 +88,40 @@ def test_a_fact_that_is_dropped(store):
     assert store.fact("ask") is None
 
 
-def test_a_record_of_a_newer_version_is_read_and_kept_whole(store):
-    """As in elastic-agent #3947: what is not known is no reason for a rollback."""
+@pytest.fixture
+def newer(store):
+    """The database of a newer schema: every table has a column that is not known here."""
     with store.transaction() as db:
-        db.execute("ALTER TABLE updates ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
+        for (table,) in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall():
+            db.execute(f"ALTER TABLE {table} ADD COLUMN newer TEXT NOT NULL DEFAULT 'x'")
         db.execute("PRAGMA user_version = 99")
-    update = Update(id="1", kind="update", extra={"of a later version": [1]})
-    store.save(update)
-    assert store.get("1").extra == {"of a later version": [1]}
-    store.save(store.get("1").advance(Phase.WAITING))
-    assert store.get("1").extra == {"of a later version": [1]}
+    return store
+
+
+def test_a_record_of_a_newer_version_is_read_and_kept_whole(newer):
+    """As in elastic-agent #3947: what is not known is no reason for a rollback."""
+    update = Update(id="1", kind="update", extra={"of a newer version": [1]})
+    newer.save(update)
+    newer.save(newer.get("1").advance(Phase.WAITING))
+    assert newer.get("1").extra == {"of a newer version": [1]}
+    assert [row.phase for row in newer.history("1")] == ["requested", "waiting"]
+
+
+def test_everything_else_can_be_written_there_as_well(newer):
+    newer.set_fact("ask", {"jid": "1"})
+    assert newer.fact("ask") == {"jid": "1"}
+    newer.quarantine({"salt": "1"}, "u1", "why")
+    assert newer.quarantined()[0][:4] == ("salt", "1", "u1", "why")
+    ledger = Ledger(newer.path)
+    job = {"jid": "1", "fun": "state.apply", "master": "m", "call": b"c", "owner": "main"}
+    assert ledger.accept("1", **job) is None
+    assert ledger.begin("1", "child") == 1
+    ledger.add_chunk("1", "tag", "digest", b"result")
+    assert ledger.chunks("1") == {"tag": ("digest", b"result")}
+    assert ledger.finish("1", b"p")
+    assert ledger.full("1").payload == b"p"
+    assert ledger.hold("2", **{**job, "jid": "2"}) is None
+    ledger.keep("3", jid="3", fun="test.echo", master="m", payload=b"q")
+    assert [row.key for row in ledger.open()] == ["1", "2", "3"]
