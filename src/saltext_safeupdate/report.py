@@ -53,6 +53,7 @@ def described(update: Update) -> dict[str, Any]:
         "jid": update.jid,
         "from": update.versions_from,
         "to": update.versions_to,
+        "steps": update.extra.get("steps", []),
         "way_back": "" if "old_files" in update.extra else update.extra.get("no_way_back", ""),
         "created": update.created,
         "changed": update.changed,

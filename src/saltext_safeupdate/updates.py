@@ -8,7 +8,7 @@ from typing import Any
 import salt.version
 
 from . import facts, report
-from .core import backup, locks
+from .core import backup, locks, steps
 from .core import plan as plans
 from .core.errors import CommandError, InputError, SafeUpdateError, VerificationError
 from .core.packages import PackageManager
@@ -54,6 +54,7 @@ def plan(
             for name, new in (targets or {}).items()
             if installed.get(name) != new
         },
+        "steps": steps.due(factory.settings.steps_dir, installed, targets or {}),
         "staged": bool(targets) and _staging(factory).staged() == targets,
         "jobs": factory.awaited_jobs(_jid(factory)),
         "findings": [finding._asdict() for finding in found],

@@ -137,14 +137,14 @@ def refuse_downgrade(
     if wanted["allow_downgrade"] or wanted["back"]:
         return
     for name, version in sorted(versions.items()):
-        if name in installed and _key(version) < _key(installed[name]):
+        if name in installed and key(version) < key(installed[name]):
             raise InputError(
                 f"{name} {version} is older than the installed {installed[name]}. Nothing was "
                 "changed; say 'allow_downgrade=True' if that is meant."
             )
 
 
-def _key(version: str) -> tuple[int, list[tuple[bool, int, str]]]:
+def key(version: str) -> tuple[int, list[tuple[bool, int, str]]]:
     """Return something that sorts versions of one package: the epoch, then numbers by value."""
     epoch, _, rest = version.rpartition(":")
     parts = [

@@ -17,7 +17,6 @@ class Phase(Enum):
     STAGING = "staging"
     WAITING = "waiting"
     INSTALLING = "installing"
-    STEPPING = "stepping"
     RESTARTING = "restarting"
     WATCHING = "watching"
     COMMITTED = "committed"
@@ -41,14 +40,7 @@ ALLOWED: dict[Phase, set[Phase]] = {
     Phase.STAGING: {Phase.WAITING} | _GIVE_UP,
     Phase.WAITING: {Phase.INSTALLING, Phase.RESTARTING, Phase.POSTPONED} | _GIVE_UP,
     # And where there was nothing to change after all.
-    Phase.INSTALLING: {
-        Phase.STEPPING,
-        Phase.RESTARTING,
-        Phase.COMMITTED,
-        Phase.ROLLING_BACK,
-        Phase.FAILED,
-    },
-    Phase.STEPPING: {Phase.RESTARTING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.INSTALLING: {Phase.RESTARTING, Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
     Phase.RESTARTING: {Phase.WATCHING, Phase.ROLLING_BACK, Phase.FAILED},
     Phase.WATCHING: {Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
     Phase.ROLLING_BACK: {Phase.ROLLED_BACK, Phase.FAILED},

@@ -49,6 +49,10 @@ class Settings:
         beside Salt, or that the states use, would not be there any more.
     backup
         Files and directories that are put back on a rollback, besides those of the minion.
+    steps_dir
+        Directory of the upgrade steps.
+    step_timeout
+        How long one upgrade step may take.
     tick_interval
         How often the engine looks at the database.
     stop_timeout
@@ -76,6 +80,8 @@ class Settings:
     rollback: str = "required"
     extensions: str = "stop"
     backup: tuple[str, ...] = ()
+    steps_dir: str = "/etc/salt/safeupdate/steps"
+    step_timeout: float = 600.0
     tick_interval: float = 1.0
     stop_timeout: float = 600.0
     shutdown_timeout: float = 60.0

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from . import freeze, idle, locks, recover, rollback, service
+from . import freeze, idle, locks, recover, rollback, service, steps
 from . import packages as package_managers
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
@@ -165,19 +165,18 @@ class Supervisor(Means):
 
     def _step(self, update: Update) -> Update:
         """Go on by one phase."""
-        steps: dict[Phase, Callable[[Update], Update]] = {
+        actions: dict[Phase, Callable[[Update], Update]] = {
             Phase.INSTALLING: self._install,
-            Phase.STEPPING: lambda now: self.store.save(now.advance(Phase.RESTARTING)),
             Phase.RESTARTING: self._restart,
             Phase.WATCHING: self._watch,
             Phase.ROLLING_BACK: self._roll_back,
         }
-        step = steps.get(update.phase)
-        if step is None:
+        action = actions.get(update.phase)
+        if action is None:
             return self._end(
                 update, Phase.FAILED, "The run ended before the update began; nothing was changed."
             )
-        return step(update)
+        return action(update)
 
     def _fail(self, update: Update, problem: str) -> Update:
         """Go back where there is a way, else say what there is to do."""
@@ -271,7 +270,9 @@ class Supervisor(Means):
         )
 
     def _get_ready(self, update: Update) -> Update:
-        """Wait for the job and its return, and complete what the package manager did not."""
+        """
+        Wait for the job and its return; then have all that belongs to the new version in place.
+        """
         if not self._delivered(update):
             log.warning("the return of job %s has not reached its master yet", update.jid)
         if update.kind != "update":
@@ -285,6 +286,12 @@ class Supervisor(Means):
         left = update.extra.get("unfinished")
         if not self._stays_down(update) and rollback.possible(update) and (problem or left):
             return rollback.begin(self, update, problem or update.reason)
+        update, problem = steps.run(self, update)
+        if problem and rollback.possible(update):
+            return rollback.begin(self, update, problem)
+        if problem:
+            log.error("update %s goes on without a way back: %s", update.id, problem)
+            update = self.store.save(replace(update, reason=problem))
         return update
 
     def _mend(self, update: Update) -> Update:

@@ -102,9 +102,10 @@ def plan(version=None, allow_downgrade=False):
     """
     Return what an update would do, and what speaks against it. Nothing is changed.
 
-    ``changes`` holds the versions before and after, ``jobs`` what it would wait for, ``staged``
-    whether it needs no network any more, and ``findings`` every problem with a ``code``, a
-    ``problem``, a ``mend`` and whether it is ``blocking``.
+    ``changes`` holds the versions before and after, ``jobs`` what it would wait for, ``steps``
+    the upgrade steps that would run, ``staged`` whether it needs no network any more, and
+    ``findings`` every problem with a ``code``, a ``problem``, a ``mend`` and whether it is
+    ``blocking``.
 
     CLI Example:
 

@@ -1,6 +1,7 @@
 """One simulated host for the tests of the transaction and of the supervisor."""
 
 import os
+import pathlib
 
 import pytest
 
@@ -33,6 +34,7 @@ class Host:
             restart_timeout=30.0,
             watch_timeout=30.0,
             stable_interval=3.0,
+            steps_dir=str(directory / "steps"),
         )
         self.root = directory / "opt" / "salt"
         (self.root / "modules").mkdir(parents=True)
@@ -50,6 +52,13 @@ class Host:
         self.launched = 0
         self.launches = True
         self.open = []
+
+    def steps(self, *names):
+        """Have these upgrade steps on disk."""
+        for name in names:
+            path = pathlib.Path(self.settings.steps_dir, name)
+            path.parent.mkdir(exist_ok=True)
+            path.touch(0o755)
 
     def report(self):
         """What the engine of a minion that comes up does."""

@@ -1,0 +1,113 @@
+"""Upgrade steps: which are due, that they run in order and once, and what a failure leads to."""
+
+import os
+import pathlib
+
+import pytest
+
+from saltext_safeupdate.core import steps
+from saltext_safeupdate.core.record import Phase
+from tests.support.simulated import Killed
+
+from .conftest import NEW, OLD
+
+
+def _installed(host):
+    extra = host.secured()
+    host.packages.versions.update(NEW)
+    return host.record(Phase.RESTARTING, versions_to=dict(NEW), extra=extra)
+
+
+def _ran(host):
+    """Return the steps that were called, with their arguments."""
+    return [
+        (os.path.basename(argv[0]), *argv[1:])
+        for argv in host.commands
+        if argv[0].startswith(host.settings.steps_dir)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("3006.28", "3007.15", ["3007", "3007-b", "3007.9-a"]),
+        ("3006.28", "3008.3", ["3007", "3007-b", "3007.9-a", "3007.16", "3008.1"]),
+        ("3007.15-1", "1:3007.16+ds-2", ["3007.16"]),
+        ("3007.8", "3007.9", ["3007.9-a"]),
+        ("3007.9", "3007.9-2", []),
+        ("3008.3", "3006.28", []),
+        ("3008.3", "3008.3", []),
+    ],
+)
+def test_those_between_two_versions_in_their_order(host, old, new, expected):
+    host.steps("3007-b", "3007", "3007.9-a", "3007.16", "3006.28", "3008.1", "3009")
+    directory = host.settings.steps_dir
+    found = steps.due(directory, {"salt": old, "python": "3.11"}, {"salt": new, "python": "3.14"})
+    assert found == expected
+
+
+def test_what_is_no_step_is_left_alone(host):
+    host.steps("3007~", "3007.dpkg-old", "README", ".3007", "3007-a b", "3007-kept")
+    host.steps("3007-text")
+    pathlib.Path(host.settings.steps_dir, "3007-text").chmod(0o644)
+    assert steps.due(host.settings.steps_dir, OLD, NEW) == ["3007-kept"]
+
+
+def test_there_may_be_none(host):
+    assert steps.due(host.settings.steps_dir, OLD, NEW) == []
+    host.steps("3007")
+    assert steps.due(host.settings.steps_dir, OLD, {}) == []
+
+
+def test_they_run_before_the_restart_while_no_job_can(host):
+    host.steps("3007-b", "3007-a")
+    _installed(host)
+    seen = []
+    host.services.report = lambda: (seen.append(_ran(host)), host.report())
+    host.supervise()
+    versions = (OLD["salt"], NEW["salt"])
+    assert seen == [[("3007-a", *versions), ("3007-b", *versions)]]
+    assert host.last.phase is Phase.COMMITTED
+    assert host.last.extra["steps"] == ["3007-a", "3007-b"]
+    assert _ran(host) == seen[0], "and not again"
+    host.assert_at_peace()
+
+
+def test_one_that_fails_is_the_last_and_the_update_is_rolled_back(host):
+    host.steps("3007-a", "3007-b", "3007-c")
+    host.failing = {os.path.join(host.settings.steps_dir, "3007-b")}
+    _installed(host)
+    host.supervise()
+    assert [name for name, *_ in _ran(host)] == ["3007-a", "3007-b"]
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert "The upgrade step failed" in host.last.reason
+    assert "made to fail" in host.last.reason
+    assert host.packages.versions == OLD
+    host.assert_at_peace()
+
+
+def test_without_a_way_back_the_update_goes_on_and_says_so(host):
+    host.steps("3007-a")
+    host.failing = {os.path.join(host.settings.steps_dir, "3007-a")}
+    host.packages.versions.update(NEW)
+    host.record(Phase.RESTARTING, versions_to=dict(NEW))
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert "The upgrade step failed" in host.last.reason
+
+
+@pytest.mark.parametrize("kill_at", [1, 2])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_has_run_does_not_run_again_after_a_crash(host, kill_at, when):
+    host.steps("3007-a", "3007-b")
+    _installed(host)
+    # The first write counts the supervisor.
+    with pytest.raises(Killed):
+        host.supervise(host.dying(kill_at + 1, when))
+    before = [name for name, *_ in _ran(host)]
+    host.all_die()
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    after = [name for name, *_ in _ran(host)][len(before) :]
+    recorded = before[:-1] if when == "before" else before
+    assert recorded + after == ["3007-a", "3007-b"]
