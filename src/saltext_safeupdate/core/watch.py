@@ -13,6 +13,7 @@ import os
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import CommandError
 from .ledger import State
@@ -149,7 +150,9 @@ class Watch:
         if check and os.path.isabs(check[0]):
             return self._program(check), ""
         for sls in check:
-            problem, missing = self._job(sls, "state.apply", [sls], delivered=False)
+            # State runs of others, held until now, are no reason to go back.
+            queued = [sls, {"__kwarg__": True, "queue": True}]
+            problem, missing = self._job(sls, "state.apply", queued, delivered=False)
             if problem or missing:
                 return problem, missing
         return "", ""
@@ -169,7 +172,7 @@ class Watch:
         return ""
 
     def _job(
-        self, name: str, fun: str, arguments: list[str], *, delivered: bool
+        self, name: str, fun: str, arguments: list[Any], *, delivered: bool
     ) -> tuple[str, str]:
         if name not in self._jobs:
             self._jobs[name] = ask(self.means, fun, arguments)
@@ -192,7 +195,7 @@ def timeout(means: Means, update: Update) -> float:
     return settings.watch_timeout if watched else settings.restart_timeout
 
 
-def ask(means: Means, fun: str, arguments: list[str]) -> str:
+def ask(means: Means, fun: str, arguments: list[Any]) -> str:
     """Have the running minion run a job as if it were published; return its JID."""
     # Shaped like those of the master, and no other's.
     now = time.gmtime(means.clock())

@@ -199,7 +199,8 @@ class TestHealthCheck:
         host.answering(retcode=retcode, delivered=False)
         _installed(host)
         host.supervise()
-        assert host.store.fact("ask")["arg"] == ["checks.minion"]
+        sls, options = host.store.fact("ask")["arg"]
+        assert (sls, options["queue"]) == ("checks.minion", True)
         if retcode:
             _assert_back(host, "(state.apply) of the watch failed with code 2")
         else:
