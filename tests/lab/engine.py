@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tests.lab.scene import STATE_DIR, Scene
@@ -38,6 +40,30 @@ class EngineScene(Scene):
         found: dict[str, Any] = self.wait_end(timeout)
         assert found["id"] == update, found
         return found
+
+    @contextmanager
+    def waiting(self) -> Iterator[subprocess.Popen[str]]:
+        """Have a program on the minion wait for the newest update."""
+        before = self._waiters()
+        argv = ["salt-call", "--local", "--out", "json", "--log-level", "quiet", "safeupdate.wait"]
+        program = self.container.popen(argv)
+        try:
+            self.master.wait(lambda: self._waiters() - before, 30, "the program to wait")
+            yield program
+        finally:
+            program.kill()
+            program.wait(10)
+
+    def _waiters(self) -> set[str]:
+        running = self.call("safeupdate.jobs")["running"]
+        return {row for row in running if row.endswith("safeupdate.wait")}
+
+    @staticmethod
+    def told(program: subprocess.Popen[str]) -> tuple[int, str, str]:
+        """Return the exit status of a program that waits, and what it said of which update."""
+        output, _ = program.communicate(timeout=60)
+        found = json.loads(output)["local"]
+        return program.returncode, found["update"], found["phase"]
 
     def phases(self) -> list[str]:
         """Return the phases of the newest update, from the minion's own history."""

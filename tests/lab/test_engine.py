@@ -14,7 +14,6 @@ from devtools.labrecipes import FAULT_FILE
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 
-
 # The database of a newer schema, with columns that this one does not know.
 _NEWER = """
 import sqlite3, sys
@@ -124,7 +123,14 @@ def test_the_traps_that_others_fell_into(make_scene: Callable[..., EngineScene])
     scene.assert_runs(stops)
 
     # salt #69807: the tree that the minion runs from, its Python included, is removed.
-    assert scene.update(moved, allow_downgrade=True)["phase"] == "committed"
+    # So is what a program that waits for the end would still load to tell of it.
+    job = scene.publish("cmd.run", "until [ -e /var/tmp/go-on ]; do sleep 0.1; done")
+    asked = scene.ask(moved, allow_downgrade=True)["update"]
+    with scene.waiting() as program:
+        scene.container.write("/var/tmp/go-on", "")
+        scene.returned(job)
+        assert scene.ended(asked)["phase"] == "committed"
+        assert scene.told(program) == (0, asked, "committed")
     scene.assert_runs(moved)
     back = scene.call("safeupdate.rollback")
     assert scene.ended(back["update"])["phase"] == "committed"
