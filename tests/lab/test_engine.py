@@ -152,7 +152,7 @@ def test_the_traps_that_others_fell_into(make_scene: Callable[..., EngineScene])
     assert scene.leftovers() == []
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [2, pytest.param(50, marks=pytest.mark.soak)])
 def test_back_and_forth_leaves_nothing_that_grows(
     make_scene: Callable[..., EngineScene], times: int
 ) -> None:
