@@ -17,8 +17,14 @@ from tests.lab.scene import state
 OLD, NEW = "3006.28", "3007.15"
 CHANGES = {"salt-minion": {"old": OLD, "new": NEW}}
 JOBS_TIMEOUT = 10
+# Watched for a moment only, and looked at often: there are many updates here.
 CONFIG: dict[str, Any] = {
-    "safeupdate": {"stable_interval": 3, "watch_timeout": 60, "jobs_timeout": JOBS_TIMEOUT}
+    "safeupdate": {
+        "stable_interval": 1,
+        "tick_interval": 0.2,
+        "watch_timeout": 60,
+        "jobs_timeout": JOBS_TIMEOUT,
+    }
 }
 CHECK = "/usr/local/bin/check-minion"
 RAN, VERDICT = f"{CHECK}.ran", f"{CHECK}.verdict"
