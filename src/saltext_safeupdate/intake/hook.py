@@ -31,6 +31,7 @@ from ..core.ledger import UNRECORDED, Ledger, State
 from ..core.locks import Lock
 from ..core.settings import Settings
 from ..core.store import Store
+from ..ordering import frozen
 from . import current, queues
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Intake:
         self._tickets: dict[int, Ticket] = {}
         self._ledger = Ledger(settings.database, busy_timeout=_MAIN_BUSY_TIMEOUT)
         self._store = Store(settings.database, busy_timeout=_MAIN_BUSY_TIMEOUT)
+        self._began = time.time()
         self._main = (0, "")
         self._complained = 0.0
         # The masters whose queues are as the last minion should have left them.
@@ -328,6 +330,8 @@ class Intake:
             if not attempt:
                 log.info("safeupdate: job %s is taken care of elsewhere", job.jid)
                 return None
+            if forked and self.draining():
+                self._keep_to_old_tree()
             if forked and minion is not None and not minion.connected:
                 # Without a connection Salt drops the return; with a record it only waits.
                 minion.connected = True
@@ -338,6 +342,18 @@ class Intake:
         finally:
             if not forked:
                 current.end()
+
+    def _keep_to_old_tree(self) -> None:
+        """Have what looks at an update import this minion's code while that is replaced."""
+        try:
+            update = self._store.latest() if self._store.exists() else None
+        except SafeUpdateError as err:
+            self._complain("where the old code is kept cannot be looked up for job %s", "-", err)
+            return
+        # A minion that was started meanwhile is not the one whose code was kept.
+        if update is not None and not update.phase.final and update.created > self._began:
+            copies = update.extra.get("copies", {})
+            frozen.redirect({root: copy for root, copy in copies.items() if os.path.isdir(copy)})
 
     def _begin(self, key: str) -> int:
         if not key:

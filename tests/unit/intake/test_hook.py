@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from unittest.mock import Mock
 
 import pytest
@@ -449,6 +450,37 @@ def test_a_job_that_could_not_be_recorded_runs_although_the_database_works_again
     monkeypatch.undo()
     world.run(data)
     assert world.minion.sent["return"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("age", "phase", "kept"),
+    [
+        (60, Phase.RESTARTING, True),
+        (60, Phase.INSTALLING, True),
+        (60, Phase.COMMITTED, False),
+        # The new minion, before its watch has ended.
+        (-60, Phase.WATCHING, False),
+    ],
+)
+@pytest.mark.usefixtures("drain")
+def test_who_looks_at_an_update_reads_the_code_of_this_minion(
+    world, monkeypatch, tmp_path, age, phase, kept
+):
+    redirected = []
+    monkeypatch.setattr(hook.frozen, "redirect", redirected.append)
+    (tmp_path / "copy").mkdir()
+    copies = {"/tree": str(tmp_path / "copy"), "/other": str(tmp_path / "not made")}
+    Store(world.settings.database).save(
+        Update(
+            id="1",
+            kind="update",
+            phase=phase,
+            created=time.time() + age,
+            extra={"copies": copies},
+        )
+    )
+    world.run(world.publish(fun="safeupdate.status"))
+    assert redirected == ([{"/tree": str(tmp_path / "copy")}] if kept else [])
 
 
 def test_salt_may_resume_what_it_resumes_itself(world):
