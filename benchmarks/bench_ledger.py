@@ -25,6 +25,7 @@ from table import row
 ROUNDS = 60
 PARALLEL = 200
 PARALLEL_ROUNDS = 2
+BLOCKS, BLOCK = 6, 25
 FINISHED = 10_000
 MANY = 100_000
 STATES, CUT = 1000, 900
@@ -61,7 +62,7 @@ class Rig:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         publish, ret = _free_port(), _free_port()
         self.master = {
             **_common(root / "m"),
@@ -85,10 +86,10 @@ class Rig:
         self.database = str(root / "o/state/safeupdate.db")
 
     def start(self) -> None:
-        for folder, name, config in (
-            ("m", "master", self.master),
-            ("p", "minion", self.minions["plain"]),
-            ("o", "minion", self.minions["ours"]),
+        for folder, who, name, config in (
+            ("m", "master", "master", self.master),
+            ("p", "plain", "minion", self.minions["plain"]),
+            ("o", "ours", "minion", self.minions["ours"]),
         ):
             path = self.root / folder
             (path / "modules").mkdir(parents=True)
@@ -96,7 +97,7 @@ class Rig:
             (path / name).write_text(json.dumps({**config, "module_dirs": [str(path)]}))
             program = Path(sys.executable).with_name(f"salt-{name}")
             argv = [sys.executable, str(program), "-c", str(path), "-l", "quiet"]
-            self._processes.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL))
+            self._processes[who] = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
     def wait(self) -> None:
         sockets = [self.root / "m/sock" / f"{n}.ipc" for n in ("master_event_pub", "publish_pull")]
@@ -106,10 +107,28 @@ class Rig:
                 raise SystemExit("the master did not come up")
             time.sleep(0.1)
 
+    def processor_time(self, who: str) -> float:
+        """Return the seconds that a minion, its children and those that have ended have used."""
+        parents, used = {}, {}
+        for entry in os.listdir("/proc"):
+            # A process may end meanwhile: its parent has its time then.
+            with contextlib.suppress(OSError):
+                if entry.isdigit():
+                    fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                    parents[int(entry)], used[int(entry)] = int(fields[1]), fields[11:15]
+        root, ticks = self._processes[who].pid, 0
+        for pid, its in used.items():
+            ancestor = pid
+            while ancestor not in (0, root):
+                ancestor = parents.get(ancestor, 0)
+            if ancestor == root:
+                ticks += sum(map(int, its))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             process.terminate()
-        for process in self._processes:
+        for process in self._processes.values():
             try:
                 process.wait(15)
             except subprocess.TimeoutExpired:
@@ -201,6 +220,22 @@ def compare(client: Client, what: str, measure: str, rounds: int, limit: str) ->
     if any(late.values()):
         lost = (str(late[name]) for name in ("plain", "ours"))
         row(f"{what}: no return within 120 s", *lost)
+
+
+def processor(client: Client, rig: Rig) -> None:
+    used = {"plain": 0.0, "ours": 0.0}
+    for number in range(BLOCKS):
+        for minion in ("plain", "ours") if number % 2 else ("ours", "plain"):
+            before = rig.processor_time(minion)
+            for _ in range(BLOCK):
+                client.round_trip(minion)
+            used[minion] += rig.processor_time(minion) - before
+    each = {minion: seconds / (BLOCKS * BLOCK) * 1000 for minion, seconds in used.items()}
+    row(
+        "processor time of a job",
+        *(f"{each[minion]:.1f} ms" for minion in ("plain", "ours")),
+        f"{each['ours'] / each['plain']:.3f}",
+    )
 
 
 def memory(client: Client, rig: Rig) -> None:
@@ -351,6 +386,7 @@ def main() -> None:
                 # Without the extension every job of this Salt waits half a minute for an
                 # acknowledgement that it does not pass on.
                 row(f"{PARALLEL} jobs in parallel: not measured, plain Salt does not end them")
+            processor(client, rig)
             memory(client, rig)
             fill(rig.database, FINISHED)
             compare(
