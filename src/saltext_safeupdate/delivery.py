@@ -14,6 +14,7 @@ import salt.version
 from .core.ledger import Job
 from .core.record import Update
 from .core.store import PhaseRow
+from .core.ticker import Answer
 from .intake import queues
 
 # Seconds to wait for the master's word on one return; then it is tried again later. What a
@@ -52,8 +53,8 @@ class Delivery:
         tag = f"salt/minion/{self._opts['id']}/safeupdate/{row.phase}"
         return bool(self._event_send(tag, data))
 
-    def send(self, job: Job) -> bool:
-        """Send a kept return again; say whether the master acknowledged it."""
+    def send(self, job: Job) -> Answer:
+        """Send a kept return again; return what the master says."""
         load = salt.payload.loads(job.payload)
         request = str(uuid.uuid4())
         master = job.master or self._opts["master"]
@@ -62,7 +63,10 @@ class Delivery:
                 load, f"__master_req_channel_payload/{request}/{master}", timeout=_ACK_TIMEOUT
             )
             answer = bus.get_event(tag=f"__master_req_channel_return/{request}", wait=_ACK_TIMEOUT)
-        return bool(answer) and not answer.get("error")
+        if not answer or answer.get("error"):
+            return Answer.NONE
+        # So it answers where its own function has failed.
+        return Answer.FAILED if answer.get("ret") == "" else Answer.TAKEN
 
     @staticmethod
     def call(job: Job) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from . import locks, recovery, waiting
@@ -33,12 +34,21 @@ _SMALL = 4096
 _TIDY_INTERVAL = 60.0
 
 
+class Answer(Enum):
+    """What a master said to a return."""
+
+    TAKEN = "taken"
+    # It is there and could not keep it: its job cache may be broken.
+    FAILED = "failed"
+    NONE = "none"
+
+
 @dataclass(kw_only=True)
 class Ticker:
     """
     Reads the database when it has changed, and does what is due.
 
-    *publish* and *send* return whether the master took it; what it did not take stays.
+    *publish* returns whether the master took it, *send* its Answer; what it did not take stays.
     *run* puts a job back where the minion starts it, *ask* puts one there that the supervisor
     wants to see done, *describe* makes a return of a text,
     *queued* returns the JIDs that lie in a queue; *over* tells whether the wait of a job that waits
@@ -52,7 +62,7 @@ class Ticker:
     ledger: Ledger
     launch: Callable[[], None]
     publish: Callable[[PhaseRow, Update | None], bool]
-    send: Callable[[Job], bool]
+    send: Callable[[Job], Answer]
     run: Callable[[Job], None]
     describe: Callable[[Job, str], bytes]
     queued: Callable[[], Collection[str]]
@@ -188,8 +198,8 @@ class Ticker:
 
     def _deliver(self) -> None:
         published = self._publish_all()
-        sending, delivered, away = self._send_all()
-        failed = away or not published
+        sending, delivered, kept = self._send_all()
+        failed = kept or not published
         if delivered or sending or not failed:
             # Where something arrives or still may, the rest is not far: it may only be crowded.
             self._backoff, self._retry_at = _FIRST_BACKOFF, 0.0
@@ -208,12 +218,13 @@ class Ticker:
 
     def _send_all(self) -> tuple[int, int, int]:
         """
-        Send what its own process does not: one master that is away holds up no other.
+        Send what its own process does not: one master that is away holds up no other, and one
+        return that a master cannot keep no other return.
 
         Return how many jobs still send themselves, how many returns have arrived, and how many
-        masters do not answer.
+        tries were in vain.
         """
-        sending = delivered = 0
+        sending = delivered = kept = 0
         away: set[str] = set()
         for bare in self.ledger.undelivered():
             if bare.runner and self._recovery.alive(bare.runner):
@@ -225,12 +236,15 @@ class Ticker:
             if job is None or job.state is not State.FINISHED or job.payload is None:
                 continue
             self.ledger.sent(job.key)
-            if self.send(job):
+            answer = self.send(job)
+            if answer is Answer.TAKEN:
                 self.ledger.delivered(job.key)
                 delivered += 1
-            else:
+                continue
+            kept += 1
+            if answer is Answer.NONE:
                 away.add(job.master)
-        return sending, delivered, len(away)
+        return sending, delivered, kept
 
     def _drop_return(self, key: str) -> None:
         job = self.ledger.full(key)

@@ -7,7 +7,7 @@ from saltext_safeupdate.core.ledger import Ledger, State
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.core.store import Store
-from saltext_safeupdate.core.ticker import Ticker
+from saltext_safeupdate.core.ticker import Answer, Ticker
 
 
 class World:
@@ -21,7 +21,7 @@ class World:
         self.ledger = Ledger(self.settings.database, clock=lambda: self.now)
         self.store = Store(self.settings.database, clock=lambda: self.now)
         self.living = {"main"}
-        self.away = set()
+        self.away, self.refused = set(), set()
         self.sent, self.published, self.started, self.launched = [], [], [], 0
         self.ticker = Ticker(
             settings=self.settings,
@@ -48,9 +48,11 @@ class World:
 
     def send(self, job):
         if job.master in self.away:
-            return False
+            return Answer.NONE
+        if job.jid in self.refused:
+            return Answer.FAILED
         self.sent.append((job.jid, job.payload))
-        return True
+        return Answer.TAKEN
 
     def run(self, job):
         self.started.append(job.jid)
@@ -147,6 +149,19 @@ def test_one_master_that_is_away_holds_up_no_other(world):
         world.ledger.finish(jid, b"return")
     world.tick()
     assert world.sent == [("2", b"return")]
+
+
+def test_a_return_that_its_master_cannot_keep_stays_and_holds_up_no_other(world):
+    world.refused = {"1"}
+    for jid in ("1", "2"):
+        world.job(jid)
+        world.ledger.finish(jid, b"return")
+    world.tick()
+    assert world.sent == [("2", b"return")]
+    assert world.state("1") is State.FINISHED
+    world.refused = set()
+    world.tick(ticker._LAST_BACKOFF)
+    assert world.sent[1:] == [("1", b"return")]
 
 
 def test_an_interrupted_state_run_is_started_again_under_its_jid(world):

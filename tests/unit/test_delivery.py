@@ -1,0 +1,61 @@
+"""What the engine makes of a master's word on a return."""
+
+import contextlib
+
+import pytest
+import salt.payload
+import salt.utils.event
+
+from saltext_safeupdate.core.ledger import Job, State
+from saltext_safeupdate.core.ticker import Answer
+from saltext_safeupdate.delivery import Delivery
+
+JOB = Job(
+    key="1",
+    jid="1",
+    fun="cmd.run",
+    master="m",
+    state=State.FINISHED,
+    owner="",
+    runner="",
+    accepted=1.0,
+    changed=1.0,
+    attempts=1,
+    sends=0,
+    call=None,
+    payload=salt.payload.dumps({"cmd": "_return", "jid": "1"}),
+)
+
+
+class Bus:
+    """The minion's bus, with a main process that passes on what the master says."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.sent = []
+
+    def fire_event(self, load, tag, timeout):
+        self.sent.append((load["jid"], tag))
+
+    def get_event(self, tag, wait):
+        assert tag.rpartition("/")[2] in self.sent[-1][1]
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "meaning"),
+    [
+        ({"ret": None}, Answer.TAKEN),
+        ({"ret": {}}, Answer.TAKEN),
+        # Salt's master where its own function has failed, as when its job cache is broken.
+        ({"ret": ""}, Answer.FAILED),
+        ({"ret": None, "error": "timeout"}, Answer.NONE),
+        (None, Answer.NONE),
+    ],
+)
+def test_what_a_master_says_to_a_return(monkeypatch, tmp_path, answer, meaning):
+    bus = Bus(answer)
+    monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
+    opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
+    assert Delivery(opts, {"event.send": None}).send(JOB) is meaning
+    assert [jid for jid, _ in bus.sent] == ["1"]
