@@ -109,10 +109,25 @@ class Factory:
         return tuple(sorted(found))
 
     def roots(self) -> tuple[str, ...]:
-        """Return the directories of Python code that an update replaces."""
+        """Return the directories of Python code that an update replaces below the minion."""
+        if self.manager is not None and self.manager.snapshots is not None:
+            return ()
         if sys.prefix not in ("/usr", "/usr/local"):
             return (os.path.realpath(sys.prefix),)
         return (os.path.dirname(os.path.realpath(salt.__file__)),)
+
+    def written(self) -> tuple[str, ...]:
+        """Return the directories on the file systems that an update is installed to."""
+        if self.manager is not None and self.manager.snapshots is not None:
+            return (self.manager.snapshots.place,)
+        return self.roots()
+
+    def waiting(self) -> str:
+        """Say that a snapshot waits for a reboot, or nothing."""
+        snapshots = self.manager.snapshots if self.manager is not None else None
+        if snapshots is None or not snapshots.pending:
+            return ""
+        return f"Snapshot {snapshots.default()['number']} waits for a reboot."
 
     def launch(self) -> None:
         """Start the supervisor."""

@@ -96,7 +96,8 @@ def _findings(
             own=own,
             running=str(salt.version.__version__),
             state_dir=factory.settings.state_dir,
-            roots=factory.roots(),
+            roots=factory.written(),
+            transaction=factory.waiting(),
             version=wanted["version"],
             targets=targets,
             master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
@@ -215,7 +216,10 @@ def _request(factory: Factory, wanted: Mapping[str, Any], reason: str) -> dict[s
     staged = _staging(factory).staged()
     targets = plans.targets(manager, own, wanted, factory.store, factory.revisions, staged)
     if plans.reached(manager.installed(own), targets):
-        return {"phase": "idle", "to": targets, "comment": "It is installed; nothing to do."}
+        left = "nothing to do"
+        if not plans.reached(manager.running(own), targets):
+            left = "a reboot activates it"
+        return {"phase": "idle", "to": targets, "comment": f"It is installed; {left}."}
     jid = _jid(factory)
     # The JIDs of a master grow.
     number = int(jid) if jid.isdigit() else 0

@@ -155,6 +155,7 @@ class FakeManager:
     """
 
     name = "fake"
+    snapshots = None
 
     def __init__(self, database, *, can_keep=True, online=True, policy=None):
         self.database = database
@@ -172,6 +173,9 @@ class FakeManager:
     def installed(self, packages):
         installed = self.database.installed
         return {name: installed[name] for name in packages if name in installed}
+
+    def running(self, packages):
+        return self.installed(packages)
 
     def simulate(self, request):
         self.simulated.append(request)

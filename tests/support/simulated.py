@@ -114,6 +114,7 @@ class FakeServices:
         self.dies = 0  # so many of the next starts end at once
         self.dies_while = lambda: False  # as do all as long as this holds
         self.armed = {}  # what is started at every boot and every minute
+        self.rests = False  # until the next boot
         self.fails = []  # verbs that fail, each time one entry is used up
         self.calls = []
         self.alive = lambda: None
@@ -195,6 +196,10 @@ class FakeServices:
         self._do("arm")
         self.armed[name] = tuple(argv)
 
+    def rest(self, name):
+        self.alive()
+        self.rests = True
+
     def disarm(self, name):
         self.alive()
         self.armed.pop(name, None)
@@ -209,6 +214,7 @@ class FakePackages:
     """
 
     name = "fake"
+    snapshots = None
 
     def __init__(self, **versions):
         self.versions = versions
@@ -223,6 +229,9 @@ class FakePackages:
 
     def installed(self, packages):
         return {name: self.versions[name] for name in packages if name in self.versions}
+
+    def running(self, packages):
+        return self.installed(packages)
 
     def unfinished(self, packages):
         return [name for name in self.half_done if name in packages]
@@ -302,3 +311,72 @@ class FakePackages:
 
     def without(self, packages, directory):
         return None
+
+
+class FakeSnapshots:
+    """The snapshots of a transactional system, each with its packages; *now* runs."""
+
+    place = "/.snapshots"
+
+    def __init__(self, versions):
+        self.contents = {1: versions}
+        self.now = self.next = 1
+        self.alive = lambda: None
+        self.reboots = 0
+        self.gone = set()
+
+    @staticmethod
+    def _named(number):
+        return {"number": number, "ident": 256 + number}
+
+    @property
+    def pending(self):
+        return self.now != self.next
+
+    def running(self):
+        return self._named(self.now)
+
+    def default(self):
+        return self._named(self.next)
+
+    def exists(self, snapshot):
+        return snapshot["number"] in self.contents
+
+    def add(self, base, versions):
+        """Make a snapshot, which the next boot starts."""
+        self.next = max(self.contents) + 1
+        self.contents[self.next] = {**self.contents[base], **versions}
+
+    def install(self, paths, **kwargs):
+        self.alive()
+        self.add(self.now, dict(pathlib.Path(path).read_text().split() for path in paths))
+
+    def go_back(self, snapshot):
+        self.alive()
+        if snapshot["number"] in self.gone:
+            raise CommandError(("snapper",), "the snapshot is gone")
+        self.next = snapshot["number"]
+
+    def reboot(self):
+        self.reboots += 1
+        return "reboot requested"
+
+
+class FakeTransactional(FakePackages):
+    """The package manager of such a system: what is installed is what the next boot starts."""
+
+    def __init__(self, **versions):
+        self.snapshots = FakeSnapshots(versions)
+        super().__init__(**versions)
+
+    @property
+    def versions(self):
+        return self.snapshots.contents[self.snapshots.next]
+
+    @versions.setter
+    def versions(self, versions):
+        """The snapshots have them."""
+
+    def running(self, packages):
+        now = self.snapshots.contents[self.snapshots.now]
+        return {name: now[name] for name in packages if name in now}

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from saltext_safeupdate import facts, updates
-from saltext_safeupdate.core import locks
+from saltext_safeupdate import facts, report, updates
+from saltext_safeupdate.core import alive, locks
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.packages import Own
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.factory import Factory
-from tests.support.simulated import FakePackages, FakeServices
+from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
 
 OLD, NEW = "3007.15", "3008.3"
 
@@ -135,3 +135,36 @@ def test_revisions_and_quarantine(made):
         updates.unquarantine(made, "3009")
     assert updates.unquarantine(made, NEW) == [f"salt-minion {NEW}"]
     assert updates.revisions(made)["skipped"] == []
+
+
+class TestTransactional:
+    @pytest.fixture
+    def made(self, made):
+        made.manager = FakeTransactional(**{"salt-minion": OLD})
+        made.manager.offers = {"salt-minion": [NEW, OLD]}
+        return made
+
+    def test_nothing_waits(self, made):
+        assert _codes(updates.plan(made, {})) == []
+
+    def test_a_snapshot_of_others_waits_for_a_reboot(self, made):
+        made.manager.snapshots.add(1, {"vim": "9"})
+        with pytest.raises(SafeUpdateError, match="Snapshot 2 waits for a reboot"):
+            updates.update(made, {}, NEW)
+        assert made.launched == 0
+
+    def test_what_waits_for_a_reboot_is_not_asked_for_again(self, made):
+        made.manager.snapshots.add(1, {"salt-minion": NEW})
+        asked = updates.update(made, {}, NEW)
+        assert asked["comment"] == "It is installed; a reboot activates it."
+        assert made.launched == 0
+
+    @pytest.mark.parametrize("boot", [alive.boot(), "another"])
+    def test_the_status_tells_of_the_reboot(self, made, boot):
+        awaits = {"awaits": [boot, "restarting"], "snapshot": {"number": 1, "ident": 257}}
+        made.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
+        told = report.status(made)["reboot"]
+        assert told == ("" if boot == "another" else "pending: reboot the host when it suits")
+
+    def test_only_snapshots_are_written_to(self, made):
+        assert (Factory.roots(made), made.written()) == ((), ("/.snapshots",))

@@ -15,14 +15,14 @@ _DEAD = ("Z", "X", "x")
 def identity(pid: int) -> str:
     """Return what names this process for ever; empty where there is none."""
     start = _start(pid)
-    return f"{_boot()}:{pid}:{start}" if start else ""
+    return f"{boot()}:{pid}:{start}" if start else ""
 
 
 def alive(who: str) -> bool:
     """Tell whether the process of :func:`identity` still runs."""
-    boot, _, rest = who.partition(":")
+    which, _, rest = who.partition(":")
     pid, _, start = rest.partition(":")
-    return boot == _boot() and pid.isdigit() and _start(int(pid)) == start
+    return which == boot() and pid.isdigit() and _start(int(pid)) == start
 
 
 def ancestors() -> Iterator[int]:
@@ -48,7 +48,8 @@ def _stat(pid: int) -> list[str]:
 
 
 @functools.cache
-def _boot() -> str:
+def boot() -> str:
+    """Return what names this boot of the system; ``-`` where that cannot be told."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -58,9 +58,7 @@ class Managed:
         own, targets = list(update.extra["own"]), update.versions_to
         means.let_end()
         if not plan.reached(packages.installed(own), targets) or packages.unfinished(own):
-            new = revisions.files(update.extra["new_files"])
-            packages.verify(new)
-            packages.install(new)
+            self._put_in_place(packages, update)
         now, left = means.repair(own)
         if not plan.reached(now, targets) or left:
             raise CommandError(
@@ -69,6 +67,22 @@ class Managed:
                 f"{', '.join(left) or 'none'})",
             )
         return means.store.save(update.advance(Phase.RESTARTING, versions_to=now))
+
+    def _put_in_place(self, packages: PackageManager, update: Update) -> None:
+        new = revisions.files(update.extra["new_files"])
+        packages.verify(new)
+        snapshots, settings = packages.snapshots, self._means.settings
+        if snapshots is None:
+            packages.install(new)
+        elif "to_snapshot" in update.extra:
+            snapshots.go_back(update.extra["to_snapshot"])
+        else:
+            snapshots.install(
+                [file.path for file in new],
+                extensions=update.extra.get("extensions", ""),
+                program=self._means.services.program(settings.service) or "",
+                strict=settings.extensions == "stop",
+            )
 
     # -- steps -----------------------------------------------------------------
 
@@ -86,6 +100,12 @@ class Managed:
 
     def _check(self, update: Update) -> Update:
         means, packages = self._means, self._packages()
+        if packages.snapshots is not None and packages.snapshots.pending:
+            number = packages.snapshots.default()["number"]
+            raise SafeUpdateError(
+                f"Snapshot {number} waits for a reboot, and an update would not start from it. "
+                "Reboot first, or make the running snapshot the default again"
+            )
         own = list(update.extra["own"])
         staged = self._staging(packages).staged()
         targets = plan.targets(
@@ -98,10 +118,12 @@ class Managed:
     def _stage(self, update: Update) -> dict[str, Any]:
         """Have the new packages, and the old ones, on disk; return where."""
         means, packages = self._means, self._packages()
+        to: dict[str, Any] = {}
         if plan.kept(update.extra["request"], means.revisions):
             previous = means.revisions.previous() or {"files": []}
             new = revisions.files(previous["files"])
             packages.verify(new)
+            to = self._former(packages, previous)
         else:
             new = self._download(packages, update.versions_to)
         secured = means.revisions.secure(
@@ -127,10 +149,26 @@ class Managed:
         return {
             **secured,
             **beside,
+            **to,
             "new_files": [list(file) for file in new],
             "held": sorted(packages.held(list(update.extra["own"]))),
             "master": watch.heard(means, _HEARD_TIMEOUT),
         }
+
+    @staticmethod
+    def _former(packages: PackageManager, previous: dict[str, Any]) -> dict[str, Any]:
+        """Return the snapshot to go back to, where nothing else would be undone with it."""
+        if packages.snapshots is None or "snapshot" not in previous:
+            return {}
+        running, number = packages.snapshots.running(), previous["snapshot"]["number"]
+        if running != previous["active"]:
+            raise SafeUpdateError(
+                f"Snapshot {running['number']} was made after the update: going back to snapshot "
+                f"{number} would undo more than the update. If that is meant, run "
+                f"'transactional_update.rollback {number}' and reboot; or ask for the version "
+                "with 'safeupdate.update'"
+            )
+        return {"to_snapshot": previous["snapshot"]}
 
     def _download(self, packages: PackageManager, targets: dict[str, str]) -> list[File]:
         staging = self._staging(packages)

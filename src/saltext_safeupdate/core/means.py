@@ -18,6 +18,7 @@ from .revisions import Revisions
 from .service import ServiceManager
 from .settings import Settings
 from .store import Store
+from .transactional.snapshots import Snapshots
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -48,6 +49,11 @@ class Means:
     @property
     def revisions(self) -> Revisions:
         return Revisions(self.settings.state_dir, self.store, self.packages)
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        """What a boot activates; None where a restart does."""
+        return self.packages.snapshots if self.packages is not None else None
 
     def now(self, update: Update) -> Update:
         """Return the record as it is on disk."""

@@ -41,35 +41,49 @@ class Revisions:
         """
         Copy the installed packages and *paths*; return what the record is to carry. Idempotent.
 
-        ``old_files`` are the packages, ``backup`` is the directory of the other copies. Where
-        there are none, ``no_way_back`` says why.
+        ``old_files`` are the packages, or ``snapshot`` names the one that has them; ``backup``
+        is the directory of the other copies. Where there are none, ``no_way_back`` says why.
         """
         if self._packages is None or not installed:
             return {"no_way_back": "no package that is known holds the minion"}
         try:
             directory = self.directory(update_id)
-            found = self._packages.secure(installed, directory)
+            secured = self._way_back(self._packages, installed, directory)
             copies = backup.save(paths, os.path.join(directory, "backup")).directory
         except (SafeUpdateError, OSError) as err:
             return {"no_way_back": f"the installed packages could not be secured: {err}"}
-        return {"old_files": [list(file) for file in found], "backup": copies}
+        return {**secured, "backup": copies}
+
+    @staticmethod
+    def _way_back(
+        packages: PackageManager, installed: Sequence[str], directory: str
+    ) -> dict[str, Any]:
+        if packages.snapshots is not None:
+            return {"snapshot": packages.snapshots.running()}
+        return {"old_files": [list(file) for file in packages.secure(installed, directory)]}
 
     def keep(self, update: Update) -> None:
         """Make what the update replaced the revision to go back to by request."""
+        snapshots = self._packages.snapshots if self._packages is not None else None
+        row: dict[str, Any] = {"update": update.id, "versions": update.versions_from}
         if update.extra.get("old_files"):
-            row = {
-                "update": update.id,
-                "versions": update.versions_from,
-                "files": update.extra["old_files"],
-            }
-            self._store.set_fact(_PREVIOUS, row)
+            row["files"] = update.extra["old_files"]
+        elif update.extra.get("snapshot") and snapshots is not None:
+            row |= {"files": [], "snapshot": update.extra["snapshot"]}
+            row["active"] = snapshots.running()
+        else:
+            return
+        self._store.set_fact(_PREVIOUS, row)
 
     def previous(self) -> dict[str, Any] | None:
         """Return that revision, where its packages are still there."""
         found: dict[str, Any] | None = self._store.fact(_PREVIOUS)
-        if found and all(os.path.exists(file.path) for file in files(found["files"])):
-            return found
-        return None
+        if not found or not all(os.path.exists(file.path) for file in files(found["files"])):
+            return None
+        snapshots = self._packages.snapshots if self._packages is not None else None
+        if "snapshot" in found and not (snapshots and snapshots.exists(found["snapshot"])):
+            return None
+        return found
 
     def prune(self, but: Collection[str] = ()) -> None:
         """Remove the copies of every update but these and the previous revision's. Idempotent."""

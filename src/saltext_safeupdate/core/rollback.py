@@ -11,7 +11,7 @@ import logging
 import os
 from dataclasses import replace
 
-from . import backup, revisions
+from . import activation, backup, revisions
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
 from .files import remove, write_atomic
@@ -26,18 +26,23 @@ _JOBS_TIMEOUT = 10.0
 
 
 def possible(update: Update) -> bool:
-    """Tell whether the packages of before are secured."""
-    return bool(update.extra.get("old_files"))
+    """Tell whether the packages of before are secured, or are in a snapshot."""
+    return bool(update.extra.get("old_files") or update.extra.get("snapshot"))
 
 
-def begin(means: Means, update: Update, reason: str) -> Update:
-    """Decide for it. The versions that are left are not to be installed again by themselves."""
+def quarantine(means: Means, update: Update, reason: str) -> None:
+    """Keep what the update brought from being installed again."""
     new = {
         name: version
         for name, version in update.versions_to.items()
         if version != update.versions_from.get(name)
     }
     means.store.quarantine(new, update.id, reason)
+
+
+def begin(means: Means, update: Update, reason: str) -> Update:
+    """Decide for it. The versions that are left are not to be installed again by themselves."""
+    quarantine(means, update, reason)
     # It gets as many supervisors as the update did.
     extra = {**update.extra, "supervisors": 0}
     return means.store.save(update.advance(Phase.ROLLING_BACK, reason=reason, extra=extra))
@@ -47,8 +52,11 @@ def carry_out(means: Means, update: Update) -> tuple[Update, str]:
     """
     Do it; return the record, and why the old minion did not come up, or nothing.
 
+    Where it takes a boot that has not been yet, the record says so and nothing else is done.
     Raises CommandError or VerificationError where the packages cannot be put back.
     """
+    if activation.by_boot(update):
+        return _go_back(means, update)
     unit = means.settings.service
     runs = update.unit.get("active") not in ("inactive", "failed")
     if "returned" not in update.extra:
@@ -79,6 +87,31 @@ def carry_out(means: Means, update: Update) -> tuple[Update, str]:
             means.services.start(unit)
         reason = watch.comes_up()
     means.services.set_enabled(unit, update.unit.get("enabled", ""))
+    return update, reason
+
+
+def _go_back(means: Means, update: Update) -> tuple[Update, str]:
+    """Have the next boot start the former snapshot, and look at the minion that it starts."""
+    snapshots, former = means.snapshots, update.extra["snapshot"]
+    if snapshots is None:
+        raise SafeUpdateError("This is no transactional system any more.")
+    if "returned" not in update.extra:
+        means.let_end()
+        snapshots.go_back(former)
+        left = snapshots.pending
+        if left and update.extra.get("backup"):
+            # What the two snapshots share; each has an /etc of its own.
+            backup.restore(backup.load(update.extra["backup"]))
+        update = means.note(update, returned=means.clock(), left=left)
+    if snapshots.default() != former:
+        raise VerificationError("Another snapshot was made the default since.")
+    if snapshots.pending:
+        return activation.wait(means, update, back=True), ""
+    reason = ""
+    if update.extra["left"] or "booted" in update.extra:
+        means.services.set_enabled(means.settings.service, update.unit.get("enabled", ""))
+        if update.unit.get("active") not in ("inactive", "failed"):
+            reason = Watch(means, update).comes_up()
     return update, reason
 
 
@@ -119,6 +152,12 @@ def _put_back(means: Means, update: Update) -> None:
 
 def by_hand(update: Update, reason: str) -> str:
     """Say what there is to do where the rollback failed."""
+    if activation.by_boot(update):
+        number = update.extra["snapshot"]["number"]
+        return (
+            f"{update.reason} And the rollback failed: {reason} By hand: run 'transactional-update "
+            f"rollback {number}' and reboot. Nothing else is done by itself."
+        )
     old = revisions.files(update.extra.get("old_files", ()))
     what = " ".join(file.path for file in old) or "the version of before"
     return (

@@ -136,6 +136,10 @@ class ServiceManager(Protocol):
         """Have a program started at every boot and every minute, until :meth:`disarm`."""
         ...
 
+    def rest(self, name: str) -> None:
+        """Have an armed program not be started before the next boot."""
+        ...
+
     def disarm(self, name: str) -> None: ...
 
 
@@ -277,6 +281,9 @@ class Systemd:
         self._run(("systemctl", "enable", *both), timeout=_TIMEOUT)
         self._run(("systemctl", "--no-block", "start", both[1]), timeout=_TIMEOUT)
 
+    def rest(self, name: str) -> None:
+        self._run(("systemctl", "--no-block", "stop", f"{name}.timer"), timeout=_TIMEOUT, ok=None)
+
     def disarm(self, name: str) -> None:
         paths = [os.path.join(self._units, f"{name}.{kind}") for kind in _DEAD_MAN]
         if not any(os.path.exists(path) for path in paths):
@@ -355,6 +362,9 @@ class Direct:
         self._spawner(argv)
 
     def arm(self, name: str, argv: Sequence[str]) -> None:
+        return
+
+    def rest(self, name: str) -> None:
         return
 
     def disarm(self, name: str) -> None:

@@ -12,7 +12,11 @@ from typing import Any
 from .errors import InputError
 
 # The words that a key may have.
-_WORDS = {"rollback": ("required", "optional"), "extensions": ("stop", "report")}
+_WORDS = {
+    "rollback": ("required", "optional"),
+    "extensions": ("stop", "report"),
+    "transactional_reboot": ("manual", "rollback", "always"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,9 @@ class Settings:
         Directory of the upgrade steps.
     step_timeout
         How long one upgrade step may take.
+    transactional_reboot
+        ``manual``, ``rollback`` or ``always``: which reboots are asked for on a transactional
+        system, where an update and a rollback take effect with the next boot.
     tick_interval
         How often the engine looks at the database.
     stop_timeout
@@ -82,6 +89,7 @@ class Settings:
     backup: tuple[str, ...] = ()
     steps_dir: str = "/etc/salt/safeupdate/steps"
     step_timeout: float = 600.0
+    transactional_reboot: str = "manual"
     tick_interval: float = 1.0
     stop_timeout: float = 600.0
     shutdown_timeout: float = 60.0
@@ -169,7 +177,8 @@ def _checked(key: str, value: object, default: object) -> Any:
     if not isinstance(value, str) or not value:
         raise InputError(f"'safeupdate:{key}' must be a text.")
     if key in _WORDS and value not in _WORDS[key]:
-        raise InputError(f"'safeupdate:{key}' must be '{_WORDS[key][0]}' or '{_WORDS[key][1]}'.")
+        words = [f"'{word}'" for word in _WORDS[key]]
+        raise InputError(f"'safeupdate:{key}' must be {', '.join(words[:-1])} or {words[-1]}.")
     if key.endswith("_dir") and not os.path.isabs(value):
         raise InputError(f"'safeupdate:{key}' must be an absolute path.")
     return value

@@ -30,6 +30,8 @@ _COLUMNS = (
     *_JSON_COLUMNS,
 )
 
+_OPEN = tuple(phase.value for phase in Phase if not phase.final)
+
 
 class PhaseRow(NamedTuple):
     """One line of the history."""
@@ -90,8 +92,8 @@ class Store(Database):
         return update
 
     def latest(self) -> Update | None:
-        """Return the newest record, or None where there never was one."""
-        return next(iter(self.updates(1)), None)
+        """Return the newest record that has not ended, else the newest; None: there was none."""
+        return next(iter(self._updates(f"phase IN ({', '.join('?' * len(_OPEN))}) DESC,", 1)), None)
 
     def get(self, update_id: str) -> Update | None:
         with self.connection() as db:
@@ -103,11 +105,14 @@ class Store(Database):
 
     def updates(self, limit: int = 20) -> list[Update]:
         """Return the newest records, newest first."""
+        return self._updates("", limit)
+
+    def _updates(self, first: str, limit: int) -> list[Update]:
         with self.connection() as db:
             rows = db.execute(
                 f"SELECT {', '.join(_COLUMNS)} FROM updates "
-                "ORDER BY created DESC, rowid DESC LIMIT ?",
-                (limit,),
+                f"ORDER BY {first} created DESC, rowid DESC LIMIT ?",
+                (*(_OPEN if first else ()), limit),
             ).fetchall()
         return [_update(row) for row in rows]
 

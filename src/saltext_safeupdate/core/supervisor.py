@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from . import freeze, idle, locks, recover, rollback, service, steps
+from . import activation, freeze, idle, locks, recover, rollback, service, steps
 from . import packages as package_managers
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
@@ -121,7 +121,8 @@ class Supervisor(Means):
 
     def _owed(self, update: Update) -> Update | None:
         """Return the restart that gave way to this update, or was asked for while it ended."""
-        owed = update.extra.get("owed") if "restarted" not in update.extra else None
+        waits = activation.awaited(update)
+        owed = update.extra.get("owed") if waits or "restarted" not in update.extra else None
         asked = self.store.fact("restart")
         if not owed and not asked:
             return None
@@ -138,6 +139,8 @@ class Supervisor(Means):
             extra={"processes": wanted["processes"]},
         )
         restart = self.store.save(restart)
+        if waits:
+            self.note(update, owed=None)
         if asked:
             self.store.drop_fact("restart")
         return restart
@@ -161,6 +164,8 @@ class Supervisor(Means):
                 update = self._fail(update, str(err))
             if update.phase is not phase:
                 attempts = _STEP_ATTEMPTS
+            elif activation.awaited(update):
+                break
         return update
 
     def _step(self, update: Update) -> Update:
@@ -254,6 +259,10 @@ class Supervisor(Means):
                 old_report=Watch(self, update).report(),
                 restarted=self.clock(),
             )
+        if activation.by_boot(update):
+            update = self._activate(update)
+            if "booted" not in update.extra:
+                return update
         if self._stays_down(update):
             if before.running:
                 self.services.stop(unit)
@@ -269,10 +278,32 @@ class Supervisor(Means):
             update.advance(Phase.WATCHING, deadline=self.clock() + timeout(self, update))
         )
 
+    def _activate(self, update: Update) -> Update:
+        """Wait for the boot, unless it has been; end it where that boot would not start it."""
+        problem = activation.lost(self, update)
+        if problem:
+            if activation.missed(update):
+                # It was booted, and something else than we went back from it.
+                rollback.quarantine(self, update, problem)
+            return self._end(update, Phase.FAILED, problem)
+        if activation.pending(self):
+            return activation.wait(self, update)
+        # The minion that the boot has started may not have waited for them.
+        update, problem = steps.run(self, update)
+        if problem:
+            return rollback.begin(self, update, problem)
+        state = self.services.state(self.settings.service)
+        old = {"old_pid": state.pid, "old_invocation": state.invocation}
+        again = {**old, "old_report": Watch(self, update).report()}
+        return self.note(update, booted=self.clock(), **(again if update.extra.get("steps") else {}))
+
     def _get_ready(self, update: Update) -> Update:
         """
         Wait for the job and its return; then have all that belongs to the new version in place.
         """
+        if activation.by_boot(update) and not activation.asks(self):
+            # Whoever reboots does so when it suits. What is beside Salt is in the snapshot.
+            return update
         if not self._delivered(update):
             log.warning("the return of job %s has not reached its master yet", update.jid)
         if update.kind != "update":
@@ -280,6 +311,8 @@ class Supervisor(Means):
         if update.jid and not managed(update):
             away = any(row.jid == update.jid for row in self.ledger.undelivered())
             update = self.note(update, master=not away)
+        if activation.by_boot(update):
+            return update
         if update.extra.get("unfinished"):
             update = self._mend(update)
         problem = bring_along(self, update)
@@ -346,6 +379,8 @@ class Supervisor(Means):
         update, problem = rollback.carry_out(self, update)
         if problem:
             return self._end(update, Phase.FAILED, rollback.by_hand(update, problem))
+        if activation.by_boot(update) and activation.pending(self):
+            return update
         return self._end(update, Phase.ROLLED_BACK, update.reason)
 
     def _stays_down(self, update: Update) -> bool:
@@ -394,7 +429,11 @@ class Supervisor(Means):
                 Staging(self.settings.state_dir, self.store, self.packages).drop()
             # What is to be done by hand needs them.
             by_hand = update.phase is Phase.FAILED and "supervisors" in update.extra
-            self.revisions.prune({update.id} if by_hand else ())
-            recover.disarm(self.services)
+            other = self.store.latest()
+            waits = other is not None and not other.phase.final
+            kept = {update.id if by_hand else "", other.id if other and waits else ""}
+            self.revisions.prune(kept - {""})
+            if not waits:
+                recover.disarm(self.services)
         except (SafeUpdateError, OSError) as err:
             log.error("update %s left something behind: %s", update.id, err)

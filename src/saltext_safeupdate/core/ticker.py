@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from . import locks, recovery, waiting
+from . import activation, alive, locks, recovery, waiting
 from .ledger import Job, Ledger, State
 from .record import Update
 from .recovery import Action, Recovery
@@ -95,7 +95,13 @@ class Ticker:
     def started(self, version: str, *, master: bool = False) -> None:
         """Record that a minion with this extension runs; *master*: and has a master to talk to."""
         self.store.set_fact(
-            "running", {"started": self.clock(), "version": version, "master": master}
+            "running",
+            {
+                "started": self.clock(),
+                "version": version,
+                "master": master,
+                "boot": alive.boot(),
+            },
         )
 
     def tick(self) -> None:
@@ -123,7 +129,7 @@ class Ticker:
 
     def _recover_update(self) -> None:
         last = self.store.latest()
-        busy = last is not None and not last.phase.final
+        busy = last is not None and not last.phase.final and not activation.awaited(last)
         if not busy or locks.held(self.settings.run_dir, "supervisor"):
             self._orphan_since = 0.0
         elif locks.held(self.settings.run_dir, "update"):

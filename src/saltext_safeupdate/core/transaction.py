@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import alive, carry, locks
+from . import activation, alive, carry, locks
 from . import freeze as freezer
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from .locks import Lock
@@ -115,7 +115,11 @@ class Transaction:
         Where a restart is to come anyway, that one's record is returned.
         """
         pending = self._latest()
-        if pending is not None and not pending.phase.final and self._supervised():
+        if (
+            pending is not None
+            and not (pending.phase.final or activation.awaited(pending))
+            and self._supervised()
+        ):
             if pending.phase in (Phase.WATCHING, Phase.ROLLING_BACK):
                 # Its own restart has been: this one comes when it has ended.
                 asked = {"reason": reason, "jid": jid, "processes": self._processes()}
@@ -148,21 +152,46 @@ class Transaction:
         self._have_supervised()
         return self._record
 
+    def adopt(self, before: Mapping[str, str], *, jid: str = "", reason: str = "") -> None:
+        """
+        Look after a transaction of the system that has changed the own packages.
+
+        The boot that activates it is watched, and taken back if need be. *before* are the
+        :meth:`versions` that the next boot would have started. What runs is not touched by
+        it, so nothing has to wait.
+        """
+        after = self.versions()
+        if after != before:
+            self._adopt(after, jid, reason)
+
+    def versions(self) -> dict[str, str]:
+        """Return what is installed of the own packages."""
+        return self.packages.installed(self.own) if self.packages and self.own else {}
+
     def cancel(self) -> Update:
-        """Call off what waits and has not begun to install; return its record."""
+        """
+        Call off what waits and has not begun to install, or is not activated; return its record.
+        """
         baton = self._writing()
         try:
             last = self._latest()
             if last is None or last.phase.final:
                 raise TransitionError("No update and no restart is under way; nothing was changed.")
-            if not _waits(last):
+            if activation.awaited(last) and last.phase is Phase.RESTARTING:
+                # The former snapshot becomes the default again.
+                reason = "cancelled before the reboot"
+                self._record = self.store.save(last.advance(Phase.ROLLING_BACK, reason=reason))
+            elif _waits(last):
+                return self.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
+            else:
                 raise TransitionError(
                     f"Update {last.id} is {last.phase.value}: what has begun is brought to its "
                     "end. Nothing was changed."
                 )
-            return self.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
         finally:
             baton.close()
+        self._have_supervised()
+        return self._record
 
     @property
     def warning(self) -> str:
@@ -175,7 +204,7 @@ class Transaction:
     def _begin(self, kind: str, jid: str, reason: str) -> Lock:
         baton = locks.acquire(self.settings.run_dir, "update", self._busy())
         try:
-            owed = self._clear_the_way()
+            owed = self._clear_the_way(kind)
             self._record = self.store.save(self._new(kind, jid, reason, owed))
             if kind == "update":
                 # Before other jobs are held: where it has to be packed anew it takes a while.
@@ -187,6 +216,34 @@ class Transaction:
             raise
         return baton
 
+    def _adopt(self, after: Mapping[str, str], jid: str, reason: str) -> None:
+        packages, own = self.packages, self.own
+        assert packages is not None and packages.snapshots is not None  # noqa: PT018, S101
+        baton = self._writing()
+        try:
+            last = self._latest()
+            if last is not None and not last.phase.final:
+                if not activation.awaited(last) or last.versions_to == after:
+                    # Whoever makes it looks at what became of it.
+                    return
+                reason_then = "A later transaction took its place before the reboot."
+                self.store.save(last.advance(Phase.FAILED, reason=reason_then))
+            running = packages.running(own)
+            if after == running:
+                return
+            extra = {"snapshot": packages.snapshots.running(), "own": sorted(own)}
+            record = replace(
+                self._new("update", jid, reason, extra),
+                phase=Phase.RESTARTING,
+                versions_from=running,
+                versions_to=dict(after),
+            )
+            self._record = self.store.save(record)
+        finally:
+            baton.close()
+        self.arm({})
+        self._have_supervised()
+
     def _new(self, kind: str, jid: str, reason: str, extra: Mapping[str, Any]) -> Update:
         unit = self.settings.service
         state = self.services.state(unit)
@@ -197,7 +254,7 @@ class Transaction:
             pid=os.getpid(),
             reason=reason,
             created=self.clock(),
-            versions_from=self._versions(),
+            versions_from=self.versions(),
             unit={
                 "active": state.active,
                 "enabled": state.enabled,
@@ -277,17 +334,22 @@ class Transaction:
         named = {str(pid): alive.identity(pid) for pid in self.running_pids()}
         return {pid: identity for pid, identity in named.items() if identity}
 
-    def _clear_the_way(self) -> dict[str, object]:
+    def _clear_the_way(self, kind: str) -> dict[str, object]:
         """
         Let a restart that only waits give way; refuse where anything else is under way.
+
+        What waits for a boot keeps no restart back.
 
         Return what the record has to carry: the restart that is owed if ours needs none.
         """
         last = self.store.latest()
-        if last is None or last.phase.final:
+        booting = last is not None and activation.awaited(last)
+        if last is None or last.phase.final or (booting and kind == "restart"):
             if not self._until(lambda: not self._supervised()):
                 raise LockHeldError(self._busy())
             return {}
+        if booting:
+            raise LockHeldError(self._busy())
         if not self._supervised():
             self.launch()
             raise LockHeldError(
@@ -391,7 +453,7 @@ class Transaction:
         Say what the change came to. Without another version on disk, nothing restarts: a
         package manager that fails before that has put back what it had replaced.
         """
-        after = self._versions()
+        after = self.versions()
         unfinished = self.packages.unfinished(self.own) if self.packages and self.own else []
         changed = after != self._record.versions_from
         reason = failure or self._record.reason
@@ -412,9 +474,6 @@ class Transaction:
             versions_to=after,
         )
 
-    def _versions(self) -> dict[str, str]:
-        return self.packages.installed(self.own) if self.packages and self.own else {}
-
     def _note(self, **extra: object) -> None:
         """Write to the record without a new phase."""
         self._record = self.store.save(replace(self._record, extra={**self._record.extra, **extra}))
@@ -427,6 +486,11 @@ class Transaction:
 
     def _busy(self) -> str:
         last = self._latest()
+        if last is not None and activation.awaited(last):
+            return (
+                f"Update {last.id} waits for the reboot that activates it. Nothing was changed; "
+                "reboot first, or call it off with 'safeupdate.cancel'."
+            )
         who = f"{last.id}, {last.phase.value}, job {last.jid or '-'}" if last else "just begun"
         return (
             f"Another update of the minion is under way ({who}). Nothing was changed; wait for "

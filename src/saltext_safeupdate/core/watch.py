@@ -15,6 +15,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import alive
 from .errors import CommandError
 from .ledger import State
 from .means import Means
@@ -135,7 +136,9 @@ class Watch:
     def report(self) -> float | None:
         """Return when a minion with this extension last reported that it runs."""
         fact = self.means.store.fact("running")
-        return None if fact is None else float(fact.get("started", 0))
+        if fact is None or fact.get("boot", alive.boot()) != alive.boot():
+            return None
+        return float(fact.get("started", 0))
 
     # -- proof -----------------------------------------------------------------
 

@@ -43,6 +43,14 @@ _ACTIONS = {
     "pkg.update": Action.UPGRADE,
     "pkg.autoremove": Action.AUTOREMOVE,
 }
+# What opens a transaction of a transactional system.
+_TRANSACTIONS = tuple(
+    f"transactional_update.{name}"
+    for name in (
+        *("apply", "call", "dup", "highstate", "migration", "patch", "pkg_install", "pkg_remove"),
+        *("pkg_update", "run", "single", "sls", "up"),
+    )
+)
 _RESTARTS = ("service.restart", "service.full_restart", "minion.restart")
 # Arguments with which these functions do not touch the running system.
 _HARMLESS = ("downloadonly", "download_only", "list_only", "test", "root", "installroot")
@@ -63,7 +71,11 @@ class Guard:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what stands in front of which execution function."""
-        return {**dict.fromkeys(_ACTIONS, self.package), **dict.fromkeys(_RESTARTS, self.service)}
+        return {
+            **dict.fromkeys(_ACTIONS, self.package),
+            **dict.fromkeys(_TRANSACTIONS, self.transaction),
+            **dict.fromkeys(_RESTARTS, self.service),
+        }
 
     def package(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
@@ -202,6 +214,33 @@ class Guard:
         self.warning = transaction.warning
         if self.warning:
             log.warning("safeupdate: %s", self.warning)
+        return result
+
+    def transaction(
+        self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Have the next boot watched where the transaction changed the own packages."""
+        manager = self.factory.manager
+        if getattr(_inside, "transaction", False) or manager is None or manager.snapshots is None:
+            return original(*args, **kwargs)
+        job = current_job.get()
+        jid = job.jid if job is not None else ""
+
+        transaction = self.factory.transaction(jid=jid)
+        try:
+            before = transaction.versions()
+        except SafeUpdateError as err:
+            raise CommandExecutionError(str(err)) from err
+        _inside.transaction = True
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            _inside.transaction = False
+        try:
+            transaction.adopt(before, jid=jid, reason=fun)
+        except (SafeUpdateError, OSError) as err:
+            # What it did is done, and is told.
+            log.error("safeupdate: nobody looks after the boot into the new snapshot: %s", err)
         return result
 
     # -- the service -----------------------------------------------------------

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from saltext_safeupdate.core import locks, plan
+from saltext_safeupdate.core import alive, locks, plan
 from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.locks import Lock
@@ -65,6 +65,7 @@ class Host:
         if self.reports:
             self.clock.now += 1
             running = {"started": self.clock(), "version": "new", "master": self.master}
+            running["boot"] = alive.boot()
             self.store.set_fact("running", running)
 
     def answer(self, retcode=0, *, delivered=True):

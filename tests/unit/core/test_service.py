@@ -292,9 +292,17 @@ class TestDeadMan:
             systemd.arm(self.NAME, ["/bin/true"])
 
 
+def test_what_rests_is_started_at_the_next_boot_and_not_before():
+    stop = ("systemctl", "--no-block", "stop", "name.timer")
+    systemd, run = _systemd({stop: OK})
+    systemd.rest("name")
+    assert run.calls == [stop]
+
+
 def test_without_systemd_nothing_is_armed():
     direct = service.Direct(FakeRunner({}))
     direct.arm("name", ["/bin/true"])
+    direct.rest("name")
     direct.disarm("name")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltext_safeupdate.core import locks, ticker
+from saltext_safeupdate.core import alive, locks, ticker
 from saltext_safeupdate.core.ledger import Ledger, State
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.settings import Settings
@@ -270,6 +270,17 @@ def test_an_update_without_a_supervisor_gets_one(world):
     assert world.launched == 0, "it may be just starting"
     world.tick(11)
     assert world.launched == 1
+
+
+@pytest.mark.parametrize("boot", ["this", "another"])
+def test_an_update_that_waits_for_a_boot_needs_no_supervisor_before_it(world, monkeypatch, boot):
+    monkeypatch.setattr(alive, "boot", lambda: "this")
+    awaits = {"awaits": [boot, "restarting"]}
+    world.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
+    for _ in range(3):
+        world.ticker.tick()
+        world.now += 10
+    assert (world.launched > 0) is (boot == "another")
 
 
 def test_an_idle_database_is_not_opened(world, monkeypatch):

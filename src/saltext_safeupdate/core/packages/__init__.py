@@ -10,9 +10,12 @@ from typing import NamedTuple, Protocol
 from ..command import Run
 from ..command import run as run_command
 from ..errors import SafeUpdateError
+from ..transactional import detect as detect_transactional
+from ..transactional.snapshots import Snapshots
 from .apt import Apt
 from .dnf import Dnf
 from .request import Change, File, Request
+from .transactional import TransactionalUpdate
 from .zypper import Zypper
 
 __all__ = ["Change", "File", "Own", "PackageManager", "Request", "detect", "find_own"]
@@ -26,6 +29,8 @@ class PackageManager(Protocol):
     """
 
     name: str
+    # Where a change waits for the boot that activates it; None: it is there at once.
+    snapshots: Snapshots | None
 
     def owners(self, paths: Iterable[str]) -> set[str]:
         """Return the packages that the files belong to; a file of no package is left out."""
@@ -41,6 +46,10 @@ class PackageManager(Protocol):
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         """Return the installed version of each of the packages that is installed."""
+        ...
+
+    def running(self, packages: Iterable[str]) -> dict[str, str]:
+        """Return the same of the system that runs, where another one waits for a boot."""
         ...
 
     def simulate(self, request: Request) -> dict[str, Change]:
@@ -148,8 +157,12 @@ def detect(run: Run = run_command) -> PackageManager | None:
     if shutil.which("rpm"):
         for front_end in ("dnf", "yum", "zypper"):
             if shutil.which(front_end):
-                return Zypper(run) if front_end == "zypper" else Dnf(run, front_end)
+                return _zypper(run) if front_end == "zypper" else Dnf(run, front_end)
     return None
+
+
+def _zypper(run: Run) -> Zypper:
+    return TransactionalUpdate(run) if detect_transactional.transactional(run) else Zypper(run)
 
 
 @dataclass

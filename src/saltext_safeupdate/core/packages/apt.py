@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..files import write_atomic
+from ..transactional.snapshots import Snapshots
 from . import busy
 from .apt_output import (
     parse_locks,
@@ -55,6 +56,7 @@ class Apt:
     """Debian and its relatives."""
 
     name = "apt"
+    snapshots: Snapshots | None = None
 
     def __init__(
         self,
@@ -114,6 +116,9 @@ class Apt:
             if version and status[1:2] not in ("n", "c"):
                 found[name] = version
         return found
+
+    def running(self, packages: Iterable[str]) -> dict[str, str]:
+        return self.installed(packages)
 
     def simulate(self, request: Request) -> dict[str, Change]:
         if request.files:

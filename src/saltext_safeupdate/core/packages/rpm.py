@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..transactional.snapshots import Snapshots
 from . import busy
 from .choice import choose, on_offer
 from .files import check, keep, writing
@@ -26,7 +27,7 @@ _QUERY_TIMEOUT = 60.0
 _VERIFY_TIMEOUT = 300.0
 _INSTALL_TIMEOUT = 1800.0
 _REPAIR_TIMEOUT = 600.0
-_UPGRADE = ("rpm", "--upgrade", "--oldpackage", "--replacepkgs")
+UPGRADE = ("rpm", "--upgrade", "--oldpackage", "--replacepkgs")
 _DATABASES = ("/usr/lib/sysimage/rpm", "/var/lib/rpm")
 _LOCK_FILES = (
     "/var/lib/rpm/.rpm.lock",
@@ -52,6 +53,7 @@ class Rpm(ABC):
 
     name: str
     caches: Sequence[str]
+    snapshots: Snapshots | None = None
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -107,11 +109,19 @@ class Rpm(ABC):
         return closure(parse_locks(result.stdout), packages)
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
+        return self._versions(packages)
+
+    def running(self, packages: Iterable[str]) -> dict[str, str]:
+        return self._versions(packages)
+
+    def _versions(self, packages: Iterable[str], root: str | None = None) -> dict[str, str]:
+        """Return the versions in this system, or in the one below *root*."""
         names = sorted(set(packages))
         if not names:
             return {}
+        where = ("--root", root) if root else ()
         result = self._run(
-            ("rpm", "-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", *names),
+            ("rpm", *where, "-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", *names),
             timeout=_QUERY_TIMEOUT,
             ok=None,
         )
@@ -206,7 +216,7 @@ class Rpm(ABC):
         ]
         if not todo:
             return
-        argv = (*_UPGRADE, *(file.path for file in todo))
+        argv = (*UPGRADE, *(file.path for file in todo))
         result = self._run(argv, timeout=_INSTALL_TIMEOUT, ok=None)
         now = self.installed(names)
         if result.returncode or any(now.get(file.package) != file.version for file in todo):

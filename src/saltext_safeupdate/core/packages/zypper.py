@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
 from ..command import Run
@@ -30,6 +30,7 @@ class Zypper(Rpm):
 
     name = "zypper"
     caches = ("/var/cache/zypp/packages",)
+    download_only: Sequence[str] = ("--download-only",)
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Zypper(Rpm):
 
     def fetch(self, versions: Mapping[str, str], directory: str, *, again: bool = False) -> None:
         names = [f"{name}={version}" for name, version in versions.items()]
-        words = ["--pkg-cache-dir", directory, "install", "--download-only", "--oldpackage"]
+        words = ["--pkg-cache-dir", directory, "install", *self.download_only, "--oldpackage"]
         if again:
             words.append("--force")
         with self._unlocked(versions) as env:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 
 
 def sh(*argv):
@@ -45,6 +46,9 @@ def main():
     bind(["/dev", *config["binds"]], root)
     sh("mount", "--bind", config["programs"], f"{root}/usr/local/sbin")
     os.makedirs(f"{root}/run/rig")
+    with open(f"{root}/run/rig/boot_id", "w", encoding="ascii") as file:
+        file.write(f"{uuid.uuid4()}\n")
+    sh("mount", "--bind", f"{root}/run/rig/boot_id", f"{root}/proc/sys/kernel/random/boot_id")
     os.chroot(root)
     os.chdir("/")
     print("ready", flush=True)

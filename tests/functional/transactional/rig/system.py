@@ -95,6 +95,8 @@ class System:
         for name, text in {
             "snapper/configs/root": SNAPPER,
             "default/snapper": 'SNAPPER_CONFIGS="root"\n',
+            # As on SUSE, the database of the packages is in the snapshot.
+            "rpm/macros": "%_dbpath /data/rpm\n",
         }.items():
             (etc / name).parent.mkdir(parents=True)
             (etc / name).write_text(text)
@@ -182,7 +184,7 @@ class System:
             shutil.rmtree(path)
         self.etc.parent.mkdir()
         sh("cp", "-a", str(self.home / "etc"), str(self.etc))
-        for name in ("cache/salt-safeupdate", "log", "fill"):
+        for name in ("cache/salt-safeupdate", "lib/salt-safeupdate", "log", "fill"):
             shutil.rmtree(self.top / "@/var" / name, ignore_errors=True)
         (self.top / "@/var/log").mkdir()
         self.boot()
@@ -198,7 +200,14 @@ class System:
 
     def environment(self) -> dict[str, str]:
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return {"PATH": path, "HOME": "/", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+        ours = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        return {
+            "PATH": path,
+            "HOME": "/",
+            "LC_ALL": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **ours,
+        }
 
     def start(self, *argv: str, **kwargs) -> subprocess.Popen:
         return subprocess.Popen(

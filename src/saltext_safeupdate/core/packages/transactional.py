@@ -1,0 +1,44 @@
+"""transactional-update: zypper chooses and fetches, a new snapshot gets what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..command import Run
+from ..transactional.snapshots import Snapshots
+from .request import File
+from .zypper import Zypper
+
+
+class TransactionalUpdate(Zypper):
+    """
+    openSUSE MicroOS, SL Micro and their relatives, whose root is a read-only snapshot.
+
+    What is *installed* is what the next boot starts: a change is there at once for whoever
+    asks, and never half done. The running system is not touched by it.
+    """
+
+    name = "transactional-update"
+    # Without the first, zypper refuses to do anything on a read-only root.
+    download_only = ("--dry-run", "--download-only")
+
+    def __init__(self, run: Run, snapshots: Snapshots | None = None) -> None:
+        super().__init__(run)
+        self.snapshots: Snapshots = snapshots or Snapshots(run)
+
+    def installed(self, packages: Iterable[str]) -> dict[str, str]:
+        return self._versions(packages, self.snapshots.next_root)
+
+    def install(self, files: Sequence[File]) -> None:
+        self.verify(files)
+        self.snapshots.install([file.path for file in files])
+
+    def unfinished(self, packages: Iterable[str]) -> list[str]:
+        """A transaction is kept as a whole or not at all."""
+        return []
+
+    def busy(self) -> bool:
+        return super().busy() or self.snapshots.busy()
+
+    def repair(self, packages: Iterable[str]) -> None:
+        return

@@ -1,0 +1,148 @@
+"""
+Update the packages of a simulated minion: ``update.py COMMAND JSON`` prints what came of it.
+
+The supervisor, the package manager, the snapshots and the record are the real ones. The
+minion is a file: it runs if it was started, and fails where its package brought
+``/data/salt/broken``.
+"""
+
+import json
+import logging
+import os
+import sys
+import uuid
+
+from saltext_safeupdate.core import command, locks, plan, recover, settings
+from saltext_safeupdate.core.ledger import Ledger
+from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
+from saltext_safeupdate.core.record import Update
+from saltext_safeupdate.core.service import ServiceState, Systemd
+from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.supervisor import Supervisor
+from saltext_safeupdate.core.transaction import Transaction
+
+MINION = "/run/rig/minion"
+OWN = ("salt", "salt-minion")
+SETTINGS = {
+    "restart_timeout": 10,
+    "watch_timeout": 10,
+    "stable_interval": 0.1,
+    "jobs_timeout": 5,
+    "return_timeout": 5,
+}
+logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+
+
+class Services(Systemd):
+    """systemd, with a minion that is a file."""
+
+    def state(self, unit):
+        try:
+            with open(MINION, encoding="ascii") as file:
+                active, invocation = file.read().split()
+        except FileNotFoundError:
+            active, invocation = "inactive", ""
+        return ServiceState(active, "enabled", 1 if active == "active" else 0, invocation)
+
+    def start(self, unit):
+        active = "failed" if os.path.exists("/data/salt/broken") else "active"
+        with open(MINION, "w", encoding="ascii") as file:
+            file.write(f"{active} {uuid.uuid4().hex}")
+        if active == "active":
+            now = {"started": os.stat(MINION).st_mtime, "version": "", "boot": boot()}
+            STORE.set_fact("running", now)
+
+    begin_restart = start
+
+    def unit_file(self, unit):
+        return "/usr/lib/systemd/system/salt-minion.service"
+
+    def program(self, unit):
+        return None
+
+
+def boot():
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+GIVEN = json.loads(sys.argv[2])
+CHOSEN = settings.from_mapping({**SETTINGS, **GIVEN.pop("settings", {})})
+STORE = Store(CHOSEN.database)
+MANAGER = TransactionalUpdate(command.run)
+SERVICES = Services(command.run)
+
+
+def transaction():
+    return Transaction(
+        settings=CHOSEN,
+        store=STORE,
+        services=SERVICES,
+        launch=lambda: LOCKS.append(supervisor_lock()),
+        packages=MANAGER,
+        own=OWN,
+        arm=lambda copies: recover.arm(CHOSEN, SERVICES, command.run, copies),
+        backup_paths=["/etc/salt"],
+    )
+
+
+LOCKS = []
+
+
+def supervisor_lock():
+    lock = locks.Lock(CHOSEN.run_dir, "supervisor")
+    assert lock.try_exclusive()
+    return lock
+
+
+def supervise():
+    Supervisor(
+        settings=CHOSEN,
+        store=STORE,
+        ledger=Ledger(CHOSEN.database),
+        services=SERVICES,
+        packages=MANAGER,
+        jobs=locks.Lock(CHOSEN.run_dir, "jobs"),
+        drain=locks.Lock(CHOSEN.run_dir, "drain"),
+        baton=locks.Lock(CHOSEN.run_dir, "update"),
+    ).run()
+
+
+def described(update):
+    return {
+        "id": update.id,
+        "phase": update.phase.value,
+        "reason": update.reason,
+        "from": update.versions_from,
+        "to": update.versions_to,
+        "awaits": update.extra.get("awaits"),
+        "reboot": update.extra.get("reboot"),
+        "phases": [row.phase for row in STORE.history(update.id)],
+    }
+
+
+def main():
+    what = sys.argv[1]
+    if what == "start":
+        SERVICES.start("salt-minion")
+    elif what == "request":
+        transaction().request_update(plan.request(**GIVEN))
+    elif what == "cancel":
+        transaction().cancel()
+    elif what == "transaction":
+        before = transaction().versions()
+        MANAGER.snapshots.install(GIVEN["files"])
+        transaction().adopt(before, reason="transactional_update.pkg_install")
+    if what == "supervise":
+        supervise()
+    last = STORE.latest() if STORE.exists() else None
+    return {
+        "installed": MANAGER.installed(OWN),
+        "running": MANAGER.running(OWN),
+        "quarantined": sorted({row.version for row in STORE.quarantined()}) if last else [],
+        "last": described(last) if last and isinstance(last, Update) else None,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))

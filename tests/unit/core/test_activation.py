@@ -1,0 +1,355 @@
+"""Updates that a boot activates, on a simulated transactional system."""
+
+import dataclasses
+
+import pytest
+
+from saltext_safeupdate.core import activation, alive
+from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.record import Phase
+from tests.support.simulated import FakeTransactional, Killed
+
+from .conftest import NEW, OLD
+
+NEWER = dict.fromkeys(OLD, "3008.3")
+
+
+class Machine:
+    """The host of the other tests, with snapshots and reboots."""
+
+    def __init__(self, host, monkeypatch):
+        self.host = host
+        self.boots = 0
+        monkeypatch.setattr(alive, "boot", lambda: f"boot-{self.boots}")
+        host.packages = FakeTransactional(**OLD)
+        self.snapshots = host.packages.snapshots
+        host.services.dies_while = self.broken
+        self.bad = None
+
+    def broken(self):
+        return self.running == self.bad
+
+    @property
+    def running(self):
+        return self.snapshots.contents[self.snapshots.now]
+
+    def set(self, **settings):
+        self.host.settings = dataclasses.replace(self.host.settings, **settings)
+
+    def ask(self, *args, **kwargs):
+        """Write down that somebody has asked for an update, and see to it."""
+        self.host.ask(*args, **kwargs)
+        self.host.supervise()
+        return self.host.last
+
+    def power(self):
+        """Lose all that runs, and boot the default snapshot: its minion starts."""
+        self.boots += 1
+        self.host.all_die()
+        self.snapshots.now = self.snapshots.next
+        self.host.services.refuses = self.host.services.rests = False
+        self.host.services._up()
+
+    def boot(self):
+        """Boot, and let the supervisor of the boot do what there is to do."""
+        self.power()
+        self.host.supervise()
+        return self.host.last
+
+
+@pytest.fixture
+def machine(host, monkeypatch):
+    return Machine(host, monkeypatch)
+
+
+def test_it_waits_for_the_boot_watches_and_commits(machine, host):
+    last = machine.ask()
+    assert (last.phase, activation.awaited(last)) == (Phase.RESTARTING, True)
+    assert (machine.running, host.packages.versions) == (OLD, NEW)
+    # The minion has not been touched, nothing is held back, and no process waits.
+    assert (host.restarts(), host.services.refuses, host.services.rests) == ([], False, True)
+    assert host.services.armed
+    assert machine.boot().phase is Phase.COMMITTED
+    assert host.phases()[-3:] == ["restarting", "watching", "committed"]
+    assert (machine.running, host.restarts()) == (NEW, [])
+    host.assert_at_peace()
+
+
+def test_a_supervisor_that_is_started_before_the_boot_has_nothing_to_do(machine, host):
+    before = machine.ask()
+    for _ in range(20):
+        host.supervise()
+    assert dataclasses.replace(host.last, changed=before.changed) == before
+    assert machine.boot().phase is Phase.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("policy", "there", "back"), [("manual", 0, 0), ("rollback", 0, 1), ("always", 1, 2)]
+)
+def test_who_asks_for_the_reboots(machine, host, policy, there, back):
+    machine.set(transactional_reboot=policy)
+    machine.bad = NEW
+    machine.ask()
+    host.supervise()
+    assert machine.snapshots.reboots == there
+    assert machine.boot().phase is Phase.ROLLING_BACK
+    host.supervise()
+    assert machine.snapshots.reboots == back
+    assert machine.boot().phase is Phase.ROLLED_BACK
+
+
+def test_a_reboot_that_cannot_be_asked_for_is_told(machine, host):
+    def reboot():
+        raise SafeUpdateError("no method works")
+
+    machine.set(transactional_reboot="always")
+    machine.snapshots.reboot = reboot
+    assert "no method works" in machine.ask().extra["reboot"]
+    assert machine.boot().phase is Phase.COMMITTED
+
+
+def test_before_we_reboot_every_return_is_delivered(machine, host):
+    machine.set(transactional_reboot="always", return_timeout=60.0)
+    machine.snapshots.reboot = lambda: str(host.clock.passed)
+    host.record(
+        Phase.RESTARTING, versions_to=dict(NEW), extra={"snapshot": machine.snapshots.running()}
+    )
+    machine.snapshots.add(1, NEW)
+    host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+    host.clock.after(15, lambda: host.ledger.delivered("2026:1"))
+    host.supervise()
+    assert float(host.last.extra["reboot"]) >= 15
+
+
+class TestBack:
+    def test_a_minion_that_fails_is_taken_back_by_another_boot(self, machine, host):
+        machine.bad = NEW
+        machine.ask()
+        last = machine.boot()
+        assert (last.phase, activation.awaited(last)) == (Phase.ROLLING_BACK, True)
+        assert (machine.running, host.packages.versions) == (NEW, OLD)
+        assert {row.version for row in host.store.quarantined()} == {"3007.15"}
+        assert machine.boot().phase is Phase.ROLLED_BACK
+        assert machine.running == OLD
+        host.assert_at_peace()
+
+    def test_a_report_of_the_boot_before_proves_nothing(self, machine, host):
+        machine.ask()
+        # The old minion starts once more before the boot, and the new one is silent.
+        host.services.begin_restart("salt-minion")
+        host.reports = False
+        assert machine.boot().phase is Phase.ROLLING_BACK
+        assert "no minion with this extension reported" in host.last.reason
+
+    def test_a_snapshot_that_is_gone(self, machine, host):
+        machine.bad = NEW
+        machine.ask()
+        machine.snapshots.gone = {1}
+        last = machine.boot()
+        assert last.phase is Phase.FAILED
+        assert "run 'transactional-update rollback 1' and reboot" in last.reason
+
+    def test_what_somebody_decides_meanwhile_stays(self, machine, host):
+        machine.bad = NEW
+        machine.ask()
+        machine.boot()
+        machine.snapshots.add(2, NEWER)
+        last = machine.boot()
+        assert last.phase is Phase.FAILED
+        assert "Another snapshot was made the default since" in last.reason
+        assert machine.snapshots.next == 3
+
+    def test_by_request_it_is_the_snapshot(self, machine, host):
+        machine.ask()
+        machine.boot()
+        host.clock.now += 10
+        extra = {"own": sorted(OLD), "roots": [], "request": {**_request(host), "back": True}}
+        host.record(Phase.REQUESTED, id="u2", versions_from=dict(NEW), extra=extra, jid="")
+        host.supervise()
+        assert (machine.running, host.packages.versions) == (NEW, OLD)
+        assert machine.boot().phase is Phase.COMMITTED
+        assert (machine.snapshots.now, sorted(machine.snapshots.contents)) == (1, [1, 2])
+        host.assert_at_peace()
+
+
+def _request(host):
+    return host.last.extra["request"]
+
+
+class TestWhatElseHappensBeforeTheBoot:
+    def test_a_later_transaction_without_it(self, machine, host):
+        machine.ask()
+        machine.snapshots.add(1, {})
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "did not start from it" in host.last.reason
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+    def test_a_later_transaction_with_it(self, machine, host):
+        machine.ask()
+        machine.snapshots.add(2, {})
+        host.supervise()
+        assert host.last.phase is Phase.RESTARTING
+        assert machine.boot().phase is Phase.COMMITTED
+
+    @pytest.mark.parametrize("booted", [True, False])
+    def test_somebody_goes_back(self, machine, host, booted):
+        machine.ask()
+        if booted:
+            machine.power()
+        machine.snapshots.next = 1
+        assert machine.boot().phase is Phase.FAILED
+        assert "the host went back" in host.last.reason
+        assert machine.running == OLD
+
+    def test_a_pending_snapshot_of_others_is_not_lost(self, machine, host):
+        machine.snapshots.add(1, {"vim": "9"})
+        last = machine.ask()
+        assert last.phase is Phase.FAILED
+        assert "Snapshot 2 waits for a reboot" in last.reason
+        assert machine.snapshots.next == 2
+
+    def test_a_restart_of_the_minion(self, machine, host):
+        machine.ask()
+        host.clock.now += 10
+        host.transaction().request_restart(reason="configuration")
+        host.end_supervisor()
+        assert host.last.kind == "restart"
+        host.supervise()
+        assert host.restarts() == ["restart"]
+        # Afterwards the update waits as before.
+        assert (host.last.id, host.last.phase) == ("u1", Phase.RESTARTING)
+        assert host.services.armed
+        assert machine.boot().phase is Phase.COMMITTED
+        assert host.restarts() == ["restart"]
+        host.assert_at_peace()
+
+    def test_a_restart_that_had_given_way(self, machine, host):
+        host.ask()
+        owed = {"reason": "configuration", "jid": "", "processes": {}}
+        host.store.save(dataclasses.replace(host.last, extra={**host.last.extra, "owed": owed}))
+        host.supervise()
+        assert host.restarts() == ["restart"]
+        assert machine.boot().phase is Phase.COMMITTED
+        assert host.restarts() == ["restart"]
+
+    def test_another_update_is_refused(self, machine, host):
+        machine.ask()
+        with pytest.raises(LockHeldError, match="waits for the reboot"):
+            host.transaction().request_update({**_request(host), "version": "3008.3"})
+
+    def test_it_is_called_off(self, machine, host):
+        machine.ask()
+        host.transaction().cancel()
+        host.end_supervisor()
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.last.reason == "cancelled before the reboot"
+        assert (host.packages.versions, host.restarts()) == (OLD, [])
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+
+class TestAdopted:
+    """A transaction of somebody else that has changed the own packages."""
+
+    def _adopt(self, machine, host, versions, base=1):
+        transaction = host.transaction(arm=lambda copies: host.services.arm("unit", ()))
+        before = transaction.versions()
+        machine.snapshots.add(base, versions)
+        transaction.adopt(before, jid="2026", reason="transactional_update.dup")
+        if host.launched:
+            host.end_supervisor()
+            host.supervise()
+        return host.store.latest()
+
+    def test_it_is_watched_and_committed(self, machine, host):
+        last = self._adopt(machine, host, NEW)
+        assert (last.phase, last.versions_from, last.versions_to) == (Phase.RESTARTING, OLD, NEW)
+        assert activation.awaited(last)
+        assert machine.boot().phase is Phase.COMMITTED
+
+    def test_it_is_taken_back(self, machine, host):
+        machine.bad = NEW
+        self._adopt(machine, host, NEW)
+        assert machine.boot().phase is Phase.ROLLING_BACK
+        assert machine.boot().phase is Phase.ROLLED_BACK
+        assert machine.running == OLD
+
+    def test_one_without_the_own_packages_is_not(self, machine, host):
+        assert self._adopt(machine, host, {"vim": "9"}) is None
+        assert host.launched == 0
+
+    def test_one_that_starts_from_it_changes_nothing(self, machine, host):
+        machine.ask()
+        last = self._adopt(machine, host, {"vim": "9"}, base=2)
+        assert (last.id, last.phase, host.launched) == ("u1", Phase.RESTARTING, 0)
+
+    def test_a_newer_one_takes_its_place(self, machine, host):
+        machine.ask()
+        host.clock.now += 10
+        last = self._adopt(machine, host, NEWER)
+        assert (last.versions_from, last.versions_to) == (OLD, NEWER)
+        assert host.store.get("u1").phase is Phase.FAILED
+        assert machine.boot().phase is Phase.COMMITTED
+
+    def test_one_without_it_ends_it(self, machine, host):
+        machine.ask()
+        host.clock.now += 10
+        assert self._adopt(machine, host, {}).phase is Phase.FAILED
+        assert host.launched == 0
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kill_at", range(1, 17))
+@pytest.mark.parametrize("healthy", [True, False])
+def test_killed_at_any_write_of_the_record_then_recovered(
+    machine, host, healthy, kill_at, when, power
+):
+    machine.bad = None if healthy else NEW
+    host.ask()
+    store = host.dying(kill_at, when)
+    machine.snapshots.alive = store.check
+    for _ in range(4):
+        try:
+            host.supervise(host.store if store.dead else store)
+        except Killed:
+            host.all_die()
+            machine.snapshots.alive = lambda: None
+            if power:
+                machine.power()
+            host.supervise()
+        if host.last.phase.final:
+            break
+        assert activation.awaited(host.last)
+        machine.power()
+        if not store.dead:
+            host.services.alive = store.check
+    wanted = (Phase.COMMITTED, NEW) if healthy else (Phase.ROLLED_BACK, OLD)
+    assert (host.last.phase, machine.running) == wanted
+    assert host.packages.versions == wanted[1]
+    assert host.services.active == "active"
+    assert len(host.kept()) == (1 if healthy else 0)
+    host.assert_at_peace()
+
+
+def test_the_range_of_writes_covers_it(machine, host):
+    machine.bad = NEW
+    host.ask()
+    before = host.store.writes
+    host.supervise()
+    machine.boot()
+    machine.boot()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert host.store.writes - before <= 16
+
+
+def test_the_words_of_the_policy(host):
+    from saltext_safeupdate.core.settings import from_mapping
+
+    for word in ("manual", "rollback", "always"):
+        assert from_mapping({"transactional_reboot": word}).transactional_reboot == word
+    with pytest.raises(InputError, match="'manual', 'rollback' or 'always'"):
+        from_mapping({"transactional_reboot": "never"})
