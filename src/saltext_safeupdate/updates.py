@@ -43,7 +43,8 @@ def plan(
     targets = _targets(factory, wanted)
     found = _findings(factory, functions, wanted, targets)
     last = factory.store.latest() if factory.store.exists() else None
-    if last is not None and not last.phase.final:
+    reboot = _needs_reboot(manager, own, targets)
+    if last is not None and not (last.phase.final or reboot):
         problem = f"Update {last.id} is {last.phase.value}."
         found.insert(0, Finding("other-update-running", problem, "Wait for its end."))
     return {
@@ -55,6 +56,7 @@ def plan(
             if installed.get(name) != new
         },
         "steps": steps.due(factory.settings.steps_dir, installed, targets or {}),
+        "reboot": reboot,
         "staged": bool(targets) and _staging(factory).staged() == targets,
         "jobs": factory.awaited_jobs(_jid(factory)),
         "findings": [finding._asdict() for finding in found],
@@ -216,9 +218,8 @@ def _request(factory: Factory, wanted: Mapping[str, Any], reason: str) -> dict[s
     staged = _staging(factory).staged()
     targets = plans.targets(manager, own, wanted, factory.store, factory.revisions, staged)
     if plans.reached(manager.installed(own), targets):
-        left = "nothing to do"
-        if not plans.reached(manager.running(own), targets):
-            left = "a reboot activates it"
+        reboot = _needs_reboot(manager, own, targets)
+        left = "a reboot activates it" if reboot else "nothing to do"
         return {"phase": "idle", "to": targets, "comment": f"It is installed; {left}."}
     jid = _jid(factory)
     # The JIDs of a master grow.
@@ -227,6 +228,15 @@ def _request(factory: Factory, wanted: Mapping[str, Any], reason: str) -> dict[s
         wanted, number=number, jid=jid, reason=reason
     )
     return {**report.described(record), "to": targets, "comment": _REQUESTED}
+
+
+def _needs_reboot(
+    manager: PackageManager, own: list[str], targets: Mapping[str, str] | None
+) -> bool:
+    """Tell whether it is installed in a snapshot that waits for a reboot."""
+    if not targets or not plans.reached(manager.installed(own), targets):
+        return False
+    return not plans.reached(manager.running(own), targets)
 
 
 def _refresh(manager: PackageManager) -> None:

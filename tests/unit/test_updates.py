@@ -155,9 +155,13 @@ class TestTransactional:
 
     def test_what_waits_for_a_reboot_is_not_asked_for_again(self, made):
         made.manager.snapshots.add(1, {"salt-minion": NEW})
+        awaits = {"awaits": [alive.boot(), "restarting"], "snapshot": {"number": 1, "ident": 257}}
+        made.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
         asked = updates.update(made, {}, NEW)
         assert asked["comment"] == "It is installed; a reboot activates it."
         assert made.launched == 0
+        plan = updates.plan(made, {}, NEW)
+        assert (plan["changes"], plan["findings"], plan["reboot"]) == ({}, [], True)
 
     @pytest.mark.parametrize("boot", [alive.boot(), "another"])
     def test_the_status_tells_of_the_reboot(self, made, boot):

@@ -113,7 +113,8 @@ def updated(name, version=None, allow_downgrade=False):
         if blocking:
             return {**ret, "result": False, "comment": " ".join(blocking)}
         if not plan["changes"]:
-            return {**ret, "comment": "It is installed."}
+            left = "; a reboot activates it" if plan.get("reboot") else ""
+            return {**ret, "comment": f"It is installed{left}."}
         ret["changes"] = plan["changes"]
         if __opts__["test"]:
             return {**ret, "result": None, "comment": "The minion would be updated."}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from .host import TOOLS, Host, build
 from .rig.system import HERE, PACKAGES, System
 
 
@@ -153,6 +154,21 @@ class Rig:
         assert [path.name for path in self.path("/var/cache/salt-safeupdate").iterdir()] == ["lock"]
         found = self.drive("status")
         assert (found["open"], found["crashed"], found["lock_holder"]) == ([], [], None)
+
+
+@pytest.fixture(scope="session")
+def rpms(tmp_path_factory):
+    if not all(map(shutil.which, TOOLS)) and shutil.which("apt-get"):
+        install = ("apt-get", "install", "-y", "--no-install-recommends", "rpm", "zypper")
+        subprocess.run(install, check=False, capture_output=True)
+    if not all(map(shutil.which, TOOLS)):
+        pytest.skip("transactional system: needs the packages rpm and zypper")
+    return build(tmp_path_factory.mktemp("rpms"))
+
+
+@pytest.fixture
+def host(rig, rpms):
+    return Host(rig, rpms)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from .conftest import WAITER, wait_for
+from .host import NEW, OLD
 
 FILE = """
 change:
@@ -391,3 +392,31 @@ def test_every_function_is_there_with_its_documentation(rig):
         *("setup_selinux", "setup_kdump", "setup_fips", "apply_snapshot", "soft_reboot"),
     }
     assert all("CLI Example:" in text for text in documented.values())
+
+
+def test_a_transaction_that_changes_the_minion_is_looked_after(host):
+    """Also where nobody has asked the extension for it."""
+    rig = host.rig
+    rig.configure(
+        module_executors=["safeupdate", "direct_call"],
+        safeupdate={"packages": list(OLD)},
+    )
+    # Where rpm is all that there is.
+    place = "/var/cache/programs"
+    rig.ok("sh", "-c", f"mkdir -p {place} && ln -sf /usr/bin/* /usr/sbin/* {place}")
+    for name in ("apt-get", "dpkg-query"):
+        rig.path(f"{place}/{name}").unlink(missing_ok=True)
+    files = host.files("3008.3")
+    call = rig.salt_argv("transactional_update.run", json.dumps(["rpm", "--upgrade", *files]))
+    rig.ok("env", f"PATH=/usr/local/sbin:{place}", *call)
+
+    def waits():
+        found = host("status")
+        return found["last"] and found["last"]["awaits"]
+
+    wait_for(waits, "the supervisor has seen that it waits for a boot")
+    found = host("status")
+    assert found["last"]["reason"] == "transactional_update.run"
+    assert (found["last"]["from"], found["last"]["to"]) == (OLD, NEW)
+    host.boot()
+    assert host("supervise")["last"]["phase"] == "committed"

@@ -1,135 +1,18 @@
 """An update of the minion on a real btrfs root: installed in a snapshot, activated by a boot."""
 
 import contextlib
-import json
-import shutil
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import salt.version
 
-from .rig.system import HERE
+from .host import BROKEN, NEW, OLD
 
 # The core without Salt: once is enough.
 pytestmark = pytest.mark.skipif(
     salt.version.__version__.partition(".")[0] != "3008",
     reason="no Salt in it: runs with Salt 3008 only",
 )
-
-TOOLS = ("rpm", "rpmbuild", "zypper")
-SPEC = """\
-Name: salt
-Version: {version}
-Release: 1
-Summary: made for a test
-License: none
-BuildArch: noarch
-%description
-Made for a test.
-%package -n salt-minion
-Summary: made for a test
-Requires: salt = %{{version}}-%{{release}}
-%description -n salt-minion
-Made for a test.
-%pre -n salt-minion -p <lua>
-{pre}
-%install
-mkdir -p %{{buildroot}}/data/salt
-echo {version} > %{{buildroot}}/data/salt/{file}
-echo {version} > %{{buildroot}}/data/salt/minion
-%files
-/data/salt/{file}
-%files -n salt-minion
-/data/salt/minion
-"""
-REPO = """\
-[lab]
-name = lab
-type = plaindir
-baseurl = dir:/var/cache/rpms
-enabled = 1
-gpgcheck = 0
-"""
-# The last two: a minion that does not start, and a package that cannot be installed.
-VERSIONS = {
-    "3007.15": {},
-    "3008.3": {},
-    "3008.4": {"file": "broken"},
-    "3008.5": {"pre": "error(1)"},
-}
-OLD, NEW, BROKEN, BAD = (
-    dict.fromkeys(("salt", "salt-minion"), f"{version}-1") for version in VERSIONS
-)
-
-
-@pytest.fixture(scope="module")
-def rpms(tmp_path_factory):
-    """Return a directory with the packages of every version."""
-    if not all(map(shutil.which, TOOLS)) and shutil.which("apt-get"):
-        install = ("apt-get", "install", "-y", "--no-install-recommends", "rpm", "zypper")
-        subprocess.run(install, check=False, capture_output=True)
-    if not all(map(shutil.which, TOOLS)):
-        pytest.skip("transactional system: needs the packages rpm and zypper")
-    home = tmp_path_factory.mktemp("rpms")
-    name = "%%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm"
-    for version, special in VERSIONS.items():
-        spec = home / f"{version}.spec"
-        spec.write_text(SPEC.format(version=version, **{"file": "core", "pre": "", **special}))
-        places = ("--define", f"_rpmdir {home}/rpms", "--define", f"_topdir {home}/build")
-        argv = ("rpmbuild", "-bb", "--quiet", *places, "--define", f"_rpmfilename {name}", spec)
-        subprocess.run(argv, check=True, capture_output=True)
-    return home / "rpms"
-
-
-class Host:
-    """A transactional system whose minion runs in the version OLD."""
-
-    def __init__(self, rig, rpms):
-        self.rig = rig
-        for place in ("/var/cache/rpms", "/var/cache/zypp"):
-            shutil.rmtree(rig.path(place), ignore_errors=True)
-        shutil.copytree(rpms, rig.path("/var/cache/rpms"))
-        rig.path("/etc/zypp/repos.d").mkdir(parents=True)
-        rig.path("/etc/zypp/repos.d/lab.repo").write_text(REPO)
-        rig.path("/etc/systemd/system").mkdir(parents=True)
-        files = self.files("3007.15")
-        rig.ok("transactional-update", "--non-interactive", "run", "rpm", "--upgrade", *files)
-        self.boot()
-
-    @staticmethod
-    def files(version):
-        return [f"/var/cache/rpms/{name}-{version}-1.noarch.rpm" for name in OLD]
-
-    def __call__(self, what, **given):
-        done = self.rig.run(sys.executable, str(HERE / "update.py"), what, json.dumps(given))
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def boot(self):
-        """Boot the default snapshot; its minion starts."""
-        self.rig.boot()
-        self("start")
-
-    def update(self, version, **settings):
-        """Ask for an update, and have the supervisor do what it can before a boot."""
-        self("request", version=version)
-        return self("supervise", settings=settings)
-
-    def armed(self, number):
-        """Tell whether the boot into a snapshot starts the supervisor."""
-        etc = self.rig.top / f"@/var/lib/overlay/{number}/etc"
-        return (etc / "systemd/system/salt-safeupdate-recover.service").exists()
-
-    def reboots(self):
-        path = self.rig.path("/run/rig/rebooted")
-        return path.read_text().splitlines() if path.exists() else []
-
-
-@pytest.fixture
-def host(rig, rpms):
-    return Host(rig, rpms)
 
 
 def test_it_is_installed_in_a_snapshot_and_committed_after_the_boot(host):
@@ -210,6 +93,30 @@ def test_a_package_that_cannot_be_installed_changes_nothing(host):
     assert (found["running"], found["installed"]) == (OLD, OLD)
     assert (host.rig.default(), host.rig.numbers()) == (2, [1, 2])
     assert not host.armed(2)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_what_lives_beside_salt_comes_along_in_the_transaction(host, works):
+    """The new Salt has another interpreter."""
+    info = "beside-1.dist-info"
+    script = f"""
+        for name in old new; do /usr/bin/python3 -m venv --without-pip /data/$name; done
+        cd /data/old/lib/python3*/site-packages
+        touch needed.py; echo import {"sys" if works else "needed"} > beside.py; mkdir {info}
+        printf 'Metadata-Version: 2.1\nName: beside\nVersion: 1\n' > {info}/METADATA
+        printf 'beside.py,,\n{info}/METADATA,,\n{info}/RECORD,,\n' > {info}/RECORD
+    """
+    host.rig.ok("transactional-update", "--non-interactive", "run", "sh", "-c", script)
+    host.boot()
+    found = host.update("3008.3")
+    there = list(host.rig.in_snapshot(4, "/data/new/lib").glob("python3*/site-packages/beside.py"))
+    if works:
+        assert found["last"]["phase"] == "restarting"
+        assert len(there) == 1
+    else:
+        assert found["last"]["phase"] == "failed"
+        assert "cannot import what was installed beside Salt: beside 1" in found["last"]["reason"]
+        assert (found["installed"], host.rig.numbers()) == (OLD, [1, 2, 3])
 
 
 def test_a_later_transaction_that_does_not_start_from_it_ends_it(host):

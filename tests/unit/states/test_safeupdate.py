@@ -41,6 +41,12 @@ class TestUpdated:
         ret = module.updated("x")
         assert (ret["result"], ret["changes"]) == (True, {})
 
+    def test_what_waits_for_a_reboot_is_no_change_either(self, functions):
+        found = {"changes": {}, "findings": [], "reboot": True}
+        functions["safeupdate.plan"] = lambda *args, **kwargs: found
+        ret = module.updated("x")
+        assert (ret["result"], ret["comment"]) == (True, "It is installed; a reboot activates it.")
+
     @pytest.mark.parametrize("blocking", [True, False])
     def test_what_speaks_against_it(self, functions, blocking):
         finding = {"code": "quarantined", "problem": "It was rolled back.", "blocking": blocking}

@@ -200,14 +200,7 @@ class System:
 
     def environment(self) -> dict[str, str]:
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        ours = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-        return {
-            "PATH": path,
-            "HOME": "/",
-            "LC_ALL": "C.UTF-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **ours,
-        }
+        return {"PATH": path, "HOME": "/", "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
 
     def start(self, *argv: str, **kwargs) -> subprocess.Popen:
         return subprocess.Popen(

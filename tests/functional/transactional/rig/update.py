@@ -58,7 +58,7 @@ class Services(Systemd):
         return "/usr/lib/systemd/system/salt-minion.service"
 
     def program(self, unit):
-        return None
+        return "/data/salt/minion"
 
 
 def boot():
