@@ -292,10 +292,14 @@ class Supervisor(Means):
         update, problem = steps.run(self, update)
         if problem:
             return rollback.begin(self, update, problem)
-        state = self.services.state(self.settings.service)
-        old = {"old_pid": state.pid, "old_invocation": state.invocation}
-        again = {**old, "old_report": Watch(self, update).report()}
-        return self.note(update, booted=self.clock(), **(again if update.extra.get("steps") else {}))
+        return self.note(update, booted=self.clock(), **self._outdated(update))
+
+    def _outdated(self, update: Update) -> dict[str, object]:
+        """Return what marks the minion that runs now as one that steps have overtaken."""
+        if not update.extra.get("steps"):
+            return {}
+        state, report = self.services.state(self.settings.service), Watch(self, update).report()
+        return {"old_pid": state.pid, "old_invocation": state.invocation, "old_report": report}
 
     def _get_ready(self, update: Update) -> Update:
         """

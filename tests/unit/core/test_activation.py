@@ -121,6 +121,34 @@ def test_before_we_reboot_every_return_is_delivered(machine, host):
     assert float(host.last.extra["reboot"]) >= 15
 
 
+class TestSteps:
+    """Programs between the old version and the new one, whose files are there after the boot."""
+
+    def _step(self, host, tmp_path):
+        step = tmp_path / "steps" / "3007"
+        step.parent.mkdir()
+        step.write_text("")
+        step.chmod(0o755)
+        host.settings = dataclasses.replace(host.settings, steps_dir=str(step.parent))
+        return str(step)
+
+    def test_they_run_after_the_boot_and_before_the_minion_counts(self, machine, host, tmp_path):
+        step = self._step(host, tmp_path)
+        machine.ask()
+        assert step not in [argv[0] for argv in host.commands]
+        assert machine.boot().phase is Phase.COMMITTED
+        assert [argv[0] for argv in host.commands].count(step) == 1
+        assert host.restarts() == ["restart"]
+
+    def test_one_that_fails_is_taken_back(self, machine, host, tmp_path):
+        host.failing.add(self._step(host, tmp_path))
+        machine.ask()
+        assert machine.boot().phase is Phase.ROLLING_BACK
+        assert "The upgrade step failed" in host.last.reason
+        assert machine.boot().phase is Phase.ROLLED_BACK
+        assert machine.running == OLD
+
+
 class TestBack:
     def test_a_minion_that_fails_is_taken_back_by_another_boot(self, machine, host):
         machine.bad = NEW
