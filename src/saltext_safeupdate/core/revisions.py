@@ -63,12 +63,15 @@ class Revisions:
         return {"old_files": [list(file) for file in packages.secure(installed, directory)]}
 
     def keep(self, update: Update) -> None:
-        """Make what the update replaced the revision to go back to by request."""
+        """Make what the update replaced the revision to go back to by request. Idempotent."""
         snapshots = self._packages.snapshots if self._packages is not None else None
         row: dict[str, Any] = {"update": update.id, "versions": update.versions_from}
         if update.extra.get("old_files"):
             row["files"] = update.extra["old_files"]
         elif update.extra.get("snapshot") and snapshots is not None:
+            if (self._store.fact(_PREVIOUS) or {}).get("update") == update.id:
+                # Another snapshot may run by now.
+                return
             row |= {"files": [], "snapshot": update.extra["snapshot"]}
             row["active"] = snapshots.running()
         else:

@@ -5,7 +5,7 @@ import pytest
 from saltext_safeupdate.core.record import Update
 from saltext_safeupdate.core.revisions import Revisions, files
 from saltext_safeupdate.core.store import Store
-from tests.support.simulated import FakePackages
+from tests.support.simulated import FakePackages, FakeTransactional
 
 
 @pytest.fixture
@@ -71,3 +71,22 @@ def test_an_update_without_a_way_back_does_not_replace_it(revisions):
     revisions.keep(_update("u1", revisions.secure("u1", ["salt"])))
     revisions.keep(_update("u2", {"no_way_back": "why"}))
     assert revisions.previous()["update"] == "u1"
+
+
+def test_a_snapshot_is_the_way_back_where_there_are_some(state):
+    packages = FakeTransactional(salt="1")
+    revisions = Revisions(str(state), Store(str(state / "safeupdate.db")), packages)
+    carried = revisions.secure("u1", ["salt"])
+    assert carried["snapshot"] == {"number": 1, "ident": 257}
+    assert "old_files" not in carried
+    packages.snapshots.add(1, {"salt": "2"})
+    packages.snapshots.now = 2
+    revisions.keep(_update("u1", carried))
+    assert revisions.previous()["active"] == {"number": 2, "ident": 258}
+    # Kept again, in another snapshot: it stays the one that the update made.
+    packages.snapshots.add(2, {})
+    packages.snapshots.now = 3
+    revisions.keep(_update("u1", carried))
+    assert revisions.previous()["active"] == {"number": 2, "ident": 258}
+    del packages.snapshots.contents[1]
+    assert revisions.previous() is None
