@@ -111,7 +111,8 @@ class Ticker:
             self._look_at = now + _LOOK_INTERVAL
             self._recover_jobs()
         # What that has written is to be sent, too.
-        changed = self.store.stamp() != self._stamp
+        stamp = self.store.stamp()
+        changed = stamp != self._stamp
         self._dirty = self._dirty or changed
         due = self._retry_at and now >= self._retry_at
         if changed or due or self._orphan_since:
@@ -124,6 +125,9 @@ class Ticker:
             self._tidy_at = now + _TIDY_INTERVAL
             self._tidy()
         self._stamp = self.store.stamp()
+        if self._stamp != stamp and not self._retry_at:
+            # We have written. But sending takes a while, and a job may have ended meanwhile.
+            self._retry_at = self.clock() + _FIRST_BACKOFF
 
     # -- updates ---------------------------------------------------------------
 

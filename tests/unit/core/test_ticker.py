@@ -96,6 +96,24 @@ def test_a_return_that_its_own_process_sends_is_left_to_it(world):
     assert world.sent == [("1", b"return")]
 
 
+def test_what_ends_while_others_are_sent_is_sent_next(world, monkeypatch):
+    world.job("1")
+    world.ledger.finish("1", b"return")
+    world.job("2", owner="main", runner="child")
+    world.living.add("child")
+    send = world.ticker.send
+
+    def end_meanwhile(job):
+        world.ledger.finish("2", b"return")
+        world.living.clear()
+        return send(job)
+
+    monkeypatch.setattr(world.ticker, "send", end_meanwhile)
+    world.tick()
+    world.tick()
+    assert [jid for jid, _ in world.sent] == ["1", "2"]
+
+
 def test_a_master_that_is_away_gets_everything_when_it_is_back(world):
     world.away = {"m"}
     for jid in ("1", "2"):
