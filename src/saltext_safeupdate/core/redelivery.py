@@ -68,7 +68,12 @@ class Tracker:
             for minion in minions:
                 job.waiting.setdefault(minion, 0)
 
-    def returned(self, jid: str, minion: str) -> None:
+    def returned(self, jid: str, minion: str, now: float) -> None:
+        """A return has arrived: whoever could not be asked for long can be asked again soon."""
+        asked = self._minions.get(minion)
+        if asked is not None and asked.interval > _FIRST_INTERVAL:
+            asked.interval = _FIRST_INTERVAL
+            asked.at = min(asked.at, now + _FIRST_INTERVAL)
         job = self._jobs.get(jid)
         if job is not None:
             job.waiting.pop(minion, None)

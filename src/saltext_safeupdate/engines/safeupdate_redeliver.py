@@ -86,7 +86,7 @@ def _follow(tracker, work, tag, data, start_tags):
                 missed = tracker.answered(jid, parts[4], _answer(data), time.time())
                 for one in missed:
                     _publish(work, one, parts[4])
-            tracker.returned(jid, parts[4])
+            tracker.returned(jid, parts[4], time.time())
     elif any(fnmatch.fnmatchcase(tag, pattern) for pattern in start_tags) and data.get("id"):
         tracker.started(data["id"])
 

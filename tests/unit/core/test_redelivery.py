@@ -31,7 +31,7 @@ def test_a_minion_is_asked_when_it_has_started_and_gets_what_it_missed(tracker):
 
 def test_what_has_returned_is_not_asked_for(tracker):
     tracker.published("1", "cmd.run", ["a"], 100)
-    tracker.returned("1", "a")
+    tracker.returned("1", "a", 103)
     tracker.started("a")
     assert tracker.due(200) == {}
 
@@ -40,8 +40,19 @@ def test_a_return_between_question_and_answer(tracker):
     tracker.published("1", "cmd.run", ["a"], 100)
     tracker.started("a")
     ask(tracker, 101)
-    tracker.returned("1", "a")
+    tracker.returned("1", "a", 103)
     assert tracker.answered("q", "a", {}, 102) == []
+
+
+def test_a_minion_that_could_not_be_asked_is_asked_soon_after_it_is_heard_of(tracker):
+    tracker.published("1", "cmd.run", ["a"], 100)
+    tracker.started("a")
+    for question, now in enumerate((101, 200, 300, 500)):
+        assert ask(tracker, now, str(question)) == {"a": ["1"]}
+    assert tracker.due(600) == {}
+    tracker.returned("2", "a", 601)
+    assert tracker.due(602) == {}
+    assert tracker.due(640) == {"a": ["1"]}
 
 
 def test_what_was_accepted_is_not_asked_for_again_until_the_next_start(tracker):
@@ -103,7 +114,7 @@ def test_a_batch_adds_its_minions(tracker):
 
 def test_a_publication_again_does_not_count_as_a_new_one(tracker):
     tracker.published("1", "cmd.run", ["a", "b"], 0)
-    tracker.returned("1", "a")
+    tracker.returned("1", "a", 103)
     tracker.published("1", "cmd.run", ["a"], 1000)
     tracker.started("a")
     assert tracker.due(1001) == {}
