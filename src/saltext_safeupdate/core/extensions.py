@@ -60,6 +60,16 @@ for place in sys.path:
 print(json.dumps({"python": list(sys.version_info[:2]), "paths": sys.path,
                   "purelib": sysconfig.get_paths()["purelib"], "distributions": here}))
 """
+# The same, without looking into the distributions: the restart waits for this one.
+_PLACES = r"""
+import json, os, sys, sysconfig
+names = [name.rpartition(".")[0].partition("-")[0]
+         for place in sys.path if os.path.isdir(place) for name in os.listdir(place)
+         if name.endswith((".dist-info", ".egg-info")) and any(
+             os.path.isfile(os.path.join(place, name, told)) for told in ("METADATA", "PKG-INFO"))]
+print(json.dumps({"python": list(sys.version_info[:2]), "paths": sys.path,
+                  "purelib": sysconfig.get_paths()["purelib"], "names": names}))
+"""
 _IMPORT = r"""
 import importlib, sys
 for name in sys.argv[1:]:
@@ -262,8 +272,8 @@ def carry(python: str, run: Run, directory: str) -> list[str]:
     """
     put, failed = [], []
     listed = load(directory)
-    where = _ask(python, run) if listed else {"distributions": []}
-    there = {_normal(each["name"]) for each in where["distributions"]}
+    where = _ask(python, run, _PLACES) if listed else {"names": []}
+    there = {_normal(name) for name in where["names"]}
     for each in listed:
         # Its metadata comes last: without it, what can be imported may be half of it.
         if _normal(each.name) in there and not _imported(python, run, each.modules)[1]:
@@ -288,8 +298,8 @@ def carry(python: str, run: Run, directory: str) -> list[str]:
 # -- how -------------------------------------------------------------------------------
 
 
-def _ask(python: str, run: Run) -> dict[str, Any]:
-    answer = run((python, "-I", "-c", _INVENTORY), timeout=_ASK_TIMEOUT)
+def _ask(python: str, run: Run, what: str = _INVENTORY) -> dict[str, Any]:
+    answer = run((python, "-I", "-c", what), timeout=_ASK_TIMEOUT)
     return dict(json.loads(answer.stdout))
 
 
@@ -298,7 +308,8 @@ def _imported(python: str, run: Run, modules: Iterable[str]) -> tuple[list[str],
     names = list(dict.fromkeys(modules))
     if not names:
         return [], []
-    answer = run((python, "-I", "-B", "-c", _IMPORT, *names), timeout=_ASK_TIMEOUT, ok=None)
+    # What it compiles, the minion that starts next does not have to.
+    answer = run((python, "-I", "-c", _IMPORT, *names), timeout=_ASK_TIMEOUT, ok=None)
     lines = [line.partition(" ") for line in answer.stdout.splitlines()]
     good = [name for word, _, name in lines if word == "good" and name in names]
     told = {said.partition(" ")[0]: said for word, _, said in lines if word == "bad"}
