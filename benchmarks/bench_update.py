@@ -18,13 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import salt.version
+from bench_restart import answering
 from table import row
 
 from devtools import venvs
-from devtools.experiment import MINION
 from devtools.lab import Container, Lab
 from devtools.labrecipes import FAULT_FILE, PREFIX
-from devtools.master import Master
 from tests.lab.engine import EngineScene, deb
 from tests.lab.scene import RUN_DIR, STATE_DIR
 
@@ -47,16 +46,6 @@ END
 sed -i '1a exec(open("{PREFIX}/dies.py").read())' {PREFIX}/bin/salt-minion
 """
 TIMEOUT = 180
-
-
-def answering(master: Master, since: float) -> float:
-    """Return when a minion that was started after *since* had answered a job."""
-    master.wait_event(f"salt/minion/{MINION}/start", TIMEOUT, since=since)
-    jid = master.publish("test.ping", target=MINION, tgt_type="list")
-    master.wait_return(jid, MINION, TIMEOUT)
-    returned = master.returned(jid, MINION)
-    assert returned is not None
-    return returned.time
 
 
 def stopped(container: Container) -> float:
