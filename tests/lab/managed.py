@@ -20,7 +20,9 @@ DIRECTORY = "/var/lib/staged"
 _CALL = """
 import json, sys
 from saltext_safeupdate.core.command import run
-from saltext_safeupdate.core.packages import Apt, Dnf, Zypper
+from saltext_safeupdate.core.packages.apt import Apt
+from saltext_safeupdate.core.packages.dnf import Dnf
+from saltext_safeupdate.core.packages.zypper import Zypper
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.packages.request import File
 name, method, arguments = sys.argv[1], sys.argv[2], json.loads(sys.stdin.read())

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from . import locks
 from .command import Run
@@ -18,7 +19,9 @@ from .revisions import Revisions
 from .service import ServiceManager
 from .settings import Settings
 from .store import Store
-from .transactional.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from .transactional.snapshots import Snapshots
 
 log = logging.getLogger("salt-safeupdate")
 

@@ -1,22 +1,24 @@
-"""Package managers: what is installed, who owns what, and what a request would change."""
+"""
+Package managers: what is installed, who owns what, and what a request would change.
+
+Only the one of this host is imported: every minion keeps what is.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..command import Run
 from ..command import run as run_command
 from ..errors import SafeUpdateError
-from ..transactional import detect as detect_transactional
-from ..transactional.snapshots import Snapshots
-from .apt import Apt
-from .dnf import Dnf
 from .request import Change, File, Request
-from .transactional import TransactionalUpdate
-from .zypper import Zypper
+
+if TYPE_CHECKING:
+    from ..transactional.snapshots import Snapshots
+    from .zypper import Zypper
 
 __all__ = ["Change", "File", "Own", "PackageManager", "Request", "detect", "find_own"]
 
@@ -153,16 +155,30 @@ class Own(NamedTuple):
 def detect(run: Run = run_command) -> PackageManager | None:
     """Return the package manager of this host, or None where it has none that we know."""
     if shutil.which("dpkg-query") and shutil.which("apt-get"):
+        from .apt import Apt
+
         return Apt(run)
     if shutil.which("rpm"):
-        for front_end in ("dnf", "yum", "zypper"):
+        for front_end in ("dnf", "yum"):
             if shutil.which(front_end):
-                return _zypper(run) if front_end == "zypper" else Dnf(run, front_end)
+                from .dnf import Dnf
+
+                return Dnf(run, front_end)
+        if shutil.which("zypper"):
+            return _zypper(run)
     return None
 
 
 def _zypper(run: Run) -> Zypper:
-    return TransactionalUpdate(run) if detect_transactional.transactional(run) else Zypper(run)
+    from ..transactional.detect import transactional
+
+    if transactional(run):
+        from .transactional import TransactionalUpdate
+
+        return TransactionalUpdate(run)
+    from .zypper import Zypper
+
+    return Zypper(run)
 
 
 @dataclass

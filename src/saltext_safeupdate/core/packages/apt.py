@@ -9,11 +9,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..files import write_atomic
-from ..transactional.snapshots import Snapshots
 from . import busy
 from .apt_output import (
     parse_locks,
@@ -26,9 +26,11 @@ from .apt_output import (
 )
 from .choice import choose, on_offer
 from .files import check, keep, writing
-from .repack import repack
 from .request import Action, Change, File, Request
 from .siblings import closure
+
+if TYPE_CHECKING:
+    from ..transactional.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -284,6 +286,9 @@ class Apt:
     def _repacked(self, name: str, version: str, directory: str) -> File:
         with tempfile.TemporaryDirectory(prefix=".repack-", dir=directory) as scratch:
             path = os.path.join(scratch, f"{name}_{version.replace(':', '%3a')}.repacked.deb")
+            # With all that it takes to write an archive, which few updates need.
+            from .repack import repack
+
             repack(self._run, name, path)
             return keep(path, directory, name, version)
 

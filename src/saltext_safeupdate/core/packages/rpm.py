@@ -11,15 +11,18 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
-from ..transactional.snapshots import Snapshots
 from . import busy
 from .choice import choose, on_offer
 from .files import check, keep, writing
 from .request import Action, Change, File, Request
 from .siblings import closure
+
+if TYPE_CHECKING:
+    from ..transactional.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 

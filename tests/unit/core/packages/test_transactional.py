@@ -8,6 +8,7 @@ from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
 from saltext_safeupdate.core.packages.zypper import Zypper
+from saltext_safeupdate.core.transactional import detect
 from tests.support.fakes import FakeRunner
 
 QUERY = ("-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "salt")
@@ -80,5 +81,5 @@ def test_a_transaction_of_others_keeps_it_busy():
 def test_it_is_found(monkeypatch, transactional, kind):
     there = {"rpm", "zypper"}
     monkeypatch.setattr(packages.shutil, "which", lambda name: name if name in there else None)
-    monkeypatch.setattr(packages.detect_transactional, "transactional", lambda run: transactional)
+    monkeypatch.setattr(detect, "transactional", lambda run: transactional)
     assert type(packages.detect(FakeRunner())) is kind
