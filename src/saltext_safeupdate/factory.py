@@ -1,4 +1,8 @@
-"""Build the objects that act, in one place, from the opts of Salt."""
+"""
+Build the objects that act, in one place, from the opts of Salt.
+
+What only an update needs is imported when it is built: every minion keeps the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,23 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import salt
 import salt.utils.minion
 
-from .core import backup, bring, kept, packages, recover, service, waiting
+from .core import kept, packages, recover, service, waiting
 from .core.command import run as run_command
 from .core.ledger import Ledger
 from .core.packages import Own, OwnFinder, PackageManager
-from .core.revisions import Revisions
 from .core.service import ServiceManager
 from .core.settings import Settings, effective
 from .core.stopguard import StopGuard
 from .core.store import Store
-from .core.transaction import SUPERVISOR_UNIT, Transaction
+
+if TYPE_CHECKING:
+    from .core.revisions import Revisions
+    from .core.transaction import Transaction
 
 
 def enabled(opts: Mapping[str, Any]) -> bool:
@@ -76,14 +82,20 @@ class Factory:
 
     @cached_property
     def revisions(self) -> Revisions:
+        from .core.revisions import Revisions
+
         return Revisions(self.settings.state_dir, self.store, self.manager)
 
     def bring(self, directory: str) -> Mapping[str, Any]:
         """Have what is installed beside Salt ready for an update."""
+        from .core import bring
+
         return bring.stage(self.settings, self.services, self.manager, run_command, directory)
 
     def backup_paths(self) -> list[str]:
         """Return what is put back on a rollback."""
+        from .core import backup
+
         opts = self.opts
         found = backup.minion_paths(
             config_file=opts.get("conf_file") or "/etc/salt/minion",
@@ -132,7 +144,7 @@ class Factory:
     def launch(self) -> None:
         """Start the supervisor."""
         python = kept.interpreter(run_command, {})
-        self.services.spawn(SUPERVISOR_UNIT, recover.argv(self.settings, python))
+        self.services.spawn(recover.SUPERVISOR_UNIT, recover.argv(self.settings, python))
 
     def arm(self, copies: Mapping[str, str]) -> None:
         """Have the update that is about to change something looked after."""
@@ -162,6 +174,8 @@ class Factory:
     def transaction(
         self, frozen: Callable[[Mapping[str, str]], None] = lambda copies: None, jid: str = ""
     ) -> Transaction:
+        from .core.transaction import Transaction
+
         return Transaction(
             settings=self.settings,
             store=self.store,

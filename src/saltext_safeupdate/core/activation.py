@@ -9,11 +9,14 @@ the next boot goes on.
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from . import alive, recover
 from .errors import SafeUpdateError
-from .means import Means
 from .record import Update
+
+if TYPE_CHECKING:
+    from .means import Means
 
 log = logging.getLogger("salt-safeupdate")
 

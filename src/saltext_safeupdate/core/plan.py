@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .packages import PackageManager
 from .packages.choice import matches
-from .revisions import Revisions
 from .store import Quarantined, Store
+
+if TYPE_CHECKING:
+    from .revisions import Revisions
 
 _PARTS = re.compile(r"\d+|[^\d.:~+-]+")
 

@@ -16,6 +16,8 @@ from .service import ServiceManager
 from .settings import Settings, as_json
 
 UNIT = "salt-safeupdate-recover"
+# The unit of the supervisor that whoever begins an update starts.
+SUPERVISOR_UNIT = "salt-safeupdate"
 
 
 def argv(settings: Settings, python: str) -> list[str]:

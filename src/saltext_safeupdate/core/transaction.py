@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import activation, alive, carry, locks
+from . import activation, alive, carry, locks, recover
 from . import freeze as freezer
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from .locks import Lock
@@ -39,7 +39,6 @@ from .store import Store
 
 T = TypeVar("T")
 
-SUPERVISOR_UNIT = "salt-safeupdate"
 # Seconds within which the supervisor, a small Python program, has to take its locks.
 _SUPERVISOR_TIMEOUT = 30.0
 # Seconds that the supervisor may hold the update lock to write a phase before the installation.
@@ -388,7 +387,7 @@ class Transaction:
     def _fail_to_start(self) -> NoReturn:
         raise SafeUpdateError(
             f"The supervisor did not start within {_SUPERVISOR_TIMEOUT:g} s. Nothing "
-            f"was changed; 'journalctl -u {SUPERVISOR_UNIT}' may say why."
+            f"was changed; 'journalctl -u {recover.SUPERVISOR_UNIT}' may say why."
         )
 
     def _until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
