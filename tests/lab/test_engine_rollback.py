@@ -17,7 +17,8 @@ FAULTY = "3008.3+faulty"
 PROGRAM = f"{PREFIX}/bin/salt-minion"
 UNIT = "/lib/systemd/system/salt-minion.service"
 SALT = f"{SITE_PACKAGES}/salt"
-# What is wrong with the minion, and what its record says of that.
+# What is wrong with the minion, and what its record says of that. One that dies takes its control
+# group along, which was the end of the watcher too in elastic-agent #3123.
 FAULTS = {
     "does not start": (f"sed -i '1a raise SystemExit(1)' {PROGRAM}", "has failed"),
     "starts and dies": (

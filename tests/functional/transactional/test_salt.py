@@ -305,6 +305,7 @@ def test_a_reboot_asked_for_inside_comes_afterwards(rig, state):
 
 
 def test_activate_transaction_reboots_only_with_something_pending(rig):
+    """A reboot that did nothing without a new snapshot: uyuni #5772."""
     rig.salt("transactional_update.call", "test.ping", "activate_transaction=True")
     assert not rig.path("/run/rig/rebooted").exists()
     rig.salt("transactional_update.call", "file.touch", "/data/x", "activate_transaction=True")
@@ -312,6 +313,7 @@ def test_activate_transaction_reboots_only_with_something_pending(rig):
 
 
 def test_a_reboot_that_does_not_happen_is_an_error(rig):
+    """transactional-update #92."""
     rig.fault("reboot-fails")
     said = rig.salt_error("transactional_update.reboot")
     assert "returned 0, but no reboot is under way" in said

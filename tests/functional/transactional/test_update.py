@@ -157,6 +157,7 @@ def test_it_is_called_off_before_the_boot(host):
 
 
 def test_a_pending_snapshot_is_not_lost_for_an_update(host):
+    """A transaction that orphans it: the review of uyuni-rfc #92."""
     host.rig.ok("transactional-update", "--non-interactive", "run", "touch", "/data/other")
     found = host.update("3008.3")
     assert found["last"]["phase"] == "failed"

@@ -1,0 +1,118 @@
+"""Traps that other agents fell into when they updated themselves, each with who fell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.lab import Lab
+from devtools.labrecipes import FAULT_FILE
+from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
+from tests.lab.scene import STATE_DIR
+
+FAULTY, STOPS, MOVED = (f"{NEW}+{what}" for what in ("faulty", "stops", "moved"))
+# The database of a newer schema, with columns that this one does not know.
+_NEWER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=30)
+for table in ("updates", "jobs", "facts"):
+    db.execute(f"ALTER TABLE {table} ADD COLUMN newer TEXT NOT NULL DEFAULT 'x'")
+db.execute("PRAGMA user_version = 99")
+db.commit()
+"""
+
+
+@pytest.fixture(scope="module")
+def scene(lab: Lab, site: Path) -> Iterator[EngineScene]:
+    offers = [deb(each) for each in (OLD, FAULTY, STOPS, MOVED)]
+    made = EngineScene(lab, site, OLD, offers=offers, config=QUICK)
+    try:
+        yield made.up()
+    finally:
+        made.down()
+
+
+@pytest.fixture(autouse=True)
+def logs(scene: EngineScene, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if getattr(request.node, "failed_call", False):
+        print(scene.container.logs(), scene.master.log())
+
+
+def update(scene: EngineScene, version: str, fault: str = "") -> str:
+    """Update to that version, which commits; return the ID of the update."""
+    scene.container.write(FAULT_FILE, fault)
+    record = scene.update(version, allow_downgrade=True)
+    assert record["phase"] == "committed", record
+    scene.assert_runs(version)
+    return str(record["id"])
+
+
+def test_uyuni_8841_a_scriptlet_disables_the_service(scene: EngineScene) -> None:
+    update(scene, FAULTY, "systemctl disable salt-minion\n")
+
+
+def test_elastic_3947_a_newer_version_has_written_the_records(scene: EngineScene) -> None:
+    scene.container.run(["python3", "-c", _NEWER, f"{STATE_DIR}/safeupdate.db"])
+    update(scene, STOPS)
+
+
+def test_salt_69605_the_package_stops_the_service_and_tries_to_restart_it(
+    scene: EngineScene,
+) -> None:
+    update(scene, OLD)
+    update(scene, STOPS)
+
+
+def test_salt_69807_the_tree_that_it_runs_from_is_removed(scene: EngineScene) -> None:
+    # So is what a program that waits for the end would still load to tell of it.
+    job = scene.publish("cmd.run", "until [ -e /var/tmp/go-on ]; do sleep 0.1; done")
+    asked = scene.ask(MOVED, allow_downgrade=True)["update"]
+    with scene.waiting() as program:
+        scene.container.write("/var/tmp/go-on", "")
+        scene.returned(job)
+        assert scene.ended(asked)["phase"] == "committed"
+        assert scene.told(program) == (0, asked, "committed")
+    scene.assert_runs(MOVED)
+
+
+def test_elastic_2264_the_commands_work_after_a_rollback(scene: EngineScene) -> None:
+    back = scene.call("safeupdate.rollback")
+    assert scene.ended(back["update"])["phase"] == "committed"
+    for command in ("salt-call", "salt-minion"):
+        told = scene.container.run([command, "--version"]).stdout.split()
+        assert told[1] == scene.answers()
+
+
+def test_elastic_4228_two_supervisors_at_once(scene: EngineScene) -> None:
+    asked = scene.ask(OLD, allow_downgrade=True)["update"]
+    scene.wait_phase("watching")
+    scene.container.run(["systemctl", "--no-block", "start", "salt-safeupdate-recover"])
+    assert scene.ended(asked)["phase"] == "committed"
+    phases = scene.phases()
+    assert sorted(set(phases)) == sorted(phases), "one of them acted for both"
+    scene.assert_runs(OLD)
+
+
+def test_uyuni_2716_installed_already_is_a_normal_end(scene: EngineScene) -> None:
+    pid, version = scene.pid(), scene.version()
+    told = scene.call("safeupdate.update", version)["comment"]
+    assert told == "It is installed; nothing to do."
+    assert scene.pid() == pid
+
+
+def test_elastic_4443_and_12910_a_stopped_service_is_rolled_back(scene: EngineScene) -> None:
+    version = scene.version()
+    assert version != FAULTY
+    scene.container.run(["systemctl", "disable", "--now", "salt-minion"], timeout=120)
+    scene.container.write(FAULT_FILE, "exit 1\n")
+    asked = scene.salt_call("--local", "safeupdate.update", FAULTY, "allow_downgrade=True")
+    assert scene.ended(asked["update"])["phase"] == "rolled_back"
+    service = scene.container.service()
+    assert (service["ActiveState"], service["UnitFileState"]) == ("inactive", "disabled")
+    assert (scene.version(), scene.dpkg_status()) == (version, "install ok installed")
+    assert scene.leftovers() == []
+    status = scene.salt_call("--local", "safeupdate.status")
+    assert (status["phase"], status["draining"]) == ("rolled_back", False)
