@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from devtools import processes
@@ -29,12 +31,13 @@ class RunDir:
         self._numbers = 0
         self._records: dict[str, dict[str, object]] = {}
         self.owner = processes.identity(os.getpid())
-        if self.path.exists():
-            remove(self.path)
-        self.path.mkdir(parents=True)
         options = f"size={TMPFS_SIZE},mode=755"
-        run(["mount", "-t", "tmpfs", "-o", options, "lab", str(self.path)], timeout=60)
-        self._write()
+        with _alone():
+            if self.path.exists():
+                remove(self.path)
+            self.path.mkdir()
+            run(["mount", "-t", "tmpfs", "-o", options, "lab", str(self.path)], timeout=60)
+            self._write()
         atexit.register(self.close)
 
     def number(self) -> int:
@@ -136,7 +139,17 @@ def leftovers() -> list[Path]:
 
 def clean() -> list[Path]:
     """Remove what runs that are no longer alive left behind; return what it was."""
-    found = leftovers()
-    for path in found:
-        remove(path)
+    with _alone():
+        found = leftovers()
+        for path in found:
+            remove(path)
     return found
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other runs from taking what is not complete yet for a leftover, or removing it too."""
+    BASE.mkdir(parents=True, exist_ok=True)
+    with (BASE / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
