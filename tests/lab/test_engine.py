@@ -109,7 +109,8 @@ def test_back_and_forth_leaves_nothing_that_grows(
             assert record["phase"] == "committed", (number, record)
         scene.assert_runs(OLD)
         sizes.append(_inventory(scene))
-    print(f"{2 * times} updates; first and last: {sizes[0]} {sizes[-1]}")
+    counts = [f"{len(each['files'])} files, {each['bytes']} bytes" for each in sizes]
+    print(f"{2 * times} updates; after the first two {counts[0]}, at the end {counts[-1]}")
     assert sizes[-1]["files"] == sizes[0]["files"]
     assert sizes[-1]["bytes"] < 1.1 * sizes[0]["bytes"] + 4e6, "the history grows, and is bounded"
 
