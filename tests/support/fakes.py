@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError
 
@@ -16,7 +18,7 @@ class FakeRunner:
         self.answers = dict(answers or {})
         self.calls = []
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         argv = tuple(argv)
         self.calls.append(argv)
         answer = self.answers[argv]
@@ -27,6 +29,9 @@ class FakeRunner:
         if not isinstance(answer, Result):
             code, stdout, stderr = answer
             answer = Result(argv=argv, returncode=code, stdout=stdout, stderr=stderr)
+        if keep:
+            lines = answer.stdout.splitlines(keepends=True)
+            answer = replace(answer, stdout="".join(filter(keep.search, lines)))
         if ok is not None and answer.returncode not in ok:
             raise CommandError(
                 argv,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,6 +59,7 @@ class Run(Protocol):
         ok: Sequence[int] | None = (0,),
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
+        keep: re.Pattern[str] | None = None,
     ) -> Result: ...
 
 
@@ -75,6 +78,7 @@ def run(
     ok: Sequence[int] | None = (0,),
     env: Mapping[str, str] | None = None,
     stdin: str | None = None,
+    keep: re.Pattern[str] | None = None,
 ) -> Result:
     """
     Run *argv* without a shell; return its Result or raise CommandError.
@@ -82,33 +86,42 @@ def run(
     The program gets a process group of its own. After *timeout* seconds the group is
     sent SIGTERM, and SIGKILL 5 s later. A daemon that the program leaves behind is not
     waited for, even where it keeps the output open. *ok* lists the exit statuses that are
-    no error (``None``: all). Standard input is *stdin*, or empty.
+    no error (``None``: all). Standard input is *stdin*, or empty. Of the standard output
+    only the lines are returned in which *keep* finds something (``None``: all); the others
+    take no memory.
     """
     argv = tuple(argv)
     log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)
-    try:
-        proc = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(env),
-            text=True,
-            errors="replace",
-            start_new_session=True,
+    with contextlib.ExitStack() as stack:
+        sieve = (
+            stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) if keep else None
         )
-    except OSError as err:
-        raise CommandError(argv, f"cannot be started: {err.strerror or err}") from err
-    try:
-        stdout, stderr = _collect(proc, stdin, timeout)
-    except subprocess.TimeoutExpired:
-        stdout, stderr = _end(proc)
-        raise CommandError(
-            argv, f"did not end within {timeout:g} s", stdout=stdout, stderr=stderr
-        ) from None
-    except BaseException:
-        _end(proc)
-        raise
+        try:
+            proc = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                stdout=sieve or subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(env),
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as err:
+            raise CommandError(argv, f"cannot be started: {err.strerror or err}") from err
+        try:
+            stdout, stderr = _collect(proc, stdin, timeout)
+        except subprocess.TimeoutExpired:
+            stdout, stderr = _end(proc)
+            raise CommandError(
+                argv, f"did not end within {timeout:g} s", stdout=stdout, stderr=stderr
+            ) from None
+        except BaseException:
+            _end(proc)
+            raise
+        if sieve and keep:
+            sieve.seek(0)
+            stdout = "".join(filter(keep.search, sieve))
     result = Result(argv=argv, returncode=proc.returncode, stdout=stdout, stderr=stderr)
     if ok is not None and result.returncode not in ok:
         raise CommandError(
@@ -127,7 +140,8 @@ def _collect(proc: subprocess.Popen[str], stdin: str | None, timeout: float) -> 
     while True:
         left = deadline - time.monotonic()
         try:
-            return proc.communicate(stdin, timeout=max(0.0, min(_LOOK_INTERVAL, left)))
+            printed = proc.communicate(stdin, timeout=max(0.0, min(_LOOK_INTERVAL, left)))
+            return _text(printed[0]), _text(printed[1])
         except subprocess.TimeoutExpired:
             stdin = None
             if proc.poll() is not None:
@@ -139,7 +153,8 @@ def _collect(proc: subprocess.Popen[str], stdin: str | None, timeout: float) -> 
 def _rest(proc: subprocess.Popen[str]) -> tuple[str, str]:
     """Return what a program that has ended printed, whoever else has its output open."""
     try:
-        return proc.communicate(timeout=_OUTPUT_GRACE)
+        printed = proc.communicate(timeout=_OUTPUT_GRACE)
+        return _text(printed[0]), _text(printed[1])
     except subprocess.TimeoutExpired as err:
         for stream in (proc.stdout, proc.stderr):
             if stream is not None:

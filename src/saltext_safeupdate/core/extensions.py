@@ -83,7 +83,9 @@ for name in sys.argv[1:]:
 _EXTRAS = "extras-"
 # Every interpreter with a pip has its own of these.
 _TOOLS = ("pip", "setuptools", "wheel")
-_PYTHON_PATH = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages/salt/__init__\.py$")
+_PYTHON_PATH = re.compile(
+    r"/python3\.(\d+)/(?:site|dist)-packages/salt/__init__\.py$", re.MULTILINE
+)
 _SPECIFIER = re.compile(r"(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?$")
 
 
@@ -168,10 +170,10 @@ def python_of(files: Iterable[str], run: Run) -> int | None:
     """Return the Python minor version that Salt has in these package files, None if untold."""
     for path in files:
         lister = ("dpkg-deb", "--contents") if path.endswith(".deb") else ("rpm", "-qpl")
-        for line in run((*lister, path), timeout=_LISTING_TIMEOUT).stdout.splitlines():
-            found = _PYTHON_PATH.search(line)
-            if found:
-                return int(found[1])
+        listed = run((*lister, path), timeout=_LISTING_TIMEOUT, keep=_PYTHON_PATH).stdout
+        found = _PYTHON_PATH.search(listed)
+        if found:
+            return int(found[1])
     return None
 
 

@@ -17,7 +17,7 @@ class Interpreter:
         self.place, self.loads = place, loads
         self.error = None
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         assert argv[:3] == (PYTHON, "-I", "-c")
         if self.error is not None:
             raise self.error

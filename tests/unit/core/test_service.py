@@ -150,7 +150,7 @@ class Spawner:
         self.taken, self.message = taken, message
         self.started = []
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         if argv[0] != "systemd-run":
             return
         if self.taken:

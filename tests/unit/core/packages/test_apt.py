@@ -260,7 +260,7 @@ def test_every_state_of_dpkg(status, half_done):
 def test_repair_keeps_the_configuration_and_asks_nothing():
     seen = {}
 
-    def run(argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def run(argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         seen.update(argv=argv, env=env)
         raise CommandError(argv, "exit status 1", stderr=captured("repair.err"))
 

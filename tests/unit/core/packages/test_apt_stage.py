@@ -47,7 +47,7 @@ class FakeDebian:
         self.offered, self.removes = offered, removes
         self.calls, self.envs, self.selected, self.fails = [], [], [], set()
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         argv = tuple(argv)
         self.calls.append(argv)
         self.envs.append(env)

@@ -121,7 +121,7 @@ class FakeRedHat:
         self.folder, self.installed, self.verify = folder, installed, verify
         self.code, self.after, self.calls = code, after, []
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         argv = tuple(argv)
         self.calls.append(argv)
         code, out = self.answer(argv)

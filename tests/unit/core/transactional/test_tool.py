@@ -34,7 +34,7 @@ class FakeSystem:
             tukit_lock=tmp_path / "tukit",
         )
 
-    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None):
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         argv = tuple(argv)
         if argv == cli.VERSION:
             return self.result(argv, 0, f"transactional-update {self.version}\n", "")
