@@ -41,12 +41,13 @@ FOLLOW_UPS = ("unpack", "configure", "installed", "stopping", "stopped", "restar
 LOOKS = ("unpack", "configure", "installed")
 
 
-def sls(update: str = "pkg.latest") -> str:
+def sls(update: str = "pkg.latest", version: str = "") -> str:
     """Return somebody's SLS: 20 states in order, the minion's package in their middle."""
+    exactly = f"    - version: {version}\n" if version else ""
     parts = []
     for name in state_names():
         if name == update_name():
-            body = f"  {update}:\n    - name: salt-minion\n    - refresh: True\n"
+            body = f"  {update}:\n    - name: salt-minion\n    - refresh: True\n{exactly}"
         else:
             body = f"  cmd.run:\n    - name: echo {name} >> {ORDER_FILE}; sleep 0.3\n"
         parts.append(f"{name}:\n{body}")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from devtools import labns, venvs
+from devtools import labns, labrpms, venvs
 from devtools.cache import Cache, recipe
 from devtools.command import REPO, ToolError, run
 from devtools.labrecipes import COMMANDS, DEBS, MOVED_PREFIX, of_version
@@ -43,7 +43,8 @@ class LabCache:
                 job.result()
             jobs = [pool.submit(self.deb, name) for name in DEBS]
             jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
-            jobs.append(pool.submit(self.rpm_tools))
+            jobs += [pool.submit(self.rpms, version) for version in labrpms.VERSIONS]
+            jobs.append(pool.submit(self.rpm_host, labrpms.VERSIONS[0]))
             for done in jobs:
                 done.result()
 
@@ -105,6 +106,23 @@ class LabCache:
         key = [rootfs.name, tools, recipe(labns.build_rpm_tools, labns._install), _SHARED]
         build = self._task("rpm-tools", rootfs=str(rootfs))
         return self.cache.get("layer", "rpm-tools", key, build)
+
+    def rpms(self, version: str) -> Path:
+        """Return the directory with the rpms of Salt *version*."""
+        tools, tree, source = self.rpm_tools(), self.tree(version), venvs.sdist(self.cache, version)
+        key = [tools.name, tree.name, source.name, labrpms.spec(version), repr(labrpms.BUILD)]
+        key += [recipe(labns.build_rpms, labns._unit, labrpms.file, COMMANDS), _SHARED]
+        parameters = {"lower": f"{tools}:{self.rootfs()}", "tree": str(tree), "source": str(source)}
+        build = self._task("rpms", version=version, **parameters)
+        return self.cache.get("rpm", version, key, build)
+
+    def rpm_host(self, version: str) -> Path:
+        """Return the overlay layer, for over :meth:`rpm_tools`, with the rpms of *version*."""
+        tools, rpms = self.rpm_tools(), self.rpms(version)
+        key = [tools.name, rpms.name, labrpms.BASE, recipe(labns.build_rpm_host), _SHARED]
+        parameters = {"lower": f"{tools}:{self.rootfs()}", "rpms": str(rpms), "version": version}
+        build = self._task("rpm-host", **parameters)
+        return self.cache.get("layer", f"rpm-{version}", key, build)
 
     def stanza(self, name: str) -> str:
         """Return the entry of a package for an apt repository whose pool is ``./pool``."""

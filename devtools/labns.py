@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from devtools import labrpms
 from devtools.command import ToolError, run
 from devtools.labrecipes import COMMANDS, DEBS, MOVED_PREFIX, PREFIX, Deb
 
@@ -214,16 +215,20 @@ def build_deb(out: Path, rootfs: str, tree: str, source: str, name: str) -> None
 
 def _add_unit(root: Root, deb: Deb, source: str) -> None:
     """Add upstream's own unit file and the commands in ``/usr/bin``."""
-    archive = next(Path(source).glob("salt-*.tar.gz"))
-    with tarfile.open(archive) as tar:
-        member = tar.extractfile(f"{archive.name[:-7]}/pkg/common/salt-minion.service")
-        assert member is not None
-        root.write("/stage/lib/systemd/system/salt-minion.service", member.read().decode())
+    root.write("/stage/lib/systemd/system/salt-minion.service", _unit(source))
     stage = root.path / "stage"
     for folder in ("usr/bin", "etc/salt/minion.d"):
         (stage / folder).mkdir(parents=True)
     for command in COMMANDS:
         (stage / "usr/bin" / command).symlink_to(f"{PREFIX}/bin/{command}")
+
+
+def _unit(source: str) -> str:
+    archive = next(Path(source).glob("salt-*.tar.gz"))
+    with tarfile.open(archive) as tar:
+        member = tar.extractfile(f"{archive.name[:-7]}/pkg/common/salt-minion.service")
+        assert member is not None
+        return member.read().decode()
 
 
 def _move_tree(root: Root, tree: Path, stage: Path) -> None:
@@ -285,6 +290,41 @@ def build_rpm_tools(out: Path, rootfs: str) -> None:
     copy(root.upper, out)
 
 
+def build_rpms(out: Path, lower: str, tree: str, source: str, version: str) -> None:
+    """Pack a Salt tree as upstream's two rpms."""
+    root = Root(out / "scratch", lower)
+    bind(Path(tree) / "opt", root.path / "stage/opt")
+    unit = "/stage/usr/lib/systemd/system/salt-minion.service"
+    root.write(unit, _unit(source))
+    root.write("/stage/etc/salt/minion", "# Everything is in minion.d.\n")
+    (root.path / "stage/etc/salt/minion.d").mkdir()
+    (root.path / "stage/usr/bin").mkdir()
+    for command in COMMANDS:
+        # Files at first, as upstream's; a scriptlet makes links of them.
+        program = Path(tree) / PREFIX.lstrip("/") / "bin" / command
+        shutil.copy(program, root.path / "stage/usr/bin" / command)
+    root.write("/salt.spec", labrpms.spec(version))
+    root.chroot(*labrpms.BUILD, "--define", "_rpmdir /rpms", "/salt.spec")
+    for package in labrpms.PACKAGES:
+        name = labrpms.file(package, version)
+        shutil.copy(root.path / "rpms" / name, out / name)
+
+
+def build_rpm_host(out: Path, lower: str, rpms: str, version: str) -> None:
+    """Install the rpms of a version, and keep what that changed as an overlay layer."""
+    root = Root(out / "scratch", lower)
+    bind(Path(rpms), root.path / "rpms")
+    root.write("/base.spec", labrpms.BASE)
+    root.chroot(*labrpms.BUILD, "--define", "_rpmdir /base", "/base.spec")
+    packages = [f"/rpms/{labrpms.file(package, version)}" for package in labrpms.PACKAGES]
+    root.chroot("rpm", "--install", "/base/base-1-0.noarch.rpm", *packages)
+    root.chroot("systemctl", "enable", "salt-minion.service")
+    run(["umount", "-R", str(root.path)], timeout=60)
+    for junk in ("base", "base.spec", "root", "rpms"):
+        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
+    copy(root.upper, out)
+
+
 TASKS: dict[str, Callable[..., None]] = {
     "rootfs": build_rootfs,
     "wheels": build_wheels,
@@ -292,6 +332,8 @@ TASKS: dict[str, Callable[..., None]] = {
     "deb": build_deb,
     "layer": build_layer,
     "rpm-tools": build_rpm_tools,
+    "rpms": build_rpms,
+    "rpm-host": build_rpm_host,
 }
 
 

@@ -46,10 +46,15 @@ class Scene:
         set_up: bool = True,
     ) -> None:
         layers = [extension_layer(lab, site)]
-        self.container: Container = lab.container(version, offers=offers, extra_layers=layers)
+        self.container: Container = self._prepared(lab, version, offers, layers)
         settings = {**(SET_UP if set_up else {}), **(config or {})}
         self.container.write("/etc/salt/minion.d/lab.conf", minion_config(settings))
         self.master = Master(self.container.network, pythonpath=site)
+
+    def _prepared(
+        self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
+    ) -> Container:
+        return lab.container(version, offers=offers, extra_layers=layers)
 
     def up(self) -> Scene:
         self.master.start()
@@ -137,10 +142,12 @@ class Scene:
         ).stdout.strip()
         if refused != "no":
             found.append("RefuseManualStop")
+        return found + self.half_done()
+
+    def half_done(self) -> list[str]:
+        """Return what the package manager has begun and not ended."""
         unfinished = self.container.run(["dpkg", "--audit"], check=False).stdout.strip()
-        if unfinished:
-            found.append(f"dpkg: {unfinished}")
-        return found
+        return [f"dpkg: {unfinished}"] if unfinished else []
 
     def answers(self, timeout: float = 90) -> str:
         """Return the version that the running minion tells, once it answers."""
