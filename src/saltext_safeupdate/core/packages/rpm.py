@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +43,11 @@ _PID_FILES = (
     "/var/cache/dnf/download_lock.pid",
     "/var/lib/dnf/rpmdb_lock.pid",
 )
-# What rpm --verify says of a file whose contents are not the package's; c: configuration.
-_ALTERED = re.compile(r"^(?:..5\S*|missing) +(?P<kind>[a-z] )?/", re.MULTILINE)
+# What rpm writes a file to until all of its package is there.
+_STRAY = re.compile(r";[0-9a-f]{8}$")
+# What rpm --verify says of a file whose contents are not the package's, be it configuration
+# (c). Byte code is left out: packages of Salt compile it anew after they have removed it.
+_ALTERED = re.compile(r"^(?:..5\S*|missing) +(?P<kind>[a-z] )?/.*(?<!\.pyc)$", re.MULTILINE)
 
 
 class Rpm(ABC):
@@ -237,22 +240,19 @@ class Rpm(ABC):
 
         In the same second, the next rpm would give its own the same names, and fail.
         """
-        query = ("rpm", "-q", "--list")
-        installed = self._run(
-            (*query, *(file.package for file in files)), timeout=_QUERY_TIMEOUT, ok=None
-        ).stdout
-        offered = self._run(
-            (*query, "--nosignature", "--package", *(file.path for file in files)),
-            timeout=_QUERY_TIMEOUT,
-        ).stdout
-        paths = {line for line in (installed + offered).splitlines() if line.startswith("/")}
-        for path in sorted({os.path.dirname(path) for path in paths}):
-            for entry in os.listdir(path) if os.path.isdir(path) else ():
-                name, separator, transaction = entry.rpartition(";")
-                ours = path in paths or os.path.join(path, name) in paths
-                if separator and ours and re.fullmatch(r"[0-9a-f]{8}", transaction):
-                    log.info("removing %s in %s, which rpm has left behind", entry, path)
-                    os.unlink(os.path.join(path, entry))
+        installed = self._list(*(file.package for file in files))
+        offered = self._list("--nosignature", "--package", *(file.path for file in files))
+        strays = sorted(_strays(installed | offered))
+        for path in strays:
+            os.unlink(path)
+        if strays:
+            log.info("removed %d files that rpm has left behind", len(strays))
+
+    def _list(self, *words: str) -> set[str]:
+        """Return the paths of packages, those of them that are not installed left out."""
+        argv = ("rpm", "-q", "--list", *words)
+        lines = self._run(argv, timeout=_QUERY_TIMEOUT, ok=None).stdout.splitlines()
+        return {line for line in lines if line.startswith("/")}
 
     def _altered(self, name: str) -> bool:
         """Tell whether files of a package are not as packaged; its configuration may differ."""
@@ -354,6 +354,23 @@ class Rpm(ABC):
 
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
         return None
+
+
+def _strays(paths: set[str]) -> Iterator[str]:
+    """Find the files that rpm would have given names of packages whose *paths* these are."""
+    folders = {path for path in paths if os.path.isdir(path) and not os.path.islink(path)}
+    for folder in folders:
+        if os.path.dirname(folder) not in folders:
+            # Also in a directory that only the version has which did not come to be.
+            for path, below, names in os.walk(folder):
+                links = (name for name in below if os.path.islink(os.path.join(path, name)))
+                found = (name for name in (*links, *names) if _STRAY.search(name))
+                yield from (os.path.join(path, name) for name in found)
+    for folder in {os.path.dirname(path) for path in paths} - folders:
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            path = os.path.join(folder, name)
+            if _STRAY.search(name) and _STRAY.sub("", path) in paths:
+                yield path
 
 
 def parse_locks(text: str) -> list[tuple[str, str]]:

@@ -135,7 +135,7 @@ class FakeRedHat:
         if argv[:2] == ("rpm", "--verify"):
             return int(bool(self.verify)), self.verify
         if argv[:3] == ("rpm", "-q", "--list"):
-            names = ("", "/lib", "/lib/one", "/etc/new") if "--package" in argv else ("/lib/one",)
+            names = ("/lib", "/lib/one", "/etc/new") if "--package" in argv else ("/lib/one",)
             return 0, "".join(f"{self.folder}{name}\n" for name in names)
         if argv[:2] == ("rpm", "--upgrade"):
             self.installed = self.after
@@ -166,6 +166,9 @@ def _upgrades(run):
         ("2-1", ".M.......    /opt/agent/run\n.......T.    /opt/agent/run\n", False),
         ("2-1", "S.5....T.    /opt/agent/lib/one\n", True),
         ("2-1", "missing     /opt/agent/lib/one\n", True),
+        # Scriptlets of Salt's packages remove byte code and compile it anew.
+        ("2-1", "..5......    /lib/__pycache__/a.cpython-311.pyc\nmissing     /lib/b.pyc\n", False),
+        ("2-1", "missing     /lib/b.pyc\n..5......    /lib/b.py\n", True),
     ],
 )
 def test_what_is_whole_is_not_installed_again(tmp_path, staged, installed, verify, installs):
@@ -182,12 +185,14 @@ def test_rpm_that_fails_with_or_without_an_exit_status(tmp_path, staged, code, a
 
 
 def test_unnamed_files_of_an_interrupted_rpm_are_removed_and_no_others(tmp_path, staged):
-    for name in ("lib", "etc"):
+    for name in ("lib", "lib/newer", "etc"):
         (tmp_path / name).mkdir()
-    gone = ["lib/one;65a0b1c2", "lib/new;65a0b1c2", "etc/new;65a0b1c2"]
+    gone = ["lib/one;65a0b1c2", "lib/newer/new;65a0b1c2", "etc/new;65a0b1c2"]
     kept = ["lib/one", "lib/mine;final", "other;65a0b1c2x", "lib/;x", "etc/other;65a0b1c2"]
     for name in gone + kept:
         (tmp_path / name).write_text("")
+    gone.append("lib/lib64;65a0b1c2")
+    (tmp_path / gone[-1]).symlink_to("newer")
     Dnf(FakeRedHat(tmp_path, installed="2-1")).install([staged])
     left = {name for name in gone + kept if (tmp_path / name).exists()}
     assert left == set(kept)
