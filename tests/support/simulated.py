@@ -223,6 +223,7 @@ class FakePackages:
         self.installs = lambda files: None
         self.holds = set()
         self.half_done = []
+        self.write_ahead = True
         self.at_work = lambda: False
         self.repairs = lambda: None
         self.repaired = 0

@@ -9,9 +9,11 @@ manager replaces files by renaming. Who runs the old code reads from there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 
 _PREFIX = ".salt-safeupdate-"
 
@@ -44,6 +46,29 @@ def thaw(copies: Iterable[str]) -> None:
             for path in (copy, f"{copy}.part"):
                 if os.path.isdir(path):
                     shutil.rmtree(path)
+
+
+def differing(copies: Mapping[str, str]) -> list[str]:
+    """Return the roots that do not have the files of their copies, byte code left out."""
+    return [
+        root
+        for root, copy in copies.items()
+        if os.path.isdir(copy) and _files(root) != _files(copy)
+    ]
+
+
+def _files(top: str) -> dict[str, tuple[int, int]]:
+    """Return sizes and times, which links share with what they link, and copies have too."""
+    found = {}
+    for folder, below, names in os.walk(top):
+        below[:] = [name for name in below if name != "__pycache__"]
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                seen = os.lstat(path)
+                if stat.S_ISREG(seen.st_mode):
+                    found[os.path.relpath(path, top)] = (seen.st_size, seen.st_mtime_ns)
+    return found
 
 
 def copy_path(root: str, identity: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from . import locks
+from . import freeze, locks
 from .command import Run
 from .command import run as run_command
 from .errors import CommandError
@@ -70,6 +70,16 @@ class Means:
         """Let jobs start again."""
         self.drain.release()
         self.jobs.release()
+
+    def torn(self, update: Update) -> list[str]:
+        """
+        Return the directories of code in which an installation has begun without telling.
+
+        It was killed among the files of a package, and the database has the old version.
+        """
+        if self.packages is None or self.packages.write_ahead:
+            return []
+        return freeze.differing(update.extra.get("copies", {}))
 
     def let_end(self) -> None:
         """Wait, bounded, for a package manager at work: what it does is not known before."""

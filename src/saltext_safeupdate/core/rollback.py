@@ -138,7 +138,8 @@ def _put_back(means: Means, update: Update) -> None:
     if packages is None:
         raise SafeUpdateError("No package manager is there any more.")
     means.let_end()
-    if packages.installed(list(old)) != old or packages.unfinished(list(old)):
+    in_place = packages.installed(list(old)) == old and not packages.unfinished(list(old))
+    if not in_place or means.torn(update):
         packages.install(revisions.files(update.extra["old_files"]))
     now, left = means.repair(list(old))
     if now != old or left:

@@ -210,6 +210,7 @@ class Supervisor(Means):
             packages is not None
             and packages.installed(own) == update.versions_from
             and not packages.unfinished(own)
+            and not self.torn(update)
         )
 
     def _after_crash(self, update: Update) -> Update:
@@ -219,11 +220,11 @@ class Supervisor(Means):
         if self.packages is not None:
             now, left = self.repair(list(update.versions_from))
             if now == update.versions_from and not left:
-                return self._end(
-                    update,
-                    Phase.FAILED,
-                    "The run was ended while it installed; the package manager changed nothing.",
-                )
+                left = self.torn(update)
+                if not left or not rollback.possible(update):
+                    what = f"left half done: {', '.join(left)}" if left else "changed nothing"
+                    problem = f"The run was ended while it installed; the package manager {what}."
+                    return self._end(update, Phase.FAILED, problem)
         if left and rollback.possible(update):
             return rollback.begin(
                 self, replace(update, versions_to=now), f"half done: {', '.join(left)}."
@@ -333,6 +334,8 @@ class Supervisor(Means):
 
     def _mend(self, update: Update) -> Update:
         now, left = self.repair(list(update.versions_from))
+        if now == update.versions_from and not left:
+            left = self.torn(update)
         reason = update.reason if left else f"{update.reason}; completed before the restart"
         return self.note(replace(update, versions_to=now, reason=reason), unfinished=left)
 

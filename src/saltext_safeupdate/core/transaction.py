@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import activation, alive, carry, locks, recover
+from . import activation, alive, carry, locks, recover, rollback
 from . import freeze as freezer
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from .locks import Lock
@@ -455,6 +455,11 @@ class Transaction:
         after = self.versions()
         unfinished = self.packages.unfinished(self.own) if self.packages and self.own else []
         changed = after != self._record.versions_from
+        if failure and self.packages and not changed and not unfinished:
+            # Killed before its database knew: what runs would go on in a mixture of both.
+            if not self.packages.write_ahead:
+                unfinished = freezer.differing(self._record.extra["copies"])
+            changed = bool(unfinished) and rollback.possible(self._record)
         reason = failure or self._record.reason
         if unfinished:
             reason = f"half done: {', '.join(unfinished)}" + (f" ({failure})" if failure else "")

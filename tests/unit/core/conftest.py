@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -207,6 +208,22 @@ class Host:
         return Revisions(self.settings.state_dir, self.store, self.packages).secure(
             "u1", sorted(OLD)
         )
+
+    def tear(self):
+        """Put a file of another version in place of one, as rpm does before it tells."""
+        self.packages.write_ahead = False
+        path = self.root / "modules" / "test.py"
+        path.unlink()
+        path.write_text("another version")
+
+    def mend(self, files):
+        """Put the file of the old version back, and what rpm left behind away."""
+        copy = self.last.extra["copies"][str(self.root)]
+        shutil.rmtree(self.root)
+        shutil.copytree(copy, self.root)
+
+    def torn(self):
+        return (self.root / "modules" / "test.py").read_text() == "another version"
 
     def kept(self):
         """Return the directories of secured packages that are there."""

@@ -103,3 +103,42 @@ def test_leftovers_are_found_of_whatever_update(root, tmp_path):
 
 def test_a_slash_at_the_end_makes_no_difference(root):
     assert freeze.copy_path(f"{root}/", "u1") == freeze.copy_path(str(root), "u1")
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (lambda root: None, False),
+        (lambda root: (root / "modules" / "a.py").unlink(), True),
+        (lambda root: (root / "modules" / "a.py;65a0b1c2").write_text(""), True),
+        (lambda root: _replaced(root / "modules" / "a.py"), True),
+        # Whoever imports a module, and scriptlets, write byte code.
+        (lambda root: (root / "modules" / "__pycache__").mkdir(), False),
+        (lambda root: _replaced(root / "modules" / "__pycache__" / "a.pyc"), False),
+        (lambda root: (root / "modules" / "a.py").chmod(0o600), False),
+    ],
+)
+def test_whether_files_are_those_of_the_copy(root, change, differs):
+    copies = freeze.freeze([str(root)], "u1")
+    change(root)
+    assert freeze.differing(copies) == ([str(root)] if differs else [])
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_without_links_the_copy_is_the_same_too(root, monkeypatch, linked):
+    if not linked:
+        monkeypatch.setattr(os, "link", _no_links)
+    copies = freeze.freeze([str(root)], "u1")
+    assert freeze.differing(copies) == []
+    freeze.thaw(copies.values())
+    assert freeze.differing(copies) == [], "there is nothing to compare with"
+
+
+def _replaced(path):
+    path.parent.mkdir(exist_ok=True)
+    path.with_name("fresh").write_text("another version")
+    path.with_name("fresh").replace(path)
+
+
+def _no_links(source, target):
+    raise PermissionError(source)

@@ -235,6 +235,22 @@ class TestInstalling:
         assert host.store.quarantined() == []
         host.assert_at_peace()
 
+    def test_one_that_fails_among_the_files_is_rolled_back(self, host):
+        """Its database has the old version still, which is no reason to call it unchanged."""
+        host.ask()
+
+        def installs(files):
+            if files[0].version != NEW["salt"]:
+                return host.mend(files)
+            host.tear()
+            raise CommandError(("rpm",), "was killed")
+
+        host.packages.installs = installs
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert not host.torn()
+        host.assert_at_peace()
+
     def test_one_that_leaves_it_half_done_is_rolled_back(self, host):
         def installs(files):
             if files[0].version == NEW["salt"]:

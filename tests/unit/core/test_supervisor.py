@@ -326,6 +326,23 @@ class TestPackageManager:
         assert host.restarts() == []
         host.assert_at_peace()
 
+    @pytest.mark.parametrize("secured", [True, False])
+    def test_killed_before_its_database_knew_what_it_had_changed(self, host, secured):
+        """Files of both versions: the old one comes back, or it is said."""
+        extra = {**host.secured()} if secured else {}
+        host.services.refuses = True
+        host.packages.installs = host.mend
+        copies = freeze.freeze([str(host.root)], "u1")
+        host.tear()
+        host.record(Phase.INSTALLING, versions_to=dict(OLD), extra={**extra, "copies": copies})
+        host.supervise()
+        assert host.last.phase is (Phase.ROLLED_BACK if secured else Phase.FAILED)
+        assert f"half done: {host.root}" in host.last.reason
+        assert host.torn() is not secured
+        assert bool(host.restarts()) is secured
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
     def test_the_package_manager_of_a_killed_run_is_waited_for(self, host):
         """It is an orphan that goes on: what it does is known when it has ended."""
         host.record(Phase.INSTALLING)

@@ -152,6 +152,26 @@ def test_half_done_is_told_and_left_to_the_supervisor(host):
     assert host.last.extra["unfinished"] == ["salt-minion"]
 
 
+@pytest.mark.parametrize("secured", [True, False])
+def test_files_of_both_versions_are_not_called_no_change(host, secured):
+    """The package manager was killed before its database knew of what it had replaced."""
+    host.packages.secures = secured
+    host.packages.installs = host.mend
+
+    def work():
+        host.tear()
+        return "killed"
+
+    host.transaction().change(work, host.job(), failure=lambda result: result)
+    assert host.last.reason == f"half done: {host.root} (killed)"
+    assert host.last.phase is (Phase.RESTARTING if secured else Phase.FAILED)
+    host.all_die()
+    host.supervise()
+    assert host.last.phase is (Phase.ROLLED_BACK if secured else Phase.FAILED)
+    assert host.torn() is not secured
+    host.assert_at_peace()
+
+
 @pytest.mark.parametrize("failure", ["exit status 1", ""])
 def test_half_done_with_the_old_version_in_place_restarts_nothing(host, failure):
     def work():

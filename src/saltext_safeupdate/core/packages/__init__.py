@@ -33,6 +33,8 @@ class PackageManager(Protocol):
     name: str
     # Where a change waits for the boot that activates it; None: it is there at once.
     snapshots: Snapshots | None
+    # Whether its database tells of a change before files change, or when all of them have.
+    write_ahead: bool
 
     def owners(self, paths: Iterable[str]) -> set[str]:
         """Return the packages that the files belong to; a file of no package is left out."""

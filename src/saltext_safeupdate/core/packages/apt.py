@@ -61,6 +61,7 @@ class Apt:
 
     name = "apt"
     snapshots: Snapshots | None = None
+    write_ahead = True
 
     def __init__(
         self,

@@ -60,6 +60,7 @@ class Rpm(ABC):
     name: str
     caches: Sequence[str]
     snapshots: Snapshots | None = None
+    write_ahead = False
 
     def __init__(self, run: Run) -> None:
         self._run = run

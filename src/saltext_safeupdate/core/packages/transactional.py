@@ -19,6 +19,7 @@ class TransactionalUpdate(Zypper):
     """
 
     name = "transactional-update"
+    write_ahead = True
     # Without the first, zypper refuses to do anything on a read-only root.
     download_only = ("--dry-run", "--download-only")
 
