@@ -78,7 +78,8 @@ class EngineScene(Scene):
         self.assert_packages(version)
         assert self.call("cmd.run", "echo works") == "works"
         assert self.container.service()["UnitFileState"] == "enabled"
-        assert self.leftovers() == []
+        left = self.leftovers()
+        assert left == [], left
 
     def assert_packages(self, version: str) -> None:
         """The package database says that this version is installed, and nothing else."""

@@ -74,13 +74,7 @@ class JobScene(Scene):
 
     def up(self) -> JobScene:
         super().up()
-        before = self.pid()
-        (self.master.files / "setup.sls").write_text("safeupdate:\n  safeupdate.enabled: []\n")
-        jid = self.publish("state.apply", "setup")
-        assert self.returned(jid)["success"]
-        self.master.wait(lambda: self.pid() not in ("0", before), 60, "the restart of the setup")
-        self.answers()
-        self.master.wait(lambda: not self.locked("supervisor"), 60, "the supervisor to end")
+        self.enable()
         self.sls("thirty", thirty())
         return self
 

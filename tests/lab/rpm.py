@@ -72,11 +72,13 @@ class RpmScene(EngineScene):
         form = r"%{NAME} %{VERSION}-%{RELEASE}\n"
         rows = self.container.run(["rpm", "-q", "--qf", form, *PACKAGES]).stdout.splitlines()
         assert rows == [f"{name} {version}" for name in PACKAGES]
-        assert self.altered() == []
+        altered = self.altered()
+        assert altered == [], altered
 
     def altered(self) -> list[str]:
         """Return the files whose contents are not the packages', configuration left out."""
-        verify = ["rpm", "--verify", "--nodeps", *PACKAGES]
+        # A scriptlet changes the owners of all files; rpm looks long at each that differs.
+        verify = ["rpm", "--verify", "--nodeps", "--nouser", "--nogroup", "--nomtime", *PACKAGES]
         lines = self.container.run(verify, check=False).stdout.splitlines()
         wrong = [line for line in lines if line[2:3] == "5" or line.startswith("missing")]
         return [line for line in wrong if " c /" not in line]
@@ -86,4 +88,4 @@ class RpmScene(EngineScene):
         found += ["the package manager is at work"] if self.manager("busy") else []
         found += [f"held {name}" for name in self.manager("held", PACKAGES)]
         strays = ["find", "/opt/saltstack", "-regex", r".*;[0-9a-f]+"]
-        return found + self.container.run(strays).stdout.split()
+        return found + self.container.run(strays).stdout.split()[:9]

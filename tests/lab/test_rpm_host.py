@@ -9,11 +9,46 @@ from typing import Any
 import pytest
 
 from devtools.experiment import ORDER_FILE, sls
-from devtools.lab import Lab
-from devtools.labrpms import VERSIONS
+from devtools.lab import SITE_PACKAGES, Lab
+from devtools.labrecipes import FAULT_FILE, PREFIX
+from devtools.labrpms import PACKAGES, VERSIONS
 from devtools.outcome import state_names, update_name
 from tests.lab.engine import QUICK
-from tests.lab.rpm import NEW, RpmScene
+from tests.lab.rpm import NEW, OLD, RpmScene
+
+# Waits until a file of the package is another one, or its scriptlet runs, and kills whoever
+# installs: a front end or rpm, or the supervisor.
+_AMBUSH = """
+import os, signal, sys, time
+victim, moment, path = sys.argv[1:]
+known = os.stat(path).st_mtime
+
+def begun():
+    if moment == "scriptlet":
+        return os.path.exists("/run/blocked")
+    return os.stat(path).st_mtime != known
+
+def programs():
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                yield int(name), file.read().decode(errors="replace").split(chr(0))
+        except OSError:
+            pass
+
+def is_victim(words):
+    if victim == "supervisor":
+        return any(word.endswith("/core/launch.py") for word in words)
+    return any(os.path.basename(word) in (victim, f"{victim}-3") for word in words[:2])
+
+end = time.monotonic() + 120
+while not begun():
+    if time.monotonic() > end:
+        sys.exit("it was never reached")
+    time.sleep(0.001)
+killed = [(pid, os.kill(pid, signal.SIGKILL)) for pid, words in programs() if is_victim(words)]
+sys.exit(0 if killed else "nothing to kill")
+"""
 
 
 @pytest.fixture
@@ -59,6 +94,110 @@ def test_a_highstate_that_updates_the_minion_loses_nothing(
     assert last["__id__"] == update_name(), "the minion's own package comes last"
     assert last["changes"]["salt-minion"]["new"].startswith(VERSIONS[1])
     assert scene.wait_end()["phase"] == "committed"
+    assert scene.returned(late)["return"] == "late"
+    assert scene.pid() not in ("0", before)
+    scene.assert_runs(NEW)
+
+
+@pytest.fixture(scope="module")
+def scene(lab: Lab, site: Path) -> Iterator[RpmScene]:
+    made = RpmScene(lab, site, VERSIONS[0], offers=VERSIONS, config=QUICK)
+    try:
+        made.up().enable()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def old(scene: RpmScene, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
+    """The older version is installed, and nothing keeps the newer one from being so."""
+    scene.container.write(FAULT_FILE, "")
+    if scene.version() != OLD:
+        assert scene.update(VERSIONS[0], allow_downgrade=True)["phase"] == "committed"
+    if scene.call("safeupdate.revisions")["skipped"]:
+        scene.call("safeupdate.unquarantine", VERSIONS[1])
+    yield scene
+    if getattr(request.node, "failed_call", False):
+        print(scene.container.logs())
+
+
+def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
+    scene = old
+    scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' {PREFIX}/bin/salt-minion\n")
+    record = scene.update(VERSIONS[1])
+    assert record["phase"] == "rolled_back", record
+    assert "has failed" in record["reason"]
+    scene.assert_runs(OLD)
+    status = scene.call("safeupdate.status")
+    assert (status["phase"], status["reason"]) == ("rolled_back", record["reason"])
+    assert "was rolled back on this minion" in scene.call("safeupdate.update", VERSIONS[1])
+
+
+@pytest.mark.parametrize(
+    ("how", "victim", "moment"),
+    [
+        ("job", "dnf", "unpacking"),
+        pytest.param("job", "dnf", "scriptlet", marks=pytest.mark.soak),
+        pytest.param("asked", "supervisor", "unpacking", marks=pytest.mark.soak),
+        pytest.param("asked", "supervisor", "scriptlet", marks=pytest.mark.soak),
+        pytest.param("asked", "rpm", "scriptlet", marks=pytest.mark.soak),
+        ("asked", "rpm", "unpacking"),
+    ],
+)
+def test_what_installs_is_killed(old: RpmScene, how: str, victim: str, moment: str) -> None:
+    """It ends committed or rolled back, and the database says what is so."""
+    scene = old
+    scene.container.write("/run/block", "")
+    if moment == "scriptlet":
+        scene.container.write(
+            FAULT_FILE, "touch /run/blocked; while [ -e /run/block ]; do sleep 0.1; done"
+        )
+    # Among its files: before others, behind many.
+    argv = ["python3", "-c", _AMBUSH, victim, moment, f"{SITE_PACKAGES}/salt/version.py"]
+    ambush = scene.container.popen(argv)
+    try:
+        if how == "asked":
+            scene.ask(VERSIONS[1])
+        else:
+            scene.publish("pkg.install", "salt-minion", version=NEW)
+        output, _ = ambush.communicate(timeout=150)
+    finally:
+        ambush.kill()
+        scene.container.run(["rm", "-f", "/run/block", "/run/blocked"])
+    assert ambush.returncode == 0, output
+    record = scene.wait_end(400)
+    print(f"{how}, {victim} killed {moment}: {record['phase']} ({record['reason']})")
+    assert record["phase"] in ("committed", "rolled_back"), record
+    scene.assert_runs(NEW if record["phase"] == "committed" else OLD)
+
+
+def test_a_change_inside_a_job_returns(scene: RpmScene) -> None:
+    """The scriptlets of either version may ask for a restart while the job waits for them."""
+    before, other = scene.pid(), OLD if scene.version() == NEW else NEW
+    names = " ".join(f"{name}-{other}" for name in PACKAGES)
+    ran = scene.returned(scene.publish("cmd.run_all", f"dnf -y install {names}"))["return"]
+    assert ran["retcode"] == 0, ran
+    scene.master.wait(lambda: scene.pid() not in ("0", before), 60, "the restart")
+    scene.assert_runs(other)
+
+
+def test_an_upgrade_by_the_administrator_waits_for_a_running_job(old: RpmScene) -> None:
+    scene = old
+    before = scene.pid()
+    long = scene.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done; echo long")
+    scene.master.wait(lambda: scene.call("saltutil.find_job", long), 30, "the job to run")
+    upgrade = scene.container.popen(["dnf", "-y", "upgrade"])
+    try:
+        scene.master.wait(lambda: scene.locked("drain"), 60, "a scriptlet to stop the minion")
+        late = scene.publish("cmd.run", "echo late")
+        assert scene.pid() == before
+        scene.container.write("/var/tmp/go", "")
+        assert scene.returned(long)["return"] == "long"
+        output, _ = upgrade.communicate(timeout=120)
+    finally:
+        upgrade.kill()
+    assert upgrade.returncode == 0, output
     assert scene.returned(late)["return"] == "late"
     assert scene.pid() not in ("0", before)
     scene.assert_runs(NEW)
