@@ -15,9 +15,9 @@ Show = Callable[[str], tuple[str, str]]
 _BLOCK = 1 << 20
 
 
-def digest(path: str) -> str:
-    """Return the SHA-256 of a file."""
-    found = hashlib.sha256()
+def digest(path: str, algorithm: str = "sha256") -> str:
+    """Return the digest of a file."""
+    found = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
         while block := file.read(_BLOCK):
             found.update(block)

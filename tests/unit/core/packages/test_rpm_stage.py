@@ -1,5 +1,7 @@
 """What dnf, zypper and rpm print about versions, locks and sizes; the rest is in the lab."""
 
+import hashlib
+
 import pytest
 
 from saltext_safeupdate.core.command import Result
@@ -7,6 +9,7 @@ from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
 from saltext_safeupdate.core.packages.dnf import Dnf, order, parse_repoquery, parse_versionlock
 from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File
+from saltext_safeupdate.core.packages.rpm import altered
 from saltext_safeupdate.core.packages.zypper import (
     parse_locked,
     parse_search,
@@ -117,8 +120,8 @@ def test_settings_without_locks_are_the_same_otherwise(settings, expected):
 class FakeRedHat:
     """rpm with one package, whose file list and state can be set."""
 
-    def __init__(self, folder, installed="1-1", verify="", code=0, after="2-1"):
-        self.folder, self.installed, self.verify = folder, installed, verify
+    def __init__(self, folder, installed="1-1", files="", code=0, after="2-1"):
+        self.folder, self.installed, self.files = folder, installed, files
         self.code, self.after, self.calls = code, after, []
 
     def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
@@ -132,8 +135,8 @@ class FakeRedHat:
     def answer(self, argv):
         if argv[:2] == ("rpm", "-qp"):
             return 0, "agent\t2-1"
-        if argv[:2] == ("rpm", "--verify"):
-            return int(bool(self.verify)), self.verify
+        if "%{FILEDIGESTS}" in argv[3]:
+            return 0, self.files
         if argv[:3] == ("rpm", "-q", "--list"):
             names = ("/lib", "/lib/one", "/etc/new") if "--package" in argv else ("/lib/one",)
             return 0, "".join(f"{self.folder}{name}\n" for name in names)
@@ -157,25 +160,60 @@ def _upgrades(run):
     return [argv for argv in run.calls if argv[1] == "--upgrade"]
 
 
+ONE = {name: hashlib.new(name, b"one").hexdigest() for name in ("md5", "sha256", "sha512")}
+PLAIN, DOC, CONFIG, GHOST = "0", "2", "17", "64"
+
+
 @pytest.mark.parametrize(
-    ("installed", "verify", "installs"),
-    [
-        ("1-1", "", True),
-        ("2-1", "", False),
-        ("2-1", "S.5....T.  c /etc/agent/conf\nmissing   c /etc/agent/other\n", False),
-        ("2-1", ".M.......    /opt/agent/run\n.......T.    /opt/agent/run\n", False),
-        ("2-1", "S.5....T.    /opt/agent/lib/one\n", True),
-        ("2-1", "missing     /opt/agent/lib/one\n", True),
-        # Scriptlets of Salt's packages remove byte code and compile it anew.
-        ("2-1", "..5......    /lib/__pycache__/a.cpython-311.pyc\nmissing     /lib/b.pyc\n", False),
-        ("2-1", "missing     /lib/b.pyc\n..5......    /lib/b.py\n", True),
-    ],
+    ("installed", "file", "installs"),
+    [("1-1", "one", True), ("2-1", "one", False), ("2-1", "other", True)],
 )
-def test_what_is_whole_is_not_installed_again(tmp_path, staged, installed, verify, installs):
-    run = FakeRedHat(tmp_path, installed, verify)
+def test_what_is_whole_is_not_installed_again(tmp_path, staged, installed, file, installs):
+    (tmp_path / "file").write_text(file)
+    run = FakeRedHat(tmp_path, installed, f"0\t0\t8\t{ONE['sha256']}\t{tmp_path}/file\n")
     Dnf(run).install([staged])
     command = ("rpm", "--upgrade", "--oldpackage", "--replacepkgs", staged.path)
     assert _upgrades(run) == ([command] if installs else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "state", "flags", "name", "differs"),
+    [
+        ("one", "0", PLAIN, "lib.py", False),
+        ("other", "0", PLAIN, "lib.py", True),
+        (None, "0", PLAIN, "lib.py", True),
+        ("other", "0", DOC, "readme", True),
+        ("other", "0", CONFIG, "conf", False),
+        (None, "0", CONFIG, "conf", False),
+        (None, "0", GHOST, "cache", False),
+        # Documentation that was left out, or a file that another package has replaced.
+        (None, "2", DOC, "readme", False),
+        ("other", "1", PLAIN, "lib.py", False),
+        # Scriptlets of Salt's packages remove byte code and compile it anew.
+        ("other", "0", PLAIN, "lib.cpython-311.pyc", False),
+        (None, "0", PLAIN, "lib.cpython-311.pyc", False),
+    ],
+)
+def test_which_files_make_a_package_altered(tmp_path, content, state, flags, name, differs):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert altered(f"{state}\t{flags}\t8\t{ONE['sha256']}\t{tmp_path}/{name}\n") is differs
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [("(none)", "md5"), ("1", "md5"), ("8", "sha256"), ("10", "sha512")]
+)
+def test_digests_of_every_age(tmp_path, number, name):
+    for content in ("one", "other"):
+        (tmp_path / "file").write_text(content)
+        line = f"0\t0\t{number}\t{ONE[name]}\t{tmp_path}/file\n"
+        assert altered(line) is (content == "other")
+
+
+def test_directories_and_links_have_no_contents(tmp_path):
+    (tmp_path / "link").symlink_to("elsewhere")
+    assert not altered(f"0\t0\t8\t\t{tmp_path}\n0\t0\t8\t{ONE['sha256']}\t{tmp_path}/link\n")
+    assert altered(f"0\t0\t8\t\t{tmp_path}/missing\n")
 
 
 @pytest.mark.parametrize(("code", "after"), [(1, "2-1"), (0, "1-1")])
