@@ -8,6 +8,7 @@ Conditions (``unless``...) are left to a test of their own: Salt loads every mod
 import contextlib
 import copy
 import itertools
+import logging
 import os
 
 import pytest
@@ -176,6 +177,13 @@ def test_with_an_own_package_it_is_last_and_nothing_else_differs(one_minion, hig
 @pytest.mark.soak
 @pytest.mark.skipif("SAFEUPDATE_SOAK" not in os.environ, reason="part of './dev soak'")
 class TestInFull:
+    @pytest.fixture(autouse=True)
+    def quiet(self):
+        """Pytest would keep each line that Salt logs in 8,000 runs, which takes gigabytes."""
+        logging.disable(logging.WARNING)
+        yield
+        logging.disable(logging.NOTSET)
+
     @settings(max_examples=SOAK_EXAMPLES, **RELAXED)
     @given(high=runs_of_states(own=False), test=st.booleans())
     def test_without_own_packages_nothing_differs(self, one_minion, high, test):
