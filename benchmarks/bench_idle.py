@@ -6,13 +6,14 @@ The plain minion has an engine too, which only sleeps. Nothing is asserted.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from pathlib import Path
 
 from bench_ledger import Client, Rig, scratch
 from table import row
+
+from devtools import processes
 
 PINGS = 100
 # Seconds without anything to do, until the start is over and while it is measured.
@@ -48,7 +49,7 @@ def main() -> None:
                 client.wait_for(minion)
             pings(client)
             lock = Path(ours["safeupdate"]["run_dir"], "engine.lock")
-            idle({"plain": int(pid_file.read_text()), "ours": holder(lock)})
+            idle({"plain": int(pid_file.read_text()), "ours": processes.holders(lock)[0]})
         finally:
             rig.stop()
 
@@ -104,16 +105,6 @@ def memory(pid: int, name: str) -> int:
     """Return a line of ``smaps_rollup``, in KiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-
-def holder(lock: Path) -> int:
-    """Return the PID of the process that holds the lock."""
-    inode = str(os.stat(lock).st_ino)
-    for line in Path("/proc/locks").read_text().splitlines():
-        fields = line.split()
-        if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
-            return int(fields[4])
-    raise SystemExit(f"nobody holds {lock}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import salt.version
 from bench_restart import answering
 from table import row
 
-from devtools import venvs
+from devtools import processes, venvs
 from devtools.lab import Container, Lab
 from devtools.labrecipes import FAULT_FILE, PREFIX
 from tests.lab.engine import EngineScene, deb
@@ -86,11 +86,8 @@ class Memory:
                 self._ask()
 
     def _ask(self) -> None:
-        inode = str(self._lock.stat().st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
-                self._add(Path("/proc", words[4]))
+        for pid in processes.holders(self._lock):
+            self._add(Path("/proc", str(pid)))
 
     def _add(self, process: Path) -> None:
         # Others take the lock too, for the moment in which they look whether it is free.

@@ -92,3 +92,13 @@ def with_environment(setting: str) -> list[Identity]:
         if wanted in environment:
             found.append(identity(int(entry.name)))
     return found
+
+
+def holders(lock: Path) -> list[int]:
+    """Return the PIDs of the processes that hold a lock on the file."""
+    found = lock.stat()
+    # Other file systems have files of the same number.
+    file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    rows = map(str.split, Path("/proc/locks").read_text().splitlines())
+    # The lines of who waits have an arrow before the kind.
+    return [int(row[4]) for row in rows if row[1] == "FLOCK" and row[5] == file]

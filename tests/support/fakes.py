@@ -31,7 +31,7 @@ class FakeRunner:
             answer = Result(argv=argv, returncode=code, stdout=stdout, stderr=stderr)
         if keep:
             lines = answer.stdout.splitlines(keepends=True)
-            answer = replace(answer, stdout="".join(filter(keep.search, lines)))
+            answer = replace(answer, stdout="".join(filter(keep, lines)))
         if ok is not None and answer.returncode not in ok:
             raise CommandError(
                 argv,

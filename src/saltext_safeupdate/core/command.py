@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,7 +58,7 @@ class Run(Protocol):
         ok: Sequence[int] | None = (0,),
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        keep: re.Pattern[str] | None = None,
+        keep: Callable[[str], object] | None = None,
     ) -> Result: ...
 
 
@@ -78,7 +77,7 @@ def run(
     ok: Sequence[int] | None = (0,),
     env: Mapping[str, str] | None = None,
     stdin: str | None = None,
-    keep: re.Pattern[str] | None = None,
+    keep: Callable[[str], object] | None = None,
 ) -> Result:
     """
     Run *argv* without a shell; return its Result or raise CommandError.
@@ -87,8 +86,8 @@ def run(
     sent SIGTERM, and SIGKILL 5 s later. A daemon that the program leaves behind is not
     waited for, even where it keeps the output open. *ok* lists the exit statuses that are
     no error (``None``: all). Standard input is *stdin*, or empty. Of the standard output
-    only the lines are returned in which *keep* finds something (``None``: all); the others
-    take no memory.
+    only the lines are returned that *keep* is true for (``None``: all); the others take no
+    memory.
     """
     argv = tuple(argv)
     log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)
@@ -121,7 +120,7 @@ def run(
             raise
         if sieve and keep:
             sieve.seek(0)
-            stdout = "".join(filter(keep.search, sieve))
+            stdout = "".join(filter(keep, sieve))
     result = Result(argv=argv, returncode=proc.returncode, stdout=stdout, stderr=stderr)
     if ok is not None and result.returncode not in ok:
         raise CommandError(

@@ -170,7 +170,7 @@ def python_of(files: Iterable[str], run: Run) -> int | None:
     """Return the Python minor version that Salt has in these package files, None if untold."""
     for path in files:
         lister = ("dpkg-deb", "--contents") if path.endswith(".deb") else ("rpm", "-qpl")
-        listed = run((*lister, path), timeout=_LISTING_TIMEOUT, keep=_PYTHON_PATH).stdout
+        listed = run((*lister, path), timeout=_LISTING_TIMEOUT, keep=_PYTHON_PATH.search).stdout
         found = _PYTHON_PATH.search(listed)
         if found:
             return int(found[1])

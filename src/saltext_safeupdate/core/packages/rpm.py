@@ -47,6 +47,7 @@ _PID_FILES = (
 _STRAY = re.compile(r";[0-9a-f]{8}$")
 # What it knows of each file of a package: lines for :func:`altered`.
 _FILES = r"[%{FILESTATES}\t%{FILEFLAGS}\t%{=FILEDIGESTALGO}\t%{FILEDIGESTS}\t%{FILENAMES}\n]"
+_TABS = 4
 _NORMAL = "0"
 # Configuration, and what a package owns but does not bring.
 _MAY_DIFFER = 1 | 64
@@ -254,10 +255,22 @@ class Rpm(ABC):
             log.info("removed %d files that rpm has left behind", len(strays))
 
     def _list(self, *words: str) -> set[str]:
-        """Return the paths of packages, those of them that are not installed left out."""
+        """
+        Return the paths of packages, but no file below a directory that is among them.
+
+        Packages that are not installed have none.
+        """
+        folders = set()
+
+        def keep(line: str) -> bool:
+            path = line.rstrip("\n")
+            if _folder(path):
+                folders.add(path)
+                return True
+            return path.startswith("/") and os.path.dirname(path) not in folders
+
         argv = ("rpm", "-q", "--list", *words)
-        lines = self._run(argv, timeout=_QUERY_TIMEOUT, ok=None).stdout.splitlines()
-        return {line for line in lines if line.startswith("/")}
+        return set(self._run(argv, timeout=_QUERY_TIMEOUT, ok=None, keep=keep).stdout.splitlines())
 
     def _altered(self, name: str) -> bool:
         """
@@ -267,7 +280,7 @@ class Rpm(ABC):
         another version of Salt that takes minutes.
         """
         argv = ("rpm", "-q", "--qf", _FILES, name)
-        return altered(self._run(argv, timeout=_QUERY_TIMEOUT).stdout)
+        return bool(self._run(argv, timeout=_QUERY_TIMEOUT, keep=altered).stdout)
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         versions = self.installed(packages)
@@ -367,7 +380,7 @@ class Rpm(ABC):
 
 def _strays(paths: set[str]) -> Iterator[str]:
     """Find the files that rpm would have given names of packages whose *paths* these are."""
-    folders = {path for path in paths if os.path.isdir(path) and not os.path.islink(path)}
+    folders = set(filter(_folder, paths))
     for folder in folders:
         if os.path.dirname(folder) not in folders:
             # Also in a directory that only the version has which did not come to be.
@@ -382,19 +395,23 @@ def _strays(paths: set[str]) -> Iterator[str]:
                 yield path
 
 
-def altered(text: str) -> bool:
+def _folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def altered(line: str) -> bool:
     """
-    Tell whether a file in these lines is not there, or has other contents.
+    Tell whether the file of this line is not there, or has other contents.
 
     Byte code is left out: scriptlets of Salt's packages compile it anew. So is what was never
     installed, and where somebody has put a link in the place of a file.
     """
-    rows = (line.split("\t", 4) for line in text.splitlines() if line.count("\t") >= 4)
-    return any(
-        _differs(path, _DIGESTS.get(algorithm, ""), wanted)
-        for state, flags, algorithm, wanted, path in rows
-        if state == _NORMAL and not int(flags) & _MAY_DIFFER and not path.endswith(".pyc")
-    )
+    if line.count("\t") < _TABS:
+        return False
+    state, flags, algorithm, wanted, path = line.rstrip("\n").split("\t", _TABS)
+    if state != _NORMAL or int(flags) & _MAY_DIFFER or path.endswith(".pyc"):
+        return False
+    return _differs(path, _DIGESTS.get(algorithm, ""), wanted)
 
 
 def _differs(path: str, algorithm: str, wanted: str) -> bool:
