@@ -17,6 +17,9 @@ _PATIENCE = 15.0
 # Seconds until a minion that did not answer is asked again, doubled from the first to the last.
 _FIRST_INTERVAL = 30.0
 _LAST_INTERVAL = 600.0
+# Seconds for which it is asked every minute after it was heard of: it lives, and may not hear.
+# A subscription that a cut has broken is noticed by Salt after tcp_keepalive_idle, 300 s.
+_HEARD, _HEARD_INTERVAL = 900.0, 60.0
 # Times that a job is published again to the same minion.
 _TIMES = 3
 # Jobs that one question is about.
@@ -39,6 +42,7 @@ class _Asked:
     at: float = 0.0
     interval: float = _FIRST_INTERVAL
     plain: bool = False
+    heard: float = -_HEARD
 
 
 @dataclass(kw_only=True)
@@ -71,9 +75,11 @@ class Tracker:
     def returned(self, jid: str, minion: str, now: float) -> None:
         """A return has arrived: whoever could not be asked for long can be asked again soon."""
         asked = self._minions.get(minion)
-        if asked is not None and asked.interval > _FIRST_INTERVAL:
-            asked.interval = _FIRST_INTERVAL
-            asked.at = min(asked.at, now + _FIRST_INTERVAL)
+        if asked is not None:
+            asked.heard = now
+            if asked.interval > _FIRST_INTERVAL:
+                asked.interval = _FIRST_INTERVAL
+                asked.at = min(asked.at, now + _FIRST_INTERVAL)
         job = self._jobs.get(jid)
         if job is not None:
             job.waiting.pop(minion, None)
@@ -109,7 +115,8 @@ class Tracker:
         for minion in jids:
             asked = self._minions.setdefault(minion, _Asked())
             asked.at = now + asked.interval
-            asked.interval = min(asked.interval * 2, _LAST_INTERVAL)
+            last = _HEARD_INTERVAL if now < asked.heard + _HEARD else _LAST_INTERVAL
+            asked.interval = min(asked.interval * 2, last)
 
     def answered(self, question: str, minion: str, answer: object, now: float) -> list[str]:
         """Return the jobs that the minion has missed. One that cannot answer has none."""

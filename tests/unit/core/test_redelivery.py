@@ -55,6 +55,18 @@ def test_a_minion_that_could_not_be_asked_is_asked_soon_after_it_is_heard_of(tra
     assert tracker.due(640) == {"a": ["1"]}
 
 
+def test_a_minion_that_was_heard_of_is_asked_every_minute_for_a_while(tracker):
+    """It lives, and does not hear yet: a cut may have broken one of its connections only."""
+    tracker.published("1", "cmd.run", ["a"], 0)
+    tracker.started("a")
+    ask(tracker, 0)
+    tracker.returned("2", "a", 10)
+    times = [now for now in range(11, 3000) if ask(tracker, now, str(now))]
+    gaps = [later - sooner for sooner, later in itertools.pairwise([10, *times])]
+    assert max(gap for gap, at in zip(gaps, times, strict=True) if at <= 900) <= 60
+    assert gaps[-1] == 600
+
+
 def test_what_was_accepted_is_not_asked_for_again_until_the_next_start(tracker):
     tracker.published("1", "cmd.run", ["a"], 100)
     tracker.started("a")
