@@ -227,6 +227,7 @@ def test_a_program_has_the_last_word(scene: EngineScene, sleeper: Callable[[], s
     scene.assert_runs(NEW)
 
 
+@pytest.mark.soak
 def test_an_sls_has_the_last_word(scene: EngineScene) -> None:
     _have(scene, NEW)
     _check_with(scene, ["health"])

@@ -142,7 +142,7 @@ def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
         pytest.param("asked", "supervisor", "unpacking", marks=pytest.mark.soak),
         pytest.param("asked", "supervisor", "scriptlet", marks=pytest.mark.soak),
         pytest.param("asked", "rpm", "scriptlet", marks=pytest.mark.soak),
-        ("asked", "rpm", "unpacking"),
+        pytest.param("asked", "rpm", "unpacking", marks=pytest.mark.soak),
     ],
 )
 def test_what_installs_is_killed(old: RpmScene, how: str, victim: str, moment: str) -> None:
