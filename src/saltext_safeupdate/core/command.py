@@ -91,10 +91,11 @@ def run(
     """
     argv = tuple(argv)
     log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)
-    with contextlib.ExitStack() as stack:
-        sieve = (
-            stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) if keep else None
-        )
+    with (
+        tempfile.TemporaryFile("w+", errors="replace")
+        if keep
+        else contextlib.nullcontext() as sieve
+    ):
         try:
             proc = subprocess.Popen(
                 argv,

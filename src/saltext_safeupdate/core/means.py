@@ -71,16 +71,6 @@ class Means:
         self.drain.release()
         self.jobs.release()
 
-    def torn(self, update: Update) -> list[str]:
-        """
-        Return the directories of code in which an installation has begun without telling.
-
-        It was killed among the files of a package, and the database has the old version.
-        """
-        if self.packages is None or self.packages.write_ahead:
-            return []
-        return freeze.differing(update.extra.get("copies", {}))
-
     def let_end(self) -> None:
         """Wait, bounded, for a package manager at work: what it does is not known before."""
         deadline = self.clock() + REPAIR_WAIT
@@ -106,3 +96,14 @@ class Means:
                     log.warning("the package manager could not be repaired: %s", err)
             self.sleep(REPAIR_INTERVAL)
         return packages.installed(own), packages.unfinished(own)
+
+
+def torn(packages: PackageManager | None, update: Update) -> list[str]:
+    """
+    Return the directories of code in which an installation has begun without telling.
+
+    It was killed among the files of a package, and the database has the old version.
+    """
+    if packages is None or packages.write_ahead:
+        return []
+    return freeze.differing(update.extra.get("copies", {}))

@@ -15,7 +15,7 @@ from . import activation, backup, revisions
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
 from .files import remove, write_atomic
-from .means import Means
+from .means import Means, torn
 from .record import Phase, Update
 from .watch import Watch
 
@@ -139,7 +139,7 @@ def _put_back(means: Means, update: Update) -> None:
         raise SafeUpdateError("No package manager is there any more.")
     means.let_end()
     in_place = packages.installed(list(old)) == old and not packages.unfinished(list(old))
-    if not in_place or means.torn(update):
+    if not in_place or torn(packages, update):
         packages.install(revisions.files(update.extra["old_files"]))
     now, left = means.repair(list(old))
     if now != old or left:

@@ -24,7 +24,7 @@ from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
 from .ledger import Ledger
 from .managed import BEFORE, Managed, managed, unchanged
-from .means import Means
+from .means import Means, torn
 from .record import Phase, Update
 from .settings import from_mapping
 from .staging import Staging
@@ -210,7 +210,7 @@ class Supervisor(Means):
             packages is not None
             and packages.installed(own) == update.versions_from
             and not packages.unfinished(own)
-            and not self.torn(update)
+            and not torn(self.packages, update)
         )
 
     def _after_crash(self, update: Update) -> Update:
@@ -220,7 +220,7 @@ class Supervisor(Means):
         if self.packages is not None:
             now, left = self.repair(list(update.versions_from))
             if now == update.versions_from and not left:
-                left = self.torn(update)
+                left = torn(self.packages, update)
                 if not left or not rollback.possible(update):
                     what = f"left half done: {', '.join(left)}" if left else "changed nothing"
                     problem = f"The run was ended while it installed; the package manager {what}."
@@ -335,7 +335,7 @@ class Supervisor(Means):
     def _mend(self, update: Update) -> Update:
         now, left = self.repair(list(update.versions_from))
         if now == update.versions_from and not left:
-            left = self.torn(update)
+            left = torn(self.packages, update)
         reason = update.reason if left else f"{update.reason}; completed before the restart"
         return self.note(replace(update, versions_to=now, reason=reason), unfinished=left)
 

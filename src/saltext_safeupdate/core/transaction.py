@@ -30,6 +30,7 @@ from . import freeze as freezer
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from .locks import Lock
 from .managed import BEFORE, managed
+from .means import torn
 from .packages import PackageManager
 from .record import Phase, Update
 from .revisions import Revisions
@@ -457,8 +458,7 @@ class Transaction:
         changed = after != self._record.versions_from
         if failure and self.packages and not changed and not unfinished:
             # Killed before its database knew: what runs would go on in a mixture of both.
-            if not self.packages.write_ahead:
-                unfinished = freezer.differing(self._record.extra["copies"])
+            unfinished = torn(self.packages, self._record)
             changed = bool(unfinished) and rollback.possible(self._record)
         reason = failure or self._record.reason
         if unfinished:
