@@ -12,6 +12,7 @@ import pytest
 from devtools import host, venvs
 from devtools.lab import Container, Lab
 from devtools.master import Master
+from tests.lab.scene import Scene
 
 LAB_DIR = Path(__file__).parent
 
@@ -76,6 +77,21 @@ def make_master(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Callable[.
         if getattr(request.node, "failed_call", False):
             print(master.log())
         master.stop()
+
+
+@pytest.fixture
+def begin(request: pytest.FixtureRequest) -> Iterator[Callable[[Any], Any]]:
+    """Look after scenes (see ``Scene``) that end with the test, and tell of them if it fails."""
+    made: list[Scene] = []
+
+    def keep(scene: Scene) -> Scene:
+        made.append(scene)
+        return scene
+
+    yield keep
+    for scene in made:
+        scene.tell_of(request.node)
+        scene.down()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -77,6 +77,11 @@ class Scene:
 
     # -- what a user does ----------------------------------------------------------------
 
+    def tell_of(self, test: object) -> None:
+        """Print the logs if *test* has failed."""
+        if getattr(test, "failed_call", False):
+            print(self.container.logs(), self.master.log())
+
     def sls(self, name: str, text: str) -> None:
         (self.master.files / f"{name}.sls").write_text(text)
 

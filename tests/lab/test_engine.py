@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,11 @@ from tests.lab.scene import STATE_DIR
 
 
 @pytest.fixture
-def make_scene(
-    lab: Lab, site: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., EngineScene]]:
-    made: list[EngineScene] = []
-
+def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..., EngineScene]:
     def make(version: str = OLD, **kwargs: Any) -> EngineScene:
-        made.append(EngineScene(lab, site, version, **{"config": QUICK, **kwargs}))
-        return made[-1].up()
+        return begin(EngineScene(lab, site, version, **{"config": QUICK, **kwargs})).up()
 
-    yield make
-    for scene in made:
-        if getattr(request.node, "failed_call", False):
-            print(scene.container.logs(), scene.master.log())
-        scene.down()
+    return make
 
 
 def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:

@@ -61,8 +61,7 @@ def scene(lab: Lab, site: Path) -> Iterator[EngineScene]:
 @pytest.fixture(autouse=True)
 def _tell_of_failures(scene: EngineScene, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if getattr(request.node, "failed_call", False):
-        print(scene.container.logs(), scene.master.log())
+    scene.tell_of(request.node)
 
 
 @pytest.fixture

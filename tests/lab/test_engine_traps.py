@@ -37,8 +37,7 @@ def scene(lab: Lab, site: Path) -> Iterator[EngineScene]:
 @pytest.fixture(autouse=True)
 def logs(scene: EngineScene, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if getattr(request.node, "failed_call", False):
-        print(scene.container.logs(), scene.master.log())
+    scene.tell_of(request.node)
 
 
 def update(scene: EngineScene, version: str, fault: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,10 @@ from tests.lab.series import series
 
 
 @pytest.fixture(params=series("3006.28"))
-def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[JobScene]:
-    made = JobScene(lab, site, request.param).up()
-    yield made
-    if getattr(request.node, "failed_call", False):
-        print(made.container.logs())
-    made.down()
+def scene(
+    lab: Lab, site: Path, request: pytest.FixtureRequest, begin: Callable[[Any], Any]
+) -> JobScene:
+    return begin(JobScene(lab, site, request.param)).up()
 
 
 def restart(scene: JobScene) -> None:

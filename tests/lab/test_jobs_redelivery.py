@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,12 @@ STATES = Path(__file__).parents[2] / "states"
 
 @pytest.fixture(params=series("3007.15"))
 def make_scene(
-    lab: Lab, site: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., JobScene]]:
-    made: list[JobScene] = []
-
+    lab: Lab, site: Path, request: pytest.FixtureRequest, begin: Callable[[Any], Any]
+) -> Callable[..., JobScene]:
     def make(**kwargs: Any) -> JobScene:
-        made.append(JobScene(lab, site, request.param, **kwargs))
-        return made[-1]
+        return begin(JobScene(lab, site, request.param, **kwargs))
 
-    yield make
-    for scene in made:
-        if getattr(request.node, "failed_call", False):
-            print(scene.container.logs(), scene.master.log())
-        scene.down()
+    return make
 
 
 def publish_to_all_kinds(scene: JobScene) -> dict[str, str]:

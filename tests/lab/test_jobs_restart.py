@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,20 +22,11 @@ pytestmark = pytest.mark.parametrize("version", series("3007.15"))
 
 
 @pytest.fixture
-def make_scene(
-    lab: Lab, site: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., JobScene]]:
-    made: list[JobScene] = []
-
+def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..., JobScene]:
     def make(version: str, **kwargs: object) -> JobScene:
-        made.append(JobScene(lab, site, version, **kwargs))
-        return made[-1].up()
+        return begin(JobScene(lab, site, version, **kwargs)).up()
 
-    yield make
-    for scene in made:
-        if getattr(request.node, "failed_call", False):
-            print(scene.container.logs(), scene.master.log())
-        scene.down()
+    return make
 
 
 def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(

@@ -52,22 +52,12 @@ sys.exit(0 if killed else "nothing to kill")
 
 
 @pytest.fixture
-def make_scene(
-    lab: Lab, site: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., RpmScene]]:
-    made: list[RpmScene] = []
-
+def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..., RpmScene]:
     def make(**kwargs: Any) -> RpmScene:
-        made.append(
-            RpmScene(lab, site, VERSIONS[0], offers=VERSIONS, **{"config": QUICK, **kwargs})
-        )
-        return made[-1].up()
+        settings = {"offers": VERSIONS, "config": QUICK, **kwargs}
+        return begin(RpmScene(lab, site, VERSIONS[0], **settings)).up()
 
-    yield make
-    for scene in made:
-        if getattr(request.node, "failed_call", False):
-            print(scene.container.logs(), scene.master.log())
-        scene.down()
+    return make
 
 
 @pytest.mark.parametrize("front_end", ["dnf", "zypper"])
@@ -118,8 +108,7 @@ def old(scene: RpmScene, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
     if scene.call("safeupdate.revisions")["skipped"]:
         scene.call("safeupdate.unquarantine", VERSIONS[1])
     yield scene
-    if getattr(request.node, "failed_call", False):
-        print(scene.container.logs())
+    scene.tell_of(request.node)
 
 
 def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:

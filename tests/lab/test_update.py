@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,13 @@ after:
 
 
 @pytest.fixture
-def make_scene(
-    lab: Lab, site: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., Scene]]:
-    made: list[Scene] = []
-
+def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..., Scene]:
     def make(version: str = "3007.15", **kwargs: Any) -> Scene:
-        made.append(Scene(lab, site, version, **kwargs))
-        made[-1].sls("update", UPDATE)
-        return made[-1].up()
+        scene = begin(Scene(lab, site, version, **kwargs))
+        scene.sls("update", UPDATE)
+        return scene.up()
 
-    yield make
-    for scene in made:
-        if getattr(request.node, "failed_call", False):
-            print(scene.container.logs(), scene.master.log())
-        scene.down()
+    return make
 
 
 def updated(scene: Scene, version: str = "3008.3") -> None:
