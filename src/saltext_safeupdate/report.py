@@ -12,12 +12,11 @@ import salt.version
 
 from . import hooks
 from . import jobs as job_rows
-from .core import activation, locks
+from .core import locks
 from .core.errors import InputError, SafeUpdateError
 from .core.ledger import State
 from .core.preflight import Facts, preflight
 from .core.record import Phase, Update
-from .core.rollback import possible
 from .core.settings import effective
 from .factory import Factory, enabled
 from .intake import queues
@@ -55,7 +54,7 @@ def described(update: Update) -> dict[str, Any]:
         "from": update.versions_from,
         "to": update.versions_to,
         "steps": update.extra.get("steps", []),
-        "way_back": "" if possible(update) else update.extra.get("no_way_back", ""),
+        "way_back": "" if update.has_way_back else update.extra.get("no_way_back", ""),
         "reboot": _reboot(update),
         "created": update.created,
         "changed": update.changed,
@@ -64,7 +63,7 @@ def described(update: Update) -> dict[str, Any]:
 
 def _reboot(update: Update) -> str:
     """Say that it waits for the reboot of the host, and who sees to that."""
-    if not activation.awaited(update):
+    if not update.awaits_boot:
         return ""
     return f"pending: {update.extra.get('reboot') or 'reboot the host when it suits'}"
 
@@ -297,7 +296,7 @@ def _check_state(factory: Factory, add: Any) -> None:
     except SafeUpdateError as err:
         add("database", str(err), "See the message.")
         return
-    if last is not None and not (last.phase.final or activation.awaited(last)):
+    if last is not None and not (last.phase.final or last.awaits_boot):
         supervised = locks.held(factory.settings.run_dir, "supervisor")
         if not supervised and not locks.held(factory.settings.run_dir, "update"):
             add(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from . import alive, recover
+from . import recover
 from .errors import SafeUpdateError
 from .record import Update
 
@@ -21,24 +21,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("salt-safeupdate")
 
 
-def by_boot(update: Update) -> bool:
-    """Tell whether a boot activates it, and takes it back."""
-    return "snapshot" in update.extra
-
-
-def awaited(update: Update) -> bool:
-    """Tell whether it waits for a boot that has not been yet."""
-    return not update.phase.final and update.extra.get("awaits") == _now(update)
-
-
 def pending(means: Means) -> bool:
     """Tell whether the next boot starts another snapshot than the running one."""
     return means.snapshots is not None and means.snapshots.pending
-
-
-def missed(update: Update) -> bool:
-    """Tell whether it waited for a boot, and one has been since."""
-    return bool(update.extra.get("awaits", [alive.boot()])[0] != alive.boot())
 
 
 def lost(means: Means, update: Update) -> str:
@@ -68,9 +53,9 @@ def wait(means: Means, update: Update, *, back: bool = False) -> Update:
 
     The reboot is asked for where the settings say so.
     """
-    again = awaited(update)
+    again = update.awaits_boot
     # The next supervisors have their own attempts.
-    update = means.note(update, awaits=_now(update), supervisors=0)
+    update = means.note(update, awaits=update.this_boot, supervisors=0)
     means.services.rest(recover.UNIT)
     if not again and asks(means, back=back):
         update = means.note(update, reboot=_reboot(means))
@@ -88,7 +73,3 @@ def _reboot(means: Means) -> str:
     except SafeUpdateError as err:
         log.error("the reboot could not be asked for: %s", err)
         return f"the reboot could not be asked for: {err}"
-
-
-def _now(update: Update) -> list[str]:
-    return [alive.boot(), update.phase.value]

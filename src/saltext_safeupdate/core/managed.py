@@ -22,18 +22,12 @@ from .staging import Staging
 
 log = logging.getLogger("salt-safeupdate")
 
-BEFORE = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)
 # Tries of a download, and seconds between them.
 _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_INTERVAL = 5.0
 # Seconds in which the master of the old minion has to be heard of, so that the new one's
 # has to be too.
 _HEARD_TIMEOUT = 15.0
-
-
-def managed(update: Update) -> bool:
-    """Tell whether the supervisor itself installs."""
-    return "request" in update.extra
 
 
 class Managed:

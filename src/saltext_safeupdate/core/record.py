@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from . import alive
 from .errors import TransitionError
 
 
@@ -46,6 +47,9 @@ ALLOWED: dict[Phase, set[Phase]] = {
     Phase.ROLLING_BACK: {Phase.ROLLED_BACK, Phase.FAILED},
 }
 
+# Nothing of the minion changes in these.
+BEFORE_INSTALLING = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
@@ -70,6 +74,43 @@ class Update:
     versions_to: dict[str, str] = field(default_factory=dict)
     unit: dict[str, str] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def requested(self) -> bool:
+        """Whether the supervisor itself installs, because somebody asked for it."""
+        return "request" in self.extra
+
+    @property
+    def has_way_back(self) -> bool:
+        """Whether the packages of before are secured, or are in a snapshot."""
+        return bool(self.extra.get("old_files") or self.extra.get("snapshot"))
+
+    @property
+    def by_boot(self) -> bool:
+        """Whether a boot activates it, and takes it back."""
+        return "snapshot" in self.extra
+
+    @property
+    def awaits_boot(self) -> bool:
+        """Whether it waits for a boot that has not been yet."""
+        return not self.phase.final and self.extra.get("awaits") == self.this_boot
+
+    @property
+    def missed_boot(self) -> bool:
+        """Whether it waited for a boot, and one has been since."""
+        return bool(self.extra.get("awaits", [alive.boot()])[0] != alive.boot())
+
+    @property
+    def this_boot(self) -> list[str]:
+        """What a record carries that waits from now on for the next boot."""
+        return [alive.boot(), self.phase.value]
+
+    @property
+    def may_be_cancelled(self) -> bool:
+        """Whether nothing has begun that has to be brought to its end."""
+        if self.kind == "restart":
+            return self.phase is Phase.WAITING
+        return self.requested and self.phase in BEFORE_INSTALLING
 
     def advance(self, phase: Phase, **changes: Any) -> Update:
         """Return the record in its next *phase*; raise TransitionError where there is no way."""

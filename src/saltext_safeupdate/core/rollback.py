@@ -25,11 +25,6 @@ log = logging.getLogger("salt-safeupdate")
 _JOBS_TIMEOUT = 10.0
 
 
-def possible(update: Update) -> bool:
-    """Tell whether the packages of before are secured, or are in a snapshot."""
-    return bool(update.extra.get("old_files") or update.extra.get("snapshot"))
-
-
 def quarantine(means: Means, update: Update, reason: str) -> None:
     """Keep what the update brought from being installed again."""
     new = {
@@ -55,7 +50,7 @@ def carry_out(means: Means, update: Update) -> tuple[Update, str]:
     Where it takes a boot that has not been yet, the record says so and nothing else is done.
     Raises CommandError or VerificationError where the packages cannot be put back.
     """
-    if activation.by_boot(update):
+    if update.by_boot:
         return _go_back(means, update)
     unit = means.settings.service
     runs = update.unit.get("active") not in ("inactive", "failed")
@@ -153,7 +148,7 @@ def _put_back(means: Means, update: Update) -> None:
 
 def by_hand(update: Update, reason: str) -> str:
     """Say what there is to do where the rollback failed."""
-    if activation.by_boot(update):
+    if update.by_boot:
         number = update.extra["snapshot"]["number"]
         return (
             f"{update.reason} And the rollback failed: {reason} By hand: run 'transactional-update "

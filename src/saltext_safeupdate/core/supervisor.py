@@ -23,9 +23,9 @@ from . import packages as package_managers
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
 from .ledger import Ledger
-from .managed import BEFORE, Managed, managed, unchanged
+from .managed import Managed, unchanged
 from .means import Means, torn
-from .record import Phase, Update
+from .record import BEFORE_INSTALLING, Phase, Update
 from .settings import from_mapping
 from .staging import Staging
 from .store import Store
@@ -95,12 +95,12 @@ class Supervisor(Means):
         if update.kind == "restart" and update.phase in (Phase.REQUESTED, Phase.WAITING):
             update = idle.wait(self, update)
             return update if update.phase.final else self._idle(update)
-        if managed(update) and update.phase in BEFORE:
+        if update.requested and update.phase in BEFORE_INSTALLING:
             return Managed(self).prepare(update)
         self.drain.exclusive()
         self.baton.exclusive()
         update = self.now(update)
-        if update.phase.final or update.phase in BEFORE:
+        if update.phase.final or update.phase in BEFORE_INSTALLING:
             return update
         return self.note(update, supervisors=update.extra.get("supervisors", 0) + 1)
 
@@ -121,7 +121,7 @@ class Supervisor(Means):
 
     def _owed(self, update: Update) -> Update | None:
         """Return the restart that gave way to this update, or was asked for while it ended."""
-        waits = activation.awaited(update)
+        waits = update.awaits_boot
         owed = update.extra.get("owed") if waits or "restarted" not in update.extra else None
         asked = self.store.fact("restart")
         if not owed and not asked:
@@ -164,7 +164,7 @@ class Supervisor(Means):
                 update = self._fail(update, str(err))
             if update.phase is not phase:
                 attempts = _STEP_ATTEMPTS
-            elif activation.awaited(update):
+            elif update.awaits_boot:
                 break
         return update
 
@@ -187,9 +187,9 @@ class Supervisor(Means):
         """Go back where there is a way, else say what there is to do."""
         if update.phase is Phase.ROLLING_BACK:
             return self._end(update, Phase.FAILED, rollback.by_hand(update, problem))
-        if managed(update) and update.phase is Phase.INSTALLING and self._untouched(update):
+        if update.requested and update.phase is Phase.INSTALLING and self._untouched(update):
             return self._end(update, Phase.FAILED, unchanged(problem))
-        if rollback.possible(update):
+        if update.has_way_back:
             return rollback.begin(self, update, problem)
         return self._end(
             update,
@@ -201,7 +201,7 @@ class Supervisor(Means):
     # -- installing ------------------------------------------------------------
 
     def _install(self, update: Update) -> Update:
-        return Managed(self).install(update) if managed(update) else self._after_crash(update)
+        return Managed(self).install(update) if update.requested else self._after_crash(update)
 
     def _untouched(self, update: Update) -> bool:
         own = list(update.versions_from)
@@ -221,11 +221,11 @@ class Supervisor(Means):
             now, left = self.repair(list(update.versions_from))
             if now == update.versions_from and not left:
                 left = torn(self.packages, update)
-                if not left or not rollback.possible(update):
+                if not left or not update.has_way_back:
                     what = f"left half done: {', '.join(left)}" if left else "changed nothing"
                     problem = f"The run was ended while it installed; the package manager {what}."
                     return self._end(update, Phase.FAILED, problem)
-        if left and rollback.possible(update):
+        if left and update.has_way_back:
             return rollback.begin(
                 self, replace(update, versions_to=now), f"half done: {', '.join(left)}."
             )
@@ -260,7 +260,7 @@ class Supervisor(Means):
                 old_report=Watch(self, update).report(),
                 restarted=self.clock(),
             )
-        if activation.by_boot(update):
+        if update.by_boot:
             update = self._activate(update)
             if "booted" not in update.extra:
                 return update
@@ -283,7 +283,7 @@ class Supervisor(Means):
         """Wait for the boot, unless it has been; end it where that boot would not start it."""
         problem = activation.lost(self, update)
         if problem:
-            if activation.missed(update):
+            if update.missed_boot:
                 # It was booted, and something else than we went back from it.
                 rollback.quarantine(self, update, problem)
             return self._end(update, Phase.FAILED, problem)
@@ -306,26 +306,26 @@ class Supervisor(Means):
         """
         Wait for the job and its return; then have all that belongs to the new version in place.
         """
-        if activation.by_boot(update) and not activation.asks(self):
+        if update.by_boot and not activation.asks(self):
             # Whoever reboots does so when it suits. What is beside Salt is in the snapshot.
             return update
         if not self._delivered(update):
             log.warning("the return of job %s has not reached its master yet", update.jid)
         if update.kind != "update":
             return update
-        if update.jid and not managed(update):
+        if update.jid and not update.requested:
             away = any(row.jid == update.jid for row in self.ledger.undelivered())
             update = self.note(update, master=not away)
-        if activation.by_boot(update):
+        if update.by_boot:
             return update
         if update.extra.get("unfinished"):
             update = self._mend(update)
         problem = bring_along(self, update)
         left = update.extra.get("unfinished")
-        if not self._stays_down(update) and rollback.possible(update) and (problem or left):
+        if not self._stays_down(update) and update.has_way_back and (problem or left):
             return rollback.begin(self, update, problem or update.reason)
         update, problem = steps.run(self, update)
-        if problem and rollback.possible(update):
+        if problem and update.has_way_back:
             return rollback.begin(self, update, problem)
         if problem:
             log.error("update %s goes on without a way back: %s", update.id, problem)
@@ -361,7 +361,7 @@ class Supervisor(Means):
             return self._end(
                 update, Phase.COMMITTED, update.reason or "The service does not run, as before."
             )
-        back = rollback.possible(update)
+        back = update.has_way_back
         watch = Watch(self, update, patient=not back)
         problem = watch.proves_healthy() if update.kind == "update" else watch.comes_up()
         self.services.set_enabled(unit, update.unit.get("enabled", ""))
@@ -376,17 +376,17 @@ class Supervisor(Means):
 
     def _left_by_request(self, update: Update) -> None:
         """What somebody went back from is not to be installed again by the next state run."""
-        if managed(update) and update.extra["request"]["back"]:
+        if update.requested and update.extra["request"]["back"]:
             left = dict(set(update.versions_from.items()) - set(update.versions_to.items()))
             self.store.quarantine(left, update.id, update.reason)
 
     def _roll_back(self, update: Update) -> Update:
-        if not rollback.possible(update):
+        if not update.has_way_back:
             return self._end(update, Phase.FAILED, rollback.by_hand(update, "Nothing is secured."))
         update, problem = rollback.carry_out(self, update)
         if problem:
             return self._end(update, Phase.FAILED, rollback.by_hand(update, problem))
-        if activation.by_boot(update) and activation.pending(self):
+        if update.by_boot and activation.pending(self):
             return update
         return self._end(update, Phase.ROLLED_BACK, update.reason)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from . import activation, alive, locks, recovery, waiting
+from . import alive, locks, recovery, waiting
 from .ledger import Job, Ledger, State
 from .record import Update
 from .recovery import Action, Recovery
@@ -133,7 +133,7 @@ class Ticker:
 
     def _recover_update(self) -> None:
         last = self.store.latest()
-        busy = last is not None and not last.phase.final and not activation.awaited(last)
+        busy = last is not None and not last.phase.final and not last.awaits_boot
         if not busy or locks.held(self.settings.run_dir, "supervisor"):
             self._orphan_since = 0.0
         elif locks.held(self.settings.run_dir, "update"):

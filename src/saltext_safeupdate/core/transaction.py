@@ -25,11 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import activation, alive, carry, locks, recover, rollback
+from . import alive, carry, locks, recover
 from . import freeze as freezer
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from .locks import Lock
-from .managed import BEFORE, managed
 from .means import torn
 from .packages import PackageManager
 from .record import Phase, Update
@@ -117,7 +116,7 @@ class Transaction:
         pending = self._latest()
         if (
             pending is not None
-            and not (pending.phase.final or activation.awaited(pending))
+            and not (pending.phase.final or pending.awaits_boot)
             and self._supervised()
         ):
             if pending.phase in (Phase.WATCHING, Phase.ROLLING_BACK):
@@ -177,11 +176,11 @@ class Transaction:
             last = self._latest()
             if last is None or last.phase.final:
                 raise TransitionError("No update and no restart is under way; nothing was changed.")
-            if activation.awaited(last) and last.phase is Phase.RESTARTING:
+            if last.awaits_boot and last.phase is Phase.RESTARTING:
                 # The former snapshot becomes the default again.
                 reason = "cancelled before the reboot"
                 self._record = self.store.save(last.advance(Phase.ROLLING_BACK, reason=reason))
-            elif _waits(last):
+            elif last.may_be_cancelled:
                 return self.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
             else:
                 raise TransitionError(
@@ -223,7 +222,7 @@ class Transaction:
         try:
             last = self._latest()
             if last is not None and not last.phase.final:
-                if not activation.awaited(last) or last.versions_to == after:
+                if not last.awaits_boot or last.versions_to == after:
                     # Whoever makes it looks at what became of it.
                     return
                 reason_then = "A later transaction took its place before the reboot."
@@ -272,19 +271,19 @@ class Transaction:
         last = self._latest()
         if last is None:
             return {}
-        known = last.extra.get("number", 0) if managed(last) else 0
+        known = last.extra.get("number", 0) if last.requested else 0
         if number and number < known:
             raise InputError(
                 f"This request ({number}) is older than update {last.id} ({known}), which is "
                 f"{last.phase.value}. Nothing was changed."
             )
-        same = managed(last) and last.extra["request"] == dict(request)
+        same = last.requested and last.extra["request"] == dict(request)
         if same and (not last.phase.final or (number and number == known)):
             self._record = last
             return None
         if last.phase.final:
             return {}
-        if not _waits(last):
+        if not last.may_be_cancelled:
             raise LockHeldError(self._busy())
         self.store.save(last.advance(Phase.CANCELLED, reason="A newer request takes its place."))
         return self._debt(last) if last.kind == "restart" else _carried(last)
@@ -343,7 +342,7 @@ class Transaction:
         Return what the record has to carry: the restart that is owed if ours needs none.
         """
         last = self.store.latest()
-        booting = last is not None and activation.awaited(last)
+        booting = last is not None and last.awaits_boot
         if last is None or last.phase.final or (booting and kind == "restart"):
             if not self._until(lambda: not self._supervised()):
                 raise LockHeldError(self._busy())
@@ -459,7 +458,7 @@ class Transaction:
         if failure and self.packages and not changed and not unfinished:
             # Killed before its database knew: what runs would go on in a mixture of both.
             unfinished = torn(self.packages, self._record)
-            changed = bool(unfinished) and rollback.possible(self._record)
+            changed = bool(unfinished) and self._record.has_way_back
         reason = failure or self._record.reason
         if unfinished:
             reason = f"half done: {', '.join(unfinished)}" + (f" ({failure})" if failure else "")
@@ -490,7 +489,7 @@ class Transaction:
 
     def _busy(self) -> str:
         last = self._latest()
-        if last is not None and activation.awaited(last):
+        if last is not None and last.awaits_boot:
             return (
                 f"Update {last.id} waits for the reboot that activates it. Nothing was changed; "
                 "reboot first, or call it off with 'safeupdate.cancel'."
@@ -500,13 +499,6 @@ class Transaction:
             f"Another update of the minion is under way ({who}). Nothing was changed; wait for "
             "its end ('safeupdate.status') and try again."
         )
-
-
-def _waits(update: Update) -> bool:
-    """Tell whether it may still be called off."""
-    if update.kind == "restart":
-        return update.phase is Phase.WAITING
-    return managed(update) and update.phase in BEFORE
 
 
 def _carried(update: Update) -> dict[str, Any]:

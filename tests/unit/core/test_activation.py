@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from saltext_safeupdate.core import activation, alive
+from saltext_safeupdate.core import alive
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.record import Phase
 from tests.support.simulated import FakeTransactional, Killed
@@ -64,7 +64,7 @@ def machine(host, monkeypatch):
 
 def test_it_waits_for_the_boot_watches_and_commits(machine, host):
     last = machine.ask()
-    assert (last.phase, activation.awaited(last)) == (Phase.RESTARTING, True)
+    assert (last.phase, last.awaits_boot) == (Phase.RESTARTING, True)
     assert (machine.running, host.packages.versions) == (OLD, NEW)
     # The minion has not been touched, nothing is held back, and no process waits.
     assert (host.restarts(), host.services.refuses, host.services.rests) == ([], False, True)
@@ -154,7 +154,7 @@ class TestBack:
         machine.bad = NEW
         machine.ask()
         last = machine.boot()
-        assert (last.phase, activation.awaited(last)) == (Phase.ROLLING_BACK, True)
+        assert (last.phase, last.awaits_boot) == (Phase.ROLLING_BACK, True)
         assert (machine.running, host.packages.versions) == (NEW, OLD)
         assert {row.version for row in host.store.quarantined()} == {"3007.15"}
         assert machine.boot().phase is Phase.ROLLED_BACK
@@ -295,7 +295,7 @@ class TestAdopted:
     def test_it_is_watched_and_committed(self, machine, host):
         last = self._adopt(machine, host, NEW)
         assert (last.phase, last.versions_from, last.versions_to) == (Phase.RESTARTING, OLD, NEW)
-        assert activation.awaited(last)
+        assert last.awaits_boot
         assert machine.boot().phase is Phase.COMMITTED
 
     def test_it_is_taken_back(self, machine, host):
@@ -351,7 +351,7 @@ def test_killed_at_any_write_of_the_record_then_recovered(
             host.supervise()
         if host.last.phase.final:
             break
-        assert activation.awaited(host.last)
+        assert host.last.awaits_boot
         machine.power()
         if not store.dead:
             host.services.alive = store.check

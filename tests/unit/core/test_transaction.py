@@ -11,8 +11,7 @@ from saltext_safeupdate.core.errors import (
     RecordError,
     SafeUpdateError,
 )
-from saltext_safeupdate.core.managed import BEFORE
-from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.record import BEFORE_INSTALLING, Phase
 from saltext_safeupdate.core.transaction import PostponedError
 from tests.support.forked import forked
 from tests.support.simulated import Killed
@@ -515,7 +514,7 @@ class TestRequestUpdate:
         host.all_die()
         assert self._ask(host, "3007.15", number=6).id != first.id
 
-    @pytest.mark.parametrize("phase", BEFORE)
+    @pytest.mark.parametrize("phase", BEFORE_INSTALLING)
     def test_another_one_takes_the_place_of_what_has_not_begun(self, host, phase):
         host.record(phase, extra={"request": plan.request("3007.14"), "number": 5})
         host.clock.now += 1
