@@ -298,7 +298,7 @@ def resuming(root: Path) -> None:
     import salt.config
 
     from saltext_safeupdate import hooks
-    from saltext_safeupdate.core import locks
+    from saltext_safeupdate.core.host import locks
     from saltext_safeupdate.core.ledger import Ledger
     from saltext_safeupdate.intake import current
 

@@ -21,7 +21,7 @@ import salt.state
 from table import row
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.core import locks
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.intake import current
 
 SIZES = {1_000: 41, 10_000: 7}

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import salt
 import salt.utils.minion
 
-from .core import kept, packages, recover, service, waiting
-from .core.command import run as run_command
+from .core import kept, packages, recover, waiting
+from .core.host import service
+from .core.host.command import run as run_command
+from .core.host.service import ServiceManager
 from .core.ledger import Ledger
 from .core.packages import Own, OwnFinder, PackageManager
-from .core.service import ServiceManager
 from .core.settings import Settings, effective
 from .core.stopguard import StopGuard
 from .core.store import Store
@@ -94,7 +95,7 @@ class Factory:
 
     def backup_paths(self) -> list[str]:
         """Return what is put back on a rollback."""
-        from .core import backup
+        from .core.host import backup
 
         opts = self.opts
         found = backup.minion_paths(

@@ -8,8 +8,8 @@ from typing import Any
 
 import salt.payload
 
-from .core import alive
 from .core.errors import InputError, LockHeldError, SafeUpdateError
+from .core.host import processes
 from .core.ledger import Job, State
 from .factory import Factory
 from .intake import queues
@@ -24,7 +24,7 @@ def resume(factory: Factory, jid: object) -> dict[str, str]:
             factory.ledger.sent(job.key)
             done[job.key] = "its return is sent"
             continue
-        if not factory.ledger.take(job, alive.identity(os.getppid())):
+        if not factory.ledger.take(job, processes.identity(os.getppid())):
             raise LockHeldError(f"Job {jid} has just been taken up. Nothing was done.")
         full = factory.ledger.full(job.key)
         if full is None or full.call is None:
@@ -67,8 +67,8 @@ def _open(factory: Factory, jid: object) -> list[Job]:
 
 def _runs(job: Job) -> bool:
     if job.state is State.RUNNING:
-        return alive.alive(job.runner)
-    return job.state is State.ACCEPTED and alive.alive(job.owner)
+        return processes.alive(job.runner)
+    return job.state is State.ACCEPTED and processes.alive(job.owner)
 
 
 def kept(job: Job) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import salt.version
 
 from . import hooks
 from . import jobs as job_rows
-from .core import locks
 from .core.errors import InputError, SafeUpdateError
+from .core.host import locks
 from .core.ledger import State
 from .core.preflight import Facts, preflight
 from .core.record import Phase, Update

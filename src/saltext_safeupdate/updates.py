@@ -8,9 +8,10 @@ from typing import Any
 import salt.version
 
 from . import facts, report
-from .core import backup, locks, steps
 from .core import plan as plans
+from .core import steps
 from .core.errors import CommandError, InputError, SafeUpdateError, VerificationError
+from .core.host import backup, locks
 from .core.packages import PackageManager
 from .core.packages.choice import matches
 from .core.packages.request import File

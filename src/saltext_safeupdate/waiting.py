@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import report
-from .core import locks, waiting
+from .core import waiting
 from .core.errors import InputError, LockHeldError
+from .core.host import locks
 from .core.record import Update
 from .factory import Factory
 from .intake import current

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_safeupdate.core import locks
+from saltext_safeupdate.core.host import locks
 from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host.command import Result
 
 
 class FakeRunner:

@@ -17,7 +17,8 @@ import salt.state
 import salt.utils.functools
 import yaml
 
-from saltext_safeupdate.core import packages, service
+from saltext_safeupdate.core import packages
+from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.store import Store
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.intake import current

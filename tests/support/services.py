@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import saltext_safeupdate
-from saltext_safeupdate.core import packages, service, supervisor
-from saltext_safeupdate.core.service import Direct, ServiceState
+from saltext_safeupdate.core import packages, supervisor
+from saltext_safeupdate.core.host import service
+from saltext_safeupdate.core.host.service import Direct, ServiceState
 from saltext_safeupdate.core.store import Store
 
 from .fakes import FakeRunner

@@ -12,11 +12,11 @@ from saltext_safeupdate.core.errors import (
     SafeUpdateError,
     VerificationError,
 )
+from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.core.packages import Change
 from saltext_safeupdate.core.packages.choice import choose
 from saltext_safeupdate.core.packages.request import File
-from saltext_safeupdate.core.service import ServiceState
 from saltext_safeupdate.core.store import Store
 
 UNIT_FILE = "/lib/systemd/system/salt-minion.service"

@@ -3,8 +3,8 @@
 import pytest
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core import locks
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages import Own
 from saltext_safeupdate.core.record import Phase
 from saltext_safeupdate.factory import Factory

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from saltext_safeupdate import facts, report, updates
-from saltext_safeupdate.core import alive, locks
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages import Own
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.factory import Factory
@@ -155,7 +155,10 @@ class TestTransactional:
 
     def test_what_waits_for_a_reboot_is_not_asked_for_again(self, made):
         made.manager.snapshots.add(1, {"salt-minion": NEW})
-        awaits = {"awaits": [alive.boot(), "restarting"], "snapshot": {"number": 1, "ident": 257}}
+        awaits = {
+            "awaits": [processes.boot(), "restarting"],
+            "snapshot": {"number": 1, "ident": 257},
+        }
         made.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
         asked = updates.update(made, {}, NEW)
         assert asked["comment"] == "It is installed; a reboot activates it."
@@ -163,7 +166,7 @@ class TestTransactional:
         plan = updates.plan(made, {}, NEW)
         assert (plan["changes"], plan["findings"], plan["reboot"]) == ({}, [], True)
 
-    @pytest.mark.parametrize("boot", [alive.boot(), "another"])
+    @pytest.mark.parametrize("boot", [processes.boot(), "another"])
     def test_the_status_tells_of_the_reboot(self, made, boot):
         awaits = {"awaits": [boot, "restarting"], "snapshot": {"number": 1, "ident": 257}}
         made.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import salt.utils.path
 
-from saltext_safeupdate.core import command
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.host import command
 from saltext_safeupdate.core.transactional import detect, roots
 
 if TYPE_CHECKING:

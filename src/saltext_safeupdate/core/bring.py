@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import carry, extensions
-from .command import Run
 from .errors import SafeUpdateError
+from .host.command import Run
+from .host.service import ServiceManager
 from .means import Means
 from .packages import PackageManager
 from .packages.request import File
 from .record import Update
-from .service import ServiceManager
 from .settings import Settings
 
 log = logging.getLogger("salt-safeupdate")

@@ -13,8 +13,8 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from .command import Run
 from .errors import CommandError, VerificationError
+from .host.command import Run
 
 _TIMEOUT = 60.0
 _PACKAGE = __name__.partition(".")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import alive
+from .host import processes
 from .means import Means
 from .record import Update
 
@@ -48,4 +48,4 @@ def within(means: Means, update: Update) -> Update | None:
 
 def _older_jobs(update: Update) -> bool:
     """Tell whether a job still runs that began without a hold on the lock of the jobs."""
-    return any(alive.alive(str(who)) for who in update.extra.get("processes", {}).values())
+    return any(processes.alive(str(who)) for who in update.extra.get("processes", {}).values())

@@ -13,8 +13,8 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from .command import Run
 from .errors import CommandError
+from .host.command import Run
 
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _FITS = "import json, sqlite3, sys; sys.exit(sys.version_info < (3, 10))"

@@ -12,8 +12,8 @@ import logging
 from typing import Any
 
 from . import bring, idle, plan, recover, revisions, watch
-from . import freeze as freezer
 from .errors import CommandError, RecordError, SafeUpdateError
+from .host import linked_copy as freezer
 from .means import Means
 from .packages import PackageManager
 from .packages.request import File

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from . import freeze, locks
-from .command import Run
-from .command import run as run_command
 from .errors import CommandError
+from .host import linked_copy, locks
+from .host.command import Run
+from .host.command import run as run_command
+from .host.service import ServiceManager
 from .ledger import Ledger
 from .packages import PackageManager
 from .record import Update
 from .revisions import Revisions
-from .service import ServiceManager
 from .settings import Settings
 from .store import Store
 
@@ -106,4 +106,4 @@ def torn(packages: PackageManager | None, update: Update) -> list[str]:
     """
     if packages is None or packages.write_ahead:
         return []
-    return freeze.differing(update.extra.get("copies", {}))
+    return linked_copy.differing(update.extra.get("copies", {}))

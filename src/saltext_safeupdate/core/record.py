@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from . import alive
 from .errors import TransitionError
+from .host import processes
 
 
 class Phase(Enum):
@@ -98,12 +98,12 @@ class Update:
     @property
     def missed_boot(self) -> bool:
         """Whether it waited for a boot, and one has been since."""
-        return bool(self.extra.get("awaits", [alive.boot()])[0] != alive.boot())
+        return bool(self.extra.get("awaits", [processes.boot()])[0] != processes.boot())
 
     @property
     def this_boot(self) -> list[str]:
         """What a record carries that waits from now on for the next boot."""
-        return [alive.boot(), self.phase.value]
+        return [processes.boot(), self.phase.value]
 
     @property
     def may_be_cancelled(self) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .command import Run
+from .host.command import Run
+from .host.service import ServiceManager
 from .kept import interpreter, keep
-from .service import ServiceManager
 from .settings import Settings, as_json
 
 UNIT = "salt-safeupdate-recover"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from . import alive, waiting
+from . import waiting
+from .host import processes
 from .ledger import Job, State
 
 # State runs that give their recorded results where they were interrupted.
@@ -61,7 +62,7 @@ class Recovery:
     since: float = 0.0
     over: Callable[[Job], bool] = lambda job: True
     clock: Callable[[], float] = time.time
-    alive: Callable[[str], bool] = alive.alive
+    alive: Callable[[str], bool] = processes.alive
     # Since when held jobs have been nowhere to be seen.
     _missing: dict[str, float] = field(default_factory=dict)
 

@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from . import backup
 from .errors import SafeUpdateError
+from .host import backup
 from .packages import PackageManager
 from .packages.request import File
 from .record import Update

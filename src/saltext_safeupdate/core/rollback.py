@@ -11,10 +11,11 @@ import logging
 import os
 from dataclasses import replace
 
-from . import activation, backup, revisions
+from . import activation, revisions
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
-from .files import remove, write_atomic
+from .host import backup
+from .host.files import remove, write_atomic
 from .means import Means, torn
 from .record import Phase, Update
 from .watch import Watch

@@ -12,10 +12,10 @@ import contextlib
 import os
 import shutil
 
-from .command import Run
-from .command import run as run_command
 from .errors import SafeUpdateError
-from .files import remove, write_atomic
+from .host.command import Run
+from .host.command import run as run_command
+from .host.files import remove, write_atomic
 from .settings import Settings
 
 _UNITS = "/etc/systemd/system"

@@ -18,10 +18,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from . import activation, freeze, idle, locks, recover, rollback, service, steps
+from . import activation, idle, recover, rollback, steps
 from . import packages as package_managers
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
+from .host import linked_copy, locks, service
 from .ledger import Ledger
 from .managed import Managed, unchanged
 from .means import Means, torn
@@ -419,7 +420,7 @@ class Supervisor(Means):
             if update.phase is Phase.INSTALLING or self.services.inhibited(unit):
                 self.services.release(unit)
             copies = update.extra.get("copies", {})
-            freeze.thaw(path for path in copies.values() if isinstance(path, str))
+            linked_copy.thaw(path for path in copies.values() if isinstance(path, str))
             held = update.extra.get("held")
             if held and self.packages is not None:
                 self.packages.hold(held, True)

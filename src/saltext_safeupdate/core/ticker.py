@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from . import alive, locks, recovery, waiting
+from . import recovery, waiting
+from .host import locks, processes
 from .ledger import Job, Ledger, State
 from .record import Update
 from .recovery import Action, Recovery
@@ -100,7 +101,7 @@ class Ticker:
                 "started": self.clock(),
                 "version": version,
                 "master": master,
-                "boot": alive.boot(),
+                "boot": processes.boot(),
             },
         )
 

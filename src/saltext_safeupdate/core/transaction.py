@@ -25,15 +25,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import alive, carry, locks, recover
-from . import freeze as freezer
+from . import carry, recover
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
-from .locks import Lock
+from .host import linked_copy as freezer
+from .host import locks, processes
+from .host.locks import Lock
+from .host.service import ServiceManager
 from .means import torn
 from .packages import PackageManager
 from .record import Phase, Update
 from .revisions import Revisions
-from .service import ServiceManager
 from .settings import Settings
 from .store import Store
 
@@ -330,7 +331,7 @@ class Transaction:
 
     def _processes(self) -> dict[str, str]:
         """Return the identities of the processes of the running jobs, by PID."""
-        named = {str(pid): alive.identity(pid) for pid in self.running_pids()}
+        named = {str(pid): processes.identity(pid) for pid in self.running_pids()}
         return {pid: identity for pid, identity in named.items() if identity}
 
     def _clear_the_way(self, kind: str) -> dict[str, object]:
@@ -402,10 +403,11 @@ class Transaction:
     def _alone(self, jobs: Lock) -> None:
         deadline = self.clock() + self.settings.jobs_timeout
         if jobs.wait_exclusive(self.settings.jobs_timeout, clock=self.clock, sleep=self.sleep):
-            ours = {str(pid) for pid in alive.ancestors()}
+            ours = {str(pid) for pid in processes.ancestors()}
             older = self._record.extra["processes"]
             if self._until(
-                lambda: not any(alive.alive(older[pid]) for pid in older.keys() - ours), deadline
+                lambda: not any(processes.alive(older[pid]) for pid in older.keys() - ours),
+                deadline,
             ):
                 return
         others = ", ".join(self.running_jobs()) or "not known"

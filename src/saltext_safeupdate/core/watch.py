@@ -15,12 +15,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import alive
 from .errors import CommandError
+from .host import processes
+from .host.service import ServiceState
 from .ledger import State
 from .means import Means
 from .record import Update
-from .service import ServiceState
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -136,7 +136,7 @@ class Watch:
     def report(self) -> float | None:
         """Return when a minion with this extension last reported that it runs."""
         fact = self.means.store.fact("running")
-        if fact is None or fact.get("boot", alive.boot()) != alive.boot():
+        if fact is None or fact.get("boot", processes.boot()) != processes.boot():
             return None
         return float(fact.get("started", 0))
 

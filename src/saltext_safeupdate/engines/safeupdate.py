@@ -22,8 +22,9 @@ import os
 import time
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.core import alive, locks, waiting
+from saltext_safeupdate.core import waiting
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.ticker import Ticker
 from saltext_safeupdate.factory import Factory
 
@@ -66,7 +67,7 @@ def start():
         queued=delivery.queued,
         over=lambda job: waiting.over(factory.store, delivery.call(job), job.accepted, time.time()),
         ask=delivery.ask,
-        owner=alive.identity(minion),
+        owner=processes.identity(minion),
         stand_down=bool(__opts__.get("resume_jobs_on_restart")),
     )
     announced = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from ..core import locks
 from ..core.errors import LockHeldError
-from ..core.locks import Lock
+from ..core.host import locks
+from ..core.host.locks import Lock
 from ..core.settings import Settings
 
 

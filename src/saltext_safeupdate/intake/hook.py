@@ -25,10 +25,11 @@ import salt.utils.schedule
 import salt.utils.state
 from salt.exceptions import SaltReqTimeoutError
 
-from ..core import alive, locks, waiting
+from ..core import waiting
 from ..core.errors import SafeUpdateError
+from ..core.host import locks, processes
+from ..core.host.locks import Lock
 from ..core.ledger import UNRECORDED, Ledger, State
-from ..core.locks import Lock
 from ..core.settings import Settings
 from ..core.store import Store
 from ..ordering import frozen
@@ -195,7 +196,7 @@ class Intake:
 
     def _abandoned(self, key: str) -> bool:
         job = self._ledger.full(key)
-        return job is not None and not alive.alive(job.runner)
+        return job is not None and not processes.alive(job.runner)
 
     def queue(self, original: Any, minion: Any, data: dict[str, Any]) -> Any:
         """Record what Salt puts into its queue, unless it is known already."""
@@ -273,7 +274,7 @@ class Intake:
         for job in jobs:
             if job.state is State.DELIVERED:
                 continue
-            if job.state is not State.RUNNING or not alive.alive(job.runner):
+            if job.state is not State.RUNNING or not processes.alive(job.runner):
                 found = {"jid": jid, "fun": job.fun, "state": job.state.value}
                 self._answer(minion, data, {**found, **_running(minion.opts, jid)}, 0)
                 return True
@@ -359,7 +360,7 @@ class Intake:
         if not key:
             return 1
         try:
-            return Ledger(self.settings.database).begin(key, alive.me())
+            return Ledger(self.settings.database).begin(key, processes.me())
         except SafeUpdateError as err:
             self._complain("job %s runs without a record", key, err)
             return 1
@@ -369,10 +370,10 @@ class Intake:
         ledger = Ledger(self.settings.database)
         try:
             if queues.find(opts, job.jid) is not None:
-                ledger.put_back(job.key, alive.me())
+                ledger.put_back(job.key, processes.me())
             else:
                 for found in ledger.find(job.jid):
-                    if found.key == job.key and found.runner == alive.me():
+                    if found.key == job.key and found.runner == processes.me():
                         ledger.delivered(job.key)
         except SafeUpdateError as err:
             self._complain("the end of job %s is not recorded", job.jid, err)
@@ -469,7 +470,7 @@ class Intake:
 
     def _me(self) -> str:
         if self._main[0] != os.getpid():
-            self._main = (os.getpid(), alive.me())
+            self._main = (os.getpid(), processes.me())
         return self._main[1]
 
     def _complain(self, what: str, jid: object, err: SafeUpdateError) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import salt.payload
 import salt.utils.state
 
-from ..core.files import write_atomic
+from ..core.host.files import write_atomic
 
 # The keys under which a job carries that it comes from a queue, and that this is the one of
 # the jobs. State runs put themselves into the other one.

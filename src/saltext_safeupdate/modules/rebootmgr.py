@@ -10,8 +10,8 @@ from __future__ import annotations
 import salt.utils.path
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core import command
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.host import command
 from saltext_safeupdate.core.transactional.rebootmgr import PROGRAM, RebootManager
 
 __virtualname__ = "rebootmgr"

@@ -47,8 +47,8 @@ from typing import TYPE_CHECKING
 import salt.utils.path
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core import command as commands
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.host import command as commands
 from saltext_safeupdate.core.transactional import call as calls
 from saltext_safeupdate.core.transactional import (
     cli,

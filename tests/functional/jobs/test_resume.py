@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from saltext_safeupdate.core import locks
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.intake import current
 from saltext_safeupdate.ordering import hook, resume

@@ -3,7 +3,7 @@
 import pytest
 import salt.state
 
-from saltext_safeupdate.core import locks
+from saltext_safeupdate.core.host import locks
 from tests.support.minion import by_id
 
 BOTH = ("install", "salt-common", "salt-minion")

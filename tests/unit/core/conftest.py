@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
-from saltext_safeupdate.core import alive, locks, plan
-from saltext_safeupdate.core.command import Result
+from saltext_safeupdate.core import plan
 from saltext_safeupdate.core.errors import CommandError
-from saltext_safeupdate.core.locks import Lock
+from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host.command import Result
+from saltext_safeupdate.core.host.locks import Lock
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.revisions import Revisions
 from saltext_safeupdate.core.settings import Settings
@@ -66,7 +67,7 @@ class Host:
         if self.reports:
             self.clock.now += 1
             running = {"started": self.clock(), "version": "new", "master": self.master}
-            running["boot"] = alive.boot()
+            running["boot"] = processes.boot()
             self.store.set_fact("running", running)
 
     def answer(self, retcode=0, *, delivered=True):

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from saltext_safeupdate.core import alive
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record import Phase
 from tests.support.simulated import FakeTransactional, Killed
 
@@ -20,7 +20,7 @@ class Machine:
     def __init__(self, host, monkeypatch):
         self.host = host
         self.boots = 0
-        monkeypatch.setattr(alive, "boot", lambda: f"boot-{self.boots}")
+        monkeypatch.setattr(processes, "boot", lambda: f"boot-{self.boots}")
         host.packages = FakeTransactional(**OLD)
         self.snapshots = host.packages.snapshots
         host.services.dies_while = self.broken

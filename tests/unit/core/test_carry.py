@@ -4,8 +4,8 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core import carry
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError, VerificationError
+from saltext_safeupdate.core.host.command import Result
 
 PYTHON = "/opt/salt/bin/python3"
 

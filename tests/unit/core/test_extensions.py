@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from saltext_safeupdate.core import extensions
-from saltext_safeupdate.core.command import Result, run
 from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
+from saltext_safeupdate.core.host.command import Result, run
 
 MINOR = sys.version_info[1]
 NEXT = MINOR + 1

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import freeze, locks
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record import Phase
 from saltext_safeupdate.core.staging import Staging
 from tests.support.simulated import Killed
@@ -392,7 +392,7 @@ def test_the_range_of_writes_covers_it(host):
 
 
 def test_copies_of_an_earlier_update_are_removed(host):
-    copy = freeze.freeze([str(host.root)], "older")[str(host.root)]
+    copy = linked_copy.freeze([str(host.root)], "older")[str(host.root)]
     host.ask()
     host.supervise()
     assert not os.path.exists(copy)

@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import freeze, locks, means, recover, supervisor, watch
+from saltext_safeupdate.core import means, recover, supervisor, watch
 from saltext_safeupdate.core.errors import CommandError, RecordError
+from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record import Phase
 from saltext_safeupdate.core.settings import Settings, from_mapping
 from tests.support.forked import forked
@@ -16,7 +17,7 @@ from .conftest import NEW, OLD
 def _installed(host, phase=Phase.RESTARTING, **changes):
     """The job has installed and ended: everything is there that the supervisor finds."""
     host.packages.versions.update(NEW)
-    copies = freeze.freeze([str(host.root)], "u1")
+    copies = linked_copy.freeze([str(host.root)], "u1")
     host.services.refuses = True
     extra = {"copies": copies, **changes.pop("extra", {})}
     return host.record(phase, versions_to=dict(NEW), extra=extra, **changes)
@@ -319,7 +320,7 @@ class TestDirect:
 class TestPackageManager:
     def test_killed_while_it_installed_and_nothing_changed(self, host):
         host.services.refuses = True
-        host.record(Phase.INSTALLING, extra={"copies": freeze.freeze([str(host.root)], "u1")})
+        host.record(Phase.INSTALLING, extra={"copies": linked_copy.freeze([str(host.root)], "u1")})
         host.supervise()
         assert host.last.phase is Phase.FAILED
         assert "changed nothing" in host.last.reason
@@ -332,7 +333,7 @@ class TestPackageManager:
         extra = {**host.secured()} if secured else {}
         host.services.refuses = True
         host.packages.installs = host.mend
-        copies = freeze.freeze([str(host.root)], "u1")
+        copies = linked_copy.freeze([str(host.root)], "u1")
         host.tear()
         host.record(Phase.INSTALLING, versions_to=dict(OLD), extra={**extra, "copies": copies})
         host.supervise()
@@ -496,9 +497,9 @@ class TestWaitingRestart:
 
     def test_a_job_from_before_the_extension_was_there_is_waited_for(self, host):
         with forked(lambda hear, say: hear()) as older:
-            from saltext_safeupdate.core import alive
+            from saltext_safeupdate.core.host import processes
 
-            self._wait(host, processes={str(older.pid): alive.identity(older.pid)})
+            self._wait(host, processes={str(older.pid): processes.identity(older.pid)})
             host.clock.after(10, older.kill)
             host.supervise()
         assert 10 <= host.clock.passed < 20
@@ -539,7 +540,7 @@ class TestAfterAPowerCut:
 SCENARIOS = {
     "nothing installed": lambda host: host.record(Phase.WAITING),
     "interrupted, unchanged": lambda host: host.record(
-        Phase.INSTALLING, extra={"copies": freeze.freeze([str(host.root)], "u1")}
+        Phase.INSTALLING, extra={"copies": linked_copy.freeze([str(host.root)], "u1")}
     ),
     "interrupted, changed": lambda host: _installed(host, Phase.INSTALLING),
     "half done": lambda host: (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from saltext_safeupdate.core import alive, locks, ticker
+from saltext_safeupdate.core import ticker
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.ledger import Ledger, State
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.settings import Settings
@@ -292,7 +293,7 @@ def test_an_update_without_a_supervisor_gets_one(world):
 
 @pytest.mark.parametrize("boot", ["this", "another"])
 def test_an_update_that_waits_for_a_boot_needs_no_supervisor_before_it(world, monkeypatch, boot):
-    monkeypatch.setattr(alive, "boot", lambda: "this")
+    monkeypatch.setattr(processes, "boot", lambda: "this")
     awaits = {"awaits": [boot, "restarting"]}
     world.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
     for _ in range(3):

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import alive, freeze, locks, plan
+from saltext_safeupdate.core import plan
 from saltext_safeupdate.core import transaction as module
 from saltext_safeupdate.core.errors import (
     CommandError,
@@ -11,6 +11,7 @@ from saltext_safeupdate.core.errors import (
     RecordError,
     SafeUpdateError,
 )
+from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.record import BEFORE_INSTALLING, Phase
 from saltext_safeupdate.core.transaction import PostponedError
 from tests.support.forked import forked
@@ -315,7 +316,7 @@ def test_a_job_from_before_that_does_not_end_postpones_the_update(host):
 
 
 def test_the_job_that_started_this_one_is_not_waited_for(host):
-    transaction = host.transaction(running_pids=lambda: list(alive.ancestors()))
+    transaction = host.transaction(running_pids=lambda: list(processes.ancestors()))
     transaction.change(_upgrade(host), host.job())
     assert host.clock.passed < 1
 
@@ -324,7 +325,7 @@ def test_the_tree_cannot_be_kept_readable(host, monkeypatch):
     def full(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(freeze, "_link_tree", full)
+    monkeypatch.setattr(linked_copy, "_link_tree", full)
     with pytest.raises(SafeUpdateError, match=r"No space left on device.*Nothing was changed"):
         host.transaction().change(lambda: pytest.fail("changed"), host.job())
     assert host.last.phase is Phase.FAILED
@@ -336,7 +337,7 @@ def test_the_tree_cannot_be_kept_readable(host, monkeypatch):
 
 
 def test_copies_of_an_earlier_update_are_removed(host):
-    copy = freeze.freeze([str(host.root)], "older")[str(host.root)]
+    copy = linked_copy.freeze([str(host.root)], "older")[str(host.root)]
     host.transaction().change(_upgrade(host), host.job())
     assert not os.path.exists(copy)
 
@@ -390,7 +391,7 @@ class TestRequestRestart:
 
     def test_it_knows_the_jobs_from_before(self, host):
         update = host.transaction(running_pids=lambda: [os.getpid(), 2**22 + 1]).request_restart()
-        assert update.extra["processes"] == {str(os.getpid()): alive.me()}
+        assert update.extra["processes"] == {str(os.getpid()): processes.me()}
 
 
 class TestSuperseded:

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import freeze, locks, supervisor
+from saltext_safeupdate.core import supervisor
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record import Phase
 from tests.support.simulated import Killed
 
@@ -14,7 +15,7 @@ from .conftest import NEW, OLD
 
 def _installed(host, phase=Phase.RESTARTING, **changes):
     """The job has installed and ended, and the old packages are secured."""
-    extra = {**host.secured(), "copies": freeze.freeze([str(host.root)], "u1")}
+    extra = {**host.secured(), "copies": linked_copy.freeze([str(host.root)], "u1")}
     host.packages.versions.update(NEW)
     host.services.refuses = True
     extra |= changes.pop("extra", {})

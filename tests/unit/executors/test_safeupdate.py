@@ -2,7 +2,7 @@ import pytest
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.core import locks
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.executors import safeupdate as executor
 from saltext_safeupdate.factory import enabled
 from saltext_safeupdate.intake import current

@@ -11,8 +11,8 @@ import salt.payload
 import salt.utils.state
 from salt.exceptions import SaltReqTimeoutError
 
-from saltext_safeupdate.core import alive, locks
 from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.ledger import UNRECORDED, Ledger, State
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.core.settings import Settings
@@ -109,7 +109,7 @@ def test_a_job_is_recorded_and_held_on_before_it_starts(world):
     assert world.publish() is not None
     assert world.held
     job = world.ledger.full("1")
-    assert (job.state, job.owner, job.master) == (State.ACCEPTED, alive.me(), "master1")
+    assert (job.state, job.owner, job.master) == (State.ACCEPTED, processes.me(), "master1")
     assert salt.payload.loads(job.call)["arg"] == ["x"]
 
 
@@ -225,7 +225,7 @@ def test_held_jobs_start_a_few_at_a_time(world, limit, working, most):
 
 def test_a_job_that_runs_does_not_start_again_from_the_queue_of_the_jobs(world):
     world.publish()
-    world.ledger.begin("1", alive.me())
+    world.ledger.begin("1", processes.me())
     assert world.publish(queued=True, **{queues.KEPT: True}) is None
     assert world.publish(queued=True) is not None, "a state run that queued itself"
 
@@ -488,7 +488,7 @@ def test_salt_may_resume_what_it_resumes_itself(world):
     world.publish()
     world.ledger.begin("1", "-:1:1")
     assert world.publish() is not None
-    world.ledger.begin("1", alive.me())
+    world.ledger.begin("1", processes.me())
     assert world.publish() is None, "this one is running"
 
 

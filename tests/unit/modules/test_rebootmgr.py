@@ -3,7 +3,7 @@ import inspect
 import pytest
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core import command
+from saltext_safeupdate.core.host import command
 from saltext_safeupdate.modules import rebootmgr as module
 from tests.support.fakes import FakeRunner
 

@@ -7,8 +7,9 @@ import pytest
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import factory, hooks, report
-from saltext_safeupdate.core import locks, transaction
+from saltext_safeupdate.core import transaction
 from saltext_safeupdate.core.errors import CommandError, InputError, TransitionError
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages import Own
 from saltext_safeupdate.core.record import Phase, Update
 from saltext_safeupdate.factory import Factory

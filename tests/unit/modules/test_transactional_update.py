@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import LockHeldError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import call as calls
 from saltext_safeupdate.core.transactional import cli, inside
 from saltext_safeupdate.core.transactional import reboot as reboots

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..command import Run
-from ..command import run as run_command
 from ..errors import SafeUpdateError
+from ..host.command import Run
+from ..host.command import run as run_command
 from .request import Change, File, Request
 
 if TYPE_CHECKING:

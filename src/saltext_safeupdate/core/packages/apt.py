@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
-from ..files import write_atomic
+from ..host.command import Run
+from ..host.files import write_atomic
 from . import busy
 from .apt_output import (
     parse_locks,

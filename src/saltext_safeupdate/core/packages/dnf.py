@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 
-from ..command import Run
 from ..errors import CommandError, SafeUpdateError
-from ..files import write_atomic
+from ..host.command import Run
+from ..host.files import write_atomic
 from . import repositories
 from .request import Action, Change, Request
 from .rpm import Rpm

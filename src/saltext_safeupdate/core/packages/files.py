@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import CommandError, SafeUpdateError, VerificationError
-from ..files import sync_directory
+from ..host.files import sync_directory
 from .request import File
 
 Show = Callable[[str], tuple[str, str]]

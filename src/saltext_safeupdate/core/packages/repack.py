@@ -18,7 +18,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
-from ..command import Run
+from ..host.command import Run
 
 log = logging.getLogger(__name__)
 

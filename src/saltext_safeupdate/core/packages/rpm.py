@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..host.command import Run
 from . import busy
 from .choice import choose, on_offer
 from .files import check, digest, keep, writing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..command import Run
+from ..host.command import Run
 from ..transactional.snapshots import Snapshots
 from .request import File
 from .zypper import Zypper

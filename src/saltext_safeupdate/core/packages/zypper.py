@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
-from ..command import Run
 from ..errors import CommandError
-from ..files import write_atomic
+from ..host.command import Run
+from ..host.files import write_atomic
 from . import repositories
 from .request import Action, Change, Request
 from .rpm import Rpm

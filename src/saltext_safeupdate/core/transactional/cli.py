@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..command import Run
 from ..errors import InputError, SafeUpdateError
+from ..host.command import Run
 from .detect import TOOL
 
 VERSION = (TOOL, "--version")

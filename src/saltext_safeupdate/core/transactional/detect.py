@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..command import Run
 from ..errors import CommandError
+from ..host.command import Run
 from .roots import GET_READ_ONLY, MOUNTINFO, QUERY_TIMEOUT, running_root
 
 TOOL = "transactional-update"

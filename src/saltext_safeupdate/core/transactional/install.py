@@ -11,8 +11,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import carry, command, extensions
+from .. import carry, extensions
 from ..errors import SafeUpdateError
+from ..host import command
 from ..packages.rpm import UPGRADE
 
 _TIMEOUT = 3000.0

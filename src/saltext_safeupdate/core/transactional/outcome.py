@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..command import Result
 from ..errors import CommandError, InputError
+from ..host.command import Result
 from .cli import DISCARDS_SINCE, Options
 from .processes import Ended
 from .roots import Roots

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..command import Result, Run
 from ..errors import CommandError
+from ..host.command import Result, Run
 
 # The mark that every process of a call inherits.
 MARK = "SALT_SAFEUPDATE_CALL"

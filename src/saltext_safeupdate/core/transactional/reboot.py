@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..command import Run
 from ..errors import CommandError, InputError, SafeUpdateError
+from ..host.command import Run
 from . import cli
 from .cli import Options
 from .outcome import Limits

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..command import Result, Run
 from ..errors import CommandError, InputError, SafeUpdateError
+from ..host.command import Result, Run
 
 PROGRAM = "rebootmgrctl"
 STRATEGIES = ("best-effort", "etcd-lock", "maint-window", "instantly", "off")

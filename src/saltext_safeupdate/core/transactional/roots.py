@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..command import Run
 from ..errors import SafeUpdateError
+from ..host.command import Run
 
 # Seconds that btrfs and snapper get; both answer within milliseconds.
 QUERY_TIMEOUT = 60.0

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..command import Run
+from ..host.command import Run
 from .programs.recorder import UNIT_VERBS
 
 # Seconds that systemctl gets for one unit.

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import kept
-from ..command import Run
 from ..errors import CommandError, SafeUpdateError
+from ..host.command import Run
 from . import handover, reboot
 from .cli import Options
 from .outcome import Limits

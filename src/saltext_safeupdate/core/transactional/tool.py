@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import command
-from ..command import Result, Run
 from ..errors import CommandError, InputError, LockHeldError, SafeUpdateError
+from ..host import command
+from ..host.command import Result, Run
 from . import cli, detect, handover, roots
 from .cli import Options
 from .etc_watch import EtcWatch

@@ -12,11 +12,12 @@ import os
 import sys
 import uuid
 
-from saltext_safeupdate.core import command, locks, plan, recover, settings
+from saltext_safeupdate.core import plan, recover, settings
+from saltext_safeupdate.core.host import command, locks
+from saltext_safeupdate.core.host.service import ServiceState, Systemd
 from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
 from saltext_safeupdate.core.record import Update
-from saltext_safeupdate.core.service import ServiceState, Systemd
 from saltext_safeupdate.core.store import Store
 from saltext_safeupdate.core.supervisor import Supervisor
 from saltext_safeupdate.core.transaction import Transaction

@@ -4,7 +4,8 @@ Puts the fakes into the processes of a real minion, before it loads anything of 
 Grains are the first thing that a minion loads; the option ``fake_packages`` asks for this.
 """
 
-from saltext_safeupdate.core import packages, service
+from saltext_safeupdate.core import packages
+from saltext_safeupdate.core.host import service
 from tests.support.packages import Database, FakeManager
 from tests.support.services import FakeServices
 

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import (
     CommandError,
     InputError,
     SafeUpdateError,
     VerificationError,
 )
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.packages import apt_output
 from saltext_safeupdate.core.packages.apt import Apt
 from saltext_safeupdate.core.packages.files import digest

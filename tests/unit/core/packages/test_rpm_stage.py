@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.packages.dnf import Dnf, order, parse_repoquery, parse_versionlock
 from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File

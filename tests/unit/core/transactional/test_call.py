@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import call as calls
 from saltext_safeupdate.core.transactional.cli import Options
 from saltext_safeupdate.core.transactional.handover import Answer, Directory

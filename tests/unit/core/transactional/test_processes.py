@@ -3,8 +3,8 @@ import signal
 
 import pytest
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional.processes import (
     MARK,
     Family,

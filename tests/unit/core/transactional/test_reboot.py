@@ -1,7 +1,7 @@
 import pytest
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import reboot
 from saltext_safeupdate.core.transactional.outcome import Limits
 from tests.support.fakes import FakeRunner

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from saltext_safeupdate.core.command import Result
 from saltext_safeupdate.core.errors import CommandError, InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import cli, roots
 from saltext_safeupdate.core.transactional.cli import Options
 from saltext_safeupdate.core.transactional.outcome import Limits

@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from saltext_safeupdate.core import backup
 from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
+from saltext_safeupdate.core.host import backup
 
 SECRET = "-----BEGIN RSA PRIVATE KEY-----"
 

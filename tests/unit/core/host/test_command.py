@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from saltext_safeupdate.core import command
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import command
 
 pytestmark = pytest.mark.usefixtures("real_process")
 

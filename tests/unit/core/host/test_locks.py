@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from saltext_safeupdate.core import alive, locks
 from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.host import locks, processes
 from tests.support.forked import forked
 from tests.support.simulated import Clock
 
@@ -250,12 +250,12 @@ def test_ancestors_are_our_parents():
     me = os.getpid()
 
     def work(hear, say):
-        say(" ".join(str(pid) for pid in alive.ancestors()))
+        say(" ".join(str(pid) for pid in processes.ancestors()))
 
     with forked(work) as child:
         found = [int(pid) for pid in child.hear().split()]
     assert found[0] == me
-    assert found[1:] == list(alive.ancestors())
+    assert found[1:] == list(processes.ancestors())
     assert 1 not in found
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import CommandError
+from ..errors import CommandError
 
 log = logging.getLogger(__name__)
 

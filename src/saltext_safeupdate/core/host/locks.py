@@ -27,8 +27,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from . import alive
-from .errors import LockHeldError, SafeUpdateError
+from ..errors import LockHeldError, SafeUpdateError
+from . import processes
 
 RETURNS = tuple(f"return{number}" for number in range(1, 9))
 NAMES = ("jobs", "drain", "update", "supervisor", "engine", *RETURNS)
@@ -153,7 +153,7 @@ def adopt(run_dir: str, name: str) -> Lock | None:
     """
     # The kernel shows the path of an open file without symbolic links.
     path = os.path.realpath(os.path.join(run_dir, f"{name}.lock"))
-    for pid in alive.ancestors():
+    for pid in processes.ancestors():
         fd = _find_fd(pid, path)
         if fd is not None:
             return Lock(run_dir, name, fd=fd)

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from ..errors import CommandError, SafeUpdateError
 from .command import Run
 from .command import run as run_command
-from .errors import CommandError, SafeUpdateError
 from .files import remove, write_atomic
 
 _TIMEOUT = 30.0

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from saltext_safeupdate.core import files
+from saltext_safeupdate.core.host import files
 
 
 def test_a_file_is_written_with_its_mode(tmp_path):

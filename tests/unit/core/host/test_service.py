@@ -3,8 +3,8 @@ import pathlib
 
 import pytest
 
-from saltext_safeupdate.core import service
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.host import service
 from tests.support.fakes import FakeRunner
 from tests.support.simulated import Clock
 

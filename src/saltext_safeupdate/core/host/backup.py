@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from .errors import SafeUpdateError, VerificationError
+from ..errors import SafeUpdateError, VerificationError
 from .files import sync_directory, write_atomic
 
 _MANIFEST = "manifest.json"
