@@ -12,8 +12,8 @@ import salt.utils.event
 import salt.version
 
 from .core.ledger import Job
-from .core.record import Update
-from .core.store import PhaseRow
+from .core.record.store import PhaseRow
+from .core.record.update import Update
 from .core.ticker import Answer
 from .intake import queues
 

@@ -21,9 +21,9 @@ from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
 from .core.ledger import Ledger
 from .core.packages import Own, OwnFinder, PackageManager
+from .core.record.store import Store
 from .core.settings import Settings, effective
 from .core.stopguard import StopGuard
-from .core.store import Store
 
 if TYPE_CHECKING:
     from .core.revisions import Revisions

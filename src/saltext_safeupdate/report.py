@@ -16,7 +16,7 @@ from .core.errors import InputError, SafeUpdateError
 from .core.host import locks
 from .core.ledger import State
 from .core.preflight import Facts, preflight
-from .core.record import Phase, Update
+from .core.record.update import Phase, Update
 from .core.settings import effective
 from .factory import Factory, enabled
 from .intake import queues

@@ -16,9 +16,9 @@ from .core.packages import PackageManager
 from .core.packages.choice import matches
 from .core.packages.request import File
 from .core.preflight import Facts, Finding, preflight
-from .core.record import Update
+from .core.record.store import Quarantined
+from .core.record.update import Update
 from .core.staging import Staging
-from .core.store import Quarantined
 from .factory import Factory
 from .intake import current
 

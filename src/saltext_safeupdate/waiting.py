@@ -13,7 +13,7 @@ from . import report
 from .core import waiting
 from .core.errors import InputError, LockHeldError
 from .core.host import locks
-from .core.record import Update
+from .core.record.update import Update
 from .factory import Factory
 from .intake import current
 

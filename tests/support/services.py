@@ -13,7 +13,7 @@ import saltext_safeupdate
 from saltext_safeupdate.core import packages, supervisor
 from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.host.service import Direct, ServiceState
-from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.record.store import Store
 
 from .fakes import FakeRunner
 from .packages import Database, FakeManager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import pathlib
 
-from saltext_safeupdate.core.database import Database
 from saltext_safeupdate.core.errors import (
     CommandError,
     InputError,
@@ -17,7 +16,8 @@ from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.core.packages import Change
 from saltext_safeupdate.core.packages.choice import choose
 from saltext_safeupdate.core.packages.request import File
-from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.record.database import Database
+from saltext_safeupdate.core.record.store import Store
 
 UNIT_FILE = "/lib/systemd/system/salt-minion.service"
 

@@ -13,8 +13,8 @@ and when it has ended, with the fields ``pending``, ``phase``, ``update`` and ``
 """
 
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import from_mapping
-from saltext_safeupdate.core.store import Store
 
 __virtualname__ = "safeupdate"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import recover
 from .errors import SafeUpdateError
-from .record import Update
+from .record.update import Update
 
 if TYPE_CHECKING:
     from .means import Means

@@ -14,7 +14,7 @@ from .host.service import ServiceManager
 from .means import Means
 from .packages import PackageManager
 from .packages.request import File
-from .record import Update
+from .record.update import Update
 from .settings import Settings
 
 log = logging.getLogger("salt-safeupdate")

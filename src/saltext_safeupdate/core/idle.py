@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .host import processes
 from .means import Means
-from .record import Update
+from .record.update import Update
 
 _IDLE_INTERVAL = 0.2
 

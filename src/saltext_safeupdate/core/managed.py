@@ -17,7 +17,7 @@ from .host import linked_copy as freezer
 from .means import Means
 from .packages import PackageManager
 from .packages.request import File
-from .record import Phase, Update
+from .record.update import Phase, Update
 from .staging import Staging
 
 log = logging.getLogger("salt-safeupdate")

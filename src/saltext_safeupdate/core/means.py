@@ -15,10 +15,10 @@ from .host.command import run as run_command
 from .host.service import ServiceManager
 from .ledger import Ledger
 from .packages import PackageManager
-from .record import Update
+from .record.store import Store
+from .record.update import Update
 from .revisions import Revisions
 from .settings import Settings
-from .store import Store
 
 if TYPE_CHECKING:
     from .transactional.snapshots import Snapshots

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import InputError
 from .packages import PackageManager
 from .packages.choice import matches
-from .store import Quarantined, Store
+from .record.store import Quarantined, Store
 
 if TYPE_CHECKING:
     from .revisions import Revisions

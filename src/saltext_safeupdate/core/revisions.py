@@ -16,8 +16,8 @@ from .errors import SafeUpdateError
 from .host import backup
 from .packages import PackageManager
 from .packages.request import File
-from .record import Update
-from .store import Store
+from .record.store import Store
+from .record.update import Update
 
 _PREVIOUS = "previous"
 

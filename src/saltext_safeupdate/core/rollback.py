@@ -17,7 +17,7 @@ from .errors import CommandError, SafeUpdateError, VerificationError
 from .host import backup
 from .host.files import remove, write_atomic
 from .means import Means, torn
-from .record import Phase, Update
+from .record.update import Phase, Update
 from .watch import Watch
 
 log = logging.getLogger("salt-safeupdate")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from .packages import PackageManager
 from .packages.request import File
+from .record.store import Store
 from .revisions import files
-from .store import Store
 
 _FACT = "staged"
 

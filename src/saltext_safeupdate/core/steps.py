@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from . import plan
 from .errors import CommandError
 from .means import Means
-from .record import Update
+from .record.update import Update
 
 log = logging.getLogger("salt-safeupdate")
 

@@ -13,10 +13,10 @@ from typing import Any
 from . import recovery, waiting
 from .host import locks, processes
 from .ledger import Job, Ledger, State
-from .record import Update
+from .record.store import PhaseRow, Store
+from .record.update import Update
 from .recovery import Action, Recovery
 from .settings import Settings
-from .store import PhaseRow, Store
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,10 @@ from .host.locks import Lock
 from .host.service import ServiceManager
 from .means import torn
 from .packages import PackageManager
-from .record import Phase, Update
+from .record.store import Store
+from .record.update import Phase, Update
 from .revisions import Revisions
 from .settings import Settings
-from .store import Store
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from .host import processes
 from .host.service import ServiceState
 from .ledger import State
 from .means import Means
-from .record import Update
+from .record.update import Update
 
 log = logging.getLogger("salt-safeupdate")
 

@@ -4,8 +4,8 @@ restart is pending. ``phase`` is ``unknown`` where the database cannot be read.
 """
 
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import from_mapping
-from saltext_safeupdate.core.store import Store
 
 
 def safeupdate():

@@ -30,8 +30,8 @@ from ..core.errors import SafeUpdateError
 from ..core.host import locks, processes
 from ..core.host.locks import Lock
 from ..core.ledger import UNRECORDED, Ledger, State
+from ..core.record.store import Store
 from ..core.settings import Settings
-from ..core.store import Store
 from ..ordering import frozen
 from . import current, queues
 

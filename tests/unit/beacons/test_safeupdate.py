@@ -1,8 +1,8 @@
 import pytest
 
 from saltext_safeupdate.beacons import safeupdate as beacon
-from saltext_safeupdate.core.record import Phase, Update
-from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Phase, Update
 
 
 @pytest.fixture

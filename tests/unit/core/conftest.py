@@ -11,7 +11,7 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
-from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.revisions import Revisions
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.core.supervisor import Supervisor

@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.record.update import Phase
 from tests.support.simulated import FakeTransactional, Killed
 
 from .conftest import NEW, OLD

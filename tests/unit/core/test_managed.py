@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
-from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.record.update import Phase
 from saltext_safeupdate.core.staging import Staging
 from tests.support.simulated import Killed
 

@@ -2,8 +2,8 @@ import pytest
 
 from saltext_safeupdate.core import plan
 from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.revisions import Revisions
-from saltext_safeupdate.core.store import Store
 from tests.support.simulated import FakePackages
 
 OWN = ["salt", "salt-minion"]

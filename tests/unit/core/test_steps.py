@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core import steps
-from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.record.update import Phase
 from tests.support.simulated import Killed
 
 from .conftest import NEW, OLD

@@ -6,7 +6,7 @@ import pytest
 from saltext_safeupdate.core import means, recover, supervisor, watch
 from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
-from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.record.update import Phase
 from saltext_safeupdate.core.settings import Settings, from_mapping
 from tests.support.forked import forked
 from tests.support.simulated import Killed

@@ -5,9 +5,9 @@ import pytest
 from saltext_safeupdate.core import ticker
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.ledger import Ledger, State
-from saltext_safeupdate.core.record import Phase, Update
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.core.store import Store
 from saltext_safeupdate.core.ticker import Answer, Ticker
 
 

@@ -12,7 +12,7 @@ from saltext_safeupdate.core.errors import (
     SafeUpdateError,
 )
 from saltext_safeupdate.core.host import linked_copy, locks, processes
-from saltext_safeupdate.core.record import BEFORE_INSTALLING, Phase
+from saltext_safeupdate.core.record.update import BEFORE_INSTALLING, Phase
 from saltext_safeupdate.core.transaction import PostponedError
 from tests.support.forked import forked
 from tests.support.simulated import Killed

@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 from saltext_safeupdate.core import waiting
-from saltext_safeupdate.core.record import Phase, Update
-from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.modules import safeupdate
 
 

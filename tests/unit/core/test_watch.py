@@ -7,7 +7,7 @@ import pytest
 from saltext_safeupdate.core import supervisor
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
-from saltext_safeupdate.core.record import Phase
+from saltext_safeupdate.core.record.update import Phase
 from tests.support.simulated import Killed
 
 from .conftest import NEW, OLD

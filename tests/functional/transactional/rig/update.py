@@ -17,8 +17,8 @@ from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import ServiceState, Systemd
 from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
-from saltext_safeupdate.core.record import Update
-from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import Supervisor
 from saltext_safeupdate.core.transaction import Transaction
 

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ..errors import RecordError
 from .database import Database
-from .errors import RecordError
-from .record import Phase, Update
+from .update import Phase, Update
 
 log = logging.getLogger(__name__)
 

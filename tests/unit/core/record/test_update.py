@@ -4,7 +4,7 @@ import itertools
 import pytest
 
 from saltext_safeupdate.core.errors import TransitionError
-from saltext_safeupdate.core.record import ALLOWED, Phase, Update
+from saltext_safeupdate.core.record.update import ALLOWED, Phase, Update
 
 # Written out once more, by hand: a change of the table is a decision, not an accident.
 EDGES = {

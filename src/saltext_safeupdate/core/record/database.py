@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 
-from .errors import RecordError
+from ..errors import RecordError
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from .errors import TransitionError
-from .host import processes
+from ..errors import TransitionError
+from ..host import processes
 
 
 class Phase(Enum):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from saltext_safeupdate.core.ledger import Ledger
-from saltext_safeupdate.core.record import Phase, Update
-from saltext_safeupdate.core.store import Store
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Phase, Update
 
 
 @pytest.fixture

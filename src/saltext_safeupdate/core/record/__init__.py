@@ -1,0 +1,1 @@
+"""The durable account of updates: the database, its tables, and the phases."""
