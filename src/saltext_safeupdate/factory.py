@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import salt
 import salt.utils.minion
 
-from .core import kept, packages, recover, waiting
+from .core import packages, recover, waiting
+from .core.extensions import kept_copy
 from .core.host import service
 from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
@@ -144,7 +145,7 @@ class Factory:
 
     def launch(self) -> None:
         """Start the supervisor."""
-        python = kept.interpreter(run_command, {})
+        python = kept_copy.interpreter(run_command, {})
         self.services.spawn(recover.SUPERVISOR_UNIT, recover.argv(self.settings, python))
 
     def arm(self, copies: Mapping[str, str]) -> None:

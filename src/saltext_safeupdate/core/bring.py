@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from . import carry, extensions
 from .errors import SafeUpdateError
+from .extensions import distributions, ourselves
 from .host.command import Run
 from .host.service import ServiceManager
 from .means import Means
@@ -35,15 +35,15 @@ def stage(
     interpreter is taken to stay what it is.
     """
     program = services.program(settings.service)
-    python = carry.interpreter(program) if program else None
+    python = ourselves.interpreter(program) if program else None
     if python is None or packages is None:
         return {}
     target = os.path.join(directory, "extensions")
     try:
-        found = extensions.inventory(python, run, packages.unowned)
-        minor = extensions.python_of([file.path for file in files], run)
-        problems = extensions.unfit(found, minor)
-        problems += extensions.stage(found, target, program=python, python=minor, run=run)
+        found = distributions.inventory(python, run, packages.unowned)
+        minor = distributions.python_of([file.path for file in files], run)
+        problems = distributions.unfit(found, minor)
+        problems += distributions.stage(found, target, program=python, python=minor, run=run)
     except (OSError, SafeUpdateError) as err:
         log.error("what is installed beside Salt cannot be made ready: %s", err)
         return {}
@@ -53,7 +53,7 @@ def stage(
 def bring_along(means: Means, update: Update) -> str:
     """Put it there where it is missing; return why that failed, or nothing."""
     program = means.services.program(means.settings.service)
-    python = carry.interpreter(program) if program else None
+    python = ourselves.interpreter(program) if program else None
     if python is None:
         return ""
     try:
@@ -69,8 +69,8 @@ def bring_along(means: Means, update: Update) -> str:
 def _carry(means: Means, update: Update, python: str) -> list[str]:
     staged = update.extra.get("extensions")
     if staged:
-        return extensions.carry(python, means.command, staged)
-    where = carry.carry(
+        return distributions.carry(python, means.command, staged)
+    where = ourselves.carry(
         python,
         means.command,
         str(update.extra.get("extension", "")),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .errors import InputError, SafeUpdateError
-from .extensions import Extension, Problem, unfit
+from .extensions.distributions import Extension, Problem, unfit
 from .modules_gone import Use, gone, series
 from .packages import PackageManager
 from .packages.request import Action, Request

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .extensions.kept_copy import interpreter, keep
 from .host.command import Run
 from .host.service import ServiceManager
-from .kept import interpreter, keep
 from .settings import Settings, as_json
 
 UNIT = "salt-safeupdate-recover"

@@ -25,8 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import carry, recover
+from . import recover
 from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
+from .extensions import ourselves
 from .host import linked_copy as freezer
 from .host import locks, processes
 from .host.locks import Lock
@@ -260,7 +261,7 @@ class Transaction:
                 "enabled": state.enabled,
                 "file": self.services.unit_file(unit) or "",
             },
-            extra={"processes": self._processes(), "extension": carry.home(), **extra},
+            extra={"processes": self._processes(), "extension": ourselves.home(), **extra},
         )
 
     def _supersede(self, request: Mapping[str, Any], number: int) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ import pytest
 
 from saltext_safeupdate.core import preflight
 from saltext_safeupdate.core.errors import CommandError, InputError
-from saltext_safeupdate.core.extensions import Extension, Problem
+from saltext_safeupdate.core.extensions.distributions import Extension, Problem
 from saltext_safeupdate.core.modules_gone import Use
 from saltext_safeupdate.core.packages import Change
 from saltext_safeupdate.core.preflight import Facts, Host

@@ -11,8 +11,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import carry, extensions
 from ..errors import SafeUpdateError
+from ..extensions import distributions, ourselves
 from ..host import command
 from ..packages.rpm import UPGRADE
 
@@ -39,11 +39,11 @@ def main(argv: Sequence[str], run: command.Run = command.run) -> int:
 
 def _carry(program: str, directory: str, run: command.Run, *, strict: bool) -> None:
     """Put it into the interpreter that the installed *program* names."""
-    python = carry.interpreter(program)
+    python = ourselves.interpreter(program)
     if python is None:
         return
     try:
-        extensions.carry(python, run, directory)
+        distributions.carry(python, run, directory)
     except (OSError, SafeUpdateError) as err:
         if strict:
             raise

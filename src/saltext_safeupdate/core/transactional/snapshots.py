@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .. import kept
 from ..errors import CommandError, SafeUpdateError
+from ..extensions import kept_copy
 from ..host.command import Run
 from . import handover, reboot
 from .cli import Options
@@ -81,7 +81,12 @@ class Snapshots:
         with handover.opened(self._tool.host.base) as directory:
             # The state directory is no part of a snapshot, this place is in every one.
             names = [_handed_over(path, directory.path) for path in paths]
-            words = [kept.interpreter(self._run, {}), "-I", "-B", self._installer(directory.path)]
+            words = [
+                kept_copy.interpreter(self._run, {}),
+                "-I",
+                "-B",
+                self._installer(directory.path),
+            ]
             if extensions and os.path.isdir(extensions):
                 beside = str(directory.path / "extensions")
                 shutil.copytree(extensions, beside)
@@ -110,7 +115,7 @@ class Snapshots:
 
     @staticmethod
     def _installer(directory: Path) -> str:
-        launcher = kept.keep(str(directory))
+        launcher = kept_copy.keep(str(directory))
         return os.path.join(os.path.dirname(launcher), "transactional", "programs", "installer.py")
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 
-from .errors import CommandError, VerificationError
-from .host.command import Run
+from ..errors import CommandError, VerificationError
+from ..host.command import Run
 
 _TIMEOUT = 60.0
 _PACKAGE = __name__.partition(".")[0]
@@ -42,7 +43,7 @@ def interpreter(program: str) -> str | None:
 
 def home() -> str:
     """Return the directory of this package, as it was imported."""
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return os.path.dirname(os.path.abspath(str(sys.modules[_PACKAGE].__file__)))
 
 
 def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> str | None:

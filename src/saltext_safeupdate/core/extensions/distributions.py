@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from .errors import CommandError, SafeUpdateError, VerificationError
-from .host.command import Run
-from .host.files import sync_directory, write_atomic
+from ..errors import CommandError, SafeUpdateError, VerificationError
+from ..host.command import Run
+from ..host.files import sync_directory, write_atomic
 
 _ASK_TIMEOUT = 120.0
 _FETCH_TIMEOUT = 600.0

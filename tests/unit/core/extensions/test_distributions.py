@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from saltext_safeupdate.core import extensions
 from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
+from saltext_safeupdate.core.extensions import distributions
 from saltext_safeupdate.core.host.command import Result, run
 
 MINOR = sys.version_info[1]
@@ -62,11 +62,13 @@ def staged(tmp_path):
 
 
 def _inventory(python, owned=()):
-    return extensions.inventory(python.path, run, lambda paths: set(paths) - set(map(str, owned)))
+    return distributions.inventory(
+        python.path, run, lambda paths: set(paths) - set(map(str, owned))
+    )
 
 
 def _stage(found, staged, python, minor=None, runner=run):
-    return extensions.stage(found, staged, program=python, python=minor, run=runner)
+    return distributions.stage(found, staged, program=python, python=minor, run=runner)
 
 
 def test_what_no_package_owns_is_found_ours_first(old):
@@ -117,7 +119,7 @@ def test_pure_ones_are_copied_and_can_be_imported_in_the_new_place(old, new, sta
     old.add("saltext.mysql", files={"saltext/mysql/__init__.py": ""}, point="saltext.mysql")
     assert _stage(_inventory(old), staged, old.path) == []
     shutil.rmtree(old.place.parents[2])
-    put = extensions.carry(new.path, run, staged)
+    put = distributions.carry(new.path, run, staged)
     assert put == ["saltext-safeupdate", "saltext.mysql", "saltext.zfs"]
     assert {each.name for each in _inventory(new)} == set(put)
     assert (new.place / "saltext" / "zfs" / "__init__.py").read_text() == "x = 1"
@@ -128,7 +130,7 @@ def test_what_is_there_already_is_left_alone(old, new, staged):
     old.add("mine")
     new.add("mine", "2.0")
     _stage(_inventory(old), staged, old.path)
-    assert extensions.carry(new.path, run, staged) == []
+    assert distributions.carry(new.path, run, staged) == []
     assert [each.version for each in _inventory(new)] == ["2.0"]
 
 
@@ -136,7 +138,7 @@ def test_where_nothing_was_staged_nothing_is_asked(staged):
     def runner(*_, **__):
         pytest.fail("no program is needed")
 
-    assert extensions.carry("/none", runner, staged) == []
+    assert distributions.carry("/none", runner, staged) == []
 
 
 def test_carrying_again_after_a_cut_completes_it(old, new, staged):
@@ -145,7 +147,7 @@ def test_carrying_again_after_a_cut_completes_it(old, new, staged):
     # Cut before the metadata was there.
     (new.place / "mine").mkdir()
     (new.place / "mine" / "a.py.part").write_text("half")
-    extensions.carry(new.path, run, staged)
+    distributions.carry(new.path, run, staged)
     assert sorted(path.name for path in (new.place / "mine").iterdir() if path.is_file()) == [
         "__init__.py",
         "a.py",
@@ -162,7 +164,7 @@ def test_what_cannot_be_imported_there_is_told_with_the_others_in_place(old, new
     found += [each for each in _inventory(old) if each.name == "zfine"]
     _stage(found, staged, old.path)
     with pytest.raises(VerificationError, match=r"needy 1\.0 .*No module named 'needed'"):
-        extensions.carry(new.path, run, staged)
+        distributions.carry(new.path, run, staged)
     assert (new.place / "zfine" / "__init__.py").exists()
 
 
@@ -175,7 +177,7 @@ def test_the_place_of_salt_pip_has_its_successor(old, new, staged, tmp_path):
     old.add("beside", place=tmp_path / "old" / "extras-3.1")
     old.add("inside")
     _stage(_inventory(old), staged, old.path)
-    extensions.carry(new.path, run, staged)
+    distributions.carry(new.path, run, staged)
     assert (tmp_path / "new" / "extras-3.2" / "beside" / "__init__.py").exists()
     assert (new.place / "inside" / "__init__.py").exists()
 
@@ -245,7 +247,7 @@ def test_what_has_no_build_for_the_other_python_is_a_problem_and_the_rest_is_sta
     assert problem.extension == "fastext"
     assert f"no build of it for Python 3.{NEXT} could be had: ERROR" in problem.reason
     assert "fastext" in problem.mend
-    assert [each.name for each in extensions.load(staged)] == ["fastext", "pure"]
+    assert [each.name for each in distributions.load(staged)] == ["fastext", "pure"]
 
 
 def test_what_has_no_build_is_not_put_there_and_told(old, new, staged):
@@ -253,7 +255,7 @@ def test_what_has_no_build_is_not_put_there_and_told(old, new, staged):
     (problem,) = _stage(found, staged, old.path, MINOR)
     assert problem.extension == "fastext"
     with pytest.raises(VerificationError, match=r"fastext 1\.0 \(no build"):
-        extensions.carry(new.path, run, staged)
+        distributions.carry(new.path, run, staged)
     assert not (new.place / "fastext").exists()
 
 
@@ -286,9 +288,9 @@ def test_no_space_is_an_error_that_says_what_is_safe(old, staged, monkeypatch):
 def test_the_list_is_the_last_that_is_written(old, staged, monkeypatch):
     old.add("mine")
     found = _inventory(old)
-    monkeypatch.setattr(extensions, "write_atomic", lambda path, text: None)
+    monkeypatch.setattr(distributions, "write_atomic", lambda path, text: None)
     _stage(found, staged, old.path)
-    assert extensions.load(staged) == []
+    assert distributions.load(staged) == []
 
 
 # -- which Python, and whether it will do ------------------------------------------------
@@ -320,7 +322,7 @@ def test_the_python_of_a_package(argv, line, minor):
         assert asked == argv
         return Result(argv=asked, returncode=0, stdout=f"./usr/\n{line}\n", stderr="")
 
-    assert extensions.python_of([argv[-1]], runner) == minor
+    assert distributions.python_of([argv[-1]], runner) == minor
 
 
 @pytest.mark.parametrize(
@@ -343,14 +345,14 @@ def test_the_python_of_a_package(argv, line, minor):
     ],
 )
 def test_what_requires_python_allows(requires, allowed):
-    assert {minor for minor in (9, 10, 11, 14) if extensions.allows(requires, minor)} == allowed
+    assert {minor for minor in (9, 10, 11, 14) if distributions.allows(requires, minor)} == allowed
 
 
 def test_who_says_by_himself_that_he_does_not_fit(old):
     old.add("picky", requires=f"<3.{NEXT}")
     old.add("easy", requires=">=3.6")
     found = _inventory(old)
-    (problem,) = extensions.unfit(found, NEXT)
+    (problem,) = distributions.unfit(found, NEXT)
     assert (problem.extension, f"<3.{NEXT}" in problem.reason) == ("picky", True)
-    assert extensions.unfit(found, MINOR) == []
-    assert extensions.unfit(found, None) == []
+    assert distributions.unfit(found, MINOR) == []
+    assert distributions.unfit(found, None) == []

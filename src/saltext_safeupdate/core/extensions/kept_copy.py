@@ -13,14 +13,15 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from .errors import CommandError
-from .host.command import Run
+from ..errors import CommandError
+from ..host.command import Run
+from .ourselves import home
 
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _FITS = "import json, sqlite3, sys; sys.exit(sys.version_info < (3, 10))"
 _TIMEOUT = 30.0
 _PREFIX = "supervisor-"
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = home()
 
 
 def keep(state_dir: str) -> str:

@@ -3,8 +3,8 @@ import pathlib
 
 import pytest
 
-from saltext_safeupdate.core import carry
 from saltext_safeupdate.core.errors import CommandError, VerificationError
+from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host.command import Result
 
 PYTHON = "/opt/salt/bin/python3"
@@ -50,12 +50,12 @@ def new(tmp_path):
 
 def test_where_it_can_be_loaded_nothing_is_done(old, new):
     new.loads = lambda place: True
-    assert carry.carry(PYTHON, new, str(old), {}) is None
+    assert ourselves.carry(PYTHON, new, str(old), {}) is None
     assert list(new.place.iterdir()) == []
 
 
 def test_the_package_goes_along_with_its_metadata(old, new):
-    assert carry.carry(PYTHON, new, str(old), {}) == str(new.place)
+    assert ourselves.carry(PYTHON, new, str(old), {}) == str(new.place)
     assert (new.place / "saltext_safeupdate" / "__init__.py").read_text() == "v1"
     assert (new.place / "saltext_safeupdate-0.1.0.dist-info" / "entry_points.txt").exists()
     assert not list(new.place.rglob("__pycache__"))
@@ -65,7 +65,7 @@ def test_the_package_goes_along_with_its_metadata(old, new):
 def test_it_is_read_from_the_copy_where_the_old_tree_is_gone(tmp_path, old, new):
     root, copy = tmp_path / "old", tmp_path / ".copy"
     root.rename(copy)
-    carry.carry(PYTHON, new, str(old), {str(root): str(copy)})
+    ourselves.carry(PYTHON, new, str(old), {str(root): str(copy)})
     assert (new.place / "saltext_safeupdate" / "__init__.py").read_text() == "v1"
 
 
@@ -73,7 +73,7 @@ def test_it_may_be_done_again_after_a_crash(old, new):
     part = new.place / "saltext_safeupdate.part"
     part.mkdir()
     (part / "rubbish").write_text("")
-    carry.carry(PYTHON, new, str(old), {})
+    ourselves.carry(PYTHON, new, str(old), {})
     assert not part.exists()
     assert not (new.place / "saltext_safeupdate" / "rubbish").exists()
 
@@ -81,13 +81,13 @@ def test_it_may_be_done_again_after_a_crash(old, new):
 def test_what_still_cannot_be_loaded_is_an_error_that_says_what_to_do(old, new):
     new.loads = lambda place: False
     with pytest.raises(VerificationError, match="pip install"):
-        carry.carry(PYTHON, new, str(old), {})
+        ourselves.carry(PYTHON, new, str(old), {})
 
 
 def test_an_interpreter_that_cannot_be_started_is_its_own_error(old, new):
     new.error = CommandError((PYTHON,), "cannot be started: No such file or directory")
     with pytest.raises(CommandError, match="cannot be started"):
-        carry.carry(PYTHON, new, str(old), {})
+        ourselves.carry(PYTHON, new, str(old), {})
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,15 @@ def test_an_interpreter_that_cannot_be_started_is_its_own_error(old, new):
 def test_the_interpreter_of_a_program(tmp_path, content, found):
     path = tmp_path / "salt-minion"
     path.write_bytes(content)
-    assert carry.interpreter(str(path)) == found
+    assert ourselves.interpreter(str(path)) == found
 
 
 def test_a_program_that_is_not_there_has_none(tmp_path):
-    assert carry.interpreter(str(tmp_path / "none")) is None
+    assert ourselves.interpreter(str(tmp_path / "none")) is None
 
 
 def test_home_is_where_this_package_is():
-    assert pathlib.Path(carry.home(), "core", "carry.py").samefile(carry.__file__)
-    assert os.path.basename(carry.home()) == "saltext_safeupdate"
+    assert pathlib.Path(ourselves.home(), "core", "extensions", "ourselves.py").samefile(
+        ourselves.__file__
+    )
+    assert os.path.basename(ourselves.home()) == "saltext_safeupdate"

@@ -1,0 +1,1 @@
+"""What was installed beside Salt, this extension first: found, made ready, brought along."""
