@@ -27,7 +27,7 @@ from .core.settings import Settings, effective
 from .core.stopguard import StopGuard
 
 if TYPE_CHECKING:
-    from .core.revisions import Revisions
+    from .core.prepare.revisions import Revisions
     from .core.transaction import Transaction
 
 
@@ -84,7 +84,7 @@ class Factory:
 
     @cached_property
     def revisions(self) -> Revisions:
-        from .core.revisions import Revisions
+        from .core.prepare.revisions import Revisions
 
         return Revisions(self.settings.state_dir, self.store, self.manager)
 

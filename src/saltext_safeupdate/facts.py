@@ -13,7 +13,7 @@ import salt.loader
 from salt.exceptions import SaltException
 
 from .core.errors import SafeUpdateError
-from .core.modules_gone import Use, series, used
+from .core.prepare.removed_modules import Use, series, used
 
 log = logging.getLogger(__name__)
 

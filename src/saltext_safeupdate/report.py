@@ -15,7 +15,7 @@ from . import jobs as job_rows
 from .core.errors import InputError, SafeUpdateError
 from .core.host import locks
 from .core.ledger import State
-from .core.preflight import Facts, preflight
+from .core.prepare.preflight import Facts, preflight
 from .core.record.update import Phase, Update
 from .core.settings import effective
 from .factory import Factory, enabled

@@ -8,17 +8,17 @@ from typing import Any
 import salt.version
 
 from . import facts, report
-from .core import plan as plans
 from .core import steps
 from .core.errors import CommandError, InputError, SafeUpdateError, VerificationError
 from .core.host import backup, locks
 from .core.packages import PackageManager
 from .core.packages.choice import matches
 from .core.packages.request import File
-from .core.preflight import Facts, Finding, preflight
+from .core.prepare import resolution as plans
+from .core.prepare.preflight import Facts, Finding, preflight
+from .core.prepare.staging import Staging
 from .core.record.store import Quarantined
 from .core.record.update import Update
-from .core.staging import Staging
 from .factory import Factory
 from .intake import current
 

@@ -4,7 +4,7 @@ import pytest
 
 from saltext_safeupdate import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.modules_gone import Use
+from saltext_safeupdate.core.prepare.removed_modules import Use
 
 TOP = {"base": {"*": ["site"]}}
 SITE = """

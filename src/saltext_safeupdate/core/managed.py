@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from . import bring, idle, plan, recover, revisions, watch
+from . import bring, idle, recover, watch
 from .errors import CommandError, RecordError, SafeUpdateError
 from .host import linked_copy as freezer
 from .means import Means
 from .packages import PackageManager
 from .packages.request import File
+from .prepare import resolution, revisions
+from .prepare.staging import Staging
 from .record.update import Phase, Update
-from .staging import Staging
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -51,10 +52,10 @@ class Managed:
         means.services.inhibit(means.settings.service)
         own, targets = list(update.extra["own"]), update.versions_to
         means.let_end()
-        if not plan.reached(packages.installed(own), targets) or packages.unfinished(own):
+        if not resolution.reached(packages.installed(own), targets) or packages.unfinished(own):
             self._put_in_place(packages, update)
         now, left = means.repair(own)
-        if not plan.reached(now, targets) or left:
+        if not resolution.reached(now, targets) or left:
             raise CommandError(
                 (packages.name,),
                 f"the packages are not in place (installed: {now}; half done: "
@@ -102,10 +103,10 @@ class Managed:
             )
         own = list(update.extra["own"])
         staged = self._staging(packages).staged()
-        targets = plan.targets(
+        targets = resolution.targets(
             packages, own, update.extra["request"], means.store, means.revisions, staged
         )
-        if plan.reached(packages.installed(own), targets):
+        if resolution.reached(packages.installed(own), targets):
             return self._to(update, Phase.COMMITTED, reason="It is installed; nothing changed.")
         return self._to(update, Phase.STAGING, versions_to=targets)
 
@@ -113,7 +114,7 @@ class Managed:
         """Have the new packages, and the old ones, on disk; return where."""
         means, packages = self._means, self._packages()
         to: dict[str, Any] = {}
-        if plan.kept(update.extra["request"], means.revisions):
+        if resolution.kept(update.extra["request"], means.revisions):
             previous = means.revisions.previous() or {"files": []}
             new = revisions.files(previous["files"])
             packages.verify(new)

@@ -15,9 +15,9 @@ from .host.command import run as run_command
 from .host.service import ServiceManager
 from .ledger import Ledger
 from .packages import PackageManager
+from .prepare.revisions import Revisions
 from .record.store import Store
 from .record.update import Update
-from .revisions import Revisions
 from .settings import Settings
 
 if TYPE_CHECKING:

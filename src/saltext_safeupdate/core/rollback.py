@@ -11,12 +11,13 @@ import logging
 import os
 from dataclasses import replace
 
-from . import activation, revisions
+from . import activation
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
 from .host import backup
 from .host.files import remove, write_atomic
 from .means import Means, torn
+from .prepare import revisions
 from .record.update import Phase, Update
 from .watch import Watch
 

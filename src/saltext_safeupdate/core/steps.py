@@ -13,9 +13,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from . import plan
 from .errors import CommandError
 from .means import Means
+from .prepare import resolution
 from .record.update import Update
 
 log = logging.getLogger("salt-safeupdate")
@@ -67,4 +67,4 @@ def _versions(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]
 
 def _parts(version: str) -> list[tuple[bool, int, str]]:
     """Return what versions are sorted by, without the epoch: the name of a step has none."""
-    return plan.key(version)[1]
+    return resolution.key(version)[1]

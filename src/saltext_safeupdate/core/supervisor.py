@@ -26,10 +26,10 @@ from .host import linked_copy, locks, service
 from .ledger import Ledger
 from .managed import Managed, unchanged
 from .means import Means, torn
+from .prepare.staging import Staging
 from .record.store import Store
 from .record.update import BEFORE_INSTALLING, Phase, Update
 from .settings import from_mapping
-from .staging import Staging
 from .watch import Watch, timeout
 
 log = logging.getLogger("salt-safeupdate")

@@ -34,9 +34,9 @@ from .host.locks import Lock
 from .host.service import ServiceManager
 from .means import torn
 from .packages import PackageManager
+from .prepare.revisions import Revisions
 from .record.store import Store
 from .record.update import Phase, Update
-from .revisions import Revisions
 from .settings import Settings
 
 T = TypeVar("T")

@@ -24,10 +24,10 @@ from typing import Any
 import salt.utils.data
 from salt.exceptions import CommandExecutionError
 
-from ..core import plan
 from ..core.errors import CommandError, SafeUpdateError
 from ..core.packages import Change, Request
 from ..core.packages.request import Action
+from ..core.prepare import resolution
 from ..factory import Factory
 from ..intake import current as current_job
 from . import frozen, runs
@@ -104,7 +104,7 @@ class Guard:
     def _refuse_quarantined(self, changes: Mapping[str, Change]) -> None:
         store = self.factory.store
         try:
-            plan.refuse_quarantined(
+            resolution.refuse_quarantined(
                 {name: change.new for name, change in changes.items()},
                 {},
                 store.quarantined() if store.exists() else (),

@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from saltext_safeupdate.core import plan
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
+from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.prepare.revisions import Revisions
 from saltext_safeupdate.core.record.update import Phase, Update
-from saltext_safeupdate.core.revisions import Revisions
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.core.supervisor import Supervisor
 from saltext_safeupdate.core.transaction import Transaction
@@ -198,7 +198,7 @@ class Host:
         """Write down that somebody has asked for an update."""
         self.packages.offers = {name: [NEW[name], OLD[name]] for name in OLD}
         extra = {
-            "request": plan.request(version, **kwargs),
+            "request": resolution.request(version, **kwargs),
             "own": sorted(OLD),
             "roots": [str(self.root)],
         }

@@ -6,8 +6,8 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.update import Phase
-from saltext_safeupdate.core.staging import Staging
 from tests.support.simulated import Killed
 
 from .conftest import NEW, OLD

@@ -2,7 +2,6 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import plan
 from saltext_safeupdate.core import transaction as module
 from saltext_safeupdate.core.errors import (
     CommandError,
@@ -12,6 +11,7 @@ from saltext_safeupdate.core.errors import (
     SafeUpdateError,
 )
 from saltext_safeupdate.core.host import linked_copy, locks, processes
+from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.update import BEFORE_INSTALLING, Phase
 from saltext_safeupdate.core.transaction import PostponedError
 from tests.support.forked import forked
@@ -489,11 +489,13 @@ def test_killed_at_any_write_of_the_record_then_recovered(host, kill_at, when, w
 
 class TestRequestUpdate:
     def _ask(self, host, version=None, *, number=0, **kwargs):
-        return host.transaction().request_update(plan.request(version, **kwargs), number=number)
+        return host.transaction().request_update(
+            resolution.request(version, **kwargs), number=number
+        )
 
     def test_it_is_written_down_and_supervised(self, host):
         update = host.transaction().request_update(
-            plan.request("3007.15"), jid="5", number=5, reason="asked"
+            resolution.request("3007.15"), jid="5", number=5, reason="asked"
         )
         assert (update.kind, update.phase, update.jid) == ("update", Phase.REQUESTED, "5")
         assert update.versions_from == OLD
@@ -517,14 +519,14 @@ class TestRequestUpdate:
 
     @pytest.mark.parametrize("phase", BEFORE_INSTALLING)
     def test_another_one_takes_the_place_of_what_has_not_begun(self, host, phase):
-        host.record(phase, extra={"request": plan.request("3007.14"), "number": 5})
+        host.record(phase, extra={"request": resolution.request("3007.14"), "number": 5})
         host.clock.now += 1
         update = self._ask(host, "3007.15", number=6)
         assert host.store.get("u1").phase is Phase.CANCELLED
         assert host.store.latest().id == update.id
 
     def test_an_older_one_is_refused(self, host):
-        host.record(Phase.COMMITTED, extra={"request": plan.request("3007.15"), "number": 5})
+        host.record(Phase.COMMITTED, extra={"request": resolution.request("3007.15"), "number": 5})
         with pytest.raises(InputError, match=r"\(4\) is older than update u1 \(5\)"):
             self._ask(host, "3007.14", number=4)
         assert len(host.store.updates()) == 1
@@ -533,7 +535,7 @@ class TestRequestUpdate:
         "phase", [Phase.INSTALLING, Phase.RESTARTING, Phase.WATCHING, Phase.ROLLING_BACK]
     )
     def test_what_has_begun_is_not_disturbed(self, host, phase):
-        host.record(phase, extra={"request": plan.request("3007.15")})
+        host.record(phase, extra={"request": resolution.request("3007.15")})
         with pytest.raises(LockHeldError, match="under way"):
             self._ask(host, "3007.14")
         assert host.last.phase is phase

@@ -12,11 +12,12 @@ import os
 import sys
 import uuid
 
-from saltext_safeupdate.core import plan, recover, settings
+from saltext_safeupdate.core import recover, settings
 from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import ServiceState, Systemd
 from saltext_safeupdate.core.ledger import Ledger
 from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
+from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import Supervisor
@@ -127,7 +128,7 @@ def main():
     if what == "start":
         SERVICES.start("salt-minion")
     elif what == "request":
-        transaction().request_update(plan.request(**GIVEN))
+        transaction().request_update(resolution.request(**GIVEN))
     elif what == "cancel":
         transaction().cancel()
     elif what == "transaction":

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError
-from .packages import PackageManager
-from .packages.choice import matches
-from .record.store import Quarantined, Store
+from ..errors import InputError
+from ..packages import PackageManager
+from ..packages.choice import matches
+from ..record.store import Quarantined, Store
 
 if TYPE_CHECKING:
     from .revisions import Revisions

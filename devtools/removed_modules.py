@@ -1,7 +1,7 @@
 """Write which files each Salt series has for its loaders, from the Salt of each series.
 
-``python3 -m devtools.modules_gone`` writes ``core/modules_gone_data.py`` anew from the venvs of
-the tests. The unit tests compare it with the Salt that they run on.
+``python3 -m devtools.removed_modules`` writes ``core/prepare/removed_modules_data.py`` anew from
+the venvs of the tests. The unit tests compare it with the Salt that they run on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from devtools import venvs
 from devtools.cache import Cache
 from devtools.command import REPO
 
-DATA = REPO / "src" / "saltext_safeupdate" / "core" / "modules_gone_data.py"
+DATA = REPO / "src" / "saltext_safeupdate" / "core" / "prepare" / "removed_modules_data.py"
 KINDS = (
     "beacons",
     "engines",
@@ -31,7 +31,7 @@ HEAD = '''\
 """
 What each Salt series has for its loaders, and what vanishes with it.
 
-Written by ``devtools/modules_gone.py``; the unit tests compare it with each series.
+Written by ``devtools.removed_modules.py``; the unit tests compare it with each series.
 """
 
 SERIES = ({series})

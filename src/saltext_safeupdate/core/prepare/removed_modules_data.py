@@ -1,7 +1,7 @@
 """
 What each Salt series has for its loaders, and what vanishes with it.
 
-Written by ``devtools/modules_gone.py``; the unit tests compare it with each series.
+Written by ``devtools.removed_modules.py``; the unit tests compare it with each series.
 """
 
 SERIES = ("3006", "3007", "3008")

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
+from saltext_safeupdate.core.prepare.revisions import Revisions, files
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.core.revisions import Revisions, files
 from tests.support.simulated import FakePackages, FakeTransactional
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from saltext_safeupdate.core import plan
 from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.prepare.revisions import Revisions
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.revisions import Revisions
 from tests.support.simulated import FakePackages
 
 OWN = ["salt", "salt-minion"]
@@ -24,33 +24,37 @@ def packages():
 @pytest.fixture
 def targets(packages, store, tmp_path):
     revisions = Revisions(str(tmp_path / "state"), store, packages)
-    return lambda wanted, staged={}: plan.targets(packages, OWN, wanted, store, revisions, staged)
+    return lambda wanted, staged={}: resolution.targets(
+        packages, OWN, wanted, store, revisions, staged
+    )
 
 
 def test_the_newest_where_none_is_named(targets):
-    assert targets(plan.request()) == dict.fromkeys(OWN, "3008.3-1")
+    assert targets(resolution.request()) == dict.fromkeys(OWN, "3008.3-1")
 
 
 def test_a_version_without_what_packaging_adds(targets):
-    assert targets(plan.request("3008.3")) == dict.fromkeys(OWN, "3008.3-1")
+    assert targets(resolution.request("3008.3")) == dict.fromkeys(OWN, "3008.3-1")
 
 
 @pytest.mark.parametrize("version", ["3009", "3008"])
 def test_a_version_that_is_not_on_offer(targets, version):
     with pytest.raises(InputError, match="not on offer"):
-        targets(plan.request(version))
+        targets(resolution.request(version))
 
 
 def test_what_is_staged_needs_no_offer(packages, targets):
     staged = dict.fromkeys(OWN, "3009.1-1")
-    assert targets(plan.request("3009.1"), staged) == staged
-    assert targets(plan.request(), staged) == dict.fromkeys(OWN, "3008.3-1")
+    assert targets(resolution.request("3009.1"), staged) == staged
+    assert targets(resolution.request(), staged) == dict.fromkeys(OWN, "3008.3-1")
 
 
 def test_an_older_one_only_where_that_is_meant(targets):
     with pytest.raises(InputError, match="older than the installed"):
-        targets(plan.request("3006.28"))
-    assert targets(plan.request("3006.28", allow_downgrade=True)) == dict.fromkeys(OWN, "3006.28-1")
+        targets(resolution.request("3006.28"))
+    assert targets(resolution.request("3006.28", allow_downgrade=True)) == dict.fromkeys(
+        OWN, "3006.28-1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,22 +73,22 @@ def test_what_is_older(packages, targets, new, old, refused):
     packages.offers = {name: [new] for name in OWN}
     if refused:
         with pytest.raises(InputError, match="older"):
-            targets(plan.request())
+            targets(resolution.request())
     else:
-        assert targets(plan.request())["salt"] == new
+        assert targets(resolution.request())["salt"] == new
 
 
 def test_nothing_to_update(packages, targets):
     packages.versions.clear()
     with pytest.raises(InputError, match="safeupdate:packages"):
-        targets(plan.request())
+        targets(resolution.request())
 
 
 def test_what_was_rolled_back_is_refused_and_the_installed_version_is_not(targets, store):
     store.quarantine({"salt": "3008.3-1", "salt-minion": "3007.15-1"}, "u1", "it died")
     with pytest.raises(InputError, match=r"it died.*unquarantine 3008\.3-1"):
-        targets(plan.request())
-    assert targets(plan.request("3007.15"))["salt-minion"] == "3007.15-1"
+        targets(resolution.request())
+    assert targets(resolution.request("3007.15"))["salt-minion"] == "3007.15-1"
 
 
 class TestBack:
@@ -98,35 +102,35 @@ class TestBack:
     def test_the_kept_packages(self, tmp_path, store, targets):
         kept = dict.fromkeys(OWN, "3005.1-1")
         self._keep(tmp_path, store, kept)
-        assert targets(plan.request(back=True)) == kept
-        assert targets(plan.request("3005.1", back=True)) == kept
+        assert targets(resolution.request(back=True)) == kept
+        assert targets(resolution.request("3005.1", back=True)) == kept
 
     def test_another_version_is_looked_for(self, tmp_path, store, targets):
         self._keep(tmp_path, store, dict.fromkeys(OWN, "3005.1-1"))
-        assert targets(plan.request("3006.28", back=True)) == dict.fromkeys(OWN, "3006.28-1")
+        assert targets(resolution.request("3006.28", back=True)) == dict.fromkeys(OWN, "3006.28-1")
 
     def test_what_is_not_there_any_more(self, tmp_path, store, targets):
         with pytest.raises(InputError, match="not kept"):
-            targets(plan.request(back=True))
+            targets(resolution.request(back=True))
         self._keep(tmp_path, store, dict.fromkeys(OWN, "3005.1-1")).unlink()
         with pytest.raises(InputError, match="not kept"):
-            targets(plan.request(back=True))
+            targets(resolution.request(back=True))
 
 
 def test_a_version_that_became_a_number_on_the_way(packages, targets):
-    assert targets(plan.request(3008.3)) == dict.fromkeys(OWN, "3008.3-1")
+    assert targets(resolution.request(3008.3)) == dict.fromkeys(OWN, "3008.3-1")
     packages.offers["salt"].insert(0, "3008.30-1")
     with pytest.raises(InputError, match=r"may mean 3008\.30"):
-        targets(plan.request(3008.3))
-    assert targets(plan.request("3008.3")) == dict.fromkeys(OWN, "3008.3-1")
+        targets(resolution.request(3008.3))
+    assert targets(resolution.request("3008.3")) == dict.fromkeys(OWN, "3008.3-1")
 
 
 @pytest.mark.parametrize("version", ["", " ", ["3008.3"], True])
 def test_a_version_is_a_text(version):
     with pytest.raises(InputError, match="must be a text"):
-        plan.request(version)
+        resolution.request(version)
 
 
 def test_when_is_one_of_two_words():
     with pytest.raises(InputError, match="'idle' or 'now'"):
-        plan.request(when="later")
+        resolution.request(when="later")

@@ -3,8 +3,8 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, VerificationError
+from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.staging import Staging
 from tests.support.simulated import FakePackages
 
 TARGETS = {"salt": "2", "salt-minion": "2"}

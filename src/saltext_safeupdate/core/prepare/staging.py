@@ -6,9 +6,9 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from .packages import PackageManager
-from .packages.request import File
-from .record.store import Store
+from ..packages import PackageManager
+from ..packages.request import File
+from ..record.store import Store
 from .revisions import files
 
 _FACT = "staged"

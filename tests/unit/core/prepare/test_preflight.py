@@ -3,12 +3,12 @@ import types
 
 import pytest
 
-from saltext_safeupdate.core import preflight
 from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.extensions.distributions import Extension, Problem
-from saltext_safeupdate.core.modules_gone import Use
 from saltext_safeupdate.core.packages import Change
-from saltext_safeupdate.core.preflight import Facts, Host
+from saltext_safeupdate.core.prepare import preflight
+from saltext_safeupdate.core.prepare.preflight import Facts, Host
+from saltext_safeupdate.core.prepare.removed_modules import Use
 
 GIB = 1 << 30
 OWN = ("salt-common", "salt-minion")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from .modules_gone_data import FILES, NAMES, SERIES
+from .removed_modules_data import FILES, NAMES, SERIES
 
 # The packages that bring a file of the core back: published, and seen to contain it. A file of
 # the core that is not here is in no package that we know of.

@@ -4,10 +4,11 @@ import pytest
 import salt
 import salt.version
 
-from devtools import modules_gone as tool
-from saltext_safeupdate.core import modules_gone
-from saltext_safeupdate.core.modules_gone import Gone, Use, gone, series, used
-from saltext_safeupdate.core.modules_gone_data import FILES, NAMES, SERIES
+import saltext_safeupdate
+from devtools import removed_modules as tool
+from saltext_safeupdate.core.prepare import removed_modules
+from saltext_safeupdate.core.prepare.removed_modules import Gone, Use, gone, series, used
+from saltext_safeupdate.core.prepare.removed_modules_data import FILES, NAMES, SERIES
 
 SALT = pathlib.Path(salt.__file__).parent
 INSTALLED = series(salt.version.__version__)
@@ -66,7 +67,7 @@ def _salt(root, **modules):
 
 
 def test_every_packaged_file_is_one_that_goes_and_in_one_package():
-    listed = [file for files in modules_gone.PACKAGES.values() for file in files.split()]
+    listed = [file for files in removed_modules.PACKAGES.values() for file in files.split()]
     assert len(listed) == len(set(listed))
     going = {
         f"{kind}/{name}"
@@ -79,15 +80,15 @@ def test_every_packaged_file_is_one_that_goes_and_in_one_package():
 
 
 def test_the_modules_that_we_carry_are_in_the_list():
-    root = pathlib.Path(modules_gone.__file__).parents[1]
-    ours = [root / f"{file}.py" for file in modules_gone.PACKAGES["saltext-safeupdate"].split()]
+    root = pathlib.Path(saltext_safeupdate.__file__).parent
+    ours = [root / f"{file}.py" for file in removed_modules.PACKAGES["saltext-safeupdate"].split()]
     assert [path for path in ours if not path.exists()] == []
 
 
-@pytest.mark.parametrize("state", modules_gone.HOLLOW)
+@pytest.mark.parametrize("state", removed_modules.HOLLOW)
 def test_a_hollow_state_stays_without_its_module(state):
     assert (SALT / "states" / f"{state}.py").exists()
-    module = SALT / "modules" / f"{modules_gone.HOLLOW[state]}.py"
+    module = SALT / "modules" / f"{removed_modules.HOLLOW[state]}.py"
     assert module.exists() == (INSTALLED < "3008")
 
 
@@ -143,7 +144,7 @@ def test_functions_that_were_executed_count_and_rubbish_does_not():
 
 
 def test_what_a_configuration_names():
-    assert modules_gone.configured(
+    assert removed_modules.configured(
         {
             "beacons": {"wtmp": [{}], "diskusage": []},
             "engines": [{"stalekey": {}}, "reactor"],
@@ -165,7 +166,7 @@ def test_what_a_configuration_names():
         Use("returners", "mysql"),
         Use("modules", "zpool.scrub"),
     }
-    assert modules_gone.configured({"schedule": None, "return": ""}) == set()
+    assert removed_modules.configured({"schedule": None, "return": ""}) == set()
 
 
 def _gone(*uses, current="3007.15", target="3008.3"):

@@ -12,12 +12,12 @@ import shutil
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from .errors import SafeUpdateError
-from .host import backup
-from .packages import PackageManager
-from .packages.request import File
-from .record.store import Store
-from .record.update import Update
+from ..errors import SafeUpdateError
+from ..host import backup
+from ..packages import PackageManager
+from ..packages.request import File
+from ..record.store import Store
+from ..record.update import Update
 
 _PREVIOUS = "previous"
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .errors import InputError, SafeUpdateError
-from .extensions.distributions import Extension, Problem, unfit
-from .modules_gone import Use, gone, series
-from .packages import PackageManager
-from .packages.request import Action, Request
+from ..errors import InputError, SafeUpdateError
+from ..extensions.distributions import Extension, Problem, unfit
+from ..packages import PackageManager
+from ..packages.request import Action, Request
+from .removed_modules import Use, gone, series
 
 # Bytes and files that are left free wherever something is written.
 _RESERVE = 32 << 20

@@ -1,0 +1,1 @@
+"""What is done before anything changes: targets, pre-flight, staging, the way back."""
