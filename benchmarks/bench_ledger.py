@@ -258,7 +258,7 @@ def memory(client: Client, rig: Rig) -> None:
 
 def fill(database: str, count: int) -> None:
     """Put jobs into the ledger that were delivered long ago."""
-    from saltext_safeupdate.core.ledger import Ledger
+    from saltext_safeupdate.core.jobs.ledger import Ledger
 
     with Ledger(database).transaction() as db:
         db.executemany(
@@ -269,7 +269,7 @@ def fill(database: str, count: int) -> None:
 
 
 def size(root: Path) -> None:
-    from saltext_safeupdate.core.ledger import Ledger
+    from saltext_safeupdate.core.jobs.ledger import Ledger
 
     ledger = Ledger(str(root / "size" / "safeupdate.db"))
     ledger.anchor()
@@ -299,8 +299,8 @@ def resuming(root: Path) -> None:
 
     from saltext_safeupdate import hooks
     from saltext_safeupdate.core.host import locks
-    from saltext_safeupdate.core.ledger import Ledger
-    from saltext_safeupdate.intake import current
+    from saltext_safeupdate.core.jobs import current
+    from saltext_safeupdate.core.jobs.ledger import Ledger
 
     base = root / "r"
     (base / "states").mkdir(parents=True)

@@ -22,7 +22,7 @@ from table import row
 
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.host import locks
-from saltext_safeupdate.intake import current
+from saltext_safeupdate.core.jobs import current
 
 SIZES = {1_000: 41, 10_000: 7}
 AIM = 1.02

@@ -11,10 +11,10 @@ import salt.payload
 import salt.utils.event
 import salt.version
 
-from .core.ledger import Job
+from .core.jobs.ledger import Job
+from .core.jobs.ticker import Answer
 from .core.record.store import PhaseRow
 from .core.record.update import Update
-from .core.ticker import Answer
 from .intake import queues
 
 # Seconds to wait for the master's word on one return; then it is tried again later. What a

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 import salt
 import salt.utils.minion
 
-from .core import packages, recover, waiting
+from .core import packages, recover
 from .core.extensions import kept_copy
 from .core.host import service
 from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
-from .core.ledger import Ledger
+from .core.jobs import update_wait
+from .core.jobs.ledger import Ledger
+from .core.jobs.stop_guard import StopGuard
 from .core.packages import Own, OwnFinder, PackageManager
 from .core.record.store import Store
 from .core.settings import Settings, effective
-from .core.stopguard import StopGuard
 
 if TYPE_CHECKING:
     from .core.prepare.revisions import Revisions
@@ -164,7 +165,7 @@ class Factory:
         return [
             job
             for job in salt.utils.minion.running(self.opts)
-            if str(job.get("jid")) != but and job.get("fun") not in waiting.FUNCTIONS
+            if str(job.get("jid")) != but and job.get("fun") not in update_wait.FUNCTIONS
         ]
 
     def _pids(self, but: str) -> list[int]:

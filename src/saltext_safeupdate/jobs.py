@@ -10,7 +10,7 @@ import salt.payload
 
 from .core.errors import InputError, LockHeldError, SafeUpdateError
 from .core.host import processes
-from .core.ledger import Job, State
+from .core.jobs.ledger import Job, State
 from .factory import Factory
 from .intake import queues
 

@@ -13,7 +13,7 @@ import salt.minion
 import salt.utils.minions
 
 from .core.errors import InputError
-from .core.redelivery import NEVER, missed
+from .core.jobs.missed_jobs import NEVER, missed
 
 log = logging.getLogger(__name__)
 

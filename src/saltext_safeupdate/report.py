@@ -14,7 +14,7 @@ from . import hooks
 from . import jobs as job_rows
 from .core.errors import InputError, SafeUpdateError
 from .core.host import locks
-from .core.ledger import State
+from .core.jobs.ledger import State
 from .core.prepare.preflight import Facts, preflight
 from .core.record.update import Phase, Update
 from .core.settings import effective
@@ -86,7 +86,7 @@ def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
 
 
 def restart(factory: Factory, reason: str) -> dict[str, Any]:
-    from .intake import current
+    from .core.jobs import current
     from .ordering import frozen
 
     # Where the hooks are not there yet, this job has no hold that the restart would wait for.

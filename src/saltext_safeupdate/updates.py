@@ -11,6 +11,7 @@ from . import facts, report
 from .core import steps
 from .core.errors import CommandError, InputError, SafeUpdateError, VerificationError
 from .core.host import backup, locks
+from .core.jobs import current
 from .core.packages import PackageManager
 from .core.packages.choice import matches
 from .core.packages.request import File
@@ -20,7 +21,6 @@ from .core.prepare.staging import Staging
 from .core.record.store import Quarantined
 from .core.record.update import Update
 from .factory import Factory
-from .intake import current
 
 Functions = Mapping[str, Callable[..., Any]]
 

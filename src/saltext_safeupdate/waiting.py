@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from . import report
-from .core import waiting
 from .core.errors import InputError, LockHeldError
 from .core.host import locks
+from .core.jobs import current, update_wait
 from .core.record.update import Update
 from .factory import Factory
-from .intake import current
 
 # Seconds between two looks at the record.
 _POLL_INTERVAL = 0.5
@@ -48,7 +47,7 @@ def wait(
 
 
 def _find(factory: Factory, wanted: object) -> Update:
-    found = waiting.find(factory.store, wanted)
+    found = update_wait.find(factory.store, wanted)
     if found is None:
         which = "no update yet" if wanted is None else f"no update {wanted}"
         raise InputError(f"There is {which}; 'safeupdate.history' lists those there were.")

@@ -19,9 +19,9 @@ import yaml
 
 from saltext_safeupdate.core import packages
 from saltext_safeupdate.core.host import service
+from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.factory import Factory
-from saltext_safeupdate.intake import current
 from saltext_safeupdate.ordering import hook, loaders, resume
 from saltext_safeupdate.ordering.guard import Guard
 

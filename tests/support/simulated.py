@@ -12,7 +12,7 @@ from saltext_safeupdate.core.errors import (
     VerificationError,
 )
 from saltext_safeupdate.core.host.service import ServiceState
-from saltext_safeupdate.core.ledger import Ledger
+from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.packages import Change
 from saltext_safeupdate.core.packages.choice import choose
 from saltext_safeupdate.core.packages.request import File

@@ -6,8 +6,8 @@ import pytest
 import salt.payload
 import salt.utils.event
 
-from saltext_safeupdate.core.ledger import Job, State
-from saltext_safeupdate.core.ticker import Answer
+from saltext_safeupdate.core.jobs.ledger import Job, State
+from saltext_safeupdate.core.jobs.ticker import Answer
 from saltext_safeupdate.delivery import Delivery
 
 JOB = Job(

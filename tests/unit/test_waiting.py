@@ -7,9 +7,9 @@ import pytest
 from saltext_safeupdate import waiting
 from saltext_safeupdate.core.errors import InputError, LockHeldError
 from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.factory import Factory
-from saltext_safeupdate.intake import current
 
 
 class World:

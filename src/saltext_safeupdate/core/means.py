@@ -13,7 +13,7 @@ from .host import linked_copy, locks
 from .host.command import Run
 from .host.command import run as run_command
 from .host.service import ServiceManager
-from .ledger import Ledger
+from .jobs.ledger import Ledger
 from .packages import PackageManager
 from .prepare.revisions import Revisions
 from .record.store import Store

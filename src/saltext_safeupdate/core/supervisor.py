@@ -23,7 +23,7 @@ from . import packages as package_managers
 from .bring import bring_along
 from .errors import CommandError, SafeUpdateError, VerificationError
 from .host import linked_copy, locks, service
-from .ledger import Ledger
+from .jobs.ledger import Ledger
 from .managed import Managed, unchanged
 from .means import Means, torn
 from .prepare.staging import Staging

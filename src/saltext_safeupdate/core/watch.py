@@ -18,7 +18,7 @@ from typing import Any
 from .errors import CommandError
 from .host import processes
 from .host.service import ServiceState
-from .ledger import State
+from .jobs.ledger import State
 from .means import Means
 from .record.update import Update
 

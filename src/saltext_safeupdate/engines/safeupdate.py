@@ -22,10 +22,10 @@ import os
 import time
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.core import waiting
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
-from saltext_safeupdate.core.ticker import Ticker
+from saltext_safeupdate.core.jobs import update_wait
+from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.factory import Factory
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,9 @@ def start():
         run=delivery.run,
         describe=delivery.describe,
         queued=delivery.queued,
-        over=lambda job: waiting.over(factory.store, delivery.call(job), job.accepted, time.time()),
+        over=lambda job: update_wait.over(
+            factory.store, delivery.call(job), job.accepted, time.time()
+        ),
         ask=delivery.ask,
         owner=processes.identity(minion),
         stand_down=bool(__opts__.get("resume_jobs_on_restart")),

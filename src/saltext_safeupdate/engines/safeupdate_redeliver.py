@@ -26,7 +26,7 @@ import time
 import salt.exceptions
 import salt.utils.event
 
-from saltext_safeupdate.core.redelivery import Tracker
+from saltext_safeupdate.core.jobs.missed_jobs import Tracker
 from saltext_safeupdate.redelivery import Redelivery
 
 log = logging.getLogger(__name__)

@@ -53,7 +53,7 @@ def execute(opts, data, func, args, kwargs):
     """
     Take the hold of the job and fall through to the next executor.
     """
-    from saltext_safeupdate.intake import current
+    from saltext_safeupdate.core.jobs import current
 
     fun = str(data.get("fun", ""))
     try:

@@ -25,15 +25,15 @@ import salt.utils.schedule
 import salt.utils.state
 from salt.exceptions import SaltReqTimeoutError
 
-from ..core import waiting
 from ..core.errors import SafeUpdateError
 from ..core.host import locks, processes
 from ..core.host.locks import Lock
-from ..core.ledger import UNRECORDED, Ledger, State
+from ..core.jobs import current, update_wait
+from ..core.jobs.ledger import UNRECORDED, Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..ordering import frozen
-from . import current, queues
+from . import queues
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Intake:
         kept = bool(data.pop(queues.KEPT, False))
         if data.get("fun") == _FIND_JOB and self._answered(minion, data):
             return None
-        if _fun(data) in waiting.FUNCTIONS and self._waits(minion, data):
+        if _fun(data) in update_wait.FUNCTIONS and self._waits(minion, data):
             return None
         lock = Lock(self.settings.run_dir, "jobs")
         counted = not self.draining() and lock.try_shared()
@@ -164,7 +164,7 @@ class Intake:
             known = self._ledger.full(key) if self._ledger.exists() else None
             now = time.time()
             accepted = known.accepted if known is not None else now
-            if not key or waiting.over(self._store, data, accepted, now):
+            if not key or update_wait.over(self._store, data, accepted, now):
                 return False
             self._ledger.hold(key, **self._described(minion, data))
         except SafeUpdateError as err:

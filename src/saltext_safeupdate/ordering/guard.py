@@ -25,11 +25,11 @@ import salt.utils.data
 from salt.exceptions import CommandExecutionError
 
 from ..core.errors import CommandError, SafeUpdateError
+from ..core.jobs import current as current_job
 from ..core.packages import Change, Request
 from ..core.packages.request import Action
 from ..core.prepare import resolution
 from ..factory import Factory
-from ..intake import current as current_job
 from . import frozen, runs
 from .loaders import Handler
 

@@ -21,9 +21,9 @@ import salt.payload
 import salt.state
 
 from ..core.errors import SafeUpdateError
-from ..core.ledger import Ledger
+from ..core.jobs import current
+from ..core.jobs.ledger import Ledger
 from ..core.settings import Settings
-from ..intake import current
 from . import runs
 
 log = logging.getLogger(__name__)

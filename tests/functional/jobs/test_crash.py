@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from saltext_safeupdate.core.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
 
 WRITES = {
     "accept": (

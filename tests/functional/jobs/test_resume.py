@@ -5,8 +5,8 @@ import json
 import pytest
 
 from saltext_safeupdate.core.host import locks
-from saltext_safeupdate.core.ledger import Ledger
-from saltext_safeupdate.intake import current
+from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.ordering import hook, resume
 from tests.support.minion import Minion, hooked
 

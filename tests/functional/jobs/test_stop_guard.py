@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import saltext_safeupdate.core.stopguard
+import saltext_safeupdate.core.jobs.stop_guard
 
-PROGRAM = Path(saltext_safeupdate.core.stopguard.__file__).with_name("stop_guard.sh")
+PROGRAM = Path(saltext_safeupdate.core.jobs.stop_guard.__file__).with_name("stop_guard.sh")
 WAIT = 30.0
 
 

@@ -13,11 +13,12 @@ from salt.exceptions import SaltReqTimeoutError
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks, processes
-from saltext_safeupdate.core.ledger import UNRECORDED, Ledger, State
+from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.jobs.ledger import UNRECORDED, Ledger, State
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.intake import current, hook, queues
+from saltext_safeupdate.intake import hook, queues
 
 
 class FakeMinion:

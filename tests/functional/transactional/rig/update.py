@@ -15,7 +15,7 @@ import uuid
 from saltext_safeupdate.core import recover, settings
 from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import ServiceState, Systemd
-from saltext_safeupdate.core.ledger import Ledger
+from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.store import Store

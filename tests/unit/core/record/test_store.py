@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltext_safeupdate.core.ledger import Ledger
+from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Phase, Update
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from . import recovery, waiting
-from .host import locks, processes
+from ..host import locks, processes
+from ..record.store import PhaseRow, Store
+from ..record.update import Update
+from ..settings import Settings
+from . import recovery, update_wait
 from .ledger import Job, Ledger, State
-from .record.store import PhaseRow, Store
-from .record.update import Update
 from .recovery import Action, Recovery
-from .settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class Ticker:
                 err.strerror or err,
             )
             return
-        if job.fun in waiting.FUNCTIONS:
+        if job.fun in update_wait.FUNCTIONS:
             log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
             return
         log.warning(

@@ -6,8 +6,8 @@ import stat
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.jobs.stop_guard import StopGuard
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.core.stopguard import StopGuard
 from tests.support.fakes import FakeRunner
 
 RELOAD = ("systemctl", "daemon-reload")

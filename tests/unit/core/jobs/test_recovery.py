@@ -2,9 +2,9 @@
 
 import pytest
 
-from saltext_safeupdate.core import recovery, waiting
-from saltext_safeupdate.core.ledger import Job, State
-from saltext_safeupdate.core.recovery import Action, Recovery
+from saltext_safeupdate.core.jobs import recovery, update_wait
+from saltext_safeupdate.core.jobs.ledger import Job, State
+from saltext_safeupdate.core.jobs.recovery import Action, Recovery
 
 NOW = 10_000.0
 
@@ -83,7 +83,7 @@ def test_other_functions_are_reported_unless_they_are_listed():
     assert decide(job(State.RUNNING, "test.echo"), rerun=("test.ping",))[0] is Action.REPORT
 
 
-@pytest.mark.parametrize("fun", sorted(waiting.FUNCTIONS))
+@pytest.mark.parametrize("fun", sorted(update_wait.FUNCTIONS))
 def test_who_waits_for_an_update_runs_when_the_wait_is_over(fun):
     for living in ((), ("main",)):
         held = job(State.HELD, fun)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from . import waiting
-from .host import processes
+from ..host import processes
+from . import update_wait
 from .ledger import Job, State
 
 # State runs that give their recorded results where they were interrupted.
@@ -83,7 +83,7 @@ class Recovery:
         return Action.WAIT, ""
 
     def _held(self, job: Job, queued: Callable[[], Collection[str]]) -> Action:
-        if job.fun in waiting.FUNCTIONS:
+        if job.fun in update_wait.FUNCTIONS:
             return Action.RUN if self.over(job) and job.jid not in queued() else Action.WAIT
         if self.alive(job.owner) or job.jid in queued():
             self._missing.pop(job.key, None)
@@ -118,7 +118,7 @@ class Recovery:
         return Action.RUN, ""
 
     def may_rerun(self, fun: str) -> bool:
-        return fun in RESUMABLE | waiting.FUNCTIONS or any(
+        return fun in RESUMABLE | update_wait.FUNCTIONS or any(
             fnmatchcase(fun, pattern) for pattern in self.rerun
         )
 

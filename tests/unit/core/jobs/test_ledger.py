@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from saltext_safeupdate.core.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
 
 CALL = b"what was published, with a SECRETCALL"
 PAYLOAD = b"what is returned, with a SECRETRETURN"

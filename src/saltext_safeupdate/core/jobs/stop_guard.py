@@ -12,11 +12,11 @@ import contextlib
 import os
 import shutil
 
-from .errors import SafeUpdateError
-from .host.command import Run
-from .host.command import run as run_command
-from .host.files import remove, write_atomic
-from .settings import Settings
+from ..errors import SafeUpdateError
+from ..host.command import Run
+from ..host.command import run as run_command
+from ..host.files import remove, write_atomic
+from ..settings import Settings
 
 _UNITS = "/etc/systemd/system"
 _DROP_IN = "50-safeupdate-guard.conf"

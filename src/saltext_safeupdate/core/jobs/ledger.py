@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from .record.database import Database
+from ..record.database import Database
 
 # Delivered jobs that are remembered, so that they are not run again.
 KEEP_DELIVERED = 20_000

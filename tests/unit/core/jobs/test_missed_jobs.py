@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from saltext_safeupdate.core import redelivery
-from saltext_safeupdate.core.redelivery import Tracker, missed
+from saltext_safeupdate.core.jobs import missed_jobs
+from saltext_safeupdate.core.jobs.missed_jobs import Tracker, missed
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_job_is_published_again_a_few_times_at_most(tracker):
         tracker.started("a")
         if ask(tracker, now):
             again += len(tracker.answered("q", "a", {}, now))
-    assert again == redelivery._TIMES
+    assert again == missed_jobs._TIMES
 
 
 def test_the_window_is_bounded(tracker):
@@ -132,7 +132,7 @@ def test_a_publication_again_does_not_count_as_a_new_one(tracker):
     assert tracker.due(1001) == {}
 
 
-@pytest.mark.parametrize("fun", sorted(redelivery.NEVER))
+@pytest.mark.parametrize("fun", sorted(missed_jobs.NEVER))
 def test_questions_are_not_asked_for(tracker, fun):
     tracker.published("1", fun, ["a"], 0)
     tracker.started("a")
@@ -140,10 +140,10 @@ def test_questions_are_not_asked_for(tracker, fun):
 
 
 def test_one_question_is_not_about_everything(tracker):
-    for number in range(redelivery._MOST + 10):
+    for number in range(missed_jobs._MOST + 10):
         tracker.published(str(number), "cmd.run", ["a"], 0)
     tracker.started("a")
-    assert len(tracker.due(1)["a"]) == redelivery._MOST
+    assert len(tracker.due(1)["a"]) == missed_jobs._MOST
 
 
 @pytest.mark.parametrize(

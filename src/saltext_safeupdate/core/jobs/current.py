@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from ..core.errors import LockHeldError
-from ..core.host import locks
-from ..core.host.locks import Lock
-from ..core.settings import Settings
+from ..errors import LockHeldError
+from ..host import locks
+from ..host.locks import Lock
+from ..settings import Settings
 
 
 @dataclass(kw_only=True)

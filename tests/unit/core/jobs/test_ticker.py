@@ -2,13 +2,13 @@
 
 import pytest
 
-from saltext_safeupdate.core import ticker
 from saltext_safeupdate.core.host import locks, processes
-from saltext_safeupdate.core.ledger import Ledger, State
+from saltext_safeupdate.core.jobs import ticker
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.ticker import Answer, Ticker
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.core.ticker import Answer, Ticker
 
 
 class World:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .record.store import Store
-from .record.update import Update
+from ..record.store import Store
+from ..record.update import Update
 
 FUNCTIONS = frozenset(("safeupdate.wait",))
 DEFAULT_TIMEOUT = 3600.0

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from saltext_safeupdate.core import waiting
+from saltext_safeupdate.core.jobs import update_wait
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.modules import safeupdate
@@ -41,18 +41,18 @@ def _kwargs(**kwargs):
     ],
 )
 def test_the_update_has_ended_or_the_time_is_up(store, arguments, expected):
-    assert waiting.over(store, {"arg": arguments}, 1000.0, 1100.0) is expected
+    assert update_wait.over(store, {"arg": arguments}, 1000.0, 1100.0) is expected
 
 
 def test_the_default_is_an_hour(store):
     for now, expected in ((4599.0, False), (4600.0, True)):
-        assert waiting.over(store, {}, 1000.0, now) is expected
+        assert update_wait.over(store, {}, 1000.0, now) is expected
 
 
 def test_without_any_update_there_is_nothing_to_wait_for(tmp_path):
-    assert waiting.over(Store(str(tmp_path / "none.db")), {}, 0.0, 0.0)
+    assert update_wait.over(Store(str(tmp_path / "none.db")), {}, 0.0, 0.0)
 
 
 def test_the_default_is_that_of_the_function():
     parameter = inspect.signature(safeupdate.wait).parameters["timeout"]
-    assert parameter.default == waiting.DEFAULT_TIMEOUT
+    assert parameter.default == update_wait.DEFAULT_TIMEOUT
