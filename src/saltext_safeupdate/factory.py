@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import salt
 import salt.utils.minion
 
-from .core import packages, recover
+from .core import packages
 from .core.extensions import kept_copy
 from .core.host import service
 from .core.host.command import run as run_command
@@ -26,10 +26,11 @@ from .core.jobs.stop_guard import StopGuard
 from .core.packages import Own, OwnFinder, PackageManager
 from .core.record.store import Store
 from .core.settings import Settings, effective
+from .core.supervisor import watchdog
 
 if TYPE_CHECKING:
     from .core.prepare.revisions import Revisions
-    from .core.transaction import Transaction
+    from .core.supervisor.transaction import Transaction
 
 
 def enabled(opts: Mapping[str, Any]) -> bool:
@@ -91,7 +92,7 @@ class Factory:
 
     def bring(self, directory: str) -> Mapping[str, Any]:
         """Have what is installed beside Salt ready for an update."""
-        from .core import bring
+        from .core.supervisor import bring
 
         return bring.stage(self.settings, self.services, self.manager, run_command, directory)
 
@@ -147,11 +148,11 @@ class Factory:
     def launch(self) -> None:
         """Start the supervisor."""
         python = kept_copy.interpreter(run_command, {})
-        self.services.spawn(recover.SUPERVISOR_UNIT, recover.argv(self.settings, python))
+        self.services.spawn(watchdog.SUPERVISOR_UNIT, watchdog.argv(self.settings, python))
 
     def arm(self, copies: Mapping[str, str]) -> None:
         """Have the update that is about to change something looked after."""
-        recover.arm(self.settings, self.services, run_command, copies)
+        watchdog.arm(self.settings, self.services, run_command, copies)
 
     def running_jobs(self) -> list[str]:
         """Name the jobs that run now, as "JID function"."""
@@ -177,7 +178,7 @@ class Factory:
     def transaction(
         self, frozen: Callable[[Mapping[str, str]], None] = lambda copies: None, jid: str = ""
     ) -> Transaction:
-        from .core.transaction import Transaction
+        from .core.supervisor.transaction import Transaction
 
         return Transaction(
             settings=self.settings,

@@ -8,7 +8,6 @@ from typing import Any
 import salt.version
 
 from . import facts, report
-from .core import steps
 from .core.errors import CommandError, InputError, SafeUpdateError, VerificationError
 from .core.host import backup, locks
 from .core.jobs import current
@@ -20,6 +19,7 @@ from .core.prepare.preflight import Facts, Finding, preflight
 from .core.prepare.staging import Staging
 from .core.record.store import Quarantined
 from .core.record.update import Update
+from .core.supervisor import steps
 from .factory import Factory
 
 Functions = Mapping[str, Callable[..., Any]]

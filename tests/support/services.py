@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import saltext_safeupdate
-from saltext_safeupdate.core import packages, supervisor
+from saltext_safeupdate.core import packages
 from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.host.service import Direct, ServiceState
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.supervisor import supervisor
 
 from .fakes import FakeRunner
 from .packages import Database, FakeManager

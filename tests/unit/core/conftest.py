@@ -14,8 +14,8 @@ from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.revisions import Revisions
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.core.supervisor import Supervisor
-from saltext_safeupdate.core.transaction import Transaction
+from saltext_safeupdate.core.supervisor.supervisor import Supervisor
+from saltext_safeupdate.core.supervisor.transaction import Transaction
 from tests.support.simulated import Clock, DyingStore, FakePackages, FakeServices, HastyLedger
 
 OLD, NEW = (

@@ -7,11 +7,11 @@ import pytest
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import factory, hooks, report
-from saltext_safeupdate.core import transaction
 from saltext_safeupdate.core.errors import CommandError, InputError, TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages import Own
 from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.supervisor import transaction
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.intake import hook
 from saltext_safeupdate.modules import safeupdate as module

@@ -12,7 +12,7 @@ import os
 import sys
 import uuid
 
-from saltext_safeupdate.core import recover, settings
+from saltext_safeupdate.core import settings
 from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import ServiceState, Systemd
 from saltext_safeupdate.core.jobs.ledger import Ledger
@@ -20,8 +20,9 @@ from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.core.supervisor import Supervisor
-from saltext_safeupdate.core.transaction import Transaction
+from saltext_safeupdate.core.supervisor import watchdog
+from saltext_safeupdate.core.supervisor.supervisor import Supervisor
+from saltext_safeupdate.core.supervisor.transaction import Transaction
 
 MINION = "/run/rig/minion"
 OWN = ("salt", "salt-minion")
@@ -83,7 +84,7 @@ def transaction():
         launch=lambda: LOCKS.append(supervisor_lock()),
         packages=MANAGER,
         own=OWN,
-        arm=lambda copies: recover.arm(CHOSEN, SERVICES, command.run, copies),
+        arm=lambda copies: watchdog.arm(CHOSEN, SERVICES, command.run, copies),
         backup_paths=["/etc/salt"],
     )
 

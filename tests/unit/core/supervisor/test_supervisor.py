@@ -3,15 +3,15 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import means, recover, supervisor, watch
 from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record.update import Phase
 from saltext_safeupdate.core.settings import Settings, from_mapping
+from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
 from tests.support.forked import forked
 from tests.support.simulated import Killed
 
-from .conftest import NEW, OLD
+from ..conftest import NEW, OLD
 
 
 def _installed(host, phase=Phase.RESTARTING, **changes):
@@ -366,7 +366,7 @@ class TestPackageManager:
         host.packages.at_work = lambda: True
         host.packages.half_done = ["salt"]
         host.supervise()
-        assert host.clock.passed < 2 * means.REPAIR_WAIT
+        assert host.clock.passed < 2 * context.REPAIR_WAIT
         assert host.packages.repaired == 0
         assert host.last.phase is Phase.COMMITTED
         assert host.last.reason == "half done: salt"
@@ -393,7 +393,7 @@ class TestPackageManager:
         host.packages.half_done = ["salt"]
         host.packages.repairs = repairs
         host.supervise()
-        assert host.packages.repaired == means.REPAIR_ATTEMPTS
+        assert host.packages.repaired == context.REPAIR_ATTEMPTS
         assert host.clock.passed < 60
         assert host.last.extra["unfinished"] == ["salt"]
         assert host.last.reason == "half done: salt"
@@ -616,7 +616,7 @@ class TestMain:
 
     def test_the_program_gets_its_settings(self, tmp_path):
         settings = Settings(state_dir=str(tmp_path), packages=("a", "b"), jobs_timeout=5.0)
-        argv = recover.argv(settings, "/opt/salt/bin/python3")
+        argv = watchdog.argv(settings, "/opt/salt/bin/python3")
         python, *options, program, given = argv
         assert python == "/opt/salt/bin/python3"
         assert "-I" in options

@@ -7,15 +7,15 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import SafeUpdateError
-from .extensions import distributions, ourselves
-from .host.command import Run
-from .host.service import ServiceManager
-from .means import Means
-from .packages import PackageManager
-from .packages.request import File
-from .record.update import Update
-from .settings import Settings
+from ..errors import SafeUpdateError
+from ..extensions import distributions, ourselves
+from ..host.command import Run
+from ..host.service import ServiceManager
+from ..packages import PackageManager
+from ..packages.request import File
+from ..record.update import Update
+from ..settings import Settings
+from .context import Means
 
 log = logging.getLogger("salt-safeupdate")
 

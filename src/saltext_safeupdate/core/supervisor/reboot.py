@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from . import recover
-from .errors import SafeUpdateError
-from .record.update import Update
+from ..errors import SafeUpdateError
+from ..record.update import Update
+from . import watchdog
 
 if TYPE_CHECKING:
-    from .means import Means
+    from .context import Means
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -56,7 +56,7 @@ def wait(means: Means, update: Update, *, back: bool = False) -> Update:
     again = update.awaits_boot
     # The next supervisors have their own attempts.
     update = means.note(update, awaits=update.this_boot, supervisors=0)
-    means.services.rest(recover.UNIT)
+    means.services.rest(watchdog.UNIT)
     if not again and asks(means, back=back):
         update = means.note(update, reboot=_reboot(means))
     return update

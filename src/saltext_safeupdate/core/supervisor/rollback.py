@@ -11,14 +11,14 @@ import logging
 import os
 from dataclasses import replace
 
-from . import activation
+from ..errors import CommandError, SafeUpdateError, VerificationError
+from ..host import backup
+from ..host.files import remove, write_atomic
+from ..prepare import revisions
+from ..record.update import Phase, Update
+from . import reboot
 from .bring import bring_along
-from .errors import CommandError, SafeUpdateError, VerificationError
-from .host import backup
-from .host.files import remove, write_atomic
-from .means import Means, torn
-from .prepare import revisions
-from .record.update import Phase, Update
+from .context import Means, torn
 from .watch import Watch
 
 log = logging.getLogger("salt-safeupdate")
@@ -103,7 +103,7 @@ def _go_back(means: Means, update: Update) -> tuple[Update, str]:
     if snapshots.default() != former:
         raise VerificationError("Another snapshot was made the default since.")
     if snapshots.pending:
-        return activation.wait(means, update, back=True), ""
+        return reboot.wait(means, update, back=True), ""
     reason = ""
     if update.extra["left"] or "booted" in update.extra:
         means.services.set_enabled(means.settings.service, update.unit.get("enabled", ""))

@@ -13,10 +13,10 @@ import os
 import re
 from collections.abc import Mapping
 
-from .errors import CommandError
-from .means import Means
-from .prepare import resolution
-from .record.update import Update
+from ..errors import CommandError
+from ..prepare import resolution
+from ..record.update import Update
+from .context import Means
 
 log = logging.getLogger("salt-safeupdate")
 

@@ -15,12 +15,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import CommandError
-from .host import processes
-from .host.service import ServiceState
-from .jobs.ledger import State
-from .means import Means
-from .record.update import Update
+from ..errors import CommandError
+from ..host import processes
+from ..host.service import ServiceState
+from ..jobs.ledger import State
+from ..record.update import Update
+from .context import Means
 
 log = logging.getLogger("salt-safeupdate")
 

@@ -5,11 +5,11 @@ import pathlib
 
 import pytest
 
-from saltext_safeupdate.core import steps
 from saltext_safeupdate.core.record.update import Phase
+from saltext_safeupdate.core.supervisor import steps
 from tests.support.simulated import Killed
 
-from .conftest import NEW, OLD
+from ..conftest import NEW, OLD
 
 
 def _installed(host):

@@ -10,7 +10,7 @@ from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.update import Phase
 from tests.support.simulated import Killed
 
-from .conftest import NEW, OLD
+from ..conftest import NEW, OLD
 
 ALL = ["requested", "checking", "staging", "waiting", "installing", "restarting", "watching"]
 

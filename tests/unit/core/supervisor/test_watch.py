@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import supervisor
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record.update import Phase
+from saltext_safeupdate.core.supervisor import supervisor
 from tests.support.simulated import Killed
 
-from .conftest import NEW, OLD
+from ..conftest import NEW, OLD
 
 
 def _installed(host, phase=Phase.RESTARTING, **changes):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .extensions.kept_copy import interpreter, keep
-from .host.command import Run
-from .host.service import ServiceManager
-from .settings import Settings, as_json
+from ..extensions.kept_copy import interpreter, keep
+from ..host.command import Run
+from ..host.service import ServiceManager
+from ..settings import Settings, as_json
 
 UNIT = "salt-safeupdate-recover"
 # The unit of the supervisor that whoever begins an update starts.

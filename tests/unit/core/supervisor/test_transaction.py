@@ -2,7 +2,6 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core import transaction as module
 from saltext_safeupdate.core.errors import (
     CommandError,
     InputError,
@@ -13,11 +12,12 @@ from saltext_safeupdate.core.errors import (
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.update import BEFORE_INSTALLING, Phase
-from saltext_safeupdate.core.transaction import PostponedError
+from saltext_safeupdate.core.supervisor import transaction as module
+from saltext_safeupdate.core.supervisor.transaction import PostponedError
 from tests.support.forked import forked
 from tests.support.simulated import Killed
 
-from .conftest import NEW, OLD
+from ..conftest import NEW, OLD
 
 
 def _upgrade(host):

@@ -18,18 +18,18 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from . import activation, idle, recover, rollback, steps
-from . import packages as package_managers
+from .. import packages as package_managers
+from ..errors import CommandError, SafeUpdateError, VerificationError
+from ..host import linked_copy, locks, service
+from ..jobs.ledger import Ledger
+from ..prepare.staging import Staging
+from ..record.store import Store
+from ..record.update import BEFORE_INSTALLING, Phase, Update
+from ..settings import from_mapping
+from . import drain, reboot, rollback, steps, watchdog
 from .bring import bring_along
-from .errors import CommandError, SafeUpdateError, VerificationError
-from .host import linked_copy, locks, service
-from .jobs.ledger import Ledger
-from .managed import Managed, unchanged
-from .means import Means, torn
-from .prepare.staging import Staging
-from .record.store import Store
-from .record.update import BEFORE_INSTALLING, Phase, Update
-from .settings import from_mapping
+from .context import Means, torn
+from .requested import Managed, unchanged
 from .watch import Watch, timeout
 
 log = logging.getLogger("salt-safeupdate")
@@ -94,7 +94,7 @@ class Supervisor(Means):
             self.baton.exclusive()
             return self.now(update)
         if update.kind == "restart" and update.phase in (Phase.REQUESTED, Phase.WAITING):
-            update = idle.wait(self, update)
+            update = drain.wait(self, update)
             return update if update.phase.final else self._idle(update)
         if update.requested and update.phase in BEFORE_INSTALLING:
             return Managed(self).prepare(update)
@@ -282,14 +282,14 @@ class Supervisor(Means):
 
     def _activate(self, update: Update) -> Update:
         """Wait for the boot, unless it has been; end it where that boot would not start it."""
-        problem = activation.lost(self, update)
+        problem = reboot.lost(self, update)
         if problem:
             if update.missed_boot:
                 # It was booted, and something else than we went back from it.
                 rollback.quarantine(self, update, problem)
             return self._end(update, Phase.FAILED, problem)
-        if activation.pending(self):
-            return activation.wait(self, update)
+        if reboot.pending(self):
+            return reboot.wait(self, update)
         # The minion that the boot has started may not have waited for them.
         update, problem = steps.run(self, update)
         if problem:
@@ -307,7 +307,7 @@ class Supervisor(Means):
         """
         Wait for the job and its return; then have all that belongs to the new version in place.
         """
-        if update.by_boot and not activation.asks(self):
+        if update.by_boot and not reboot.asks(self):
             # Whoever reboots does so when it suits. What is beside Salt is in the snapshot.
             return update
         if not self._delivered(update):
@@ -387,7 +387,7 @@ class Supervisor(Means):
         update, problem = rollback.carry_out(self, update)
         if problem:
             return self._end(update, Phase.FAILED, rollback.by_hand(update, problem))
-        if update.by_boot and activation.pending(self):
+        if update.by_boot and reboot.pending(self):
             return update
         return self._end(update, Phase.ROLLED_BACK, update.reason)
 
@@ -442,6 +442,6 @@ class Supervisor(Means):
             kept = {update.id if by_hand else "", other.id if other and waits else ""}
             self.revisions.prune(kept - {""})
             if not waits:
-                recover.disarm(self.services)
+                watchdog.disarm(self.services)
         except (SafeUpdateError, OSError) as err:
             log.error("update %s left something behind: %s", update.id, err)

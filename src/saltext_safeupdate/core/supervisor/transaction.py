@@ -25,19 +25,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
-from . import recover
-from .errors import InputError, LockHeldError, SafeUpdateError, TransitionError
-from .extensions import ourselves
-from .host import linked_copy as freezer
-from .host import locks, processes
-from .host.locks import Lock
-from .host.service import ServiceManager
-from .means import torn
-from .packages import PackageManager
-from .prepare.revisions import Revisions
-from .record.store import Store
-from .record.update import Phase, Update
-from .settings import Settings
+from ..errors import InputError, LockHeldError, SafeUpdateError, TransitionError
+from ..extensions import ourselves
+from ..host import linked_copy as freezer
+from ..host import locks, processes
+from ..host.locks import Lock
+from ..host.service import ServiceManager
+from ..packages import PackageManager
+from ..prepare.revisions import Revisions
+from ..record.store import Store
+from ..record.update import Phase, Update
+from ..settings import Settings
+from . import watchdog
+from .context import torn
 
 T = TypeVar("T")
 
@@ -389,7 +389,7 @@ class Transaction:
     def _fail_to_start(self) -> NoReturn:
         raise SafeUpdateError(
             f"The supervisor did not start within {_SUPERVISOR_TIMEOUT:g} s. Nothing "
-            f"was changed; 'journalctl -u {recover.SUPERVISOR_UNIT}' may say why."
+            f"was changed; 'journalctl -u {watchdog.SUPERVISOR_UNIT}' may say why."
         )
 
     def _until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from . import bring, idle, recover, watch
-from .errors import CommandError, RecordError, SafeUpdateError
-from .host import linked_copy as freezer
-from .means import Means
-from .packages import PackageManager
-from .packages.request import File
-from .prepare import resolution, revisions
-from .prepare.staging import Staging
-from .record.update import Phase, Update
+from ..errors import CommandError, RecordError, SafeUpdateError
+from ..host import linked_copy as freezer
+from ..packages import PackageManager
+from ..packages.request import File
+from ..prepare import resolution, revisions
+from ..prepare.staging import Staging
+from ..record.update import Phase, Update
+from . import bring, drain, watch, watchdog
+from .context import Means
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -178,10 +178,10 @@ class Managed:
     def _wait(self, update: Update) -> Update:
         means = self._means
         if update.extra["request"]["when"] == "idle":
-            found: Update | None = idle.wait(means, update)
+            found: Update | None = drain.wait(means, update)
         else:
             means.drain.exclusive()
-            found = idle.within(means, update)
+            found = drain.within(means, update)
         if found is None:
             means.drain.release()
             return self._to(
@@ -202,7 +202,7 @@ class Managed:
             update = means.note(update, copies=copies)
             freezer.thaw(freezer.leftovers(roots))
             freezer.freeze(roots, update.id)
-            recover.arm(means.settings, means.services, means.command, copies)
+            watchdog.arm(means.settings, means.services, means.command, copies)
         except (SafeUpdateError, OSError):
             means.baton.release()
             raise

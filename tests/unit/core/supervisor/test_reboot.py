@@ -9,7 +9,7 @@ from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record.update import Phase
 from tests.support.simulated import FakeTransactional, Killed
 
-from .conftest import NEW, OLD
+from ..conftest import NEW, OLD
 
 NEWER = dict.fromkeys(OLD, "3008.3")
 

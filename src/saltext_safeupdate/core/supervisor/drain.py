@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .host import processes
-from .means import Means
-from .record.update import Update
+from ..host import processes
+from ..record.update import Update
+from .context import Means
 
 _IDLE_INTERVAL = 0.2
 

@@ -1,0 +1,1 @@
+"""The acting program: it installs, restarts, watches, and goes back."""
