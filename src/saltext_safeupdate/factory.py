@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import salt
 import salt.utils.minion
 
-from .core import packages
+from .core import wiring
 from .core.extensions import kept_copy
 from .core.host import service
 from .core.host.command import run as run_command
@@ -23,7 +23,8 @@ from .core.host.service import ServiceManager
 from .core.jobs import update_wait
 from .core.jobs.ledger import Ledger
 from .core.jobs.stop_guard import StopGuard
-from .core.packages import Own, OwnFinder, PackageManager
+from .core.packages.manager import PackageManager
+from .core.packages.own import Own, OwnFinder
 from .core.record.store import Store
 from .core.settings import Settings, effective
 from .core.supervisor import watchdog
@@ -68,7 +69,7 @@ class Factory:
 
     @cached_property
     def manager(self) -> PackageManager | None:
-        return packages.detect()
+        return wiring.package_manager()
 
     @cached_property
     def services(self) -> ServiceManager:

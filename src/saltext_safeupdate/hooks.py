@@ -27,8 +27,8 @@ def install(opts: Mapping[str, Any]) -> bool:
     if not enabled(opts):
         return False
     # Salt is imported here, and not by whoever only reads this module.
-    from .intake import acks
-    from .intake import hook as intake_hook
+    from .minion import acks
+    from .minion import intake as intake_hook
     from .ordering import hook as ordering_hook
     from .ordering import loaders, resume
     from .ordering.guard import Guard

@@ -19,7 +19,7 @@ DIRECTORY = "/var/lib/staged"
 # The core needs nothing but Python: here the system's own.
 _CALL = """
 import json, sys
-from saltext_safeupdate.core.command import run
+from saltext_safeupdate.core.host.command import run
 from saltext_safeupdate.core.packages.apt import Apt
 from saltext_safeupdate.core.packages.dnf import Dnf
 from saltext_safeupdate.core.packages.zypper import Zypper

@@ -21,16 +21,18 @@ PURE, COMPILED = "saltext.zfs==1.0.0", "ujson==5.10.0"
 # What the supervisor does: it runs from a copy of the core, with a Python of the host.
 _CORE = f"""
 import json, sys
-from saltext_safeupdate.core import command, extensions, kept, packages
+from saltext_safeupdate.core import wiring
+from saltext_safeupdate.core.extensions import distributions, kept_copy
+from saltext_safeupdate.core.host import command
 def stage():
-    found = extensions.inventory({OLD!r}, command.run, packages.detect().unowned)
-    problems = extensions.stage(
+    found = distributions.inventory({OLD!r}, command.run, wiring.package_manager().unowned)
+    problems = distributions.stage(
         found, {STAGED!r}, program={OLD!r}, python=None, run=command.run
     )
     return {{"found": [each.name for each in found], "modules": [each.modules for each in found],
-            "problems": problems, "kept": kept.keep("/var/lib/salt-safeupdate")}}
+            "problems": problems, "kept": kept_copy.keep("/var/lib/salt-safeupdate")}}
 def carry():
-    return extensions.carry({NEW!r}, command.run, {STAGED!r})
+    return distributions.carry({NEW!r}, command.run, {STAGED!r})
 print(json.dumps(globals()[sys.argv[1]]()))
 """
 

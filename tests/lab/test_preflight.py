@@ -16,8 +16,8 @@ from tests.lab.series import series
 
 # A module as a site may have one of its own: it gathers the facts as Salt alone can.
 _LOOK = """
-from saltext_safeupdate import facts
-from saltext_safeupdate.core import preflight
+from saltext_safeupdate.admin import facts
+from saltext_safeupdate.core.prepare import preflight
 from saltext_safeupdate.factory import Factory
 
 def master():

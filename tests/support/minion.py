@@ -17,7 +17,7 @@ import salt.state
 import salt.utils.functools
 import yaml
 
-from saltext_safeupdate.core import packages
+from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.store import Store
@@ -163,8 +163,8 @@ def hooked(minion):
     places = (salt.state.State, salt.loader.lazy.LazyLoader, salt.utils.functools)
     before = [(place, dict(vars(place))) for place in places]
     keywords = salt.state.STATE_INTERNAL_KEYWORDS
-    seams = packages.detect, service.detect
-    packages.detect = lambda: minion.manager
+    seams = wiring.package_manager, service.detect
+    wiring.package_manager = lambda: minion.manager
     service.detect = lambda: minion.services
     # No tree is replaced, so none has to be kept.
     minion.factory.roots = tuple
@@ -175,7 +175,7 @@ def hooked(minion):
         yield minion
     finally:
         minion.end_job()
-        packages.detect, service.detect = seams
+        wiring.package_manager, service.detect = seams
         salt.state.STATE_INTERNAL_KEYWORDS = keywords
         for place, names in before:
             for name, value in vars(place).copy().items():

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import saltext_safeupdate
-from saltext_safeupdate.core import packages
+from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.host.service import Direct, ServiceState
 from saltext_safeupdate.core.record.store import Store
@@ -95,7 +95,7 @@ def main(database, settings):
     fake = Database(database)
     manager = FakeManager(fake)
     services = FakeServices(fake, json.loads(settings)["state_dir"])
-    packages.detect = lambda: manager
+    wiring.package_manager = lambda: manager
     service.detect = lambda: services
     return supervisor.main([settings])
 

@@ -13,9 +13,8 @@ from saltext_safeupdate.core.errors import (
 )
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.jobs.ledger import Ledger
-from saltext_safeupdate.core.packages import Change
 from saltext_safeupdate.core.packages.choice import choose
-from saltext_safeupdate.core.packages.request import File
+from saltext_safeupdate.core.packages.request import Change, File
 from saltext_safeupdate.core.record.database import Database
 from saltext_safeupdate.core.record.store import Store
 

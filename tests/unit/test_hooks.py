@@ -3,7 +3,7 @@
 import logging
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.intake import hook  # noqa: F401 - Salt runs programs when it is imported
+from saltext_safeupdate.minion import intake  # noqa: F401 - Salt runs programs when it is imported
 from tests.support.forked import forked
 
 

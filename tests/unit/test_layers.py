@@ -72,6 +72,6 @@ def test_only_the_seam_starts_programs(path):
 def test_the_check_sees_a_foreign_import(tmp_path, monkeypatch):
     path = tmp_path / "core" / "bad.py"
     path.parent.mkdir()
-    path.write_text("def f():\n    from ..intake import hook\n    import salt.utils\n")
+    path.write_text("def f():\n    from ..minion import intake\n    import salt.utils\n")
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    assert list(_imports(path)) == ["saltext_safeupdate.intake", "salt.utils"]
+    assert list(_imports(path)) == ["saltext_safeupdate.minion", "salt.utils"]

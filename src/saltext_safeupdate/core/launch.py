@@ -9,6 +9,6 @@ import sys
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from saltext_safeupdate.core.supervisor.supervisor import main
+    from saltext_safeupdate.core.program import main
 
     sys.exit(main(sys.argv[1:]))

@@ -47,7 +47,7 @@ def start():
     """
     Run until the minion ends.
     """
-    from saltext_safeupdate.delivery import Delivery
+    from saltext_safeupdate.minion.delivery import Delivery
 
     minion = os.getppid()
     factory = Factory(__opts__)
@@ -88,6 +88,6 @@ def start():
 
 def _has_master(opts):
     """Tell whether jobs of this minion come back to a master."""
-    from saltext_safeupdate.intake import hook
+    from saltext_safeupdate.minion import intake
 
-    return opts.get("master_type") != "disable" and hook.supported()
+    return opts.get("master_type") != "disable" and intake.supported()

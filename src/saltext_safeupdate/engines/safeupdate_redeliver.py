@@ -27,7 +27,7 @@ import salt.exceptions
 import salt.utils.event
 
 from saltext_safeupdate.core.jobs.missed_jobs import Tracker
-from saltext_safeupdate.redelivery import Redelivery
+from saltext_safeupdate.master.redelivery import Redelivery
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 import salt.defaults.exitcodes
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate import jobs as job_actions
-from saltext_safeupdate import report, updates, waiting
+from saltext_safeupdate.admin import jobs as job_actions
+from saltext_safeupdate.admin import report, updates
+from saltext_safeupdate.admin import wait as waiting
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.factory import Factory
 

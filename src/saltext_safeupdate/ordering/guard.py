@@ -26,8 +26,7 @@ from salt.exceptions import CommandExecutionError
 
 from ..core.errors import CommandError, SafeUpdateError
 from ..core.jobs import current as current_job
-from ..core.packages import Change, Request
-from ..core.packages.request import Action
+from ..core.packages.request import Action, Change, Request
 from ..core.prepare import resolution
 from ..factory import Factory
 from . import frozen, runs

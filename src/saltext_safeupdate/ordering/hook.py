@@ -24,8 +24,7 @@ import salt.utils.hashutils
 from salt.exceptions import CommandExecutionError
 
 from ..core.errors import SafeUpdateError
-from ..core.packages import Request
-from ..core.packages.request import Action
+from ..core.packages.request import Action, Request
 from . import parallel, results, runs
 from .chunks import but, joined, listed, named, without
 from .guard import Guard

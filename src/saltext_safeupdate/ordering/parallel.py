@@ -17,7 +17,7 @@ import salt.state
 import salt.utils.files
 import salt.utils.hashutils
 
-from ..core.packages import Change
+from ..core.packages.request import Change
 from . import results, runs
 from .chunks import listed
 from .runs import Deferral

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.packages import Change
+from ..core.packages.request import Change
 
 
 class Deferral(BaseException):

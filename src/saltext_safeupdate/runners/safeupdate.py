@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import salt.version
 from salt.exceptions import SaltInvocationError
 
-from saltext_safeupdate import redelivery
 from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.master import redelivery
 
 __virtualname__ = "safeupdate"
 

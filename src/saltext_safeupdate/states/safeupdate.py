@@ -51,7 +51,7 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
         Whether a stop or restart of the service, by whomever, waits for running jobs.
         Defaults to ``True``. It is left out where there is no systemd.
     """
-    from saltext_safeupdate import setup
+    from saltext_safeupdate.admin import set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
@@ -59,7 +59,7 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
     if last["phase"] in ("failed", "rolled_back"):
         ret["warnings"] = [f"The last update is {last['phase']}: {last['reason']}"]
     try:
-        plan = setup.Plan(__opts__, config_file, bool(stop_guard))
+        plan = set_up.Plan(__opts__, config_file, bool(stop_guard))
         ret["changes"] = plan.changes()
         if not ret["changes"]:
             return ret

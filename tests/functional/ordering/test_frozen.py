@@ -25,9 +25,9 @@ opts["grains"] = {"os": "x", "os_family": "x", "kernel": "Linux"}
 before = salt.loader.minion_mods(opts)
 before["test.ping"]()
 
-from saltext_safeupdate.core import freeze
+from saltext_safeupdate.core.host import linked_copy
 from saltext_safeupdate.ordering import frozen
-frozen.redirect(freeze.freeze([root], "it"))
+frozen.redirect(linked_copy.freeze([root], "it"))
 shutil.rmtree(root)
 
 import salt.output

@@ -367,7 +367,7 @@ def test_the_beacon(rig):
         "opts['grains'] = {}\n"
         "beacons = salt.loader.beacons(opts, {}, context={})\n"
         "assert beacons['transactional_update.validate']([])[0]\n"
-        "from saltext_safeupdate.core.command import run\n"
+        "from saltext_safeupdate.core.host.command import run\n"
         "got = [beacons['transactional_update.beacon']([])]\n"
         "run(('transactional-update', 'run', 'touch', '/data/x'), timeout=60)\n"
         "got += [beacons['transactional_update.beacon']([]) for _ in range(2)]\n"

@@ -158,7 +158,7 @@ def test_the_same_number_as_before_is_seen_as_new(rig):
     found = rig.python(
         "import json\n"
         "from saltext_safeupdate.core.transactional.tool import Tool\n"
-        "from saltext_safeupdate.core.command import run\n"
+        "from saltext_safeupdate.core.host.command import run\n"
         "before = Tool().roots()\n"
         "run(('transactional-update', 'rollback'), timeout=60)\n"
         "run(('snapper', '--no-dbus', 'delete', '2'), timeout=60)\n"

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import pytest
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate import factory, hooks, report
+from saltext_safeupdate import factory, hooks
+from saltext_safeupdate.admin import report
 from saltext_safeupdate.core.errors import CommandError, InputError, TransitionError
 from saltext_safeupdate.core.host import locks
-from saltext_safeupdate.core.packages import Own
+from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.supervisor import transaction
 from saltext_safeupdate.factory import Factory
-from saltext_safeupdate.intake import hook
+from saltext_safeupdate.minion import intake
 from saltext_safeupdate.modules import safeupdate as module
 from tests.support.simulated import FakePackages, FakeServices
 
@@ -118,7 +119,7 @@ class TestCheck:
         assert report.check(made) == []
 
     def test_queue(self, made, monkeypatch):
-        monkeypatch.setattr(hook, "supported", lambda: False)
+        monkeypatch.setattr(intake, "supported", lambda: False)
         assert _codes(made) == ["queue"]
 
     def test_package_manager(self, made):
@@ -351,7 +352,7 @@ class TestModule:
 
 
 def test_the_real_factory_builds_everything_from_the_opts(opts, monkeypatch):
-    monkeypatch.setattr(factory.packages, "detect", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(factory.service, "detect", FakeServices)
     real = Factory(opts)
     assert real.settings.state_dir == opts["safeupdate"]["state_dir"]

@@ -9,7 +9,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..host.command import Run
@@ -26,11 +25,9 @@ from .apt_output import (
 )
 from .choice import choose, on_offer
 from .files import check, keep, writing
+from .manager import Snapshots
 from .request import Action, Change, File, Request
 from .siblings import closure
-
-if TYPE_CHECKING:
-    from ..transactional.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 

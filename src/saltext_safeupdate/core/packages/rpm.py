@@ -12,18 +12,15 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..host.command import Run
 from . import busy
 from .choice import choose, on_offer
 from .files import check, digest, keep, writing
+from .manager import Snapshots
 from .request import Action, Change, File, Request
 from .siblings import closure
-
-if TYPE_CHECKING:
-    from ..transactional.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 

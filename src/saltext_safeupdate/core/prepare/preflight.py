@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ..errors import InputError, SafeUpdateError
 from ..extensions.distributions import Extension, Problem, unfit
-from ..packages import PackageManager
+from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
 from .removed_modules import Use, gone, series
 

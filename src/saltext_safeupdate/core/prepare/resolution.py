@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..packages import PackageManager
 from ..packages.choice import matches
+from ..packages.manager import PackageManager
 from ..record.store import Quarantined, Store
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import SafeUpdateError
 from ..host import backup
-from ..packages import PackageManager
+from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.store import Store
 from ..record.update import Update

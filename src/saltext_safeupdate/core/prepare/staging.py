@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from ..packages import PackageManager
+from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.store import Store
 from .revisions import files

@@ -11,7 +11,7 @@ from ..errors import SafeUpdateError
 from ..extensions import distributions, ourselves
 from ..host.command import Run
 from ..host.service import ServiceManager
-from ..packages import PackageManager
+from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.update import Update
 from ..settings import Settings

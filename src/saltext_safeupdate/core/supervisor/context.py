@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ..errors import CommandError
 from ..host import linked_copy, locks
@@ -14,14 +13,11 @@ from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.service import ServiceManager
 from ..jobs.ledger import Ledger
-from ..packages import PackageManager
+from ..packages.manager import PackageManager, Snapshots
 from ..prepare.revisions import Revisions
 from ..record.store import Store
 from ..record.update import Update
 from ..settings import Settings
-
-if TYPE_CHECKING:
-    from ..transactional.snapshots import Snapshots
 
 log = logging.getLogger("salt-safeupdate")
 

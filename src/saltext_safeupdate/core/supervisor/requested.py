@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import CommandError, RecordError, SafeUpdateError
 from ..host import linked_copy as freezer
-from ..packages import PackageManager
+from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..prepare import resolution, revisions
 from ..prepare.staging import Staging

@@ -10,22 +10,16 @@ run again.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from .. import packages as package_managers
 from ..errors import CommandError, SafeUpdateError, VerificationError
-from ..host import linked_copy, locks, service
-from ..jobs.ledger import Ledger
+from ..host import linked_copy
 from ..prepare.staging import Staging
-from ..record.store import Store
 from ..record.update import BEFORE_INSTALLING, Phase, Update
-from ..settings import from_mapping
 from . import drain, reboot, rollback, steps, watchdog
 from .bring import bring_along
 from .context import Means, torn
@@ -35,38 +29,11 @@ from .watch import Watch, timeout
 log = logging.getLogger("salt-safeupdate")
 
 _POLL_INTERVAL = 0.05
-_ALIVE_WAIT = 5.0
 # Tries of a step whose program fails, and seconds between them.
 _STEP_ATTEMPTS = 3
 _STEP_INTERVAL = 1.0
 # Supervisors of one update, one after the other, after which it is given up.
 _MOST_SUPERVISORS = 12
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run with the settings as JSON in the only argument."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    settings = from_mapping(json.loads(argv[0]))
-    sole = locks.Lock(settings.run_dir, "supervisor")
-    # Whoever asks whether it is held holds it for a moment.
-    if not sole.wait_exclusive(_ALIVE_WAIT):
-        log.info("another supervisor runs; nothing to do")
-        return 0
-    try:
-        Supervisor(
-            settings=settings,
-            store=Store(settings.database),
-            ledger=Ledger(settings.database),
-            services=service.detect(),
-            packages=package_managers.detect(),
-            jobs=locks.Lock(settings.run_dir, "jobs"),
-            drain=locks.Lock(settings.run_dir, "drain"),
-            baton=locks.Lock(settings.run_dir, "update"),
-        ).run()
-    except SafeUpdateError as err:
-        log.error("%s", err)
-        return 1
-    return 0
 
 
 class Supervisor(Means):

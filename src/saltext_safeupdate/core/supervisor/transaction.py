@@ -31,7 +31,7 @@ from ..host import linked_copy as freezer
 from ..host import locks, processes
 from ..host.locks import Lock
 from ..host.service import ServiceManager
-from ..packages import PackageManager
+from ..packages.manager import PackageManager
 from ..prepare.revisions import Revisions
 from ..record.store import Store
 from ..record.update import Phase, Update

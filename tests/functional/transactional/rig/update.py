@@ -16,13 +16,13 @@ from saltext_safeupdate.core import settings
 from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import ServiceState, Systemd
 from saltext_safeupdate.core.jobs.ledger import Ledger
-from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import watchdog
 from saltext_safeupdate.core.supervisor.supervisor import Supervisor
 from saltext_safeupdate.core.supervisor.transaction import Transaction
+from saltext_safeupdate.core.transactional.packages import TransactionalUpdate
 
 MINION = "/run/rig/minion"
 OWN = ("salt", "salt-minion")

@@ -4,7 +4,7 @@ Puts the fakes into the processes of a real minion, before it loads anything of 
 Grains are the first thing that a minion loads; the option ``fake_packages`` asks for this.
 """
 
-from saltext_safeupdate.core import packages
+from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.host import service
 from tests.support.packages import Database, FakeManager
 from tests.support.services import FakeServices
@@ -16,7 +16,7 @@ def __virtual__():
     database = Database(__opts__["fake_packages"])
     manager = FakeManager(database)
     services = FakeServices(database, __opts__["safeupdate"]["state_dir"])
-    packages.detect = lambda: manager
+    wiring.package_manager = lambda: manager
     service.detect = lambda: services
     # No tree is replaced, so none has to be kept.
     from saltext_safeupdate.factory import Factory

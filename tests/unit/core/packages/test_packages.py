@@ -1,7 +1,7 @@
 import pytest
 
-from saltext_safeupdate.core import packages
-from saltext_safeupdate.core.packages import Own, OwnFinder
+from saltext_safeupdate.core.packages import detect
+from saltext_safeupdate.core.packages.own import Own, OwnFinder, find_own
 from tests.support.fakes import FakeRunner
 from tests.support.simulated import FakePackages
 
@@ -37,18 +37,18 @@ class Counted(FakePackages):
     ],
 )
 def test_the_package_manager_is_recognised_by_its_programs(monkeypatch, programs, name):
-    monkeypatch.setattr(packages.shutil, "which", lambda each: each if each in programs else None)
-    found = packages.detect(FakeRunner())
+    monkeypatch.setattr(detect.shutil, "which", lambda each: each if each in programs else None)
+    found = detect.detect(FakeRunner())
     assert (found and found.name) == name
 
 
 def test_own_are_the_owners_and_their_siblings():
-    own = packages.find_own(Counted(), ["/salt-minion", "/elsewhere"])
+    own = find_own(Counted(), ["/salt-minion", "/elsewhere"])
     assert own == Own(frozenset({"salt-minion", "salt-common"}), False)
 
 
 def test_what_belongs_to_no_package_has_no_siblings_either():
-    assert packages.find_own(Counted(), ["/opt/venv"]) == Own(frozenset(), False)
+    assert find_own(Counted(), ["/opt/venv"]) == Own(frozenset(), False)
 
 
 def test_what_is_configured_is_not_asked():

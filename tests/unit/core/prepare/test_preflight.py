@@ -5,7 +5,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.extensions.distributions import Extension, Problem
-from saltext_safeupdate.core.packages import Change
+from saltext_safeupdate.core.packages.request import Change
 from saltext_safeupdate.core.prepare import preflight
 from saltext_safeupdate.core.prepare.preflight import Facts, Host
 from saltext_safeupdate.core.prepare.removed_modules import Use

@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record.update import Phase
@@ -624,26 +625,26 @@ class TestMain:
         assert from_mapping(json.loads(given)) == settings
 
     def test_a_second_supervisor_ends_at_once(self, host, monkeypatch):
-        monkeypatch.setattr(supervisor, "_ALIVE_WAIT", 0.0)
+        monkeypatch.setattr(program, "_SOLE_TIMEOUT", 0.0)
         assert host.lock("supervisor").try_exclusive()
         _installed(host)
         given = json.dumps({"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir})
-        assert supervisor.main([given]) == 0
+        assert program.main([given]) == 0
         assert host.last.phase is Phase.RESTARTING
 
     def test_an_error_is_an_exit_status_so_that_systemd_starts_it_again(self, host, monkeypatch):
-        monkeypatch.setattr(supervisor.service, "detect", lambda: host.services)
-        monkeypatch.setattr(supervisor.package_managers, "detect", lambda: host.packages)
+        monkeypatch.setattr(program.service, "detect", lambda: host.services)
+        monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         (host.root / "file").write_text("")
         given = {"state_dir": str(host.root / "file"), "run_dir": host.settings.run_dir}
-        assert supervisor.main([json.dumps(given)]) == 1
+        assert program.main([json.dumps(given)]) == 1
 
     def test_nothing_to_do_is_a_success(self, host, monkeypatch):
-        monkeypatch.setattr(supervisor.service, "detect", lambda: host.services)
-        monkeypatch.setattr(supervisor.package_managers, "detect", lambda: host.packages)
+        monkeypatch.setattr(program.service, "detect", lambda: host.services)
+        monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         _installed(host, Phase.COMMITTED)
         given = {"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir}
-        assert supervisor.main([json.dumps(given)]) == 0
+        assert program.main([json.dumps(given)]) == 0
         assert not host.services.refuses
 
 

@@ -12,8 +12,8 @@ import salt
 import salt.loader
 from salt.exceptions import SaltException
 
-from .core.errors import SafeUpdateError
-from .core.prepare.removed_modules import Use, series, used
+from ..core.errors import SafeUpdateError
+from ..core.prepare.removed_modules import Use, series, used
 
 log = logging.getLogger(__name__)
 

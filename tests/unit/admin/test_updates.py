@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from saltext_safeupdate import facts, report, updates
+from saltext_safeupdate.admin import facts, report, updates
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
-from saltext_safeupdate.core.packages import Own
+from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.factory import Factory
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional

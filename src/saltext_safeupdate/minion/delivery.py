@@ -11,11 +11,11 @@ import salt.payload
 import salt.utils.event
 import salt.version
 
-from .core.jobs.ledger import Job
-from .core.jobs.ticker import Answer
-from .core.record.store import PhaseRow
-from .core.record.update import Update
-from .intake import queues
+from ..core.jobs.ledger import Job
+from ..core.jobs.ticker import Answer
+from ..core.record.store import PhaseRow
+from ..core.record.update import Update
+from . import queues
 
 # Seconds to wait for the master's word on one return; then it is tried again later. What a
 # slow master gets twice it keeps once.

@@ -7,20 +7,20 @@ from typing import Any
 
 import salt.version
 
+from ..core.errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..core.host import backup, locks
+from ..core.jobs import current
+from ..core.packages.choice import matches
+from ..core.packages.manager import PackageManager
+from ..core.packages.request import File
+from ..core.prepare import resolution as plans
+from ..core.prepare.preflight import Facts, Finding, preflight
+from ..core.prepare.staging import Staging
+from ..core.record.store import Quarantined
+from ..core.record.update import Update
+from ..core.supervisor import steps
+from ..factory import Factory
 from . import facts, report
-from .core.errors import CommandError, InputError, SafeUpdateError, VerificationError
-from .core.host import backup, locks
-from .core.jobs import current
-from .core.packages import PackageManager
-from .core.packages.choice import matches
-from .core.packages.request import File
-from .core.prepare import resolution as plans
-from .core.prepare.preflight import Facts, Finding, preflight
-from .core.prepare.staging import Staging
-from .core.record.store import Quarantined
-from .core.record.update import Update
-from .core.supervisor import steps
-from .factory import Factory
 
 Functions = Mapping[str, Callable[..., Any]]
 

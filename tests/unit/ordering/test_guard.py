@@ -5,7 +5,7 @@ from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks
-from saltext_safeupdate.core.packages import Own
+from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.update import Phase
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.guard import Guard

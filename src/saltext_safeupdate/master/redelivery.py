@@ -12,8 +12,8 @@ import salt.exceptions
 import salt.minion
 import salt.utils.minions
 
-from .core.errors import InputError
-from .core.jobs.missed_jobs import NEVER, missed
+from ..core.errors import InputError
+from ..core.jobs.missed_jobs import NEVER, missed
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import salt.version
 
-from . import hooks
+from .. import hooks
+from ..core.errors import InputError, SafeUpdateError
+from ..core.host import locks
+from ..core.jobs.ledger import State
+from ..core.prepare.preflight import Facts, preflight
+from ..core.record.update import Phase, Update
+from ..core.settings import effective
+from ..factory import Factory, enabled
+from ..minion import queues
 from . import jobs as job_rows
-from .core.errors import InputError, SafeUpdateError
-from .core.host import locks
-from .core.jobs.ledger import State
-from .core.prepare.preflight import Facts, preflight
-from .core.record.update import Phase, Update
-from .core.settings import effective
-from .factory import Factory, enabled
-from .intake import queues
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
 
 
 def restart(factory: Factory, reason: str) -> dict[str, Any]:
-    from .core.jobs import current
-    from .ordering import frozen
+    from ..core.jobs import current
+    from ..ordering import frozen
 
     # Where the hooks are not there yet, this job has no hold that the restart would wait for.
     jid = current.ensure(factory.settings).jid
@@ -182,9 +182,9 @@ def check(factory: Factory) -> list[dict[str, str]]:
             "Restart the minion after the configuration has been changed.",
         )
     else:
-        from .intake import hook
+        from ..minion import intake
 
-        if not hook.supported():
+        if not intake.supported():
             add(
                 "queue",
                 "This Salt has no job queue on disk: a job that arrives while the minion is "

@@ -5,7 +5,7 @@ import salt.config
 import salt.utils.jid
 import salt.utils.job
 
-from saltext_safeupdate.redelivery import Redelivery
+from saltext_safeupdate.master.redelivery import Redelivery
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 import pytest
 
-from saltext_safeupdate.core import packages
+from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.errors import VerificationError
+from saltext_safeupdate.core.packages import detect as managers
 from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File
-from saltext_safeupdate.core.packages.transactional import TransactionalUpdate
 from saltext_safeupdate.core.packages.zypper import Zypper
 from saltext_safeupdate.core.transactional import detect
+from saltext_safeupdate.core.transactional.packages import TransactionalUpdate
 from tests.support.fakes import FakeRunner
 
 QUERY = ("-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "salt")
@@ -80,6 +81,6 @@ def test_a_transaction_of_others_keeps_it_busy():
 @pytest.mark.parametrize(("transactional", "kind"), [(True, TransactionalUpdate), (False, Zypper)])
 def test_it_is_found(monkeypatch, transactional, kind):
     there = {"rpm", "zypper"}
-    monkeypatch.setattr(packages.shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(managers.shutil, "which", lambda name: name if name in there else None)
     monkeypatch.setattr(detect, "transactional", lambda run: transactional)
-    assert type(packages.detect(FakeRunner())) is kind
+    assert type(wiring.package_manager(FakeRunner())) is kind

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..host.command import Run
-from ..transactional.snapshots import Snapshots
-from .request import File
-from .zypper import Zypper
+from ..packages.request import File
+from ..packages.zypper import Zypper
+from .snapshots import Snapshots
 
 
 class TransactionalUpdate(Zypper):

@@ -2,7 +2,7 @@ import pytest
 import salt.version
 from salt.exceptions import CommandExecutionError, SaltReqTimeoutError
 
-from saltext_safeupdate import facts
+from saltext_safeupdate.admin import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.runners import safeupdate as runner
 

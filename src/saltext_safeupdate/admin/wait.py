@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..core.errors import InputError, LockHeldError
+from ..core.host import locks
+from ..core.jobs import current, update_wait
+from ..core.record.update import Update
+from ..factory import Factory
 from . import report
-from .core.errors import InputError, LockHeldError
-from .core.host import locks
-from .core.jobs import current, update_wait
-from .core.record.update import Update
-from .factory import Factory
 
 # Seconds between two looks at the record.
 _POLL_INTERVAL = 0.5

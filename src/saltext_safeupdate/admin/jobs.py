@@ -8,11 +8,11 @@ from typing import Any
 
 import salt.payload
 
-from .core.errors import InputError, LockHeldError, SafeUpdateError
-from .core.host import processes
-from .core.jobs.ledger import Job, State
-from .factory import Factory
-from .intake import queues
+from ..core.errors import InputError, LockHeldError, SafeUpdateError
+from ..core.host import processes
+from ..core.jobs.ledger import Job, State
+from ..factory import Factory
+from ..minion import queues
 
 
 def resume(factory: Factory, jid: object) -> dict[str, str]:

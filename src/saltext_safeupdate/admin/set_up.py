@@ -7,9 +7,9 @@ from typing import Any
 
 import salt.utils.yaml
 
-from .core.errors import SafeUpdateError
-from .core.host.files import write_atomic
-from .factory import Factory
+from ..core.errors import SafeUpdateError
+from ..core.host.files import write_atomic
+from ..factory import Factory
 
 _HEAD = "# Managed by the state safeupdate.enabled.\n"
 

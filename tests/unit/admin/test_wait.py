@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from saltext_safeupdate import waiting
+from saltext_safeupdate.admin import wait
 from saltext_safeupdate.core.errors import InputError, LockHeldError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
@@ -34,9 +34,7 @@ class World:
         )
 
     def wait(self, wanted=None, timeout=100):
-        return waiting.wait(
-            self.factory, wanted, timeout, clock=lambda: self.now, sleep=self._sleep
-        )
+        return wait.wait(self.factory, wanted, timeout, clock=lambda: self.now, sleep=self._sleep)
 
     def _sleep(self, seconds):
         self.now += seconds

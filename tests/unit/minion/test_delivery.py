@@ -8,7 +8,7 @@ import salt.utils.event
 
 from saltext_safeupdate.core.jobs.ledger import Job, State
 from saltext_safeupdate.core.jobs.ticker import Answer
-from saltext_safeupdate.delivery import Delivery
+from saltext_safeupdate.minion.delivery import Delivery
 
 JOB = Job(
     key="1",

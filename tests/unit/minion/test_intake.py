@@ -18,7 +18,7 @@ from saltext_safeupdate.core.jobs.ledger import UNRECORDED, Ledger, State
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Phase, Update
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.intake import hook, queues
+from saltext_safeupdate.minion import intake, queues
 
 
 class FakeMinion:
@@ -53,7 +53,7 @@ class FakeMinion:
 class World:
     def __init__(self, path):
         self.settings = Settings(state_dir=str(path / "state"), run_dir=str(path / "run"))
-        self.intake = hook.Intake(self.settings)
+        self.intake = intake.Intake(self.settings)
         self.minion = FakeMinion(path, self.intake)
         self.ledger = Ledger(self.settings.database)
 
@@ -83,7 +83,7 @@ class World:
 
         lock = locks.Lock(self.settings.run_dir, "jobs")
         lock.try_shared()
-        self.intake._tickets[id(data)] = hook.Ticket(lock, self.ticket.key)
+        self.intake._tickets[id(data)] = intake.Ticket(lock, self.ticket.key)
         try:
             self.intake.target(target, None, self.minion, self.minion.opts, data, ())
         finally:
@@ -146,7 +146,7 @@ def test_while_draining_a_job_goes_to_the_queue_once(world):
 
 
 @pytest.mark.usefixtures("drain")
-@pytest.mark.parametrize("fun", sorted(hook.STEERING))
+@pytest.mark.parametrize("fun", sorted(intake.STEERING))
 def test_who_steers_an_update_is_not_held_and_does_not_hold_it_up(world, fun):
     assert world.publish(fun=fun) is not None
     assert not world.held
@@ -215,7 +215,7 @@ def test_a_job_that_lies_in_the_queue_twice_runs_once(world, drain):
 
 @pytest.mark.parametrize(
     ("limit", "working", "most"),
-    [(99, False, 99), (99, True, 3 + hook.TOGETHER), (1, True, 1)],
+    [(99, False, 99), (99, True, 3 + intake.TOGETHER), (1, True, 1)],
 )
 def test_held_jobs_start_a_few_at_a_time(world, limit, working, most):
     world.minion._process_queue_processing_active = working
@@ -383,7 +383,7 @@ def sending(world, job=None):
 
 
 def test_a_return_that_is_kept_is_left_to_the_engine_where_too_many_are_sent(world, monkeypatch):
-    monkeypatch.setattr(hook, "TURN_TIMEOUT", 0.0)
+    monkeypatch.setattr(intake, "TURN_TIMEOUT", 0.0)
     lock = locks.Lock(world.settings.run_dir, "jobs")
     kept = current.Job(jid="1", lock=lock, key="1", kept=True)
     assert sending(world, kept) == "taken"
@@ -468,7 +468,7 @@ def test_who_looks_at_an_update_reads_the_code_of_this_minion(
     world, monkeypatch, tmp_path, age, phase, kept
 ):
     redirected = []
-    monkeypatch.setattr(hook.frozen, "redirect", redirected.append)
+    monkeypatch.setattr(intake.frozen, "redirect", redirected.append)
     (tmp_path / "copy").mkdir()
     copies = {"/tree": str(tmp_path / "copy"), "/other": str(tmp_path / "not made")}
     Store(world.settings.database).save(
@@ -495,7 +495,7 @@ def test_salt_may_resume_what_it_resumes_itself(world):
 
 def test_what_could_not_be_sent_is_not_logged(caplog):
     log = logging.getLogger("test.minion")
-    log.addFilter(hook.without_payload)
+    log.addFilter(intake.without_payload)
     load = {"cmd": "_return", "jid": "1", "return": "secret", "fun_args": ["secret"]}
     log.error("Timeout encountered while sending %r request. id=%s", load, "request")
     log.error("Something else: %s", "kept")
@@ -505,9 +505,9 @@ def test_what_could_not_be_sent_is_not_logged(caplog):
 
 
 def test_keys():
-    assert hook.key_of({"jid": "1", "fun": "cmd.run"}) == "1"
-    assert hook.key_of({"jid": "1", "fun": "test.ping"}) == ""
-    assert hook.key_of({"fun": "cmd.run"}) == ""
+    assert intake.key_of({"jid": "1", "fun": "cmd.run"}) == "1"
+    assert intake.key_of({"jid": "1", "fun": "test.ping"}) == ""
+    assert intake.key_of({"fun": "cmd.run"}) == ""
 
 
 class _Jobs:

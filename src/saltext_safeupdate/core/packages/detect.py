@@ -1,0 +1,32 @@
+"""
+Which package manager this host has.
+
+Only that one is imported: every process of the minion keeps in memory what is imported once.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from ..host.command import Run
+from ..host.command import run as run_command
+from .manager import PackageManager
+
+
+def detect(run: Run = run_command) -> PackageManager | None:
+    """Return the package manager of this host, or None if it has none that we know."""
+    if shutil.which("dpkg-query") and shutil.which("apt-get"):
+        from .apt import Apt
+
+        return Apt(run)
+    if shutil.which("rpm"):
+        for front_end in ("dnf", "yum"):
+            if shutil.which(front_end):
+                from .dnf import Dnf
+
+                return Dnf(run, front_end)
+        if shutil.which("zypper"):
+            from .zypper import Zypper
+
+            return Zypper(run)
+    return None
