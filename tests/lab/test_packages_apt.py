@@ -363,9 +363,9 @@ def test_the_minion_packed_again(machine: Managed) -> None:
     assert machine.run("salt-minion", "--version").stdout.split()[1] == "3007.15"
 
 
-@pytest.mark.parametrize("mend", ["repair", "install", "back"])
-def test_dpkg_is_killed_while_it_configures(machine: Managed, mend: str) -> None:
-    name = f"configured-{mend}"
+@pytest.mark.parametrize("fix", ["repair", "install", "back"])
+def test_dpkg_is_killed_while_it_configures(machine: Managed, fix: str) -> None:
+    name = f"configured-{fix}"
     _build(machine, name, "1")
     _build(machine, name, "2")
     _offer_small(machine)
@@ -386,18 +386,18 @@ def test_dpkg_is_killed_while_it_configures(machine: Managed, mend: str) -> None
     machine.run("rm", "/run/block-postinst")
     wait_for(lambda: not machine.run("pgrep", "-f", "postinst", check=False).ok, "the script")
     assert machine("unfinished", [name]) == [name]
-    if mend == "repair":
+    if fix == "repair":
         machine("repair", [name])
     else:
-        machine("install", new if mend == "install" else old)
-    version = "1" if mend == "back" else "2"
+        machine("install", new if fix == "install" else old)
+    version = "1" if fix == "back" else "2"
     assert machine("installed", [name]) == {name: version}
     assert machine("held", [name]) == [name]
     _clean(machine, name)
 
 
-@pytest.mark.parametrize("mend", ["repair", "install", "back"])
-def test_dpkg_is_killed_while_it_unpacks(machine: Managed, mend: str) -> None:
+@pytest.mark.parametrize("fix", ["repair", "install", "back"])
+def test_dpkg_is_killed_while_it_unpacks(machine: Managed, fix: str) -> None:
     """The package is big enough to be caught between its first file and its last."""
     with served(machine.container, "/srv/repo"):
         old = machine.files("secure", ["salt-minion"], "/var/lib/old")
@@ -413,11 +413,11 @@ def test_dpkg_is_killed_while_it_unpacks(machine: Managed, mend: str) -> None:
         )
         assert "CommandError" in said
         assert machine("unfinished", ["salt-minion"]) == ["salt-minion"]
-        if mend == "repair":
+        if fix == "repair":
             machine("repair", ["salt-minion"])
-    if mend != "repair":
-        machine("install", new if mend == "install" else old)
-    assert _minion(machine) == ("3007.15" if mend == "back" else "3008.3", "hold ok installed")
+    if fix != "repair":
+        machine("install", new if fix == "install" else old)
+    assert _minion(machine) == ("3007.15" if fix == "back" else "3008.3", "hold ok installed")
     assert machine("held", ["salt-minion"]) == ["salt-minion"]
     _clean(machine, "salt-minion")
     scraps = ("(", "-name", "*.dpkg-new", "-o", "-name", "*.dpkg-tmp", ")")

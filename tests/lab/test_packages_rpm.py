@@ -289,8 +289,8 @@ def test_without_the_repository_there_is_no_copy(container: Container, machine: 
 
 
 @ONE_FRONT_END
-@pytest.mark.parametrize("mend", ["repair", "install", "back"])
-def test_rpm_is_killed_in_a_scriptlet(container: Container, machine: Managed, mend: str) -> None:
+@pytest.mark.parametrize("fix", ["repair", "install", "back"])
+def test_rpm_is_killed_in_a_scriptlet(container: Container, machine: Managed, fix: str) -> None:
     new = machine.files("download", machine("targets", OWN, "3006.28"), "/var/lib/new")
     old = machine.files("secure", OWN, "/var/lib/old")
     container.write("/run/block-post", "")
@@ -301,16 +301,16 @@ def test_rpm_is_killed_in_a_scriptlet(container: Container, machine: Managed, me
     machine.run("rm", "/run/block-post")
     wait_for(lambda: not machine.run("pgrep", "-f", "rpm-tmp", check=False).ok, "the scriptlet")
     assert "salt-minion" in machine("unfinished", OWN)
-    if mend == "repair":
+    if fix == "repair":
         machine("repair", OWN)
     else:
-        machine("install", new if mend == "install" else old)
-    _clean(machine, "3007.15" if mend == "back" else "3006.28")
+        machine("install", new if fix == "install" else old)
+    _clean(machine, "3007.15" if fix == "back" else "3006.28")
 
 
 @ONE_FRONT_END
-@pytest.mark.parametrize("mend", ["install", "back"])
-def test_rpm_is_killed_while_it_unpacks(container: Container, machine: Managed, mend: str) -> None:
+@pytest.mark.parametrize("fix", ["install", "back"])
+def test_rpm_is_killed_while_it_unpacks(container: Container, machine: Managed, fix: str) -> None:
     """rpm's database does not know of it yet: only the files tell."""
     names = ("salt-big", "salt-minion-big")
     for version in ("1", "2"):
@@ -335,7 +335,7 @@ def test_rpm_is_killed_while_it_unpacks(container: Container, machine: Managed, 
         "rpm",
         lambda: any(before.get(e.name) != e.inode() for e in os.scandir(folder)),
     )
-    machine("install", new if mend == "install" else old)
-    _clean(machine, "1" if mend == "back" else "2", names)
+    machine("install", new if fix == "install" else old)
+    _clean(machine, "1" if fix == "back" else "2", names)
     assert {entry.name for entry in os.scandir(folder)} == set(before)
     machine.run("rpm", "--erase", *names)

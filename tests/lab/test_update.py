@@ -125,7 +125,7 @@ def test_a_full_disk(make_scene: Callable[..., Scene]) -> None:
     assert (record["phase"], scene.pid()) == ("failed", pid), "nothing restarts"
     assert scene.answers() == "3007.15"
     assert [item for item in scene.leftovers() if not item.startswith("dpkg")] == []
-    # dpkg cannot end well on a full disk, and says so. With room, the same run mends it.
+    # dpkg cannot end well on a full disk, and says so. With room, the same run fixes it.
     codes = {item["code"] for item in scene.call("safeupdate.check")}
     assert "last-update" in codes
     scene.container.run(["mount", "-o", "remount,size=2g", "/opt/saltstack"])

@@ -142,8 +142,8 @@ def check(factory: Factory) -> list[dict[str, str]]:
     """Return every problem, not only the first."""
     problems: list[dict[str, str]] = []
 
-    def add(code: str, problem: str, mend: str) -> None:
-        problems.append({"code": code, "problem": problem, "mend": mend})
+    def add(code: str, problem: str, fix: str) -> None:
+        problems.append({"code": code, "problem": problem, "fix": fix})
 
     opts = factory.opts
     for problem in effective(opts.get("safeupdate"))[1]:
@@ -194,8 +194,8 @@ def check(factory: Factory) -> list[dict[str, str]]:
     _check_own(factory, add)
     _check_state(factory, add)
     if factory.stop_guard is not None:
-        for problem, mend in factory.stop_guard.problems():
-            add("stop-guard", problem, mend)
+        for problem, fix in factory.stop_guard.problems():
+            add("stop-guard", problem, fix)
     return problems
 
 
@@ -220,7 +220,7 @@ def _check_own(factory: Factory, add: Any) -> None:
         installed = factory.manager.installed(own.names)
         unfinished = factory.manager.unfinished(own.names)
     except SafeUpdateError as err:
-        add("own-packages", f"The minion's own packages are not known: {err}", "Mend that first.")
+        add("own-packages", f"The minion's own packages are not known: {err}", "Fix that first.")
         return
     if not own.names:
         add(
@@ -267,7 +267,7 @@ def _check_host(factory: Factory, add: Any) -> None:
     )
     for finding in preflight(facts):
         if finding.blocking:
-            add(finding.code, finding.problem, finding.mend)
+            add(finding.code, finding.problem, finding.fix)
 
 
 def _check_state(factory: Factory, add: Any) -> None:
@@ -307,7 +307,7 @@ def _check_state(factory: Factory, add: Any) -> None:
             )
     if last is not None and last.phase in (Phase.FAILED, Phase.ROLLED_BACK):
         ended = "failed" if last.phase is Phase.FAILED else "was rolled back"
-        add("last-update", f"The last update {ended}: {last.reason}", "Mend that and try again.")
+        add("last-update", f"The last update {ended}: {last.reason}", "Fix that and try again.")
     if factory.services.inhibited(factory.settings.service) and (last is None or last.phase.final):
         add(
             "inhibited",

@@ -92,7 +92,7 @@ def _findings(
         uses = facts.state_uses(opts, functions)
     except SafeUpdateError as err:
         uses = set()
-        found.append(Finding("module-gone", str(err), "Mend them, and look again.", False))
+        found.append(Finding("module-gone", str(err), "Fix them, and look again.", False))
     found += preflight(
         Facts(
             manager=manager,
@@ -175,7 +175,7 @@ def update(
     # What was rolled back is told with its reason, where it is asked for.
     others = [item for item in blocking if item.code not in ("quarantined", "downgrade")]
     if others:
-        told = " ".join(f"[{item.code}] {item.problem} {item.mend}" for item in others)
+        told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
         raise SafeUpdateError(f"{told} Nothing was changed.")
     return _request(factory, wanted, "safeupdate.update")
 

@@ -107,7 +107,7 @@ class Intake:
             except OSError as err:
                 log.error(
                     "safeupdate: what the last minion left in its queues cannot be put back (%s): "
-                    "mend the permissions below 'cachedir' and restart the minion",
+                    "fix the permissions below 'cachedir' and restart the minion",
                     err.strerror or err,
                 )
         return original(minion, *args, **kwargs)

@@ -105,7 +105,7 @@ def plan(version=None, allow_downgrade=False):
 
     ``changes`` holds the versions before and after, ``jobs`` what it would wait for, ``steps``
     the upgrade steps that would run, ``staged`` whether it needs no network any more, and
-    ``findings`` every problem with a ``code``, a ``problem``, a ``mend`` and whether it is
+    ``findings`` every problem with a ``code``, a ``problem``, a ``fix`` and whether it is
     ``blocking``.
 
     CLI Example:
@@ -398,9 +398,9 @@ def accepted(jids):
 
 def check():
     """
-    Return what is not set up right, and how to mend it. An empty list: all is well.
+    Return what is not set up right, and how to fix it. An empty list: all is well.
 
-    Each entry has a ``code``, a ``problem`` and a ``mend``. An update that failed or was rolled
+    Each entry has a ``code``, a ``problem`` and a ``fix``. An update that failed or was rolled
     back is one of them.
 
     CLI Example:

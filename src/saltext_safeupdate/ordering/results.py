@@ -23,7 +23,7 @@ WOULD_MOVE = "This would be deferred to the end of the run: {names} is what the 
 WOULD_RESTART = "This would be deferred: the minion restarts itself when every job is delivered."
 ABORTED = (
     "{names} was left as it was: the run was aborted before its end, where the minion is updated. "
-    "Mend what failed and run it again."
+    "Fix what failed and run it again."
 )
 REST_FAILED = "{names} was left as it was, because the rest of this state failed."
 

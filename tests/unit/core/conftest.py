@@ -217,7 +217,7 @@ class Host:
         path.unlink()
         path.write_text("another version")
 
-    def mend(self, files):
+    def fix(self, files):
         """Put the file of the old version back, and what rpm left behind away."""
         copy = self.last.extra["copies"][str(self.root)]
         shutil.rmtree(self.root)

@@ -215,7 +215,7 @@ class TestCheck:
     def test_every_entry_says_how_to_mend_it(self, made):
         made.opts.update(module_executors=[], engines=[])
         for problem in report.check(made):
-            assert set(problem) == {"code", "problem", "mend"}
+            assert set(problem) == {"code", "problem", "fix"}
             assert all(problem.values())
 
 

@@ -125,7 +125,7 @@ class Problem(NamedTuple):
 
     extension: str
     reason: str
-    mend: str
+    fix: str
 
 
 # -- before the update -----------------------------------------------------------------

@@ -92,7 +92,7 @@ class StopGuard:
         return True
 
     def problems(self) -> list[tuple[str, str]]:
-        """Return what keeps the guard from working, each with how to mend it."""
+        """Return what keeps the guard from working, each with how to fix it."""
         found = []
         apply = "Apply the SLS 'safeupdate' (state safeupdate.enabled)."
         if _read(self.drop_in) == "":

@@ -2,7 +2,7 @@
 Everything that speaks against an update, found before anything changes.
 
 Whoever asks gathers the :class:`Facts`; each check looks at one thing and returns what it
-finds, and all of them are made, so that an administrator mends everything at once.
+finds, and all of them are made, so that an administrator fixes everything at once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
     code: str
     problem: str
-    mend: str
+    fix: str
     blocking: bool = True
 
 
@@ -113,7 +113,7 @@ def preflight(facts: Facts, host: Host | None = None) -> list[Finding]:
                 Finding(
                     code,
                     f"This could not be checked: {err}",
-                    "Mend that, and look again.",
+                    "Fix that, and look again.",
                     blocking=False,
                 )
             )
@@ -125,15 +125,15 @@ def as_findings(problems: Iterable[Problem], policy: str) -> list[Finding]:
     stops = policy != "report"
     hint = " Or set 'safeupdate:extensions' to 'report' to go without." if stops else ""
     return [
-        Finding("extension-not-loadable", each.reason, each.mend + hint, stops) for each in problems
+        Finding("extension-not-loadable", each.reason, each.fix + hint, stops) for each in problems
     ]
 
 
 def _unavailable(err: Exception) -> Finding:
-    mend = "Ask for a version that is on offer, or set up the repository that has it."
+    fix = "Ask for a version that is on offer, or set up the repository that has it."
     if not isinstance(err, InputError):
-        mend = "Mend what the package manager complains about."
-    return Finding("target-unavailable", str(err), mend)
+        fix = "Fix what the package manager complains about."
+    return Finding("target-unavailable", str(err), fix)
 
 
 # -- checks ----------------------------------------------------------------------------

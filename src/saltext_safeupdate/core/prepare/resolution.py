@@ -117,7 +117,7 @@ def refuse_quarantined(
             raise InputError(
                 f"{row.package} {row.version} was rolled back on this minion (update {row.id}: "
                 f"{row.reason}). It is not installed again. Nothing was changed; when the cause is "
-                f"mended, allow it with 'safeupdate.unquarantine {row.version}'."
+                f"fixed, allow it with 'safeupdate.unquarantine {row.version}'."
             )
 
 

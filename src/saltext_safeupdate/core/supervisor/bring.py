@@ -47,7 +47,7 @@ def stage(
     except (OSError, SafeUpdateError) as err:
         log.error("what is installed beside Salt cannot be made ready: %s", err)
         return {}
-    return {"extensions": target, "unstaged": [f"{each.reason} {each.mend}" for each in problems]}
+    return {"extensions": target, "unstaged": [f"{each.reason} {each.fix}" for each in problems]}
 
 
 def bring_along(means: Means, update: Update) -> str:

@@ -126,7 +126,7 @@ class Managed:
         )
         if "no_way_back" in secured and means.settings.rollback == "required":
             raise SafeUpdateError(
-                f"There would be no way back: {secured['no_way_back']}. Mend that, or set "
+                f"There would be no way back: {secured['no_way_back']}. Fix that, or set "
                 "'safeupdate:rollback' to 'optional'."
             )
         beside = bring.stage(

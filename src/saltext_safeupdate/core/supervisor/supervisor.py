@@ -162,7 +162,7 @@ class Supervisor(Means):
         return self._end(
             update,
             Phase.FAILED,
-            f"{problem.removesuffix('.')}. The installed version may not be the running one: mend "
+            f"{problem.removesuffix('.')}. The installed version may not be the running one: fix "
             "that, then restart the minion with 'safeupdate.restart'.",
         )
 
@@ -287,7 +287,7 @@ class Supervisor(Means):
         if update.by_boot:
             return update
         if update.extra.get("unfinished"):
-            update = self._mend(update)
+            update = self._fix(update)
         problem = bring_along(self, update)
         left = update.extra.get("unfinished")
         if not self._stays_down(update) and update.has_way_back and (problem or left):
@@ -300,7 +300,7 @@ class Supervisor(Means):
             update = self.store.save(replace(update, reason=problem))
         return update
 
-    def _mend(self, update: Update) -> Update:
+    def _fix(self, update: Update) -> Update:
         now, left = self.repair(list(update.versions_from))
         if now == update.versions_from and not left:
             left = torn(self.packages, update)

@@ -246,7 +246,7 @@ def test_what_has_no_build_for_the_other_python_is_a_problem_and_the_rest_is_sta
     (problem,) = _stage(found, staged, sys.executable, NEXT, index)
     assert problem.extension == "fastext"
     assert f"no build of it for Python 3.{NEXT} could be had: ERROR" in problem.reason
-    assert "fastext" in problem.mend
+    assert "fastext" in problem.fix
     assert [each.name for each in distributions.load(staged)] == ["fastext", "pure"]
 
 

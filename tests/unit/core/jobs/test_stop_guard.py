@@ -63,13 +63,13 @@ def test_it_is_removed_and_nothing_else(make, tmp_path):
 
 def test_what_is_wrong_is_said(make):
     guard = make()
-    ((problem, mend),) = guard.problems()
+    ((problem, fix),) = guard.problems()
     assert "not installed" in problem
-    assert "safeupdate.enabled" in mend
+    assert "safeupdate.enabled" in fix
     guard.install()
-    ((problem, mend),) = guard.problems()
+    ((problem, fix),) = guard.problems()
     assert "does not use" in problem
-    assert "daemon-reload" in mend
+    assert "daemon-reload" in fix
     good = make(shown=f"ExecStop={{ path=/bin/sh ; argv[]=/bin/sh {guard.program} ; }}")
     assert good.problems() == []
     with open(guard.program, "a") as file:

@@ -116,7 +116,7 @@ def test_every_problem_is_told_at_once(host, tmp_path):
         ("transaction-pending", True),
         ("reboot-pending", False),
     }
-    assert all(each.problem and each.mend for each in found)
+    assert all(each.problem and each.fix for each in found)
 
 
 def test_a_version_that_is_not_on_offer_is_told_and_the_rest_as_well(host):
@@ -177,7 +177,7 @@ def test_each_file_system_is_looked_at(host):
     assert "/opt/salt" in found.problem
     assert "/var" not in found.problem
     assert "128 MiB free; the update needs 288 MiB" in found.problem
-    assert found.mend == "Free at least 160 MiB."
+    assert found.fix == "Free at least 160 MiB."
     assert [each.code for each in _space(host, {"/var": 0, "/opt": 0})] == ["disk-space"] * 2
 
 
@@ -254,7 +254,7 @@ def test_modules_that_go_are_told_with_who_brings_them_back(host):
         ("module-gone", True),
         ("module-gone", False),
     ]
-    by_text = {each.problem.split(" (")[0].rpartition("use ")[2]: each.mend for each in found}
+    by_text = {each.problem.split(" (")[0].rpartition("use ")[2]: each.fix for each in found}
     assert "zfs.filesystem_present, zpool.present" in by_text
     assert "salt-pip install saltext.zfs" in by_text["zfs.filesystem_present, zpool.present"]
     assert "No package" in by_text["gem.installed"]
@@ -288,7 +288,7 @@ def test_an_extension_that_does_not_go_with_the_new_python(host):
     )
     (found,) = _look(host, extensions=[picky], python=14)
     assert (found.code, found.blocking) == ("extension-not-loadable", True)
-    assert "'report'" in found.mend
+    assert "'report'" in found.fix
     assert _look(host, extensions=[picky], python=11) == []
 
 

@@ -241,7 +241,7 @@ class TestInstalling:
 
         def installs(files):
             if files[0].version != NEW["salt"]:
-                return host.mend(files)
+                return host.fix(files)
             host.tear()
             raise CommandError(("rpm",), "was killed")
 

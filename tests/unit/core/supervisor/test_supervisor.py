@@ -333,7 +333,7 @@ class TestPackageManager:
         """Files of both versions: the old one comes back, or it is said."""
         extra = {**host.secured()} if secured else {}
         host.services.refuses = True
-        host.packages.installs = host.mend
+        host.packages.installs = host.fix
         copies = linked_copy.freeze([str(host.root)], "u1")
         host.tear()
         host.record(Phase.INSTALLING, versions_to=dict(OLD), extra={**extra, "copies": copies})

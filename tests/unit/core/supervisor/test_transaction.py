@@ -156,7 +156,7 @@ def test_half_done_is_told_and_left_to_the_supervisor(host):
 def test_files_of_both_versions_are_not_called_no_change(host, secured):
     """The package manager was killed before its database knew of what it had replaced."""
     host.packages.secures = secured
-    host.packages.installs = host.mend
+    host.packages.installs = host.fix
 
     def work():
         host.tear()
