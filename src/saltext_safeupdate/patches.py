@@ -1,0 +1,76 @@
+"""
+What we put in the place of Salt's own functions: all of it, or nothing.
+
+A table says which function of Salt each replacement stands for, and which of its parameters
+the replacement relies on. The whole table is compared with the Salt that is there before the
+first function is replaced. A Salt that differs is left as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from .core.errors import SafeUpdateError
+
+
+class UnknownSaltError(SafeUpdateError):
+    """This Salt has not the functions that the hooks stand for; nothing was replaced."""
+
+
+class Patch(NamedTuple):
+    """
+    One function of Salt and what takes its place.
+
+    *owner* is the class or module that has the function as its own attribute *name*.
+    *parameters* are the names of its first parameters, in their order: those that the
+    replacement relies on. *replace* gets the plain function, without ``classmethod`` or
+    ``staticmethod`` around it, and returns the one that takes its place.
+    """
+
+    owner: Any
+    name: str
+    parameters: tuple[str, ...]
+    replace: Callable[[Callable[..., Any]], Callable[..., Any]]
+
+    @property
+    def place(self) -> str:
+        """What a message calls the function."""
+        module = getattr(self.owner, "__module__", "")
+        return ".".join(filter(None, (module, self.owner.__name__, self.name)))
+
+
+def differences(patches: Iterable[Patch]) -> list[str]:
+    """Return what this Salt has not, or has otherwise than the table says."""
+    found = []
+    for patch in patches:
+        function = _plain(vars(patch.owner).get(patch.name))
+        if not callable(function):
+            found.append(f"{patch.place} is not there")
+            continue
+        names = tuple(inspect.signature(function).parameters)
+        if names[: len(patch.parameters)] != patch.parameters:
+            found.append(f"{patch.place} takes ({', '.join(names)})")
+    return found
+
+
+def apply(patches: Sequence[Patch]) -> None:
+    """Replace every function of the table. Raise UnknownSaltError, with none replaced."""
+    different = differences(patches)
+    if different:
+        raise UnknownSaltError(
+            f"This Salt is not known: {'; '.join(different)}. Salt was left as it is: jobs run, "
+            "but state runs are not ordered and no job is held. Install a version of "
+            "saltext-safeupdate that knows this Salt."
+        )
+    for patch in patches:
+        original = vars(patch.owner)[patch.name]
+        replacement = patch.replace(_plain(original))
+        if isinstance(original, classmethod | staticmethod):
+            replacement = type(original)(replacement)
+        setattr(patch.owner, patch.name, replacement)
+
+
+def _plain(attribute: Any) -> Any:
+    return attribute.__func__ if isinstance(attribute, classmethod | staticmethod) else attribute
