@@ -16,6 +16,7 @@ import salt
 import salt.utils.minion
 
 from .core import wiring
+from .core.errors import SafeUpdateError
 from .core.extensions import kept_copy
 from .core.host import service
 from .core.host.command import run as run_command
@@ -30,8 +31,11 @@ from .core.settings import Settings, effective
 from .core.supervisor import watchdog
 
 if TYPE_CHECKING:
+    from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions
-    from .core.supervisor.transaction import Transaction
+    from .core.prepare.staging import Staging
+    from .core.supervisor.initiator import Initiator
+    from .core.supervisor.quiet_transaction import QuietTransaction
 
 
 def enabled(opts: Mapping[str, Any]) -> bool:
@@ -91,11 +95,37 @@ class Factory:
 
         return Revisions(self.settings.state_dir, self.store, self.manager)
 
-    def bring(self, directory: str) -> Mapping[str, Any]:
-        """Have what is installed beside Salt ready for an update."""
+    def stage_extensions(self, directory: str) -> str:
+        """Have what lives beside Salt ready for an update; return where."""
         from .core.supervisor import bring
 
-        return bring.stage(self.settings, self.services, self.manager, run_command, directory)
+        found = bring.stage(self.settings, self.services, self.manager, run_command, directory)
+        return str(found.get("extensions", ""))
+
+    def resolver(self) -> Resolver:
+        """Return what resolves requests. Raise SafeUpdateError without a package manager."""
+        from .core.prepare.resolution import Resolver
+
+        if self.manager is None:
+            raise SafeUpdateError(
+                "No package manager that is known was found, so Salt was not installed from "
+                "packages. Nothing was changed."
+            )
+        return Resolver(
+            manager=self.manager,
+            own=sorted(self.own().names),
+            store=self.store,
+            revisions=self.revisions,
+            staged=self.staging().staged(),
+            steps_dir=self.settings.steps_dir,
+        )
+
+    def staging(self) -> Staging:
+        """Return the packages that are downloaded ahead."""
+        from .core.prepare.staging import Staging
+
+        assert self.manager is not None  # noqa: S101
+        return Staging(self.settings.state_dir, self.store, self.manager)
 
     def backup_paths(self) -> list[str]:
         """Return what is put back on a rollback."""
@@ -176,26 +206,33 @@ class Factory:
             return []
         return [int(job["pid"]) for job in self._awaited(but) if job.get("pid") != os.getpid()]
 
-    def transaction(
-        self, frozen: Callable[[Mapping[str, str]], None] = lambda copies: None, jid: str = ""
-    ) -> Transaction:
-        from .core.supervisor.transaction import Transaction
+    def initiator(self, jid: str = "") -> Initiator:
+        """Return what begins an update in the process of the job *jid*."""
+        from .core.supervisor.initiator import Initiator, Installation, RunningJobs
 
-        return Transaction(
+        return Initiator(
             settings=self.settings,
             store=self.store,
             services=self.services,
             launch=self.launch,
-            packages=self.manager,
-            own=tuple(sorted(self.own().names)),
-            roots=self.roots(),
-            running_jobs=lambda: self.awaited_jobs(jid),
-            running_pids=lambda: self._pids(jid),
-            frozen=frozen,
+            manager=self.manager,
+            installation=Installation(
+                own=tuple(sorted(self.own().names)),
+                roots=self.roots(),
+                backup_paths=tuple(self.backup_paths()),
+            ),
+            jobs=RunningJobs(names=lambda: self.awaited_jobs(jid), pids=lambda: self._pids(jid)),
             arm=self.arm,
-            bring=self.bring,
-            backup_paths=self.backup_paths(),
+            stage_extensions=self.stage_extensions,
         )
+
+    def transaction(
+        self, redirect: Callable[[Mapping[str, str]], None], jid: str = ""
+    ) -> QuietTransaction:
+        """Return what changes the own packages in the process of the job *jid*."""
+        from .core.supervisor.quiet_transaction import QuietTransaction
+
+        return QuietTransaction(by=self.initiator(jid), redirect=redirect)
 
 
 def _named(jobs: Iterable[Mapping[str, Any]]) -> list[str]:

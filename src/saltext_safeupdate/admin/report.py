@@ -15,7 +15,8 @@ from ..core.errors import InputError, SafeUpdateError
 from ..core.host import locks
 from ..core.jobs.ledger import State
 from ..core.prepare.preflight import Facts, preflight
-from ..core.record.update import Phase, Update
+from ..core.record.phase import Phase
+from ..core.record.update import Update
 from ..core.settings import effective
 from ..factory import Factory, enabled
 from ..minion import queues
@@ -53,8 +54,8 @@ def described(update: Update) -> dict[str, Any]:
         "jid": update.jid,
         "from": update.versions_from,
         "to": update.versions_to,
-        "steps": update.extra.get("steps", []),
-        "way_back": "" if update.has_way_back else update.extra.get("no_way_back", ""),
+        "steps": list(update.progress.steps),
+        "way_back": "" if update.has_way_back else update.way_back.missing,
         "reboot": _reboot(update),
         "created": update.created,
         "changed": update.changed,
@@ -65,7 +66,7 @@ def _reboot(update: Update) -> str:
     """Say that it waits for the reboot of the host, and who sees to that."""
     if not update.awaits_boot:
         return ""
-    return f"pending: {update.extra.get('reboot') or 'reboot the host when it suits'}"
+    return f"pending: {update.boot.reboot or 'reboot the host when it suits'}"
 
 
 def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
@@ -87,16 +88,18 @@ def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
 
 def restart(factory: Factory, reason: str) -> dict[str, Any]:
     from ..core.jobs import current
-    from ..ordering import frozen
+    from ..core.supervisor import requests
 
     # Where the hooks are not there yet, this job has no hold that the restart would wait for.
     jid = current.ensure(factory.settings).jid
-    update = factory.transaction(frozen.redirect, jid).request_restart(jid=jid, reason=reason)
+    update = requests.restart(factory.initiator(jid), jid=jid, reason=reason)
     return {**described(update), "comment": _DEFERRED}
 
 
 def cancel(factory: Factory) -> dict[str, Any]:
-    return described(factory.transaction().cancel())
+    from ..core.supervisor import requests
+
+    return described(requests.cancel(factory.initiator()))
 
 
 def drain(factory: Factory) -> dict[str, Any]:

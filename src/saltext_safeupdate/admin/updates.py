@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import salt.version
@@ -13,12 +14,11 @@ from ..core.jobs import current
 from ..core.packages.choice import matches
 from ..core.packages.manager import PackageManager
 from ..core.packages.request import File
-from ..core.prepare import resolution as plans
-from ..core.prepare.preflight import Facts, Finding, preflight
-from ..core.prepare.staging import Staging
+from ..core.prepare import resolution
+from ..core.prepare.preflight import Facts, Finding, preflight, unavailable
+from ..core.prepare.resolution import Resolved
+from ..core.record.parts import Request
 from ..core.record.store import Quarantined
-from ..core.record.update import Update
-from ..core.supervisor import steps
 from ..factory import Factory
 from . import facts, report
 
@@ -38,53 +38,52 @@ def plan(
     allow_downgrade: bool = False,
 ) -> dict[str, Any]:
     """Return what an update would do, and every problem that there is."""
-    manager, own = _manager(factory), _own(factory)
-    installed = manager.installed(own)
-    wanted = plans.request(version, allow_downgrade=allow_downgrade)
-    targets = _targets(factory, wanted)
-    found = _findings(factory, functions, wanted, targets)
+    resolver = factory.resolver()
+    resolved = _with_findings(
+        factory, functions, resolution.request(version, allow_downgrade=allow_downgrade)
+    )
+    found = list(resolved.findings)
     last = factory.store.latest() if factory.store.exists() else None
-    reboot = _needs_reboot(manager, own, targets)
+    reboot = _needs_reboot(resolver.manager, resolved)
     if last is not None and not (last.phase.final or reboot):
         problem = f"Update {last.id} is {last.phase.value}."
         found.insert(0, Finding("other-update-running", problem, "Wait for its end."))
     return {
-        "installed": installed,
-        "targets": targets or {},
-        "changes": {
-            name: {"old": installed.get(name, ""), "new": new}
-            for name, new in (targets or {}).items()
-            if installed.get(name) != new
-        },
-        "steps": steps.due(factory.settings.steps_dir, installed, targets or {}),
+        "installed": dict(resolved.installed),
+        "targets": dict(resolved.targets),
+        "changes": resolved.changes,
+        "steps": list(resolved.steps),
         "reboot": reboot,
-        "staged": bool(targets) and _staging(factory).staged() == targets,
+        "staged": resolved.staged,
         "jobs": factory.awaited_jobs(_jid(factory)),
         "findings": [finding._asdict() for finding in found],
     }
 
 
-def _targets(factory: Factory, wanted: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the versions that a request means; None where that cannot be told."""
+def _with_findings(factory: Factory, functions: Functions, wanted: Request) -> Resolved:
+    """Resolve a request, and look for all that speaks against it. It need not have targets."""
+    resolver = factory.resolver()
+    problem: SafeUpdateError | None = None
     try:
-        staged = _staging(factory).staged()
-        return plans.choose(_manager(factory), _own(factory), wanted, factory.revisions, staged)
-    except SafeUpdateError:
-        # Pre-flight asks again, and says why.
-        return None
+        resolved = resolver.resolve(wanted)
+    except SafeUpdateError as err:
+        problem = err
+        installed = resolver.manager.installed(resolver.own)
+        resolved = Resolved(request=wanted, installed=installed, targets={})
+    if problem is None and resolved.in_place:
+        return resolved
+    found = _findings(factory, functions, resolved)
+    if problem is not None:
+        found.insert(0, unavailable(problem))
+    try:
+        resolution.refuse_downgrade(resolved)
+    except InputError as err:
+        found.append(Finding("downgrade", str(err), "See the message."))
+    return replace(resolved, findings=tuple(found))
 
 
-def _findings(
-    factory: Factory,
-    functions: Functions,
-    wanted: Mapping[str, Any],
-    targets: Mapping[str, str] | None,
-) -> list[Finding]:
-    """Return all that speaks against it. Where it is installed, nothing does."""
-    manager, own = _manager(factory), _own(factory)
-    installed = manager.installed(own)
-    if targets is not None and plans.reached(installed, targets):
-        return []
+def _findings(factory: Factory, functions: Functions, resolved: Resolved) -> list[Finding]:
+    """Return what pre-flight finds on this host."""
     opts = factory.opts
     masterless = opts.get("master_type") == "disable" or opts.get("file_client") == "local"
     found = []
@@ -93,16 +92,17 @@ def _findings(
     except SafeUpdateError as err:
         uses = set()
         found.append(Finding("module-gone", str(err), "Fix them, and look again.", False))
+    resolver = factory.resolver()
     found += preflight(
         Facts(
-            manager=manager,
-            own=own,
+            manager=resolver.manager,
+            own=resolver.own,
             running=str(salt.version.__version__),
             state_dir=factory.settings.state_dir,
             roots=factory.written(),
             transaction=factory.waiting(),
-            version=wanted["version"],
-            targets=targets,
+            version=resolved.request.version,
+            targets=resolved.targets,
             master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
             masterless=masterless,
             writes={factory.settings.state_dir: backup.size(factory.backup_paths())},
@@ -111,19 +111,16 @@ def _findings(
             extensions_policy=factory.settings.extensions,
         )
     )
-    if targets and targets == _staging(factory).staged():
+    if resolved.staged:
         # They are here, with all that they need.
         found = [item for item in found if item.code != "target-unavailable"]
-    try:
-        plans.refuse_downgrade(targets or {}, installed, wanted)
-    except InputError as err:
-        found.append(Finding("downgrade", str(err), "See the message."))
     return found
 
 
 def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any]:
     """Download and verify what an update would install."""
-    manager, own = _manager(factory), _own(factory)
+    # Before the lock: without a package manager there is nothing to lock.
+    manager = factory.resolver().manager
     lock = locks.acquire(
         factory.settings.run_dir,
         "update",
@@ -137,11 +134,14 @@ def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any
                 f"Update {last.id} is {last.phase.value}. Nothing was done; wait for its end."
             )
         _refresh(manager)
-        wanted = plans.request(version, allow_downgrade=True)
-        targets = plans.targets(manager, own, wanted, factory.store, factory.revisions, {})
-        staging = _staging(factory)
-        if plans.reached(manager.installed(own), targets):
+        # What is staged already does not count: it may be about to be replaced.
+        resolver = replace(factory.resolver(), staged={})
+        resolved = resolver.resolve(resolution.request(version, allow_downgrade=True))
+        resolver.refuse(resolved)
+        targets = dict(resolved.targets)
+        if resolved.in_place:
             return {"targets": targets, "files": [], "comment": "It is installed."}
+        staging = factory.staging()
         try:
             files = staging.stage(targets)
         except VerificationError:
@@ -167,23 +167,27 @@ def update(
     refresh: bool = True,
 ) -> dict[str, Any]:
     """Ask for an update; return its record, or what is installed where that is it."""
-    wanted = plans.request(version, when=when, allow_downgrade=allow_downgrade)
-    if refresh and not plans.means(wanted, _staging(factory).staged()):
-        _refresh(_manager(factory))
-    targets = _targets(factory, wanted)
-    blocking = [item for item in _findings(factory, functions, wanted, targets) if item.blocking]
-    # What was rolled back is told with its reason, where it is asked for.
-    others = [item for item in blocking if item.code not in ("quarantined", "downgrade")]
+    wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
+    resolver = factory.resolver()
+    if refresh and not resolution.names(wanted, resolver.staged):
+        _refresh(resolver.manager)
+    resolved = _with_findings(factory, functions, wanted)
+    # What was rolled back is told with its reason, when it is asked for.
+    others = [
+        item
+        for item in resolved.findings
+        if item.blocking and item.code not in ("quarantined", "downgrade")
+    ]
     if others:
         told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
         raise SafeUpdateError(f"{told} Nothing was changed.")
-    return _request(factory, wanted, "safeupdate.update")
+    return _request(factory, resolved, "safeupdate.update")
 
 
 def rollback(factory: Factory, to: str | float | None = None) -> dict[str, Any]:
     """Ask for the previous version, from the packages that were kept."""
-    wanted = plans.request(to, back=True)
-    return _request(factory, wanted, "rolled back by request")
+    resolved = factory.resolver().resolve(resolution.request(to, back=True))
+    return _request(factory, resolved, "rolled back by request")
 
 
 def revisions(factory: Factory) -> dict[str, Any]:
@@ -195,8 +199,8 @@ def revisions(factory: Factory) -> dict[str, Any]:
     found["active"] = manager.installed(factory.own().names)
     if factory.store.exists():
         previous = factory.revisions.previous()
-        found["previous"] = dict(previous["versions"]) if previous else {}
-        found["staged"] = _staging(factory).staged()
+        found["previous"] = previous.versions if previous else {}
+        found["staged"] = factory.staging().staged()
         found["skipped"] = [row._asdict() for row in factory.store.quarantined()]
     return found
 
@@ -214,63 +218,47 @@ def unquarantine(factory: Factory, version: str) -> list[str]:
     return [f"{row.package} {row.version}" for row in found]
 
 
-def _request(factory: Factory, wanted: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    manager, own = _manager(factory), _own(factory)
-    staged = _staging(factory).staged()
-    targets = plans.targets(manager, own, wanted, factory.store, factory.revisions, staged)
-    if plans.reached(manager.installed(own), targets):
-        reboot = _needs_reboot(manager, own, targets)
+def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any]:
+    from ..core.supervisor import requests
+
+    resolver = factory.resolver()
+    resolver.refuse(resolved)
+    if resolved.in_place:
+        reboot = _needs_reboot(resolver.manager, resolved)
         left = "a reboot activates it" if reboot else "nothing to do"
-        return {"phase": "idle", "to": targets, "comment": f"It is installed; {left}."}
+        return {
+            "phase": "idle",
+            "to": dict(resolved.targets),
+            "comment": f"It is installed; {left}.",
+        }
     jid = _jid(factory)
     # The JIDs of a master grow.
-    number = int(jid) if jid.isdigit() else 0
-    record: Update = factory.transaction(jid=jid).request_update(
-        wanted, number=number, jid=jid, reason=reason
-    )
-    return {**report.described(record), "to": targets, "comment": _REQUESTED}
+    numbered = resolved.with_serial(int(jid) if jid.isdigit() else 0)
+    record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
+    return {**report.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
 
 
-def _needs_reboot(
-    manager: PackageManager, own: list[str], targets: Mapping[str, str] | None
-) -> bool:
+def _needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
     """Tell whether it is installed in a snapshot that waits for a reboot."""
-    if not targets or not plans.reached(manager.installed(own), targets):
+    if not resolved.targets or not resolved.in_place:
         return False
-    return not plans.reached(manager.running(own), targets)
+    return not resolution.reached(manager.running(list(resolved.targets)), resolved.targets)
 
 
 def _refresh(manager: PackageManager) -> None:
-    """Update the index where that works; without a network what is known has to do."""
+    """Update the index if that works; without a network what is known has to do."""
     try:
         manager.refresh()
     except CommandError as err:
         report.log.warning("safeupdate: the index of packages is not refreshed: %s", err)
 
 
-def _manager(factory: Factory) -> PackageManager:
-    if factory.manager is None:
-        raise SafeUpdateError(
-            "No package manager that is known was found, so Salt was not installed from packages. "
-            "Nothing was changed."
-        )
-    return factory.manager
-
-
 def _quarantined(factory: Factory) -> list[Quarantined]:
     return factory.store.quarantined() if factory.store.exists() else []
 
 
-def _own(factory: Factory) -> list[str]:
-    return sorted(factory.own().names)
-
-
-def _staging(factory: Factory) -> Staging:
-    return Staging(factory.settings.state_dir, factory.store, _manager(factory))
-
-
 def _jid(factory: Factory) -> str:
-    # Where the hooks are not there yet, this job has no hold that the update would wait for.
+    # If the hooks are not there yet, this job has no share that the update would wait for.
     return current.ensure(factory.settings).jid
 
 

@@ -11,9 +11,12 @@ from . import wiring
 from .errors import SafeUpdateError
 from .host import service
 from .host.locks import Lock
-from .jobs.ledger import Ledger
+from .host.service import ServiceManager
+from .jobs.ledger import Ledger, State
+from .packages.manager import PackageManager
 from .record.store import Store
-from .settings import from_mapping
+from .settings import Settings, from_mapping
+from .supervisor.context import Context, Locks, Outcome
 from .supervisor.supervisor import Supervisor
 
 log = logging.getLogger("salt-safeupdate")
@@ -32,17 +35,33 @@ def main(argv: Sequence[str]) -> int:
         log.info("another supervisor runs; nothing to do")
         return 0
     try:
-        Supervisor(
-            settings=settings,
-            store=Store(settings.database),
-            ledger=Ledger(settings.database),
-            services=service.detect(),
-            packages=wiring.package_manager(),
-            jobs=Lock(settings.run_dir, "jobs"),
-            drain=Lock(settings.run_dir, "drain"),
-            baton=Lock(settings.run_dir, "update"),
-        ).run()
+        supervisor(settings, service.detect(), wiring.package_manager()).run()
     except SafeUpdateError as err:
         log.error("%s", err)
         return 1
     return 0
+
+
+def supervisor(
+    settings: Settings, services: ServiceManager, manager: PackageManager | None
+) -> Supervisor:
+    """Return the supervisor of this host, with its database and its locks."""
+    ledger = Ledger(settings.database)
+
+    def outcome(jid: str) -> Outcome | None:
+        found = ledger.outcome(jid)
+        if found is None:
+            return None
+        state, retcode = found
+        return Outcome(state.ended, state is State.DELIVERED, retcode)
+
+    context = Context(
+        settings=settings,
+        store=Store(settings.database),
+        services=services,
+        manager=manager,
+        locks=Locks(*(Lock(settings.run_dir, name) for name in ("jobs", "drain", "update"))),
+        outcome=outcome,
+        undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
+    )
+    return Supervisor(context)

@@ -353,7 +353,7 @@ class Intake:
             return
         # A minion that was started meanwhile is not the one whose code was kept.
         if update is not None and not update.phase.final and update.created > self._began:
-            copies = update.extra.get("copies", {})
+            copies = update.code.copies
             frozen.redirect({root: copy for root, copy in copies.items() if os.path.isdir(copy)})
 
     def _begin(self, key: str) -> int:

@@ -225,9 +225,11 @@ class Guard:
         job = current_job.get()
         jid = job.jid if job is not None else ""
 
-        transaction = self.factory.transaction(jid=jid)
+        from ..core.supervisor.adoption import adopt
+
+        initiator = self.factory.initiator(jid)
         try:
-            before = transaction.versions()
+            before = initiator.versions()
         except SafeUpdateError as err:
             raise CommandExecutionError(str(err)) from err
         _inside.transaction = True
@@ -236,7 +238,7 @@ class Guard:
         finally:
             _inside.transaction = False
         try:
-            transaction.adopt(before, jid=jid, reason=fun)
+            adopt(initiator, before, jid=jid, reason=fun)
         except (SafeUpdateError, OSError) as err:
             # What it did is done, and is told.
             log.error("safeupdate: nobody looks after the boot into the new snapshot: %s", err)
@@ -263,10 +265,12 @@ class Guard:
         return True
 
     def request_restart(self, reason: str) -> None:
+        from ..core.supervisor import requests
+
         try:
             job = current_job.get()
             jid = job.jid if job is not None else ""
-            self.factory.transaction(frozen.redirect, jid).request_restart(jid=jid, reason=reason)
+            requests.restart(self.factory.initiator(jid), jid=jid, reason=reason)
         except (SafeUpdateError, OSError) as err:
             raise CommandExecutionError(str(err)) from err
 

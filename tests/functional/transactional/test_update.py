@@ -17,7 +17,10 @@ pytestmark = pytest.mark.skipif(
 
 def test_it_is_installed_in_a_snapshot_and_committed_after_the_boot(host):
     found = host.update("3008.3")
-    assert (found["last"]["phase"], found["last"]["awaits"][1]) == ("restarting", "restarting")
+    assert (found["last"]["phase"], found["last"]["awaits"][1]) == (
+        "waiting_for_boot",
+        "restarting",
+    )
     assert (found["running"], found["installed"]) == (OLD, NEW)
     assert (host.rig.default(), host.rig.numbers()) == (3, [1, 2, 3])
     assert host.reboots() == []
@@ -27,7 +30,7 @@ def test_it_is_installed_in_a_snapshot_and_committed_after_the_boot(host):
 
     host.boot()
     found = host("supervise")
-    assert found["last"]["phases"][-3:] == ["restarting", "watching", "committed"]
+    assert found["last"]["phases"][-4:] == ["stepping", "restarting", "watching", "committed"]
     assert (found["running"], found["installed"], found["quarantined"]) == (NEW, NEW, [])
     assert not host.armed(3)
 
@@ -111,7 +114,7 @@ def test_what_lives_beside_salt_comes_along_in_the_transaction(host, works):
     found = host.update("3008.3")
     there = list(host.rig.in_snapshot(4, "/data/new/lib").glob("python3*/site-packages/beside.py"))
     if works:
-        assert found["last"]["phase"] == "restarting"
+        assert found["last"]["phase"] == "waiting_for_boot"
         assert len(there) == 1
     else:
         assert found["last"]["phase"] == "failed"
@@ -131,7 +134,7 @@ def test_a_later_transaction_that_does_not_start_from_it_ends_it(host):
 def test_a_later_transaction_that_starts_from_it_keeps_it(host):
     host.update("3008.3")
     host.rig.ok("transactional-update", "--continue", "run", "touch", "/data/other")
-    assert host("supervise")["last"]["phase"] == "restarting"
+    assert host("supervise")["last"]["phase"] == "waiting_for_boot"
     host.boot()
     assert host("supervise")["last"]["phase"] == "committed"
 
@@ -167,7 +170,7 @@ def test_a_pending_snapshot_is_not_lost_for_an_update(host):
 
 def test_a_transaction_that_brings_it_along_is_watched_too(host):
     found = host("transaction", files=host.files("3008.4"))
-    assert (found["last"]["phase"], found["last"]["from"]) == ("restarting", OLD)
+    assert (found["last"]["phase"], found["last"]["from"]) == ("waiting_for_boot", OLD)
     host("supervise")
     host.boot()
     assert host("supervise")["last"]["phase"] == "rolling_back"

@@ -8,11 +8,24 @@ from saltext_safeupdate.admin import facts, report, updates
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages.own import Own
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.parts import Boot, WayBack
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.factory import Factory
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
 
 OLD, NEW = "3007.15", "3008.3"
+
+
+def _waiting(boot):
+    """Return the record of an update that waits for the boot after *boot*."""
+    return Update(
+        id="u1",
+        kind="update",
+        phase=Phase.WAITING_FOR_BOOT,
+        boot=Boot(awaits=(boot, "restarting")),
+        way_back=WayBack(snapshot={"number": 1, "ident": 257}),
+    )
 
 
 class SimulatedFactory(Factory):
@@ -96,8 +109,8 @@ def test_an_update_is_asked_for(made):
     assert (asked["phase"], asked["to"]) == ("requested", {"salt-minion": NEW})
     assert made.launched == 1
     record = made.store.latest()
-    assert record.extra["number"] == 20260101120000000000
-    assert os.path.join(made.opts["conf_file"]) in record.extra["backup_paths"]
+    assert record.request.serial == 20260101120000000000
+    assert os.path.join(made.opts["conf_file"]) in record.way_back.paths
 
 
 def test_what_is_installed_is_not_asked_for(made):
@@ -116,7 +129,7 @@ def test_staged_twice_and_altered_between(made):
     with open(first["files"][0]["path"], "w", encoding="utf-8") as file:
         file.write("altered")
     assert updates.stage(made, NEW)["files"] == first["files"]
-    made.manager.verify(updates._staging(made).stage({"salt-minion": NEW}))
+    made.manager.verify(made.staging().stage({"salt-minion": NEW}))
 
 
 def test_nothing_is_staged_while_an_update_is_under_way(made):
@@ -155,11 +168,7 @@ class TestTransactional:
 
     def test_what_waits_for_a_reboot_is_not_asked_for_again(self, made):
         made.manager.snapshots.add(1, {"salt-minion": NEW})
-        awaits = {
-            "awaits": [processes.boot(), "restarting"],
-            "snapshot": {"number": 1, "ident": 257},
-        }
-        made.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
+        made.store.save(_waiting(processes.boot()))
         asked = updates.update(made, {}, NEW)
         assert asked["comment"] == "It is installed; a reboot activates it."
         assert made.launched == 0
@@ -168,8 +177,7 @@ class TestTransactional:
 
     @pytest.mark.parametrize("boot", [processes.boot(), "another"])
     def test_the_status_tells_of_the_reboot(self, made, boot):
-        awaits = {"awaits": [boot, "restarting"], "snapshot": {"number": 1, "ident": 257}}
-        made.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
+        made.store.save(_waiting(boot))
         told = report.status(made)["reboot"]
         assert told == ("" if boot == "another" else "pending: reboot the host when it suits")
 

@@ -8,7 +8,8 @@ from saltext_safeupdate.admin import wait
 from saltext_safeupdate.core.errors import InputError, LockHeldError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.factory import Factory
 
 

@@ -1,8 +1,9 @@
 import pytest
 
 from saltext_safeupdate.beacons import safeupdate as beacon
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.update import Update
 
 
 @pytest.fixture

@@ -1,21 +1,32 @@
 """One simulated host for the tests of the transaction and of the supervisor."""
 
+import contextlib
+import json
 import os
 import pathlib
 import shutil
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
+from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.prepare.resolution import Resolved, Resolver
 from saltext_safeupdate.core.prepare.revisions import Revisions
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record import parts
+from saltext_safeupdate.core.record.parts import Code
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.core.supervisor import requests
+from saltext_safeupdate.core.supervisor.adoption import adopt
+from saltext_safeupdate.core.supervisor.context import Context, Locks, Outcome
+from saltext_safeupdate.core.supervisor.initiator import Initiator, Installation, RunningJobs
+from saltext_safeupdate.core.supervisor.quiet_transaction import QuietTransaction
 from saltext_safeupdate.core.supervisor.supervisor import Supervisor
-from saltext_safeupdate.core.supervisor.transaction import Transaction
 from tests.support.simulated import Clock, DyingStore, FakePackages, FakeServices, HastyLedger
 
 OLD, NEW = (
@@ -120,17 +131,65 @@ class Host:
         for lock in self.waiting:
             lock.close()
 
-    def transaction(self, **kwargs):
-        return Transaction(
+    def initiator(self, **kwargs):
+        """Return what begins an update; parts of the installation and the jobs may be named."""
+        installation = {"own": ("salt", "salt-minion"), "roots": (str(self.root),)}
+        for key in ("own", "roots", "backup_paths"):
+            installation |= {key: kwargs.pop(key)} if key in kwargs else {}
+        jobs = {key: kwargs.pop(key) for key in ("names", "pids") if key in kwargs}
+        return Initiator(
             **{
                 "settings": self.settings,
                 "store": self.store,
                 "services": self.services,
                 "launch": self.launch,
-                "packages": self.packages,
-                "own": ("salt", "salt-minion"),
-                "roots": (str(self.root),),
-                "frozen": self.redirected.append,
+                "manager": self.packages,
+                "installation": Installation(**installation),
+                "jobs": RunningJobs(**jobs),
+                "clock": self.clock,
+                "sleep": self.clock.sleep,
+                **kwargs,
+            }
+        )
+
+    def transaction(self, **kwargs):
+        redirect = kwargs.pop("redirect", self.redirected.append)
+        return QuietTransaction(by=self.initiator(**kwargs), redirect=redirect)
+
+    def request_restart(self, *, jid="", reason="", **kwargs):
+        return requests.restart(self.initiator(**kwargs), jid=jid, reason=reason)
+
+    def request_update(self, wanted, *, serial=0, jid="", reason="", targets=None, **kwargs):
+        """Ask for an update as somebody does who has resolved it."""
+        resolved = Resolved(
+            request=wanted, installed=dict(OLD), targets=dict(NEW if targets is None else targets)
+        )
+        initiator = self.initiator(**kwargs)
+        return requests.update(initiator, resolved.with_serial(serial), jid=jid, reason=reason)
+
+    def cancel(self, **kwargs):
+        return requests.cancel(self.initiator(**kwargs))
+
+    def adopt(self, before, *, jid="", reason="", **kwargs):
+        return adopt(self.initiator(**kwargs), before, jid=jid, reason=reason)
+
+    def context(self, taken, **kwargs):
+        """Return what a supervisor acts with; *taken* are its locks."""
+
+        def outcome(jid):
+            found = self.ledger.outcome(jid)
+            return found and Outcome(found[0].ended, found[0] is State.DELIVERED, found[1])
+
+        return Context(
+            **{
+                "settings": self.settings,
+                "store": self.store,
+                "services": self.services,
+                "manager": self.packages,
+                "locks": Locks(*taken),
+                "outcome": outcome,
+                "undelivered": lambda jid: any(row.jid == jid for row in self.ledger.undelivered()),
+                "command": self.command,
                 "clock": self.clock,
                 "sleep": self.clock.sleep,
                 **kwargs,
@@ -141,19 +200,7 @@ class Host:
         """Run a supervisor until it ends or is killed; its locks are given back either way."""
         taken = [self.lock(name) for name in ("jobs", "drain", "update")]
         try:
-            Supervisor(
-                settings=self.settings,
-                store=store or self.store,
-                ledger=self.ledger,
-                services=self.services,
-                packages=kwargs.get("packages", self.packages),
-                jobs=taken[0],
-                drain=taken[1],
-                baton=taken[2],
-                command=self.command,
-                clock=self.clock,
-                sleep=self.clock.sleep,
-            ).run()
+            Supervisor(self.context(taken, store=store or self.store, **kwargs)).run()
         finally:
             for lock in taken:
                 lock.close()
@@ -174,7 +221,12 @@ class Host:
     # -- facts -----------------------------------------------------------------
 
     def record(self, phase, **changes):
-        """Write a record in a phase, as an earlier process left it."""
+        """
+        Write a record in a phase, as an earlier process left it.
+
+        *extra* is what the column of that name has; parts that are named win.
+        """
+        changes = {**parts.decode(changes.pop("extra", {})), **changes}
         update = Update(
             **{
                 "id": "u1",
@@ -195,20 +247,37 @@ class Host:
         return self.store.save(update)
 
     def ask(self, version=None, **kwargs):
-        """Write down that somebody has asked for an update."""
+        """
+        Write down that somebody has asked for an update.
+
+        Without *resolved* it is as the first versions did: the supervisor chooses the targets.
+        """
         self.packages.offers = {name: [NEW[name], OLD[name]] for name in OLD}
-        extra = {
-            "request": resolution.request(version, **kwargs),
-            "own": sorted(OLD),
-            "roots": [str(self.root)],
-        }
-        return self.record(Phase.REQUESTED, jid="", extra=extra)
+        resolved = kwargs.pop("resolved", True)
+        code = Code(own=tuple(sorted(OLD)), roots=(str(self.root),))
+        request = resolution.request(version, **kwargs)
+        targets = {}
+        if resolved:
+            with contextlib.suppress(InputError):
+                targets = self.resolver().resolve(request).targets
+        return self.record(Phase.REQUESTED, jid="", request=request, code=code, versions_to=targets)
+
+    def resolver(self):
+        revisions = Revisions(self.settings.state_dir, self.store, self.packages)
+        return Resolver(
+            manager=self.packages,
+            own=sorted(OLD),
+            store=self.store,
+            revisions=revisions,
+            staged={},
+            steps_dir=self.settings.steps_dir,
+        )
 
     def secured(self):
-        """Return what a record carries whose old packages are secured."""
-        return Revisions(self.settings.state_dir, self.store, self.packages).secure(
-            "u1", sorted(OLD)
-        )
+        """Return what the column "extra" has of an update whose old packages are secured."""
+        revisions = Revisions(self.settings.state_dir, self.store, self.packages)
+        way_back = revisions.secure("u1", sorted(OLD))
+        return json.loads(json.dumps(parts.encode(Update(id="", kind="", way_back=way_back))))
 
     def tear(self):
         """Put a file of another version in place of one, as rpm does before it tells."""
@@ -219,7 +288,7 @@ class Host:
 
     def fix(self, files):
         """Put the file of the old version back, and what rpm left behind away."""
-        copy = self.last.extra["copies"][str(self.root)]
+        copy = self.last.code.copies[str(self.root)]
         shutil.rmtree(self.root)
         shutil.copytree(copy, self.root)
 

@@ -1,8 +1,9 @@
 import pytest
 import salt.version
 
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.grains import safeupdate as grains
 
 RUNNING = str(salt.version.__version__)

@@ -15,8 +15,10 @@ from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import UNRECORDED, Ledger, State
+from saltext_safeupdate.core.record.parts import Code
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import intake, queues
 
@@ -477,7 +479,7 @@ def test_who_looks_at_an_update_reads_the_code_of_this_minion(
             kind="update",
             phase=phase,
             created=time.time() + age,
-            extra={"copies": copies},
+            code=Code(copies=copies),
         )
     )
     world.run(world.publish(fun="safeupdate.status"))

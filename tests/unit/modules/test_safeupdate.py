@@ -11,8 +11,10 @@ from saltext_safeupdate.admin import report
 from saltext_safeupdate.core.errors import CommandError, InputError, TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
-from saltext_safeupdate.core.record.update import Phase, Update
-from saltext_safeupdate.core.supervisor import transaction
+from saltext_safeupdate.core.record.parts import Request
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
+from saltext_safeupdate.core.supervisor import initiator, requests
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion import intake
 from saltext_safeupdate.modules import safeupdate as module
@@ -287,13 +289,13 @@ class TestCancel:
         assert made.store.latest().phase is phase
 
     def test_an_update_that_was_asked_for_and_has_not_begun(self, made):
-        _record(made, Phase.STAGING, extra={"request": {}})
+        _record(made, Phase.STAGING, request=Request())
         assert report.cancel(made)["phase"] == "cancelled"
 
     def test_a_restart_that_begins_just_now_is_not_cancelled_behind_its_back(
         self, made, monkeypatch
     ):
-        monkeypatch.setattr(transaction, "_WRITE_TIMEOUT", 0.0)
+        monkeypatch.setattr(initiator, "_WRITE_TIMEOUT", 0.0)
         _record(made, Phase.WAITING, kind="restart")
         supervisor = locks.acquire(made.settings.run_dir, "update", "")
         with pytest.raises(locks.LockHeldError, match="under way"):
@@ -339,14 +341,13 @@ class TestModule:
     def test_restart_asks_for_one(self, made, monkeypatch):
         asked = []
 
-        class Asked:
-            def request_restart(self, *, jid, reason):
-                asked.append((jid, reason))
-                return Update(id="u1", kind="restart", phase=Phase.WAITING)
+        def restart(by, *, jid, reason):
+            asked.append((by.versions(), jid, reason))
+            return Update(id="u1", kind="restart", phase=Phase.WAITING)
 
-        monkeypatch.setattr(made, "transaction", lambda frozen, jid: Asked(), raising=False)
+        monkeypatch.setattr(requests, "restart", restart)
         found = module.restart(reason="config")
-        assert asked == [("", "config")]
+        assert asked == [(VERSIONS, "", "config")]
         assert found["phase"] == "waiting"
         assert "as soon as every job has ended" in found["comment"]
 
@@ -359,6 +360,6 @@ def test_the_real_factory_builds_everything_from_the_opts(opts, monkeypatch):
     assert real.store.path == real.ledger.path == real.settings.database
     assert real.own() == Own(frozenset(VERSIONS), False)
     assert all(os.path.isabs(root) for root in real.roots())
-    transaction = real.transaction(print, "5")
-    assert transaction.own == ("salt", "salt-minion")
-    assert transaction.running_pids() == []
+    by = real.transaction(print, "5").by
+    assert by.installation.own == ("salt", "salt-minion")
+    assert by.jobs.processes() == {}

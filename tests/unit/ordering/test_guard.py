@@ -6,7 +6,7 @@ from salt.exceptions import CommandExecutionError
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
-from saltext_safeupdate.core.record.update import Phase
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.guard import Guard
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
@@ -56,11 +56,11 @@ def test_what_changes_the_own_packages_is_looked_after(factory):
     assert _call(factory, {"salt-minion": NEW}) == "printed salt-minion {'args': 'x'}"
     last = factory.store.latest()
     assert (last.phase, last.reason, last.versions_to) == (
-        Phase.RESTARTING,
+        Phase.DELIVERING,
         FUN,
         {"salt-minion": NEW},
     )
-    assert last.extra["snapshot"] == {"number": 1, "ident": 257}
+    assert last.way_back.snapshot == {"number": 1, "ident": 257}
     assert factory.armed == 1
 
 

@@ -104,7 +104,7 @@ def preflight(facts: Facts, host: Host | None = None) -> list[Finding]:
         try:
             facts = replace(facts, targets=facts.manager.targets(facts.own, facts.version))
         except SafeUpdateError as err:
-            found.append(_unavailable(err))
+            found.append(unavailable(err))
     for code, check in CHECKS.items():
         try:
             found += check(facts, host)
@@ -129,7 +129,7 @@ def as_findings(problems: Iterable[Problem], policy: str) -> list[Finding]:
     ]
 
 
-def _unavailable(err: Exception) -> Finding:
+def unavailable(err: Exception) -> Finding:
     fix = "Ask for a version that is on offer, or set up the repository that has it."
     if not isinstance(err, InputError):
         fix = "Fix what the package manager complains about."
@@ -147,7 +147,7 @@ def _target(facts: Facts, host: Host) -> Iterator[Finding]:
     try:
         changes = facts.manager.simulate(request)
     except SafeUpdateError as err:
-        yield _unavailable(err)
+        yield unavailable(err)
         return
     removed = sorted(name for name, change in changes.items() if not change.new)
     if removed:

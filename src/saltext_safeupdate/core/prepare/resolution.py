@@ -1,20 +1,25 @@
-"""What an update would do, and what speaks against it."""
+"""
+What a request comes to on this host: resolved once, passed on, and kept in the record.
+
+The same object is what ``safeupdate.plan`` shows and what ``safeupdate.update`` has installed.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..packages.choice import matches
 from ..packages.manager import PackageManager
+from ..record.parts import Request
 from ..record.store import Quarantined, Store
+from . import upgrade_steps, versions
+from .revisions import Revisions
 
 if TYPE_CHECKING:
-    from .revisions import Revisions
-
-_PARTS = re.compile(r"\d+|[^\d.:~+-]+")
+    from .preflight import Finding
 
 
 def request(
@@ -23,97 +28,146 @@ def request(
     when: str = "idle",
     allow_downgrade: bool = False,
     back: bool = False,
-) -> dict[str, Any]:
-    """Return a request in the form that a record carries. Raises InputError."""
+) -> Request:
+    """Return a request as a record carries it. Raise InputError if it means nothing."""
     if when not in ("idle", "now"):
         raise InputError("'when' must be 'idle' or 'now'. Nothing was changed.")
     # On a command line and in YAML, 3008.3 is a number. So is 3008.10, but that of 3008.1.
-    number = isinstance(version, int | float) and not isinstance(version, bool)
-    if number:
+    numeric = isinstance(version, int | float) and not isinstance(version, bool)
+    if numeric:
         version = str(version)
     if version is not None and not (isinstance(version, str) and version.strip()):
         raise InputError("'version' must be a text, such as '3008.3'. Nothing was changed.")
-    return {
-        "version": version,
-        "number": number,
-        "when": when,
-        "allow_downgrade": allow_downgrade,
-        "back": back,
-    }
+    return Request(
+        version=version, numeric=numeric, when=when, allow_downgrade=allow_downgrade, back=back
+    )
 
 
-def targets(
-    packages: PackageManager,
-    own: Sequence[str],
-    wanted: Mapping[str, Any],
-    store: Store,
-    revisions: Revisions,
-    staged: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the version that each own package is to get. Raises InputError."""
-    found = choose(packages, own, wanted, revisions, staged)
-    installed = packages.installed(own)
-    refuse_quarantined(found, installed, store.quarantined())
-    refuse_downgrade(found, installed, wanted)
-    return found
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """
+    A request with what it means: what is installed, the targets, and what there is to do.
+
+    ``findings`` is what speaks against it, as far as somebody has looked.
+    """
+
+    request: Request
+    installed: Mapping[str, str]
+    targets: Mapping[str, str]
+    steps: Sequence[str] = ()
+    staged: bool = False
+    findings: Sequence[Finding] = ()
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the targets are what is installed."""
+        return reached(self.installed, self.targets)
+
+    @property
+    def changes(self) -> dict[str, dict[str, str]]:
+        """The own packages that change, with their versions before and after."""
+        return {
+            name: {"old": self.installed.get(name, ""), "new": version}
+            for name, version in self.targets.items()
+            if self.installed.get(name) != version
+        }
+
+    def with_serial(self, serial: int) -> Resolved:
+        """Return it as the request with this number."""
+        return replace(self, request=replace(self.request, serial=serial))
 
 
-def choose(
-    packages: PackageManager,
-    own: Sequence[str],
-    wanted: Mapping[str, Any],
-    revisions: Revisions,
-    staged: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the versions that a request means, whatever speaks against them."""
-    if not packages.installed(own):
-        raise InputError(
-            "No package holds the minion, so there is nothing to update. Nothing was changed; name "
-            "the packages in 'safeupdate:packages' if it was installed from packages."
+@dataclass(frozen=True, kw_only=True)
+class Resolver:
+    """
+    What it takes to resolve a request on this host.
+
+    *staged* are the versions that are downloaded already, *steps_dir* is the directory of the
+    upgrade steps.
+    """
+
+    manager: PackageManager
+    own: Sequence[str]
+    store: Store
+    revisions: Revisions
+    staged: Mapping[str, str]
+    steps_dir: str
+
+    def resolve(self, wanted: Request) -> Resolved:
+        """Return what the request means, whatever speaks against it. Raise InputError."""
+        installed = self.manager.installed(self.own)
+        if not installed:
+            raise InputError(
+                "No package holds the minion, so there is nothing to update. Nothing was changed; "
+                "name the packages in 'safeupdate:packages' if it was installed from packages."
+            )
+        targets = self._targets(wanted)
+        return Resolved(
+            request=wanted,
+            installed=installed,
+            targets=targets,
+            steps=tuple(upgrade_steps.due(self.steps_dir, installed, targets)),
+            staged=bool(targets) and dict(self.staged) == targets,
         )
-    if wanted["number"]:
-        _refuse_ambiguous(packages, own, wanted["version"])
-    if means(wanted, staged):
-        # Also where no repository answers any more.
-        return dict(staged)
-    found = kept(wanted, revisions)
-    return packages.targets(own, wanted["version"]) if found is None else found
 
+    def refuse(self, resolved: Resolved) -> None:
+        """Raise InputError for versions that were rolled back, or are older by mistake."""
+        rows = self.store.quarantined() if self.store.exists() else ()
+        refuse_quarantined(resolved.targets, resolved.installed, rows)
+        refuse_downgrade(resolved)
 
-def means(wanted: Mapping[str, Any], versions: Mapping[str, str]) -> bool:
-    """Tell whether the request names these versions."""
-    version = wanted["version"]
-    return bool(version and versions) and all(matches(each, version) for each in versions.values())
+    def _targets(self, wanted: Request) -> dict[str, str]:
+        if wanted.numeric and wanted.version is not None:
+            self._refuse_ambiguous(wanted.version)
+        if names(wanted, self.staged):
+            # Also if no repository answers any more.
+            return dict(self.staged)
+        found = self._previous(wanted)
+        return self.manager.targets(self.own, wanted.version) if found is None else found
 
-
-def kept(wanted: Mapping[str, Any], revisions: Revisions) -> dict[str, str] | None:
-    """Return the versions of the kept packages where the request means them, else None."""
-    if not wanted["back"]:
+    def _previous(self, wanted: Request) -> dict[str, str] | None:
+        """Return the versions of the previous revision if the request means them, else None."""
+        if not wanted.back:
+            return None
+        previous = self.revisions.previous()
+        if previous is not None and (wanted.version is None or names(wanted, previous.versions)):
+            return previous.versions
+        if wanted.version is None:
+            raise InputError(
+                "The packages of an earlier version are not kept on this minion. Nothing was "
+                "changed; name the version to go back to, or ask for it with 'safeupdate.update'."
+            )
         return None
-    previous = revisions.previous()
-    version = wanted["version"]
-    if previous is not None:
-        versions: dict[str, str] = previous["versions"]
-        if version is None or means(wanted, versions):
-            return versions
-    if version is None:
-        raise InputError(
-            "The packages of an earlier version are not kept on this minion. Nothing was changed; "
-            "name the version to go back to, or ask for it with 'safeupdate.update'."
-        )
-    return None
+
+    def _refuse_ambiguous(self, version: str) -> None:
+        """Raise InputError if a number may have lost the zero that makes it another version."""
+        offers = self.manager.candidates(self.own)
+        if any(matches(each, f"{version}0") for row in offers.values() for each in row):
+            raise InputError(
+                f"{version} was given as a number, and may mean {version}0 as well. Nothing was "
+                f"changed; put the version in quotes twice: \"'{version}0'\"."
+            )
 
 
-def reached(installed: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(installed.get(name) == version for name, version in wanted.items())
+def names(wanted: Request, found: Mapping[str, str]) -> bool:
+    """Tell whether the request names these versions."""
+    version = wanted.version
+    if not version or not found:
+        return False
+    return all(matches(each, version) for each in found.values())
+
+
+def reached(installed: Mapping[str, str], targets: Mapping[str, str]) -> bool:
+    """Tell whether every target is installed."""
+    return all(installed.get(name) == version for name, version in targets.items())
 
 
 def refuse_quarantined(
-    wanted: Mapping[str, str], installed: Mapping[str, str], rows: Iterable[Quarantined]
+    targets: Mapping[str, str], installed: Mapping[str, str], rows: Iterable[Quarantined]
 ) -> None:
-    """Raise InputError where a version that would be installed was rolled back before."""
+    """Raise InputError if a version that would be installed was rolled back before."""
     for row in rows:
-        if wanted.get(row.package) == row.version != installed.get(row.package):
+        if targets.get(row.package) == row.version != installed.get(row.package):
             raise InputError(
                 f"{row.package} {row.version} was rolled back on this minion (update {row.id}: "
                 f"{row.reason}). It is not installed again. Nothing was changed; when the cause is "
@@ -121,35 +175,14 @@ def refuse_quarantined(
             )
 
 
-def _refuse_ambiguous(packages: PackageManager, own: Sequence[str], version: str) -> None:
-    """Raise InputError where a number may have lost the zero that makes it another version."""
-    if any(
-        matches(each, f"{version}0") for row in packages.candidates(own).values() for each in row
-    ):
-        raise InputError(
-            f"{version} was given as a number, and may mean {version}0 as well. Nothing was "
-            f"changed; put the version in quotes twice: \"'{version}0'\"."
-        )
-
-
-def refuse_downgrade(
-    versions: Mapping[str, str], installed: Mapping[str, str], wanted: Mapping[str, Any]
-) -> None:
-    """Raise InputError where a version is older, and that is not meant."""
-    if wanted["allow_downgrade"] or wanted["back"]:
+def refuse_downgrade(resolved: Resolved) -> None:
+    """Raise InputError if a version is older than the installed one, and that is not meant."""
+    if resolved.request.allow_downgrade or resolved.request.back:
         return
-    for name, version in sorted(versions.items()):
-        if name in installed and key(version) < key(installed[name]):
+    installed = resolved.installed
+    for name, version in sorted(resolved.targets.items()):
+        if name in installed and versions.key(version) < versions.key(installed[name]):
             raise InputError(
                 f"{name} {version} is older than the installed {installed[name]}. Nothing was "
                 "changed; say 'allow_downgrade=True' if that is meant."
             )
-
-
-def key(version: str) -> tuple[int, list[tuple[bool, int, str]]]:
-    """Return something that sorts versions of one package: the epoch, then numbers by value."""
-    epoch, _, rest = version.rpartition(":")
-    parts = [
-        (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _PARTS.findall(rest)
-    ]
-    return (int(epoch) if epoch.isdigit() else 0, parts)

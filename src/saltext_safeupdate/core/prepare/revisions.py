@@ -2,7 +2,8 @@
 The way back: copies of the packages that an update replaces, and of what it may spoil.
 
 Each update has a directory below ``<state_dir>/revisions``, made before anything changes.
-That of the newest committed one stays until the next is committed, for a rollback by request.
+That of the newest committed update stays until the next one is committed: it is the previous
+revision, for a rollback by request.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SafeUpdateError
 from ..host import backup
 from ..packages.manager import PackageManager
 from ..packages.request import File
+from ..record.parts import FileRow, WayBack
 from ..record.store import Store
 from ..record.update import Update
 
@@ -27,77 +30,100 @@ def files(rows: Iterable[Sequence[str]]) -> list[File]:
     return [File(*row) for row in rows]
 
 
+def rows(found: Iterable[File]) -> tuple[FileRow, ...]:
+    """Return the files in the form of a record."""
+    return tuple((file.package, file.version, file.path, file.sha256) for file in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Previous:
+    """
+    The previous revision: the update that replaced it, its versions, and its package files.
+
+    On a transactional system ``snapshot`` has them, and ``active`` is the snapshot that ran
+    when that update was committed.
+    """
+
+    update: str
+    versions: dict[str, str]
+    files: tuple[FileRow, ...] = ()
+    snapshot: dict[str, int] | None = None
+    active: dict[str, int] = field(default_factory=dict)
+
+
 class Revisions:
     """The secured packages, by update."""
 
-    def __init__(self, state_dir: str, store: Store, packages: PackageManager | None) -> None:
+    def __init__(self, state_dir: str, store: Store, manager: PackageManager | None) -> None:
         self._root = os.path.join(state_dir, "revisions")
         self._store = store
-        self._packages = packages
+        self._manager = manager
 
     def secure(
         self, update_id: str, installed: Sequence[str], paths: Sequence[str] = ()
-    ) -> dict[str, Any]:
-        """
-        Copy the installed packages and *paths*; return what the record is to carry. Idempotent.
-
-        ``old_files`` are the packages, or ``snapshot`` names the one that has them; ``backup``
-        is the directory of the other copies. Where there are none, ``no_way_back`` says why.
-        """
-        if self._packages is None or not installed:
-            return {"no_way_back": "no package that is known holds the minion"}
+    ) -> WayBack:
+        """Copy the installed packages and *paths*; return what leads back. Idempotent."""
+        if self._manager is None or not installed:
+            return WayBack(paths=tuple(paths), missing="no package that is known holds the minion")
         try:
             directory = self.directory(update_id)
-            secured = self._way_back(self._packages, installed, directory)
+            secured = self._packages(self._manager, installed, directory)
             copies = backup.save(paths, os.path.join(directory, "backup")).directory
         except (SafeUpdateError, OSError) as err:
-            return {"no_way_back": f"the installed packages could not be secured: {err}"}
-        return {**secured, "backup": copies}
+            missing = f"the installed packages could not be secured: {err}"
+            return WayBack(paths=tuple(paths), missing=missing)
+        return WayBack(paths=tuple(paths), backup=copies, **secured)
 
     @staticmethod
-    def _way_back(
-        packages: PackageManager, installed: Sequence[str], directory: str
+    def _packages(
+        manager: PackageManager, installed: Sequence[str], directory: str
     ) -> dict[str, Any]:
-        if packages.snapshots is not None:
-            return {"snapshot": packages.snapshots.running()}
-        return {"old_files": [list(file) for file in packages.secure(installed, directory)]}
+        if manager.snapshots is not None:
+            return {"snapshot": manager.snapshots.running()}
+        return {"files": rows(manager.secure(installed, directory))}
 
     def keep(self, update: Update) -> None:
-        """Make what the update replaced the revision to go back to by request. Idempotent."""
-        snapshots = self._packages.snapshots if self._packages is not None else None
+        """Make what the update replaced the previous revision. Idempotent."""
+        snapshots = self._manager.snapshots if self._manager is not None else None
         row: dict[str, Any] = {"update": update.id, "versions": update.versions_from}
-        if update.extra.get("old_files"):
-            row["files"] = update.extra["old_files"]
-        elif update.extra.get("snapshot") and snapshots is not None:
+        if update.way_back.files:
+            row["files"] = update.way_back.files
+        elif update.way_back.snapshot and snapshots is not None:
             if (self._store.fact(_PREVIOUS) or {}).get("update") == update.id:
                 # Another snapshot may run by now.
                 return
-            row |= {"files": [], "snapshot": update.extra["snapshot"]}
+            row |= {"files": [], "snapshot": update.way_back.snapshot}
             row["active"] = snapshots.running()
         else:
             return
         self._store.set_fact(_PREVIOUS, row)
 
-    def previous(self) -> dict[str, Any] | None:
-        """Return that revision, where its packages are still there."""
+    def previous(self) -> Previous | None:
+        """Return the previous revision, if its packages are still there."""
         found: dict[str, Any] | None = self._store.fact(_PREVIOUS)
         if not found or not all(os.path.exists(file.path) for file in files(found["files"])):
             return None
-        snapshots = self._packages.snapshots if self._packages is not None else None
+        snapshots = self._manager.snapshots if self._manager is not None else None
         if "snapshot" in found and not (snapshots and snapshots.exists(found["snapshot"])):
             return None
-        return found
+        return Previous(
+            update=found["update"],
+            versions=dict(found["versions"]),
+            files=rows(files(found["files"])),
+            snapshot=found.get("snapshot"),
+            active=found.get("active", {}),
+        )
 
     def prune(self, but: Collection[str] = ()) -> None:
         """Remove the copies of every update but these and the previous revision's. Idempotent."""
         previous = self._store.fact(_PREVIOUS) or {}
-        kept = {previous.get("update"), *but}
+        needed = {previous.get("update"), *but}
         for name in os.listdir(self._root) if os.path.isdir(self._root) else ():
-            if name not in kept:
+            if name not in needed:
                 shutil.rmtree(os.path.join(self._root, name))
 
     def directory(self, update_id: str) -> str:
-        """Return the directory of that update; it is made where it is missing."""
+        """Return the directory of that update; it is made if it is missing."""
         directory = os.path.join(self._root, update_id)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         os.chmod(self._root, 0o700)

@@ -17,10 +17,10 @@ _FACT = "staged"
 class Staging:
     """One set of packages at a time, in ``<state_dir>/staged``."""
 
-    def __init__(self, state_dir: str, store: Store, packages: PackageManager) -> None:
+    def __init__(self, state_dir: str, store: Store, manager: PackageManager) -> None:
         self._directory = os.path.join(state_dir, "staged")
         self._store = store
-        self._packages = packages
+        self._manager = manager
 
     def stage(self, targets: Mapping[str, str]) -> list[File]:
         """
@@ -31,12 +31,12 @@ class Staging:
         found = self._store.fact(_FACT)
         if found and found["targets"] == dict(targets):
             staged = files(found["files"])
-            self._packages.verify(staged)
+            self._manager.verify(staged)
             return staged
         self.drop()
         os.makedirs(self._directory, mode=0o700)
-        fresh = self._packages.download(targets, self._directory)
-        self._packages.verify(fresh)
+        fresh = self._manager.download(targets, self._directory)
+        self._manager.verify(fresh)
         self._store.set_fact(_FACT, {"targets": dict(targets), "files": [list(f) for f in fresh]})
         return fresh
 

@@ -8,14 +8,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import RecordError
+from . import parts
 from .database import Database
-from .update import Phase, Update
+from .phase import Phase, stored
+from .update import Update
 
 log = logging.getLogger(__name__)
 
 # Rows of ended updates that are kept.
 _KEEP_UPDATES = 100
 
+# The key of the column "extra" with the exact phase.
+_EXACT = "phase"
 _JSON_COLUMNS = ("versions_from", "versions_to", "unit", "extra")
 _COLUMNS = (
     "id",
@@ -30,7 +34,7 @@ _COLUMNS = (
     *_JSON_COLUMNS,
 )
 
-_OPEN = tuple(phase.value for phase in Phase if not phase.final)
+_OPEN = tuple({phase.column for phase in Phase if not phase.final})
 
 
 class PhaseRow(NamedTuple):
@@ -63,10 +67,14 @@ class Store(Database):
         now = self._clock()
         row = _row(update, now)
         with self.transaction() as db:
-            old = db.execute("SELECT phase FROM updates WHERE id = ?", (update.id,)).fetchone()
+            old = db.execute(
+                "SELECT phase FROM phases WHERE id = ? ORDER BY seq DESC LIMIT 1", (update.id,)
+            ).fetchone()
+            # Columns that a newer version has added stay as they are.
             db.execute(
-                f"INSERT OR REPLACE INTO updates ({', '.join(_COLUMNS)}) "
-                f"VALUES ({', '.join('?' * len(_COLUMNS))})",
+                f"INSERT INTO updates ({', '.join(_COLUMNS)}) "
+                f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (id) DO UPDATE SET "
+                + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
                 row,
             )
             if old is None or old[0] != update.phase.value:
@@ -186,29 +194,39 @@ class Store(Database):
 
 
 def _row(update: Update, now: float) -> tuple[Any, ...]:
+    extra = {**parts.encode(update), _EXACT: update.phase.value}
     return (
         update.id,
         update.kind,
-        update.phase.value,
+        update.phase.column,
         update.reason,
         update.jid,
         update.pid,
         update.created or now,
         now,
         update.deadline,
-        *(json.dumps(getattr(update, name)) for name in _JSON_COLUMNS),
+        *(json.dumps(each) for each in (update.versions_from, update.versions_to, update.unit)),
+        json.dumps(extra),
     )
 
 
 def _update(row: tuple[Any, ...]) -> Update:
     values = dict(zip(_COLUMNS, row, strict=True))
     try:
-        values["phase"] = Phase(values["phase"])
         for name in _JSON_COLUMNS:
             values[name] = json.loads(values[name])
             if not isinstance(values[name], dict):
                 raise TypeError(name)
-    except (TypeError, ValueError) as err:
+        extra = values.pop("extra")
+        exact = extra.pop(_EXACT, "")
+        values |= parts.decode(extra)
+        values["phase"] = stored(
+            values["phase"],
+            exact if isinstance(exact, str) else "",
+            noted=values["progress"].restarted is not None,
+            awaits=bool(values["boot"].awaits) and values["boot"].booted is None,
+        )
+    except (KeyError, TypeError, ValueError) as err:
         raise RecordError(
             f"The record of update {values['id']} is not valid ({err}). It was left as it is; "
             "a newer version may have written it."

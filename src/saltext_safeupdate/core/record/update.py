@@ -1,54 +1,14 @@
-"""The record of one update, and the only table of the phases it may pass through."""
+"""The record of one update, or of one deferred restart."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 from ..errors import TransitionError
-from ..host import processes
-
-
-class Phase(Enum):
-    """Where an update is. A phase is durable before its side effect."""
-
-    REQUESTED = "requested"
-    CHECKING = "checking"
-    STAGING = "staging"
-    WAITING = "waiting"
-    INSTALLING = "installing"
-    RESTARTING = "restarting"
-    WATCHING = "watching"
-    COMMITTED = "committed"
-    ROLLING_BACK = "rolling_back"
-    ROLLED_BACK = "rolled_back"
-    POSTPONED = "postponed"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-
-    @property
-    def final(self) -> bool:
-        return self not in ALLOWED
-
-
-_GIVE_UP = {Phase.CANCELLED, Phase.FAILED}
-
-ALLOWED: dict[Phase, set[Phase]] = {
-    Phase.REQUESTED: {Phase.CHECKING, Phase.WAITING} | _GIVE_UP,
-    # Committed at once where there is nothing to change.
-    Phase.CHECKING: {Phase.STAGING, Phase.WAITING, Phase.COMMITTED} | _GIVE_UP,
-    Phase.STAGING: {Phase.WAITING} | _GIVE_UP,
-    Phase.WAITING: {Phase.INSTALLING, Phase.RESTARTING, Phase.POSTPONED} | _GIVE_UP,
-    # And where there was nothing to change after all.
-    Phase.INSTALLING: {Phase.RESTARTING, Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
-    Phase.RESTARTING: {Phase.WATCHING, Phase.ROLLING_BACK, Phase.FAILED},
-    Phase.WATCHING: {Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
-    Phase.ROLLING_BACK: {Phase.ROLLED_BACK, Phase.FAILED},
-}
-
-# Nothing of the minion changes in these.
-BEFORE_INSTALLING = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)
+from ..host import processes as host_processes
+from .parts import Boot, Code, Former, Owed, Progress, Request, Staged, WayBack
+from .phase import ALLOWED, BEFORE_INSTALLING, Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +16,10 @@ class Update:
     """
     One update of the minion, or one deferred restart of it.
 
-    ``kind`` is ``update`` or ``restart``; ``versions_from`` and ``versions_to`` map own
-    packages to versions; ``unit`` holds what the service was before; ``deadline`` is in
-    epoch seconds; ``extra`` carries what later versions add.
+    ``kind`` is ``update`` or ``restart``. ``versions_from`` and ``versions_to`` map own packages
+    to versions. ``unit`` holds what the service was before. ``created``, ``changed`` and
+    ``deadline`` are epoch seconds. ``processes`` are the jobs that had begun before this
+    extension was there, as PIDs and identities. ``unknown`` is what newer versions have added.
     """
 
     id: str
@@ -73,47 +34,65 @@ class Update:
     versions_from: dict[str, str] = field(default_factory=dict)
     versions_to: dict[str, str] = field(default_factory=dict)
     unit: dict[str, str] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def requested(self) -> bool:
-        """Whether the supervisor itself installs, because somebody asked for it."""
-        return "request" in self.extra
+    request: Request | None = None
+    processes: dict[str, str] = field(default_factory=dict)
+    code: Code = field(default_factory=Code)
+    staged: Staged = field(default_factory=Staged)
+    way_back: WayBack = field(default_factory=WayBack)
+    progress: Progress = field(default_factory=Progress)
+    former: Former = field(default_factory=Former)
+    boot: Boot = field(default_factory=Boot)
+    owed: Owed | None = None
+    unknown: dict[str, Any] = field(default_factory=dict)
 
     @property
     def has_way_back(self) -> bool:
         """Whether the packages of before are secured, or are in a snapshot."""
-        return bool(self.extra.get("old_files") or self.extra.get("snapshot"))
+        return bool(self.way_back.files or self.way_back.snapshot)
 
     @property
     def by_boot(self) -> bool:
         """Whether a boot activates it, and takes it back."""
-        return "snapshot" in self.extra
+        return self.way_back.snapshot is not None
 
     @property
     def awaits_boot(self) -> bool:
         """Whether it waits for a boot that has not been yet."""
-        return not self.phase.final and self.extra.get("awaits") == self.this_boot
+        return not self.phase.final and self.boot.awaits == self.this_boot
 
     @property
     def missed_boot(self) -> bool:
         """Whether it waited for a boot, and one has been since."""
-        return bool(self.extra.get("awaits", [processes.boot()])[0] != processes.boot())
+        return bool(self.boot.awaits) and self.boot.awaits[0] != host_processes.boot()
 
     @property
-    def this_boot(self) -> list[str]:
+    def this_boot(self) -> tuple[str, str]:
         """What a record carries that waits from now on for the next boot."""
-        return [processes.boot(), self.phase.value]
+        return (host_processes.boot(), self.phase.column)
 
     @property
     def may_be_cancelled(self) -> bool:
         """Whether nothing has begun that has to be brought to its end."""
         if self.kind == "restart":
             return self.phase is Phase.WAITING
-        return self.requested and self.phase in BEFORE_INSTALLING
+        return self.request is not None and self.phase in BEFORE_INSTALLING
+
+    @property
+    def ran_before(self) -> bool:
+        """Whether the service ran before, so that it has to run in the end."""
+        return self.unit.get("active") not in ("inactive", "failed")
+
+    @property
+    def brought(self) -> dict[str, str]:
+        """The versions that it brings and that were not there before."""
+        return {
+            name: version
+            for name, version in self.versions_to.items()
+            if version != self.versions_from.get(name)
+        }
 
     def advance(self, phase: Phase, **changes: Any) -> Update:
-        """Return the record in its next *phase*; raise TransitionError where there is no way."""
+        """Return the record in its next *phase*; raise TransitionError if there is no way."""
         if phase not in ALLOWED.get(self.phase, ()):
             raise TransitionError(
                 f"Update {self.id} is {self.phase.value}: it cannot become {phase.value}."

@@ -15,7 +15,7 @@ from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.update import Update
 from ..settings import Settings
-from .context import Means
+from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -50,30 +50,24 @@ def stage(
     return {"extensions": target, "unstaged": [f"{each.reason} {each.fix}" for each in problems]}
 
 
-def bring_along(means: Means, update: Update) -> str:
+def bring_along(context: Context, update: Update) -> str:
     """Put it there where it is missing; return why that failed, or nothing."""
-    program = means.services.program(means.settings.service)
+    program = context.services.program(context.unit)
     python = ourselves.interpreter(program) if program else None
     if python is None:
         return ""
     try:
-        put = _carry(means, update, python)
+        put = _carry(context, update, python)
     except (OSError, SafeUpdateError) as err:
         log.error("what is beside Salt could not be carried along: %s", err)
-        return "" if means.settings.extensions == "report" else str(err)
+        return "" if context.settings.extensions == "report" else str(err)
     if put:
         log.info("carried along: %s", ", ".join(put))
     return ""
 
 
-def _carry(means: Means, update: Update, python: str) -> list[str]:
-    staged = update.extra.get("extensions")
-    if staged:
-        return distributions.carry(python, means.command, staged)
-    where = ourselves.carry(
-        python,
-        means.command,
-        str(update.extra.get("extension", "")),
-        update.extra.get("copies", {}),
-    )
+def _carry(context: Context, update: Update, python: str) -> list[str]:
+    if update.staged.extensions:
+        return distributions.carry(python, context.command, update.staged.extensions)
+    where = ourselves.carry(python, context.command, update.code.extension, update.code.copies)
     return [where] if where else []

@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from ..errors import CommandError
-from ..host import linked_copy, locks
+from ..host import linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
+from ..host.locks import Lock
 from ..host.service import ServiceManager
-from ..jobs.ledger import Ledger
 from ..packages.manager import PackageManager, Snapshots
 from ..prepare.revisions import Revisions
 from ..record.store import Store
@@ -29,77 +30,115 @@ REPAIR_INTERVAL = 1.0
 REPAIR_ATTEMPTS = 3
 
 
+class Outcome(NamedTuple):
+    """What became of a job: whether it has ended and its master has the return."""
+
+    ended: bool
+    delivered: bool
+    retcode: int
+
+
+@dataclass(frozen=True)
+class Locks:
+    """
+    The locks, of which the process opens each only once.
+
+    ``jobs`` alone means that no job runs, ``drain`` keeps new ones from starting, and
+    ``update`` is held by the process that writes the record.
+    """
+
+    jobs: Lock
+    drain: Lock
+    update: Lock
+
+
 @dataclass(kw_only=True)
-class Means:
-    """The collaborators and the locks, which the process holds only once."""
+class Context:
+    """
+    The collaborators of the supervisor.
+
+    *outcome* tells what became of a job of this minion, None if it is not known, and
+    *undelivered* whether the return of a job still waits for its master.
+    """
 
     settings: Settings
     store: Store
-    ledger: Ledger
     services: ServiceManager
-    packages: PackageManager | None
-    jobs: locks.Lock
-    drain: locks.Lock
-    baton: locks.Lock
+    manager: PackageManager | None
+    locks: Locks
+    outcome: Callable[[str], Outcome | None]
+    undelivered: Callable[[str], bool]
     command: Run = run_command
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
     @property
+    def unit(self) -> str:
+        """The name of the minion's own service."""
+        return self.settings.service
+
+    @property
     def revisions(self) -> Revisions:
-        return Revisions(self.settings.state_dir, self.store, self.packages)
+        return Revisions(self.settings.state_dir, self.store, self.manager)
 
     @property
     def snapshots(self) -> Snapshots | None:
-        """What a boot activates; None where a restart does."""
-        return self.packages.snapshots if self.packages is not None else None
+        """What a boot activates; None if a restart does."""
+        return self.manager.snapshots if self.manager is not None else None
 
-    def now(self, update: Update) -> Update:
+    def reread(self, update: Update) -> Update:
         """Return the record as it is on disk."""
         return self.store.get(update.id) or update
 
-    def note(self, update: Update, **extra: object) -> Update:
+    def note(self, update: Update, **changes: Any) -> Update:
         """Write to the record without a new phase."""
-        return self.store.save(replace(update, extra={**update.extra, **extra}))
+        return self.store.save(replace(update, **changes))
 
-    def open(self) -> None:
-        """Let jobs start again."""
-        self.drain.release()
-        self.jobs.release()
+    def note_progress(self, update: Update, **changes: Any) -> Update:
+        """Write how far it has come."""
+        return self.note(update, progress=replace(update.progress, **changes))
 
-    def let_end(self) -> None:
+    def let_jobs_start(self) -> None:
+        self.locks.drain.release()
+        self.locks.jobs.release()
+
+    def let_manager_end(self) -> None:
         """Wait, bounded, for a package manager at work: what it does is not known before."""
         deadline = self.clock() + REPAIR_WAIT
-        while self.packages is not None and self.packages.busy() and self.clock() < deadline:
+        while self.manager is not None and self.manager.busy() and self.clock() < deadline:
             self.sleep(REPAIR_INTERVAL)
 
     def repair(self, own: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         """Finish what is half done; return the versions, and what stays half done."""
-        packages = self.packages
-        if packages is None:
+        manager = self.manager
+        if manager is None:
             return {}, []
         deadline = self.clock() + REPAIR_WAIT
         attempts = 0
         while self.clock() < deadline:
-            # It may be an orphan of whoever died.
-            if not packages.busy():
-                if attempts == REPAIR_ATTEMPTS or not packages.unfinished(own):
+            # It may be an orphan of a process that died.
+            if not manager.busy():
+                if attempts == REPAIR_ATTEMPTS or not manager.unfinished(own):
                     break
                 attempts += 1
                 try:
-                    packages.repair(own)
+                    manager.repair(own)
                 except CommandError as err:
                     log.warning("the package manager could not be repaired: %s", err)
             self.sleep(REPAIR_INTERVAL)
-        return packages.installed(own), packages.unfinished(own)
+        return manager.installed(own), manager.unfinished(own)
+
+    def mixed(self, update: Update) -> list[str]:
+        """Return the directories of code that have files of two versions."""
+        return mixed(self.manager, update)
 
 
-def torn(packages: PackageManager | None, update: Update) -> list[str]:
+def mixed(manager: PackageManager | None, update: Update) -> list[str]:
     """
     Return the directories of code in which an installation has begun without telling.
 
     It was killed among the files of a package, and the database has the old version.
     """
-    if packages is None or packages.write_ahead:
+    if manager is None or manager.write_ahead:
         return []
-    return linked_copy.differing(update.extra.get("copies", {}))
+    return linked_copy.differing(update.code.copies)

@@ -4,48 +4,54 @@ from __future__ import annotations
 
 from ..host import processes
 from ..record.update import Update
-from .context import Means
+from .context import Context
 
 _IDLE_INTERVAL = 0.2
 
 
-def wait(means: Means, update: Update) -> Update:
+def wait_until_idle(context: Context, update: Update) -> Update:
     """
-    Wait until nothing runs, first as it comes, then with new jobs held, and so on.
+    Wait until no job runs, without a bound.
 
-    A job that takes longer than both gets its time: the others start again meanwhile. Return
-    the record with every lock held, or without where it has ended meanwhile.
+    It alternates: for ``safeupdate:jobs_timeout`` new jobs are accepted, for as long they are
+    held. So a job that takes longer than both gets its time, and the others run meanwhile.
+    Return the record with every lock held, or without any if it has ended meanwhile.
     """
     while True:
         for draining in (False, True):
             if draining:
-                means.drain.exclusive()
-            found = within(means, update)
+                context.locks.drain.exclusive()
+            found = wait_for_jobs(context, update)
             if found is not None:
                 return found
-        means.drain.release()
+        context.locks.drain.release()
 
 
-def within(means: Means, update: Update) -> Update | None:
-    """Wait for that moment as long as an update may; None where it has not come."""
-    deadline = means.clock() + means.settings.jobs_timeout
-    while means.clock() < deadline:
-        if not _older_jobs(update) and means.jobs.try_exclusive():
-            means.drain.exclusive()
-            means.baton.exclusive()
-            now = means.now(update)
+def wait_for_jobs(context: Context, update: Update) -> Update | None:
+    """
+    Wait until no job runs, for ``safeupdate:jobs_timeout`` at most; None: some still do.
+
+    Return the record with every lock held, or without any if it has ended meanwhile.
+    """
+    locks = context.locks
+    deadline = context.clock() + context.settings.jobs_timeout
+    while context.clock() < deadline:
+        if not _earlier_jobs_run(update) and locks.jobs.try_exclusive():
+            locks.drain.exclusive()
+            locks.update.exclusive()
+            now = context.reread(update)
             if now.phase.final:
-                means.baton.release()
-                means.open()
+                locks.update.release()
+                context.let_jobs_start()
             return now
-        now = means.now(update)
+        now = context.reread(update)
         if now.phase.final:
-            means.drain.release()
+            locks.drain.release()
             return now
-        means.sleep(_IDLE_INTERVAL)
+        context.sleep(_IDLE_INTERVAL)
     return None
 
 
-def _older_jobs(update: Update) -> bool:
-    """Tell whether a job still runs that began without a hold on the lock of the jobs."""
-    return any(processes.alive(str(who)) for who in update.extra.get("processes", {}).values())
+def _earlier_jobs_run(update: Update) -> bool:
+    """Tell whether a job still runs that began before this extension was there."""
+    return any(processes.alive(who) for who in update.processes.values())

@@ -1,38 +1,41 @@
 """
-Where the next boot activates what was installed.
+Updates that the next boot activates.
 
-An update that carries a ``snapshot``, the one to go back to, is such a one. When it has
-nothing more to do before the boot it says so in its record, and the supervisor ends; that of
-the next boot goes on.
+When such an update has nothing more to do before the boot, its record says so and the
+supervisor ends. The supervisor of the next boot goes on.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from ..errors import SafeUpdateError
 from ..record.update import Update
 from . import watchdog
-
-if TYPE_CHECKING:
-    from .context import Means
+from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
 
-def pending(means: Means) -> bool:
+def is_pending(context: Context) -> bool:
     """Tell whether the next boot starts another snapshot than the running one."""
-    return means.snapshots is not None and means.snapshots.pending
+    return context.snapshots is not None and context.snapshots.pending
 
 
-def lost(means: Means, update: Update) -> str:
+def is_asked_for(context: Context, *, back: bool = False) -> bool:
+    """Tell whether the settings let us ask for the reboot."""
+    wanted = context.settings.transactional_reboot
+    return wanted in ("always", "rollback" if back else "always")
+
+
+def why_not_activated(context: Context, update: Update) -> str:
     """Return why the next boot would not start what was installed, or nothing."""
-    packages, snapshots = means.packages, means.snapshots
-    if packages is None or snapshots is None:
+    manager, snapshots = context.manager, context.snapshots
+    if manager is None or snapshots is None:
         return "This is no transactional system any more."
     own = sorted({*update.versions_from, *update.versions_to})
-    if packages.installed(own) == update.versions_to:
+    if manager.installed(own) == update.versions_to:
         return ""
     default, running = snapshots.default(), snapshots.running()
     if default == running:
@@ -47,29 +50,28 @@ def lost(means: Means, update: Update) -> str:
     )
 
 
-def wait(means: Means, update: Update, *, back: bool = False) -> Update:
+def wait(context: Context, update: Update, *, back: bool = False) -> Update:
     """
-    Leave the rest to the supervisor of the next boot; idempotent.
+    Leave the rest to the supervisor of the next boot. Idempotent.
 
-    The reboot is asked for where the settings say so.
+    The reboot is asked for if the settings say so.
     """
     again = update.awaits_boot
     # The next supervisors have their own attempts.
-    update = means.note(update, awaits=update.this_boot, supervisors=0)
-    means.services.rest(watchdog.UNIT)
-    if not again and asks(means, back=back):
-        update = means.note(update, reboot=_reboot(means))
+    update = context.note(
+        update,
+        boot=replace(update.boot, awaits=update.this_boot),
+        progress=replace(update.progress, supervisors=0),
+    )
+    context.services.rest(watchdog.UNIT)
+    if not again and is_asked_for(context, back=back):
+        update = context.note(update, boot=replace(update.boot, reboot=_ask(context)))
     return update
 
 
-def asks(means: Means, *, back: bool = False) -> bool:
-    """Tell whether the reboot is asked for by us."""
-    return means.settings.transactional_reboot in ("always", "rollback" if back else "always")
-
-
-def _reboot(means: Means) -> str:
+def _ask(context: Context) -> str:
     try:
-        return means.snapshots.reboot() if means.snapshots is not None else ""
+        return context.snapshots.reboot() if context.snapshots is not None else ""
     except SafeUpdateError as err:
         log.error("the reboot could not be asked for: %s", err)
         return f"the reboot could not be asked for: {err}"

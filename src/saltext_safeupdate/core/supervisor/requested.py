@@ -1,25 +1,29 @@
 """
-The first half of an update that was asked for: everything until the restart.
+The first half of an update that was asked for: everything until the installation.
 
-Nothing of the minion changes before ``installing``; until then the request may be cancelled
+Nothing of the minion changes before ``installing``. Until then the request may be cancelled
 or superseded at any moment, so the record is only written with the ``update`` lock, and read
-again before each write.
+again before each write. Every step may be done again.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from ..errors import CommandError, RecordError, SafeUpdateError
-from ..host import linked_copy as freezer
+from ..host import linked_copy
 from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..prepare import resolution, revisions
+from ..prepare.resolution import Resolver
+from ..prepare.revisions import Previous
 from ..prepare.staging import Staging
-from ..record.update import Phase, Update
-from . import bring, drain, watch, watchdog
-from .context import Means
+from ..record.phase import Phase
+from ..record.update import Update
+from . import bring, drain, probe, watchdog
+from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -28,208 +32,196 @@ _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_INTERVAL = 5.0
 # Seconds in which the master of the old minion has to be heard of, so that the new one's
 # has to be too.
-_HEARD_TIMEOUT = 15.0
+_MASTER_TIMEOUT = 15.0
 
 
-class Managed:
-    """Carries a request from phase to phase. Every step may be done again."""
-
-    def __init__(self, means: Means) -> None:
-        self._means = means
-
-    def prepare(self, update: Update) -> Update:
-        """Bring a request to the moment of its installation, all locks held, or to its end."""
-        try:
-            return self._prepare(update)
-        except RecordError:
-            raise
-        except (SafeUpdateError, OSError) as err:
-            return self._to(update, Phase.FAILED, reason=unchanged(str(err)))
-
-    def install(self, update: Update) -> Update:
-        """Install what was staged. Raises CommandError or VerificationError."""
-        means, packages = self._means, self._packages()
-        means.services.inhibit(means.settings.service)
-        own, targets = list(update.extra["own"]), update.versions_to
-        means.let_end()
-        if not resolution.reached(packages.installed(own), targets) or packages.unfinished(own):
-            self._put_in_place(packages, update)
-        now, left = means.repair(own)
-        if not resolution.reached(now, targets) or left:
-            raise CommandError(
-                (packages.name,),
-                f"the packages are not in place (installed: {now}; half done: "
-                f"{', '.join(left) or 'none'})",
-            )
-        return means.store.save(update.advance(Phase.RESTARTING, versions_to=now))
-
-    def _put_in_place(self, packages: PackageManager, update: Update) -> None:
-        new = revisions.files(update.extra["new_files"])
-        packages.verify(new)
-        snapshots, settings = packages.snapshots, self._means.settings
-        if snapshots is None:
-            packages.install(new)
-        elif "to_snapshot" in update.extra:
-            snapshots.go_back(update.extra["to_snapshot"])
-        else:
-            snapshots.install(
-                [file.path for file in new],
-                extensions=update.extra.get("extensions", ""),
-                program=self._means.services.program(settings.service) or "",
-                strict=settings.extensions == "stop",
-            )
-
-    # -- steps -----------------------------------------------------------------
-
-    def _prepare(self, update: Update) -> Update:
-        if update.phase is Phase.REQUESTED:
-            update = self._to(update, Phase.CHECKING)
-        if update.phase is Phase.CHECKING:
-            update = self._check(update)
-        if update.phase is Phase.STAGING:
-            extra = self._stage(update)
-            update = self._to(update, Phase.WAITING, extra={**update.extra, **extra})
-        if update.phase is Phase.WAITING:
-            update = self._wait(update)
-        return update
-
-    def _check(self, update: Update) -> Update:
-        means, packages = self._means, self._packages()
-        if packages.snapshots is not None and packages.snapshots.pending:
-            number = packages.snapshots.default()["number"]
-            raise SafeUpdateError(
-                f"Snapshot {number} waits for a reboot, and an update would not start from it. "
-                "Reboot first, or make the running snapshot the default again"
-            )
-        own = list(update.extra["own"])
-        staged = self._staging(packages).staged()
-        targets = resolution.targets(
-            packages, own, update.extra["request"], means.store, means.revisions, staged
-        )
-        if resolution.reached(packages.installed(own), targets):
-            return self._to(update, Phase.COMMITTED, reason="It is installed; nothing changed.")
-        return self._to(update, Phase.STAGING, versions_to=targets)
-
-    def _stage(self, update: Update) -> dict[str, Any]:
-        """Have the new packages, and the old ones, on disk; return where."""
-        means, packages = self._means, self._packages()
-        to: dict[str, Any] = {}
-        if resolution.kept(update.extra["request"], means.revisions):
-            previous = means.revisions.previous() or {"files": []}
-            new = revisions.files(previous["files"])
-            packages.verify(new)
-            to = self._former(packages, previous)
-        else:
-            new = self._download(packages, update.versions_to)
-        secured = means.revisions.secure(
-            update.id, sorted(update.versions_from), update.extra.get("backup_paths", ())
-        )
-        if "no_way_back" in secured and means.settings.rollback == "required":
-            raise SafeUpdateError(
-                f"There would be no way back: {secured['no_way_back']}. Fix that, or set "
-                "'safeupdate:rollback' to 'optional'."
-            )
-        beside = bring.stage(
-            means.settings,
-            means.services,
-            packages,
-            means.command,
-            means.revisions.directory(update.id),
-            new,
-        )
-        if beside.get("unstaged") and means.settings.extensions == "stop":
-            raise SafeUpdateError(
-                f"{' '.join(beside['unstaged'])} Or set 'safeupdate:extensions' to 'report'."
-            )
-        return {
-            **secured,
-            **beside,
-            **to,
-            "new_files": [list(file) for file in new],
-            "held": sorted(packages.held(list(update.extra["own"]))),
-            "master": watch.heard(means, _HEARD_TIMEOUT),
-        }
-
-    @staticmethod
-    def _former(packages: PackageManager, previous: dict[str, Any]) -> dict[str, Any]:
-        """Return the snapshot to go back to, where nothing else would be undone with it."""
-        if packages.snapshots is None or "snapshot" not in previous:
-            return {}
-        running, number = packages.snapshots.running(), previous["snapshot"]["number"]
-        if running != previous["active"]:
-            raise SafeUpdateError(
-                f"Snapshot {running['number']} was made after the update: going back to snapshot "
-                f"{number} would undo more than the update. If that is meant, run "
-                f"'transactional_update.rollback {number}' and reboot; or ask for the version "
-                "with 'safeupdate.update'"
-            )
-        return {"to_snapshot": previous["snapshot"]}
-
-    def _download(self, packages: PackageManager, targets: dict[str, str]) -> list[File]:
-        staging = self._staging(packages)
-        for _ in range(_DOWNLOAD_ATTEMPTS - 1):
-            try:
-                return staging.stage(targets)
-            except CommandError as err:
-                log.warning("%s; trying again", err)
-                self._means.sleep(_DOWNLOAD_INTERVAL)
-        return staging.stage(targets)
-
-    def _wait(self, update: Update) -> Update:
-        means = self._means
-        if update.extra["request"]["when"] == "idle":
-            found: Update | None = drain.wait(means, update)
-        else:
-            means.drain.exclusive()
-            found = drain.within(means, update)
-        if found is None:
-            means.drain.release()
-            return self._to(
-                update,
-                Phase.POSTPONED,
-                reason=f"Other jobs did not end within {means.settings.jobs_timeout:g} s. Nothing "
-                "was changed. Ask again, or ask for when=idle.",
-            )
-        return found if found.phase.final else self._begin(found)
-
-    def _begin(self, update: Update) -> Update:
-        """Pass the point of no return. All locks are held."""
-        means, roots = self._means, update.extra["roots"]
-        try:
-            self._packages().verify(revisions.files(update.extra["new_files"]))
-            copies = {root: freezer.copy_path(root, update.id) for root in roots}
-            # Known before they are made: whoever cleans up after us finds them in the record.
-            update = means.note(update, copies=copies)
-            freezer.thaw(freezer.leftovers(roots))
-            freezer.freeze(roots, update.id)
-            watchdog.arm(means.settings, means.services, means.command, copies)
-        except (SafeUpdateError, OSError):
-            means.baton.release()
-            raise
-        return means.store.save(update.advance(Phase.INSTALLING))
-
-    # -- means -----------------------------------------------------------------
-
-    def _to(self, update: Update, phase: Phase, **changes: Any) -> Update:
-        """Write the next phase, unless the record has ended meanwhile."""
-        means = self._means
-        means.baton.exclusive()
-        try:
-            now = means.now(update)
-            return now if now.phase.final else means.store.save(now.advance(phase, **changes))
-        finally:
-            means.baton.release()
-
-    def _staging(self, packages: PackageManager) -> Staging:
-        return Staging(self._means.settings.state_dir, self._means.store, packages)
-
-    def _packages(self) -> PackageManager:
-        if self._means.packages is None:
-            raise SafeUpdateError("No package manager that is known is there.")
-        return self._means.packages
+def prepare(context: Context, update: Update) -> Update:
+    """Bring a request to the moment of its installation, all locks held, or to its end."""
+    try:
+        return _prepare(context, update)
+    except RecordError:
+        raise
+    except (SafeUpdateError, OSError) as err:
+        return _to(context, update, Phase.FAILED, reason=unchanged(str(err)))
 
 
 def unchanged(problem: str) -> str:
     """Return the problem as a sentence, with word that nothing was changed."""
     sentence = problem.rstrip().removesuffix(".") + "."
     return sentence if "othing was changed" in sentence else f"{sentence} Nothing was changed."
+
+
+def _prepare(context: Context, update: Update) -> Update:
+    if update.phase is Phase.REQUESTED:
+        update = _to(context, update, Phase.CHECKING)
+    if update.phase is Phase.CHECKING:
+        update = _check(context, update)
+    if update.phase is Phase.STAGING:
+        update = _to(context, update, Phase.WAITING, **_stage(context, update))
+    if update.phase is Phase.WAITING:
+        update = _wait(context, update)
+    return update
+
+
+def _check(context: Context, update: Update) -> Update:
+    manager = _manager(context)
+    if manager.snapshots is not None and manager.snapshots.pending:
+        number = manager.snapshots.default()["number"]
+        raise SafeUpdateError(
+            f"Snapshot {number} waits for a reboot, and an update would not start from it. "
+            "Reboot first, or make the running snapshot the default again"
+        )
+    targets = update.versions_to or _resolved(context, manager, update)
+    if resolution.reached(manager.installed(update.code.own), targets):
+        reason = "It is installed; nothing changed."
+        return _to(context, update, Phase.COMMITTED, versions_to=targets, reason=reason)
+    return _to(context, update, Phase.STAGING, versions_to=targets)
+
+
+def _resolved(context: Context, manager: PackageManager, update: Update) -> dict[str, str]:
+    """Resolve the request of a version that left that to the supervisor."""
+    assert update.request is not None  # noqa: S101
+    resolver = Resolver(
+        manager=manager,
+        own=update.code.own,
+        store=context.store,
+        revisions=context.revisions,
+        staged=_staging(context, manager).staged(),
+        steps_dir=context.settings.steps_dir,
+    )
+    resolved = resolver.resolve(update.request)
+    resolver.refuse(resolved)
+    return dict(resolved.targets)
+
+
+def _stage(context: Context, update: Update) -> dict[str, Any]:
+    """Have the new packages, and the old ones, on disk; return what the record is to carry."""
+    manager = _manager(context)
+    snapshot = None
+    previous = _previous(context, update)
+    if previous is not None:
+        new = revisions.files(previous.files)
+        manager.verify(new)
+        snapshot = _former_snapshot(manager, previous)
+    else:
+        new = _download(context, manager, update.versions_to)
+    way_back = context.revisions.secure(
+        update.id, sorted(update.versions_from), update.way_back.paths
+    )
+    if way_back.missing and context.settings.rollback == "required":
+        raise SafeUpdateError(
+            f"There would be no way back: {way_back.missing}. Fix that, or set "
+            "'safeupdate:rollback' to 'optional'."
+        )
+    beside = bring.stage(
+        context.settings,
+        context.services,
+        manager,
+        context.command,
+        context.revisions.directory(update.id),
+        new,
+    )
+    if beside.get("unstaged") and context.settings.extensions == "stop":
+        raise SafeUpdateError(
+            f"{' '.join(beside['unstaged'])} Or set 'safeupdate:extensions' to 'report'."
+        )
+    return {
+        "way_back": way_back,
+        "staged": replace(
+            update.staged,
+            files=revisions.rows(new),
+            snapshot=snapshot,
+            extensions=beside.get("extensions", ""),
+            version_locked=tuple(sorted(manager.held(update.code.own))),
+        ),
+        "progress": replace(update.progress, master=probe.reaches_master(context, _MASTER_TIMEOUT)),
+    }
+
+
+def _previous(context: Context, update: Update) -> Previous | None:
+    """Return the previous revision if that is what the update goes back to."""
+    previous = context.revisions.previous()
+    back = update.request is not None and update.request.back
+    if back and previous is not None and previous.versions == update.versions_to:
+        return previous
+    return None
+
+
+def _former_snapshot(manager: PackageManager, previous: Previous) -> dict[str, int] | None:
+    """Return the snapshot to go back to, if nothing else would be undone with it."""
+    if manager.snapshots is None or previous.snapshot is None:
+        return None
+    running, number = manager.snapshots.running(), previous.snapshot["number"]
+    if running != previous.active:
+        raise SafeUpdateError(
+            f"Snapshot {running['number']} was made after the update: going back to snapshot "
+            f"{number} would undo more than the update. If that is meant, run "
+            f"'transactional_update.rollback {number}' and reboot; or ask for the version "
+            "with 'safeupdate.update'"
+        )
+    return previous.snapshot
+
+
+def _download(context: Context, manager: PackageManager, targets: dict[str, str]) -> list[File]:
+    staging = _staging(context, manager)
+    for _ in range(_DOWNLOAD_ATTEMPTS - 1):
+        try:
+            return staging.stage(targets)
+        except CommandError as err:
+            log.warning("%s; trying again", err)
+            context.sleep(_DOWNLOAD_INTERVAL)
+    return staging.stage(targets)
+
+
+def _wait(context: Context, update: Update) -> Update:
+    assert update.request is not None  # noqa: S101
+    if update.request.when == "idle":
+        found: Update | None = drain.wait_until_idle(context, update)
+    else:
+        context.locks.drain.exclusive()
+        found = drain.wait_for_jobs(context, update)
+    if found is None:
+        context.locks.drain.release()
+        reason = (
+            f"Other jobs did not end within {context.settings.jobs_timeout:g} s. Nothing was "
+            "changed. Ask again, or ask for when=idle."
+        )
+        return _to(context, update, Phase.POSTPONED, reason=reason)
+    return found if found.phase.final else _begin(context, found)
+
+
+def _begin(context: Context, update: Update) -> Update:
+    """Pass the point of no return. All locks are held."""
+    roots = update.code.roots
+    try:
+        _manager(context).verify(revisions.files(update.staged.files))
+        copies = {root: linked_copy.copy_path(root, update.id) for root in roots}
+        # They are in the record before they are made: a process that cleans up finds them there.
+        update = context.note(update, code=replace(update.code, copies=copies))
+        linked_copy.thaw(linked_copy.leftovers(roots))
+        linked_copy.freeze(roots, update.id)
+        watchdog.arm(context.settings, context.services, context.command, copies)
+    except (SafeUpdateError, OSError):
+        context.locks.update.release()
+        raise
+    return context.store.save(update.advance(Phase.INSTALLING))
+
+
+def _to(context: Context, update: Update, phase: Phase, **changes: Any) -> Update:
+    """Write the next phase, unless the record has ended meanwhile."""
+    context.locks.update.exclusive()
+    try:
+        now = context.reread(update)
+        return now if now.phase.final else context.store.save(now.advance(phase, **changes))
+    finally:
+        context.locks.update.release()
+
+
+def _staging(context: Context, manager: PackageManager) -> Staging:
+    return Staging(context.settings.state_dir, context.store, manager)
+
+
+def _manager(context: Context) -> PackageManager:
+    if context.manager is None:
+        raise SafeUpdateError("No package manager that is known is there.")
+    return context.manager

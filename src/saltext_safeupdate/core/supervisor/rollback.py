@@ -15,10 +15,12 @@ from ..errors import CommandError, SafeUpdateError, VerificationError
 from ..host import backup
 from ..host.files import remove, write_atomic
 from ..prepare import revisions
-from ..record.update import Phase, Update
-from . import reboot
+from ..record.phase import Phase
+from ..record.update import Update
+from . import reboot, watch
 from .bring import bring_along
-from .context import Means, torn
+from .context import Context
+from .ending import end
 from .watch import Watch
 
 log = logging.getLogger("salt-safeupdate")
@@ -27,136 +29,143 @@ log = logging.getLogger("salt-safeupdate")
 _JOBS_TIMEOUT = 10.0
 
 
-def quarantine(means: Means, update: Update, reason: str) -> None:
+def quarantine(context: Context, update: Update, reason: str) -> None:
     """Keep what the update brought from being installed again."""
-    new = {
-        name: version
-        for name, version in update.versions_to.items()
-        if version != update.versions_from.get(name)
-    }
-    means.store.quarantine(new, update.id, reason)
+    context.store.quarantine(update.brought, update.id, reason)
 
 
-def begin(means: Means, update: Update, reason: str) -> Update:
+def begin(context: Context, update: Update, reason: str) -> Update:
     """Decide for it. The versions that are left are not to be installed again by themselves."""
-    quarantine(means, update, reason)
+    quarantine(context, update, reason)
     # It gets as many supervisors as the update did.
-    extra = {**update.extra, "supervisors": 0}
-    return means.store.save(update.advance(Phase.ROLLING_BACK, reason=reason, extra=extra))
+    progress = replace(update.progress, supervisors=0)
+    return context.store.save(update.advance(Phase.ROLLING_BACK, reason=reason, progress=progress))
 
 
-def carry_out(means: Means, update: Update) -> tuple[Update, str]:
+def carry_on(context: Context, update: Update) -> Update:
     """
-    Do it; return the record, and why the old minion did not come up, or nothing.
+    Do what is left of it; if a boot is missing, the record says so and nothing else is done.
 
-    Where it takes a boot that has not been yet, the record says so and nothing else is done.
-    Raises CommandError or VerificationError where the packages cannot be put back.
+    Raise CommandError or VerificationError if the packages cannot be put back.
     """
-    if update.by_boot:
-        return _go_back(means, update)
-    unit = means.settings.service
-    runs = update.unit.get("active") not in ("inactive", "failed")
-    if "returned" not in update.extra:
-        _stop(means)
+    if not update.has_way_back:
+        return end(context, update, Phase.FAILED, by_hand(update, "Nothing is secured."))
+    back = _through_boot if update.by_boot else _through_packages
+    update, problem = back(context, update)
+    if problem:
+        return end(context, update, Phase.FAILED, by_hand(update, problem))
+    if update.by_boot and reboot.is_pending(context):
+        return update
+    return end(context, update, Phase.ROLLED_BACK, update.reason)
+
+
+def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
+    """Return the record, and why the old minion did not come up, or nothing."""
+    unit = context.unit
+    if update.progress.returned is None:
+        _stop(context)
         # No scriptlet starts it before all is in place.
-        means.services.inhibit(unit)
-        _put_back(means, update)
-        bring_along(means, update)
-        state = means.services.state(unit)
-        update = means.note(
-            replace(update, deadline=means.clock() + means.settings.restart_timeout),
-            returned=means.clock(),
-            old_pid=state.pid,
-            old_invocation=state.invocation,
-            old_report=Watch(means, update).report(),
+        context.services.inhibit(unit)
+        _put_back(context, update)
+        bring_along(context, update)
+        update = context.note(
+            update,
+            deadline=context.clock() + context.settings.restart_timeout,
+            progress=replace(update.progress, returned=context.clock()),
+            former=watch.former(context, context.services.state(unit)),
         )
-    watch = Watch(means, update)
-    means.services.release(unit)
-    reason = ""
-    if runs:
-        state = means.services.state(unit)
+    judge = Watch(context, update)
+    context.services.release(unit)
+    problem = ""
+    if update.ran_before:
+        state = context.services.state(unit)
         if state.enabled.startswith("masked"):
-            means.services.set_enabled(unit, "disabled")
-        if state.running and not watch.is_new(state):
+            context.services.set_enabled(unit, "disabled")
+        if state.running and not judge.is_new(state):
             # Something has started it, before all was in place.
-            means.services.begin_restart(unit)
+            context.services.begin_restart(unit)
         elif not state.running:
-            means.services.start(unit)
-        reason = watch.comes_up()
-    means.services.set_enabled(unit, update.unit.get("enabled", ""))
-    return update, reason
+            context.services.start(unit)
+        problem = judge.comes_up()
+    context.services.set_enabled(unit, update.unit.get("enabled", ""))
+    return update, problem
 
 
-def _go_back(means: Means, update: Update) -> tuple[Update, str]:
+def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
     """Have the next boot start the former snapshot, and look at the minion that it starts."""
-    snapshots, former = means.snapshots, update.extra["snapshot"]
-    if snapshots is None:
+    snapshots, former = context.snapshots, update.way_back.snapshot
+    if snapshots is None or former is None:
         raise SafeUpdateError("This is no transactional system any more.")
-    if "returned" not in update.extra:
-        means.let_end()
+    if update.progress.returned is None:
+        context.let_manager_end()
         snapshots.go_back(former)
         left = snapshots.pending
-        if left and update.extra.get("backup"):
+        if left and update.way_back.backup:
             # What the two snapshots share; each has an /etc of its own.
-            backup.restore(backup.load(update.extra["backup"]))
-        update = means.note(update, returned=means.clock(), left=left)
+            backup.restore(backup.load(update.way_back.backup))
+        update = context.note(
+            update,
+            progress=replace(update.progress, returned=context.clock()),
+            boot=replace(update.boot, left=left),
+        )
     if snapshots.default() != former:
         raise VerificationError("Another snapshot was made the default since.")
     if snapshots.pending:
-        return reboot.wait(means, update, back=True), ""
-    reason = ""
-    if update.extra["left"] or "booted" in update.extra:
-        means.services.set_enabled(means.settings.service, update.unit.get("enabled", ""))
-        if update.unit.get("active") not in ("inactive", "failed"):
-            reason = Watch(means, update).comes_up()
-    return update, reason
+        return reboot.wait(context, update, back=True), ""
+    problem = ""
+    if update.boot.left or update.boot.booted is not None:
+        context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
+        if update.ran_before:
+            problem = Watch(context, update).comes_up()
+    return update, problem
 
 
-def _stop(means: Means) -> None:
-    unit = means.settings.service
-    bypass = os.path.join(means.settings.run_dir, "bypass")
-    if not means.jobs.wait_exclusive(_JOBS_TIMEOUT, clock=means.clock, sleep=means.sleep):
+def _stop(context: Context) -> None:
+    unit = context.unit
+    bypass = os.path.join(context.settings.run_dir, "bypass")
+    jobs = context.locks.jobs
+    if not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.clock, sleep=context.sleep):
         # They do not end: what is recorded of them is taken up again by the old minion.
         with contextlib.suppress(OSError):
             write_atomic(bypass, "")
-    means.drain.exclusive()
-    means.services.release(unit)
-    if means.services.state(unit).running:
+    context.locks.drain.exclusive()
+    context.services.release(unit)
+    if context.services.state(unit).running:
         try:
-            means.services.end(unit)
+            context.services.end(unit)
         except CommandError as err:
             # Its packages are put back all the same: it is restarted in the end.
             log.error("%s could not be stopped: %s", unit, err)
     remove(bypass)
 
 
-def _put_back(means: Means, update: Update) -> None:
-    packages, old = means.packages, update.versions_from
-    if packages is None:
+def _put_back(context: Context, update: Update) -> None:
+    manager, old = context.manager, update.versions_from
+    if manager is None:
         raise SafeUpdateError("No package manager is there any more.")
-    means.let_end()
-    in_place = packages.installed(list(old)) == old and not packages.unfinished(list(old))
-    if not in_place or torn(packages, update):
-        packages.install(revisions.files(update.extra["old_files"]))
-    now, left = means.repair(list(old))
+    context.let_manager_end()
+    in_place = manager.installed(list(old)) == old and not manager.unfinished(list(old))
+    if not in_place or context.mixed(update):
+        manager.install(revisions.files(update.way_back.files))
+    now, left = context.repair(list(old))
     if now != old or left:
         raise VerificationError(
             f"The packages of before are not in place (installed: {now or 'none'}; half done: "
             f"{', '.join(left) or 'none'})."
         )
-    if update.extra.get("backup"):
-        backup.restore(backup.load(update.extra["backup"]))
+    if update.way_back.backup:
+        backup.restore(backup.load(update.way_back.backup))
 
 
 def by_hand(update: Update, reason: str) -> str:
-    """Say what there is to do where the rollback failed."""
-    if update.by_boot:
-        number = update.extra["snapshot"]["number"]
+    """Say what there is to do if the rollback failed."""
+    if update.way_back.snapshot is not None:
+        number = update.way_back.snapshot["number"]
         return (
             f"{update.reason} And the rollback failed: {reason} By hand: run 'transactional-update "
             f"rollback {number}' and reboot. Nothing else is done by itself."
         )
-    old = revisions.files(update.extra.get("old_files", ()))
+    old = revisions.files(update.way_back.files)
     what = " ".join(file.path for file in old) or "the version of before"
     return (
         f"{update.reason} And the rollback failed: {reason} By hand: install {what} with the "

@@ -1,8 +1,8 @@
 """
 Whether the minion has come up, and whether it is healthy.
 
-What shows that it cannot become healthy is found at once: the unit has failed, its process
-starts again and again, a job has failed. What only is not heard of is waited for.
+A minion that cannot become healthy is found out at once: its unit has failed, its process starts
+again and again, or a job has failed. A minion that has only not reported yet is waited for.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CommandError
 from ..host import processes
 from ..host.service import ServiceState
-from ..jobs.ledger import State
+from ..record.parts import Former
 from ..record.update import Update
-from .context import Means
+from . import probe
+from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -31,15 +30,13 @@ _CALM_INTERVAL = 0.5
 _START_ATTEMPTS = 3
 # Processes, one after the other, that make it a loop.
 _LOOP = 4
-# The function that proves that jobs run and return.
-_PROBE = "test.echo"
 
 
 @dataclass
 class Watch:
     """Judges one minion for one update."""
 
-    means: Means
+    context: Context
     update: Update
     patient: bool = True
     _jobs: dict[str, str] = field(default_factory=dict)
@@ -54,21 +51,21 @@ class Watch:
         return self._wait(proven=True)
 
     def _wait(self, *, proven: bool) -> str:
-        means, unit = self.means, self.means.settings.service
+        context, unit = self.context, self.context.unit
         pids: list[int] = []
         reports: list[float] = []
-        starts, since = 0, means.clock()
-        state, missing = means.services.state(unit), ""
+        starts, since = 0, context.clock()
+        state, missing = context.services.state(unit), ""
         deadline = self._deadline()
-        while means.clock() < deadline:
-            state = means.services.state(unit)
+        while context.clock() < deadline:
+            state = context.services.state(unit)
             if self.is_new(state):
                 # The old one is gone: from here on jobs start in the new one.
-                means.open()
-                report = self.report() if self._reported() else None
+                context.let_jobs_start()
+                report = last_report(self.context) if self._reported() else None
                 if pids[-1:] != [state.pid] or (report and reports[-1:] != [report]):
                     # Also where the process starts its own work anew: all is to be shown again.
-                    since = means.clock()
+                    since = context.clock()
                     self._jobs, self._checked = {}, False
                 if pids[-1:] != [state.pid]:
                     pids.append(state.pid)
@@ -80,7 +77,7 @@ class Watch:
                     return f"{unit} started {_LOOP} times, one time after the other."
                 if reports:
                     problem, missing = self._prove()
-                    if problem or not (missing or means.clock() < since + self._stable()):
+                    if problem or not (missing or context.clock() < since + self._stable()):
                         return problem
             elif not self.patient and state.active == "failed" and self._was_new(state):
                 return f"{unit} has failed. 'journalctl -u {unit}' and the minion's log say why."
@@ -88,66 +85,57 @@ class Watch:
                 starts += 1
                 log.warning("%s is %s: starting it", unit, state.active)
                 with contextlib.suppress(CommandError):
-                    means.services.start(unit)
-                means.sleep(1)
-            means.sleep(_CALM_INTERVAL if reports else _POLL_INTERVAL)
+                    context.services.start(unit)
+                context.sleep(1)
+            context.sleep(_CALM_INTERVAL if reports else _POLL_INTERVAL)
         return self._silence(state, missing if reports else "", reported=bool(reports))
 
     def _deadline(self) -> float:
-        means, deadline = self.means, self.update.deadline or 0.0
-        if deadline <= means.clock():
+        context, deadline = self.context, self.update.deadline or 0.0
+        if deadline <= context.clock():
             # Nobody watched meanwhile, such as during a power cut.
-            return means.clock() + timeout(means, self.update)
+            return context.clock() + timeout(context, self.update)
         return deadline
 
     def _stable(self) -> float:
-        return self.means.settings.stable_interval
+        return self.context.settings.stable_interval
 
     def _silence(self, state: ServiceState, missing: str, *, reported: bool) -> str:
-        unit = self.means.settings.service
+        unit = self.context.unit
         if not reported:
             missing = "no minion with this extension reported"
         elif not missing:
             missing = "its process did not stay the same"
         return (
             f"{unit} is {state.active}, but {missing} within "
-            f"{timeout(self.means, self.update):g} s. 'journalctl -u {unit}' and the minion's log "
-            "say why; 'salt-call --local safeupdate.check' says what is not set up."
+            f"{timeout(self.context, self.update):g} s. 'journalctl -u {unit}' and the minion's "
+            "log say why; 'salt-call --local safeupdate.check' says what is not set up."
         )
 
     # -- which process it is ---------------------------------------------------
 
     def is_new(self, state: ServiceState) -> bool:
         """Tell whether what runs is another minion than the one before the restart."""
-        if self.means.services.name != "systemd":
+        if self.context.services.name != "systemd":
             return self._reported()
-        if self.update.extra.get("old_invocation") and state.invocation:
+        if self.update.former.invocation and state.invocation:
             return state.pid != 0 and self._was_new(state)
-        return state.pid not in (0, self.update.extra.get("old_pid"))
+        return state.pid not in (0, self.update.former.pid)
 
     def _was_new(self, state: ServiceState) -> bool:
-        return bool(state.invocation) and state.invocation != self.update.extra.get(
-            "old_invocation"
-        )
+        return bool(state.invocation) and state.invocation != self.update.former.invocation
 
     def _reported(self) -> bool:
-        return self.report() not in (None, self.update.extra.get("old_report"))
-
-    def report(self) -> float | None:
-        """Return when a minion with this extension last reported that it runs."""
-        fact = self.means.store.fact("running")
-        if fact is None or fact.get("boot", processes.boot()) != processes.boot():
-            return None
-        return float(fact.get("started", 0))
+        return last_report(self.context) not in (None, self.update.former.report)
 
     # -- proof -----------------------------------------------------------------
 
     def _prove(self) -> tuple[str, str]:
         """Return what is wrong, and what is still missing."""
-        check = self.means.settings.health_check
+        check = self.context.settings.health_check
         if self._needs_master():
             arguments = [f"safeupdate: update {self.update.id}"]
-            problem, missing = self._job("probe", _PROBE, arguments, delivered=True)
+            problem, missing = self._job("probe", probe.FUNCTION, arguments, delivered=True)
             if problem or missing:
                 return problem, missing
         if check and os.path.isabs(check[0]):
@@ -162,13 +150,13 @@ class Watch:
 
     def _needs_master(self) -> bool:
         """Tell whether its master has to hear of it: not where it did not before either."""
-        running = self.means.store.fact("running") or {}
-        return bool(running.get("master")) and self.update.extra.get("master") is not False
+        running = self.context.store.fact("running") or {}
+        return bool(running.get("master")) and self.update.progress.master is not False
 
     def _program(self, argv: tuple[str, ...]) -> str:
         if not self._checked:
             try:
-                self.means.command(argv, timeout=self.means.settings.watch_timeout)
+                self.context.command(argv, timeout=self.context.settings.watch_timeout)
             except CommandError as err:
                 return f"The health check failed: {err}."
             self._checked = True
@@ -178,45 +166,33 @@ class Watch:
         self, name: str, fun: str, arguments: list[Any], *, delivered: bool
     ) -> tuple[str, str]:
         if name not in self._jobs:
-            self._jobs[name] = ask(self.means, fun, arguments)
+            self._jobs[name] = probe.begin(self.context, fun, arguments)
         jid = self._jobs[name]
-        found = self.means.ledger.outcome(jid)
-        if found is None or not found[0].ended:
+        found = self.context.outcome(jid)
+        if found is None or not found.ended:
             return "", f"job {jid} ({fun}) of the watch did not end"
-        state, retcode = found
-        if retcode:
-            return f"Job {jid} ({fun}) of the watch failed with code {retcode}.", ""
-        if delivered and state is not State.DELIVERED:
+        if found.retcode:
+            return f"Job {jid} ({fun}) of the watch failed with code {found.retcode}.", ""
+        if delivered and not found.delivered:
             return "", f"the return of job {jid} ({fun}) of the watch did not reach its master"
         return "", ""
 
 
-def timeout(means: Means, update: Update) -> float:
+def timeout(context: Context, update: Update) -> float:
     """Return how long a minion may take, in seconds."""
-    settings = means.settings
-    watched = update.kind == "update" and "returned" not in update.extra
+    settings = context.settings
+    watched = update.kind == "update" and update.progress.returned is None
     return settings.watch_timeout if watched else settings.restart_timeout
 
 
-def ask(means: Means, fun: str, arguments: list[Any]) -> str:
-    """Have the running minion run a job as if it were published; return its JID."""
-    # Shaped like those of the master, and no other's.
-    now = time.gmtime(means.clock())
-    jid = time.strftime("%Y%m%d%H%M%S", now) + f"{uuid.uuid4().int % 1_000_000:06}"
-    means.store.set_fact("ask", {"jid": jid, "fun": fun, "arg": arguments})
-    return jid
+def last_report(context: Context) -> float | None:
+    """Return when a minion with this extension last reported in this boot that it runs."""
+    fact = context.store.fact("running")
+    if fact is None or fact.get("boot", processes.boot()) != processes.boot():
+        return None
+    return float(fact.get("started", 0))
 
 
-def heard(means: Means, seconds: float) -> bool:
-    """Tell whether the master of the running minion gets the return of a job in time."""
-    running = means.store.fact("running") or {}
-    if not running.get("master"):
-        return False
-    jid = ask(means, _PROBE, ["safeupdate: before an update"])
-    deadline = means.clock() + seconds
-    while means.clock() < deadline:
-        found = means.ledger.outcome(jid)
-        if found is not None and found[0] is State.DELIVERED:
-            return True
-        means.sleep(_POLL_INTERVAL)
-    return False
+def former(context: Context, state: ServiceState) -> Former:
+    """Return what tells the minion that runs now from the one that is to come."""
+    return Former(pid=state.pid, invocation=state.invocation, report=last_report(context))

@@ -15,13 +15,14 @@ import uuid
 from saltext_safeupdate.core import settings
 from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import ServiceState, Systemd
-from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.prepare.resolution import Resolver
+from saltext_safeupdate.core.program import supervisor
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.core.supervisor import watchdog
-from saltext_safeupdate.core.supervisor.supervisor import Supervisor
-from saltext_safeupdate.core.supervisor.transaction import Transaction
+from saltext_safeupdate.core.supervisor import requests, watchdog
+from saltext_safeupdate.core.supervisor.adoption import adopt
+from saltext_safeupdate.core.supervisor.initiator import Initiator, Installation
 from saltext_safeupdate.core.transactional.packages import TransactionalUpdate
 
 MINION = "/run/rig/minion"
@@ -76,16 +77,26 @@ MANAGER = TransactionalUpdate(command.run)
 SERVICES = Services(command.run)
 
 
-def transaction():
-    return Transaction(
+def initiator():
+    return Initiator(
         settings=CHOSEN,
         store=STORE,
         services=SERVICES,
         launch=lambda: LOCKS.append(supervisor_lock()),
-        packages=MANAGER,
-        own=OWN,
+        manager=MANAGER,
+        installation=Installation(own=OWN, backup_paths=["/etc/salt"]),
         arm=lambda copies: watchdog.arm(CHOSEN, SERVICES, command.run, copies),
-        backup_paths=["/etc/salt"],
+    )
+
+
+def resolver():
+    return Resolver(
+        manager=MANAGER,
+        own=OWN,
+        store=STORE,
+        revisions=initiator().revisions,
+        staged={},
+        steps_dir=CHOSEN.steps_dir,
     )
 
 
@@ -98,19 +109,6 @@ def supervisor_lock():
     return lock
 
 
-def supervise():
-    Supervisor(
-        settings=CHOSEN,
-        store=STORE,
-        ledger=Ledger(CHOSEN.database),
-        services=SERVICES,
-        packages=MANAGER,
-        jobs=locks.Lock(CHOSEN.run_dir, "jobs"),
-        drain=locks.Lock(CHOSEN.run_dir, "drain"),
-        baton=locks.Lock(CHOSEN.run_dir, "update"),
-    ).run()
-
-
 def described(update):
     return {
         "id": update.id,
@@ -118,8 +116,8 @@ def described(update):
         "reason": update.reason,
         "from": update.versions_from,
         "to": update.versions_to,
-        "awaits": update.extra.get("awaits"),
-        "reboot": update.extra.get("reboot"),
+        "awaits": update.boot.awaits,
+        "reboot": update.boot.reboot,
         "phases": [row.phase for row in STORE.history(update.id)],
     }
 
@@ -129,15 +127,15 @@ def main():
     if what == "start":
         SERVICES.start("salt-minion")
     elif what == "request":
-        transaction().request_update(resolution.request(**GIVEN))
+        requests.update(initiator(), resolver().resolve(resolution.request(**GIVEN)))
     elif what == "cancel":
-        transaction().cancel()
+        requests.cancel(initiator())
     elif what == "transaction":
-        before = transaction().versions()
+        before = initiator().versions()
         MANAGER.snapshots.install(GIVEN["files"])
-        transaction().adopt(before, reason="transactional_update.pkg_install")
+        adopt(initiator(), before, reason="transactional_update.pkg_install")
     if what == "supervise":
-        supervise()
+        supervisor(CHOSEN, SERVICES, MANAGER).run()
     last = STORE.latest() if STORE.exists() else None
     return {
         "installed": MANAGER.installed(OWN),

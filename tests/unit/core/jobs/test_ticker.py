@@ -6,8 +6,10 @@ from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import ticker
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.jobs.ticker import Answer, Ticker
+from saltext_safeupdate.core.record.parts import Boot
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.settings import Settings
 
 
@@ -294,8 +296,8 @@ def test_an_update_without_a_supervisor_gets_one(world):
 @pytest.mark.parametrize("boot", ["this", "another"])
 def test_an_update_that_waits_for_a_boot_needs_no_supervisor_before_it(world, monkeypatch, boot):
     monkeypatch.setattr(processes, "boot", lambda: "this")
-    awaits = {"awaits": [boot, "restarting"]}
-    world.store.save(Update(id="u1", kind="update", phase=Phase.RESTARTING, extra=awaits))
+    waits = {"phase": Phase.WAITING_FOR_BOOT, "boot": Boot(awaits=(boot, "restarting"))}
+    world.store.save(Update(id="u1", kind="update", **waits))
     for _ in range(3):
         world.ticker.tick()
         world.now += 10

@@ -5,8 +5,9 @@ import inspect
 import pytest
 
 from saltext_safeupdate.core.jobs import update_wait
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.modules import safeupdate
 
 

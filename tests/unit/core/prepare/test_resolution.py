@@ -2,6 +2,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.prepare.resolution import Resolver
 from saltext_safeupdate.core.prepare.revisions import Revisions
 from saltext_safeupdate.core.record.store import Store
 from tests.support.simulated import FakePackages
@@ -23,10 +24,23 @@ def packages():
 
 @pytest.fixture
 def targets(packages, store, tmp_path):
-    revisions = Revisions(str(tmp_path / "state"), store, packages)
-    return lambda wanted, staged={}: resolution.targets(
-        packages, OWN, wanted, store, revisions, staged
-    )
+    def found(wanted, staged=None):
+        resolver = Resolver(
+            manager=packages,
+            own=OWN,
+            store=store,
+            revisions=Revisions(str(tmp_path / "state"), store, packages),
+            staged=staged or {},
+            steps_dir=str(tmp_path / "steps"),
+        )
+        resolved = resolver.resolve(wanted)
+        resolver.refuse(resolved)
+        assert resolved.request is wanted
+        assert resolved.installed == packages.installed(OWN)
+        assert resolved.staged == (resolved.targets == staged)
+        return resolved.targets
+
+    return found
 
 
 def test_the_newest_where_none_is_named(targets):

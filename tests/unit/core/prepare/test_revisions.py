@@ -3,6 +3,7 @@ import os
 import pytest
 
 from saltext_safeupdate.core.prepare.revisions import Revisions, files
+from saltext_safeupdate.core.record.parts import WayBack
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from tests.support.simulated import FakePackages, FakeTransactional
@@ -20,12 +21,12 @@ def revisions(state):
 
 
 def _update(update_id, carried):
-    return Update(id=update_id, kind="update", versions_from={"salt": "1"}, extra=carried)
+    return Update(id=update_id, kind="update", versions_from={"salt": "1"}, way_back=carried)
 
 
 def test_what_is_secured_is_for_root_only(revisions, state):
     carried = revisions.secure("u1", ["salt"])
-    (file,) = files(carried["old_files"])
+    (file,) = files(carried.files)
     assert (file.package, file.version) == ("salt", "1")
     assert os.path.dirname(file.path) == str(state / "revisions" / "u1")
     for path in (state / "revisions", state / "revisions" / "u1"):
@@ -33,12 +34,12 @@ def test_what_is_secured_is_for_root_only(revisions, state):
 
 
 def test_why_nothing_can_be_secured(state, revisions):
-    revisions._packages.secures = False
-    assert "no copy can be had" in revisions.secure("u1", ["salt"])["no_way_back"]
-    assert "no package" in revisions.secure("u1", [])["no_way_back"]
+    revisions._manager.secures = False
+    assert "no copy can be had" in revisions.secure("u1", ["salt"]).missing
+    assert "no package" in revisions.secure("u1", []).missing
     (state / "revisions").rename(state / "gone")
     (state / "revisions").write_text("in the way")
-    assert "Not a directory" in revisions.secure("u1", ["salt"])["no_way_back"]
+    assert "Not a directory" in revisions.secure("u1", ["salt"]).missing
 
 
 def test_the_previous_one_stays_and_others_go(revisions, state):
@@ -48,7 +49,7 @@ def test_the_previous_one_stays_and_others_go(revisions, state):
             revisions.keep(update)
     revisions.prune()
     assert os.listdir(state / "revisions") == ["u2"]
-    assert revisions.previous()["versions"] == {"salt": "1"}
+    assert revisions.previous().versions == {"salt": "1"}
     revisions.prune()
 
 
@@ -63,30 +64,30 @@ def test_a_previous_one_whose_files_are_gone_is_none(revisions, state):
     assert revisions.previous() is None
     carried = revisions.secure("u1", ["salt"])
     revisions.keep(_update("u1", carried))
-    os.unlink(carried["old_files"][0][2])
+    os.unlink(carried.files[0][2])
     assert revisions.previous() is None
 
 
 def test_an_update_without_a_way_back_does_not_replace_it(revisions):
     revisions.keep(_update("u1", revisions.secure("u1", ["salt"])))
-    revisions.keep(_update("u2", {"no_way_back": "why"}))
-    assert revisions.previous()["update"] == "u1"
+    revisions.keep(_update("u2", WayBack(missing="why")))
+    assert revisions.previous().update == "u1"
 
 
 def test_a_snapshot_is_the_way_back_where_there_are_some(state):
     packages = FakeTransactional(salt="1")
     revisions = Revisions(str(state), Store(str(state / "safeupdate.db")), packages)
     carried = revisions.secure("u1", ["salt"])
-    assert carried["snapshot"] == {"number": 1, "ident": 257}
-    assert "old_files" not in carried
+    assert carried.snapshot == {"number": 1, "ident": 257}
+    assert carried.files == ()
     packages.snapshots.add(1, {"salt": "2"})
     packages.snapshots.now = 2
     revisions.keep(_update("u1", carried))
-    assert revisions.previous()["active"] == {"number": 2, "ident": 258}
+    assert revisions.previous().active == {"number": 2, "ident": 258}
     # Kept again, in another snapshot: it stays the one that the update made.
     packages.snapshots.add(2, {})
     packages.snapshots.now = 3
     revisions.keep(_update("u1", carried))
-    assert revisions.previous()["active"] == {"number": 2, "ident": 258}
+    assert revisions.previous().active == {"number": 2, "ident": 258}
     del packages.snapshots.contents[1]
     assert revisions.previous() is None

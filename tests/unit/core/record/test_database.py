@@ -8,8 +8,8 @@ import pytest
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record import database
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.parts import Code
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.update import Update
 
 
 @pytest.fixture
@@ -26,7 +28,8 @@ def test_a_record_comes_back_as_it_was(store):
         versions_from={"salt-minion": "1"},
         versions_to={"salt-minion": "2"},
         unit={"active": "active"},
-        extra={"copies": {"/a": "/b"}, "new": [1]},
+        code=Code(copies={"/a": "/b"}),
+        unknown={"new": [1]},
     )
     store.save(update)
     found = store.get("1")
@@ -102,10 +105,14 @@ def newer(store):
 
 def test_a_record_of_a_newer_version_is_read_and_kept_whole(newer):
     """As in elastic-agent #3947: what is not known is no reason for a rollback."""
-    update = Update(id="1", kind="update", extra={"of a newer version": [1]})
+    update = Update(id="1", kind="update", unknown={"of a newer version": [1]})
     newer.save(update)
+    with newer.transaction() as db:
+        db.execute("UPDATE updates SET newer = 'theirs'")
     newer.save(newer.get("1").advance(Phase.WAITING))
-    assert newer.get("1").extra == {"of a newer version": [1]}
+    assert newer.get("1").unknown == {"of a newer version": [1]}
+    with newer.connection() as db:
+        assert db.execute("SELECT newer FROM updates").fetchone() == ("theirs",)
     assert [row.phase for row in newer.history("1")] == ["requested", "waiting"]
 
 

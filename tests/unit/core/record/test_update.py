@@ -4,15 +4,21 @@ import itertools
 import pytest
 
 from saltext_safeupdate.core.errors import TransitionError
-from saltext_safeupdate.core.record.update import ALLOWED, Phase, Update
+from saltext_safeupdate.core.record.parts import Progress
+from saltext_safeupdate.core.record.phase import ALLOWED, Phase
+from saltext_safeupdate.core.record.update import Update
 
 # Written out once more, by hand: a change of the table is a decision, not an accident.
 EDGES = {
     "requested": "checking waiting cancelled failed",
     "checking": "staging waiting committed cancelled failed",
     "staging": "waiting cancelled failed",
-    "waiting": "installing restarting postponed cancelled failed",
-    "installing": "restarting committed rolling_back failed",
+    "waiting": "installing delivering postponed cancelled failed",
+    "installing": "delivering committed rolling_back failed",
+    "delivering": "repairing stepping waiting_for_boot restarting rolling_back failed",
+    "repairing": "stepping rolling_back failed",
+    "stepping": "restarting rolling_back failed",
+    "waiting_for_boot": "stepping rolling_back failed",
     "restarting": "watching rolling_back failed",
     "watching": "committed rolling_back failed",
     "rolling_back": "rolled_back failed",
@@ -67,9 +73,9 @@ def test_after_the_point_of_no_return_nothing_is_cancelled_or_postponed():
 
 
 def test_advance_changes_what_it_is_told_and_nothing_else():
-    old = _update(Phase.WAITING)
-    new = old.advance(Phase.POSTPONED, reason="later", extra={"a": 1})
-    assert new == dataclasses.replace(old, phase=Phase.POSTPONED, reason="later", extra={"a": 1})
+    old, progress = _update(Phase.WAITING), Progress(master=True)
+    new = old.advance(Phase.POSTPONED, reason="later", progress=progress)
+    assert new == dataclasses.replace(old, phase=Phase.POSTPONED, reason="later", progress=progress)
     assert old.phase is Phase.WAITING
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.core.record.update import Phase
+from saltext_safeupdate.core.record.parts import Code, Owed
+from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import FakeTransactional, Killed
 
 from ..conftest import NEW, OLD
@@ -64,13 +65,19 @@ def machine(host, monkeypatch):
 
 def test_it_waits_for_the_boot_watches_and_commits(machine, host):
     last = machine.ask()
-    assert (last.phase, last.awaits_boot) == (Phase.RESTARTING, True)
+    assert (last.phase, last.awaits_boot) == (Phase.WAITING_FOR_BOOT, True)
     assert (machine.running, host.packages.versions) == (OLD, NEW)
     # The minion has not been touched, nothing is held back, and no process waits.
     assert (host.restarts(), host.services.refuses, host.services.rests) == ([], False, True)
     assert host.services.armed
     assert machine.boot().phase is Phase.COMMITTED
-    assert host.phases()[-3:] == ["restarting", "watching", "committed"]
+    assert host.phases()[-5:] == [
+        "waiting_for_boot",
+        "stepping",
+        "restarting",
+        "watching",
+        "committed",
+    ]
     assert (machine.running, host.restarts()) == (NEW, [])
     host.assert_at_peace()
 
@@ -104,7 +111,7 @@ def test_a_reboot_that_cannot_be_asked_for_is_told(machine, host):
 
     machine.set(transactional_reboot="always")
     machine.snapshots.reboot = reboot
-    assert "no method works" in machine.ask().extra["reboot"]
+    assert "no method works" in machine.ask().boot.reboot
     assert machine.boot().phase is Phase.COMMITTED
 
 
@@ -112,13 +119,13 @@ def test_before_we_reboot_every_return_is_delivered(machine, host):
     machine.set(transactional_reboot="always", return_timeout=60.0)
     machine.snapshots.reboot = lambda: str(host.clock.passed)
     host.record(
-        Phase.RESTARTING, versions_to=dict(NEW), extra={"snapshot": machine.snapshots.running()}
+        Phase.DELIVERING, versions_to=dict(NEW), extra={"snapshot": machine.snapshots.running()}
     )
     machine.snapshots.add(1, NEW)
     host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
     host.clock.after(15, lambda: host.ledger.delivered("2026:1"))
     host.supervise()
-    assert float(host.last.extra["reboot"]) >= 15
+    assert float(host.last.boot.reboot) >= 15
 
 
 class TestSteps:
@@ -191,8 +198,8 @@ class TestBack:
         machine.ask()
         machine.boot()
         host.clock.now += 10
-        extra = {"own": sorted(OLD), "roots": [], "request": {**_request(host), "back": True}}
-        host.record(Phase.REQUESTED, id="u2", versions_from=dict(NEW), extra=extra, jid="")
+        changes = {"request": _request(host, back=True), "code": Code(own=tuple(sorted(OLD)))}
+        host.record(Phase.REQUESTED, id="u2", versions_from=dict(NEW), jid="", **changes)
         host.supervise()
         assert (machine.running, host.packages.versions) == (NEW, OLD)
         assert machine.boot().phase is Phase.COMMITTED
@@ -200,8 +207,8 @@ class TestBack:
         host.assert_at_peace()
 
 
-def _request(host):
-    return host.last.extra["request"]
+def _request(host, **changes):
+    return dataclasses.replace(host.last.request, **changes)
 
 
 class TestWhatElseHappensBeforeTheBoot:
@@ -218,7 +225,7 @@ class TestWhatElseHappensBeforeTheBoot:
         machine.ask()
         machine.snapshots.add(2, {})
         host.supervise()
-        assert host.last.phase is Phase.RESTARTING
+        assert host.last.phase is Phase.WAITING_FOR_BOOT
         assert machine.boot().phase is Phase.COMMITTED
 
     @pytest.mark.parametrize("booted", [True, False])
@@ -241,13 +248,13 @@ class TestWhatElseHappensBeforeTheBoot:
     def test_a_restart_of_the_minion(self, machine, host):
         machine.ask()
         host.clock.now += 10
-        host.transaction().request_restart(reason="configuration")
+        host.request_restart(reason="configuration")
         host.end_supervisor()
         assert host.last.kind == "restart"
         host.supervise()
         assert host.restarts() == ["restart"]
         # Afterwards the update waits as before.
-        assert (host.last.id, host.last.phase) == ("u1", Phase.RESTARTING)
+        assert (host.last.id, host.last.phase) == ("u1", Phase.WAITING_FOR_BOOT)
         assert host.services.armed
         assert machine.boot().phase is Phase.COMMITTED
         assert host.restarts() == ["restart"]
@@ -255,8 +262,8 @@ class TestWhatElseHappensBeforeTheBoot:
 
     def test_a_restart_that_had_given_way(self, machine, host):
         host.ask()
-        owed = {"reason": "configuration", "jid": "", "processes": {}}
-        host.store.save(dataclasses.replace(host.last, extra={**host.last.extra, "owed": owed}))
+        owed = Owed(reason="configuration")
+        host.store.save(dataclasses.replace(host.last, owed=owed))
         host.supervise()
         assert host.restarts() == ["restart"]
         assert machine.boot().phase is Phase.COMMITTED
@@ -265,11 +272,11 @@ class TestWhatElseHappensBeforeTheBoot:
     def test_another_update_is_refused(self, machine, host):
         machine.ask()
         with pytest.raises(LockHeldError, match="waits for the reboot"):
-            host.transaction().request_update({**_request(host), "version": "3008.3"})
+            host.request_update(_request(host, version="3008.3"))
 
     def test_it_is_called_off(self, machine, host):
         machine.ask()
-        host.transaction().cancel()
+        host.cancel()
         host.end_supervisor()
         host.supervise()
         assert host.last.phase is Phase.ROLLED_BACK
@@ -283,10 +290,14 @@ class TestAdopted:
     """A transaction of somebody else that has changed the own packages."""
 
     def _adopt(self, machine, host, versions, base=1):
-        transaction = host.transaction(arm=lambda copies: host.services.arm("unit", ()))
-        before = transaction.versions()
+        before = host.initiator().versions()
         machine.snapshots.add(base, versions)
-        transaction.adopt(before, jid="2026", reason="transactional_update.dup")
+        host.adopt(
+            before,
+            jid="2026",
+            reason="transactional_update.dup",
+            arm=lambda copies: host.services.arm("unit", ()),
+        )
         if host.launched:
             host.end_supervisor()
             host.supervise()
@@ -294,7 +305,11 @@ class TestAdopted:
 
     def test_it_is_watched_and_committed(self, machine, host):
         last = self._adopt(machine, host, NEW)
-        assert (last.phase, last.versions_from, last.versions_to) == (Phase.RESTARTING, OLD, NEW)
+        assert (last.phase, last.versions_from, last.versions_to) == (
+            Phase.WAITING_FOR_BOOT,
+            OLD,
+            NEW,
+        )
         assert last.awaits_boot
         assert machine.boot().phase is Phase.COMMITTED
 
@@ -312,7 +327,7 @@ class TestAdopted:
     def test_one_that_starts_from_it_changes_nothing(self, machine, host):
         machine.ask()
         last = self._adopt(machine, host, {"vim": "9"}, base=2)
-        assert (last.id, last.phase, host.launched) == ("u1", Phase.RESTARTING, 0)
+        assert (last.id, last.phase, host.launched) == ("u1", Phase.WAITING_FOR_BOOT, 0)
 
     def test_a_newer_one_takes_its_place(self, machine, host):
         machine.ask()
@@ -331,7 +346,7 @@ class TestAdopted:
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("kill_at", range(1, 17))
+@pytest.mark.parametrize("kill_at", range(1, 20))
 @pytest.mark.parametrize("healthy", [True, False])
 def test_killed_at_any_write_of_the_record_then_recovered(
     machine, host, healthy, kill_at, when, power
@@ -371,7 +386,7 @@ def test_the_range_of_writes_covers_it(machine, host):
     machine.boot()
     machine.boot()
     assert host.last.phase is Phase.ROLLED_BACK
-    assert host.store.writes - before <= 16
+    assert host.store.writes - before <= 19
 
 
 def test_the_words_of_the_policy(host):

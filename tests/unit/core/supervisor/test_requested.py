@@ -1,5 +1,6 @@
 """An update that was asked for: from the request to its end, and every way out of it."""
 
+import dataclasses
 import os
 
 import pytest
@@ -7,12 +8,15 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.prepare.staging import Staging
-from saltext_safeupdate.core.record.update import Phase
+from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
 
-ALL = ["requested", "checking", "staging", "waiting", "installing", "restarting", "watching"]
+ALL = [
+    *("requested", "checking", "staging", "waiting", "installing"),
+    *("delivering", "stepping", "restarting", "watching"),
+]
 
 
 def test_it_checks_stages_waits_installs_restarts_watches_and_commits(host):
@@ -31,13 +35,12 @@ def test_everything_is_ready_when_it_begins_to_install(host):
     seen = []
 
     def look(files):
-        extra = host.last.extra
-        copy = extra["copies"][str(host.root)]
+        copy = host.last.code.copies[str(host.root)]
         seen.extend(locks.held(host.settings.run_dir, name) for name in ("jobs", "drain", "update"))
         seen.append(host.services.refuses)
         seen.append(os.path.isfile(os.path.join(copy, "modules", "test.py")))
         seen.append("salt-safeupdate-recover" in host.services.armed)
-        seen.append(all(os.path.exists(path) for _, _, path, _ in extra["old_files"]))
+        seen.append(all(os.path.exists(path) for _, _, path, _ in host.last.way_back.files))
         assert [file.version for file in files] == [NEW["salt"], NEW["salt-minion"]]
 
     host.packages.installs = look
@@ -74,7 +77,7 @@ def test_what_cannot_be_is_refused(host, version, kwargs, reason):
 
 def test_an_older_version_only_where_that_is_meant(host):
     host.packages.versions.update(NEW)
-    host.ask("3006.28")
+    host.ask("3006.28", resolved=False)
     host.supervise()
     assert host.last.phase is Phase.FAILED
     assert "allow_downgrade=True" in host.last.reason
@@ -136,7 +139,7 @@ class TestWaiting:
 
         def supersede():
             host.store.save(host.store.get(first.id).advance(Phase.CANCELLED))
-            host.record(Phase.REQUESTED, id="u2", extra=first.extra, jid="")
+            host.record(Phase.REQUESTED, id="u2", request=first.request, code=first.code, jid="")
 
         host.clock.after(10, supersede)
         host.clock.after(20, job.close)
@@ -171,7 +174,7 @@ class TestStaging:
         job = host.job()
 
         def alter():
-            path = host.last.extra["new_files"][0][2]
+            path = host.last.staged.files[0][2]
             with open(path, "a", encoding="utf-8") as file:
                 file.write("!")
             job.close()
@@ -210,7 +213,7 @@ class TestStaging:
             assert host.packages.versions == OLD
         else:
             assert host.last.phase is Phase.COMMITTED
-            assert "no copy can be had" in host.last.extra["no_way_back"]
+            assert "no copy can be had" in host.last.way_back.missing
         host.assert_at_peace()
 
     def test_holds_are_as_before(self, host):
@@ -293,7 +296,7 @@ class TestMaster:
         host.answering()
         host.ask()
         host.supervise()
-        assert host.last.extra["master"] is True
+        assert host.last.progress.master is True
         assert host.last.phase is Phase.COMMITTED
 
     def test_heard_before_and_not_afterwards(self, host):
@@ -310,7 +313,7 @@ class TestMaster:
         self._running(host)
         host.ask()
         host.supervise()
-        assert host.last.extra["master"] is False
+        assert host.last.progress.master is False
         assert host.last.phase is Phase.COMMITTED
 
 
@@ -321,12 +324,10 @@ class TestBack:
         host.clock.now += 10
 
     def _ask_back(self, host, **kwargs):
-        extra = {**host.last.extra, "request": {**host.last.extra["request"], "back": True}}
-        for name in ("restarted", "supervisors", "old_invocation", "old_pid", "copies"):
-            extra.pop(name, None)
-        host.record(
-            Phase.REQUESTED, id="u2", versions_from=dict(NEW), extra=extra, jid="", **kwargs
-        )
+        request = dataclasses.replace(host.last.request, back=True)
+        code = dataclasses.replace(host.last.code, copies={})
+        changes = {"request": request, "code": code, "versions_from": dict(NEW), **kwargs}
+        host.record(Phase.REQUESTED, id="u2", jid="", **changes)
 
     def test_it_installs_what_was_kept(self, host):
         self._updated(host)
@@ -347,20 +348,22 @@ class TestBack:
 
     def test_a_version_in_quarantine_is_refused(self, host):
         host.store.quarantine(NEW, "u0", "it did not start")
-        host.ask()
+        host.ask(resolved=False)
         host.supervise()
         assert host.last.phase is Phase.FAILED
         assert "it did not start). It is not installed again" in host.last.reason
         assert "safeupdate.unquarantine" in host.last.reason
         host.store.clear(host.store.quarantined())
         host.clock.now += 10
-        host.record(Phase.REQUESTED, id="u2", extra=host.last.extra, jid="")
+        host.record(
+            Phase.REQUESTED, id="u2", request=host.last.request, code=host.last.code, jid=""
+        )
         host.supervise()
         assert host.last.phase is Phase.COMMITTED
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("kill_at", range(1, 13))
+@pytest.mark.parametrize("kill_at", range(1, 15))
 @pytest.mark.parametrize("healthy", [True, False])
 def test_killed_at_any_write_of_the_record_then_recovered(host, kill_at, when, healthy):
     host.ask()
@@ -388,7 +391,7 @@ def test_the_range_of_writes_covers_it(host):
     host.services.dies_while = lambda: host.packages.versions == NEW
     before = host.store.writes
     host.supervise()
-    assert host.store.writes - before <= 12
+    assert host.store.writes - before <= 14
 
 
 def test_copies_of_an_earlier_update_are_removed(host):

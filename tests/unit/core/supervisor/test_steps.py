@@ -1,12 +1,10 @@
-"""Upgrade steps: which are due, that they run in order and once, and what a failure leads to."""
+"""Upgrade steps: that they run in order and once, and what a failure leads to."""
 
 import os
-import pathlib
 
 import pytest
 
-from saltext_safeupdate.core.record.update import Phase
-from saltext_safeupdate.core.supervisor import steps
+from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
@@ -15,7 +13,7 @@ from ..conftest import NEW, OLD
 def _installed(host):
     extra = host.secured()
     host.packages.versions.update(NEW)
-    return host.record(Phase.RESTARTING, versions_to=dict(NEW), extra=extra)
+    return host.record(Phase.DELIVERING, versions_to=dict(NEW), extra=extra)
 
 
 def _ran(host):
@@ -27,38 +25,6 @@ def _ran(host):
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("3006.28", "3007.15", ["3007", "3007-b", "3007.9-a"]),
-        ("3006.28", "3008.3", ["3007", "3007-b", "3007.9-a", "3007.16", "3008.1"]),
-        ("3007.15-1", "1:3007.16+ds-2", ["3007.16"]),
-        ("3007.8", "3007.9", ["3007.9-a"]),
-        ("3007.9", "3007.9-2", []),
-        ("3008.3", "3006.28", []),
-        ("3008.3", "3008.3", []),
-    ],
-)
-def test_those_between_two_versions_in_their_order(host, old, new, expected):
-    host.steps("3007-b", "3007", "3007.9-a", "3007.16", "3006.28", "3008.1", "3009")
-    directory = host.settings.steps_dir
-    found = steps.due(directory, {"salt": old, "python": "3.11"}, {"salt": new, "python": "3.14"})
-    assert found == expected
-
-
-def test_what_is_no_step_is_left_alone(host):
-    host.steps("3007~", "3007.dpkg-old", "README", ".3007", "3007-a b", "3007-kept")
-    host.steps("3007-text")
-    pathlib.Path(host.settings.steps_dir, "3007-text").chmod(0o644)
-    assert steps.due(host.settings.steps_dir, OLD, NEW) == ["3007-kept"]
-
-
-def test_there_may_be_none(host):
-    assert steps.due(host.settings.steps_dir, OLD, NEW) == []
-    host.steps("3007")
-    assert steps.due(host.settings.steps_dir, OLD, {}) == []
-
-
 def test_they_run_before_the_restart_while_no_job_can(host):
     host.steps("3007-b", "3007-a")
     _installed(host)
@@ -68,7 +34,7 @@ def test_they_run_before_the_restart_while_no_job_can(host):
     versions = (OLD["salt"], NEW["salt"])
     assert seen == [[("3007-a", *versions), ("3007-b", *versions)]]
     assert host.last.phase is Phase.COMMITTED
-    assert host.last.extra["steps"] == ["3007-a", "3007-b"]
+    assert host.last.progress.steps == ("3007-a", "3007-b")
     assert _ran(host) == seen[0], "and not again"
     host.assert_at_peace()
 
@@ -90,7 +56,7 @@ def test_without_a_way_back_the_update_goes_on_and_says_so(host):
     host.steps("3007-a")
     host.failing = {os.path.join(host.settings.steps_dir, "3007-a")}
     host.packages.versions.update(NEW)
-    host.record(Phase.RESTARTING, versions_to=dict(NEW))
+    host.record(Phase.DELIVERING, versions_to=dict(NEW))
     host.supervise()
     assert host.last.phase is Phase.COMMITTED
     assert "The upgrade step failed" in host.last.reason

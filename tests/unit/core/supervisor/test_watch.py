@@ -6,14 +6,15 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
-from saltext_safeupdate.core.record.update import Phase
-from saltext_safeupdate.core.supervisor import supervisor
+from saltext_safeupdate.core.record.parts import WayBack
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.supervisor import restarting
 from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
 
 
-def _installed(host, phase=Phase.RESTARTING, **changes):
+def _installed(host, phase=Phase.DELIVERING, **changes):
     """The job has installed and ended, and the old packages are secured."""
     extra = {**host.secured(), "copies": linked_copy.freeze([str(host.root)], "u1")}
     host.packages.versions.update(NEW)
@@ -87,7 +88,7 @@ class TestHealthy:
         host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
         _installed(host)
         host.supervise()
-        assert host.last.extra["master"] is False
+        assert host.last.progress.master is False
         assert host.last.phase is Phase.COMMITTED
 
 
@@ -137,7 +138,7 @@ class TestHard:
         assert host.clock.passed < 15
 
     def test_the_extension_cannot_be_carried_along(self, host, monkeypatch):
-        monkeypatch.setattr(supervisor, "bring_along", lambda *args: "It cannot be loaded.")
+        monkeypatch.setattr(restarting, "bring_along", lambda *args: "It cannot be loaded.")
         _installed(host)
         host.supervise()
         _assert_back(host, "It cannot be loaded")
@@ -167,9 +168,8 @@ class TestSoft:
 
     def test_without_a_way_back_it_fails_and_says_so(self, host):
         _installed(host)
-        extra = {**host.last.extra, "no_way_back": "no copy can be had"}
-        del extra["old_files"]
-        host.record(Phase.RESTARTING, versions_to=dict(NEW), extra=extra)
+        way_back = WayBack(missing="no copy can be had")
+        host.record(Phase.DELIVERING, versions_to=dict(NEW), way_back=way_back, code=host.last.code)
         host.reports = False
         host.supervise()
         assert host.last.phase is Phase.FAILED

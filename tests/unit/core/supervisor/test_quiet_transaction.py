@@ -1,3 +1,4 @@
+import dataclasses
 import os
 
 import pytest
@@ -11,9 +12,9 @@ from saltext_safeupdate.core.errors import (
 )
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.prepare import resolution
-from saltext_safeupdate.core.record.update import BEFORE_INSTALLING, Phase
-from saltext_safeupdate.core.supervisor import transaction as module
-from saltext_safeupdate.core.supervisor.transaction import PostponedError
+from saltext_safeupdate.core.record.phase import BEFORE_INSTALLING, Phase
+from saltext_safeupdate.core.supervisor import initiator as module
+from saltext_safeupdate.core.supervisor.quiet_transaction import PostponedError
 from tests.support.forked import forked
 from tests.support.simulated import Killed
 
@@ -42,14 +43,14 @@ def test_a_change_is_made_alone_and_left_to_the_supervisor(host):
     result = host.transaction().change(_upgrade(host), job, jid="2026", reason="because")
     assert result == "done"
     last = host.last
-    assert (last.phase, last.jid, last.reason) == (Phase.RESTARTING, "2026", "because")
+    assert (last.phase, last.jid, last.reason) == (Phase.DELIVERING, "2026", "because")
     assert (last.versions_from, last.versions_to) == (OLD, NEW)
     assert last.unit == {
         "active": "active",
         "enabled": "enabled",
         "file": host.services.file,
     }
-    assert host.phases(last.id) == ["requested", "waiting", "installing", "restarting"]
+    assert host.phases(last.id) == ["requested", "waiting", "installing", "delivering"]
     # The restart is not ours, and until this process has ended no job may start.
     assert host.restarts() == []
     assert host.services.refuses
@@ -115,7 +116,7 @@ def test_work_that_changed_something_and_then_raises_leads_to_a_restart(host):
 
     with pytest.raises(RuntimeError):
         host.transaction().change(work, host.job())
-    assert host.last.phase is Phase.RESTARTING
+    assert host.last.phase is Phase.DELIVERING
     assert host.last.versions_to == NEW
     assert host.services.refuses
 
@@ -147,9 +148,9 @@ def test_half_done_is_told_and_left_to_the_supervisor(host):
         return "exit status 1"
 
     host.transaction().change(work, host.job(), failure=lambda result: result)
-    assert host.last.phase is Phase.RESTARTING
+    assert host.last.phase is Phase.DELIVERING
     assert host.last.reason == "half done: salt-minion (exit status 1)"
-    assert host.last.extra["unfinished"] == ["salt-minion"]
+    assert host.last.progress.unfinished == ("salt-minion",)
 
 
 @pytest.mark.parametrize("secured", [True, False])
@@ -164,7 +165,7 @@ def test_files_of_both_versions_are_not_called_no_change(host, secured):
 
     host.transaction().change(work, host.job(), failure=lambda result: result)
     assert host.last.reason == f"half done: {host.root} (killed)"
-    assert host.last.phase is (Phase.RESTARTING if secured else Phase.FAILED)
+    assert host.last.phase is (Phase.DELIVERING if secured else Phase.FAILED)
     host.all_die()
     host.supervise()
     assert host.last.phase is (Phase.ROLLED_BACK if secured else Phase.FAILED)
@@ -199,7 +200,7 @@ def test_the_update_lock_is_held_by_somebody_else(host):
 
 
 def test_an_update_that_is_under_way_is_not_disturbed(host):
-    for phase in (Phase.INSTALLING, Phase.RESTARTING, Phase.WATCHING):
+    for phase in (Phase.INSTALLING, Phase.DELIVERING, Phase.RESTARTING, Phase.WATCHING):
         host.record(phase)
         alive_one = host.lock("supervisor")
         assert alive_one.try_exclusive()
@@ -279,7 +280,7 @@ def test_a_supervisor_without_the_drain_is_not_ready(host):
 
 def test_other_jobs_do_not_end(host):
     job, other = host.job(), host.job()
-    transaction = host.transaction(running_jobs=lambda: ["99 test.sleep"])
+    transaction = host.transaction(names=lambda: ["99 test.sleep"])
     with pytest.raises(PostponedError, match=r"within 60 s \(running: 99 test\.sleep\)"):
         transaction.change(lambda: pytest.fail("changed"), job)
     assert host.last.phase is Phase.POSTPONED
@@ -295,28 +296,28 @@ def test_other_jobs_end_in_time(host):
     other = host.job()
     host.clock.after(20, other.close)
     host.transaction().change(_upgrade(host), host.job())
-    assert host.last.phase is Phase.RESTARTING
+    assert host.last.phase is Phase.DELIVERING
     assert 20 <= host.clock.passed < 21
 
 
 def test_a_job_from_before_the_extension_was_there_is_waited_for(host):
     with forked(lambda hear, say: hear()) as older:
         host.clock.after(10, older.kill)
-        transaction = host.transaction(running_pids=lambda: [older.pid])
+        transaction = host.transaction(pids=lambda: [older.pid])
         transaction.change(_upgrade(host), host.job())
     assert 10 <= host.clock.passed < 11
 
 
 def test_a_job_from_before_that_does_not_end_postpones_the_update(host):
     with forked(lambda hear, say: hear()) as older:
-        transaction = host.transaction(running_pids=lambda: [older.pid])
+        transaction = host.transaction(pids=lambda: [older.pid])
         with pytest.raises(PostponedError):
             transaction.change(lambda: pytest.fail("changed"), host.job())
     assert 60 <= host.clock.passed < 61
 
 
 def test_the_job_that_started_this_one_is_not_waited_for(host):
-    transaction = host.transaction(running_pids=lambda: list(processes.ancestors()))
+    transaction = host.transaction(pids=lambda: list(processes.ancestors()))
     transaction.change(_upgrade(host), host.job())
     assert host.clock.passed < 1
 
@@ -365,7 +366,7 @@ def test_a_record_that_cannot_be_written_changes_nothing(host, monkeypatch):
 
 class TestRequestRestart:
     def test_it_waits_for_the_supervisor_and_returns(self, host):
-        update = host.transaction().request_restart(jid="5", reason="config")
+        update = host.request_restart(jid="5", reason="config")
         assert (update.kind, update.phase, update.jid, update.reason) == (
             "restart",
             Phase.WAITING,
@@ -376,27 +377,27 @@ class TestRequestRestart:
         assert host.restarts() == []
 
     def test_a_second_one_is_the_first_one(self, host):
-        first = host.transaction().request_restart()
-        second = host.transaction().request_restart()
+        first = host.request_restart()
+        second = host.request_restart()
         assert (second.id, host.launched) == (first.id, 1)
 
     def test_an_update_that_will_restart_anyway_is_enough(self, host):
         host.record(Phase.INSTALLING)
         assert host.lock("supervisor").try_exclusive()
-        assert host.transaction().request_restart().id == "u1"
+        assert host.request_restart().id == "u1"
 
     def test_after_a_restart_that_is_done_there_is_a_new_one(self, host):
         host.record(Phase.COMMITTED, kind="restart")
-        assert host.transaction().request_restart().id != "u1"
+        assert host.request_restart().id != "u1"
 
     def test_it_knows_the_jobs_from_before(self, host):
-        update = host.transaction(running_pids=lambda: [os.getpid(), 2**22 + 1]).request_restart()
-        assert update.extra["processes"] == {str(os.getpid()): processes.me()}
+        update = host.request_restart(pids=lambda: [os.getpid(), 2**22 + 1])
+        assert update.processes == {str(os.getpid()): processes.me()}
 
 
 class TestSuperseded:
     def _wait(self, host):
-        restart = host.transaction().request_restart(jid="5", reason="config")
+        restart = host.request_restart(jid="5", reason="config")
         # The supervisor sees that it is cancelled, and ends.
         host.clock.after(0.1, host.end_supervisor)
         return restart
@@ -405,8 +406,8 @@ class TestSuperseded:
         restart = self._wait(host)
         host.transaction().change(_upgrade(host), host.job())
         assert host.store.get(restart.id).phase is Phase.CANCELLED
-        assert host.last.phase is Phase.RESTARTING
-        assert host.last.extra["owed"]["reason"] == "config"
+        assert host.last.phase is Phase.DELIVERING
+        assert host.last.owed.reason == "config"
 
     def test_where_the_update_restarts_the_minion_there_is_no_second_restart(self, host):
         self._wait(host)
@@ -441,7 +442,7 @@ class TestSuperseded:
         host.assert_at_peace()
 
     def test_a_supervisor_that_does_not_let_go(self, host):
-        host.transaction().request_restart()
+        host.request_restart()
         with pytest.raises(LockHeldError):
             host.transaction().change(lambda: pytest.fail("changed"), host.job())
 
@@ -487,20 +488,23 @@ def test_killed_at_any_write_of_the_record_then_recovered(host, kill_at, when, w
         assert host.packages.versions == NEW
 
 
+def resolved(version, serial=0):
+    return dataclasses.replace(resolution.request(version), serial=serial)
+
+
 class TestRequestUpdate:
     def _ask(self, host, version=None, *, number=0, **kwargs):
-        return host.transaction().request_update(
-            resolution.request(version, **kwargs), number=number
-        )
+        return host.request_update(resolution.request(version, **kwargs), serial=number)
 
     def test_it_is_written_down_and_supervised(self, host):
-        update = host.transaction().request_update(
-            resolution.request("3007.15"), jid="5", number=5, reason="asked"
+        update = host.request_update(
+            resolution.request("3007.15"), jid="5", serial=5, reason="asked"
         )
         assert (update.kind, update.phase, update.jid) == ("update", Phase.REQUESTED, "5")
         assert update.versions_from == OLD
-        assert update.extra["own"] == ["salt", "salt-minion"]
-        assert update.extra["roots"] == [str(host.root)]
+        assert update.code.own == ("salt", "salt-minion")
+        assert update.code.roots == (str(host.root),)
+        assert (update.request.serial, update.versions_to) == (5, NEW)
         assert host.launched == 1
         assert not locks.held(host.settings.run_dir, "update")
 
@@ -519,23 +523,24 @@ class TestRequestUpdate:
 
     @pytest.mark.parametrize("phase", BEFORE_INSTALLING)
     def test_another_one_takes_the_place_of_what_has_not_begun(self, host, phase):
-        host.record(phase, extra={"request": resolution.request("3007.14"), "number": 5})
+        host.record(phase, request=resolved("3007.14", 5))
         host.clock.now += 1
         update = self._ask(host, "3007.15", number=6)
         assert host.store.get("u1").phase is Phase.CANCELLED
         assert host.store.latest().id == update.id
 
     def test_an_older_one_is_refused(self, host):
-        host.record(Phase.COMMITTED, extra={"request": resolution.request("3007.15"), "number": 5})
+        host.record(Phase.COMMITTED, request=resolved("3007.15", 5))
         with pytest.raises(InputError, match=r"\(4\) is older than update u1 \(5\)"):
             self._ask(host, "3007.14", number=4)
         assert len(host.store.updates()) == 1
 
     @pytest.mark.parametrize(
-        "phase", [Phase.INSTALLING, Phase.RESTARTING, Phase.WATCHING, Phase.ROLLING_BACK]
+        "phase",
+        [Phase.INSTALLING, Phase.DELIVERING, Phase.RESTARTING, Phase.WATCHING, Phase.ROLLING_BACK],
     )
     def test_what_has_begun_is_not_disturbed(self, host, phase):
-        host.record(phase, extra={"request": resolution.request("3007.15")})
+        host.record(phase, request=resolved("3007.15"))
         with pytest.raises(LockHeldError, match="under way"):
             self._ask(host, "3007.14")
         assert host.last.phase is phase
@@ -554,13 +559,13 @@ class TestRequestUpdate:
         assert host.last is None
 
     def test_a_restart_that_waits_gives_way_and_is_owed(self, host):
-        host.transaction().request_restart(jid="5", reason="config")
+        host.request_restart(jid="5", reason="config")
         host.clock.now += 1
         update = self._ask(host)
-        assert update.extra["owed"]["reason"] == "config"
+        assert update.owed.reason == "config"
         # And the debt goes on from one request to the next.
         host.clock.now += 1
-        assert self._ask(host, "3007.15").extra["owed"]["reason"] == "config"
+        assert self._ask(host, "3007.15").owed.reason == "config"
 
     def test_the_supervisor_does_not_start(self, host):
         host.launches = False
@@ -573,15 +578,15 @@ class TestWayBack:
     def test_the_old_packages_are_secured_and_it_is_looked_after(self, host):
         armed = []
         host.transaction(arm=armed.append).change(_upgrade(host), host.job())
-        assert [row[:2] for row in host.last.extra["old_files"]] == sorted(map(list, OLD.items()))
-        assert armed == [host.last.extra["copies"]]
+        assert [row[:2] for row in host.last.way_back.files] == sorted(OLD.items())
+        assert armed == [host.last.code.copies]
 
     def test_where_they_cannot_be_secured_it_goes_on_and_says_so(self, host):
         host.packages.secures = False
         transaction = host.transaction()
         transaction.change(_upgrade(host), host.job())
-        assert host.last.phase is Phase.RESTARTING
-        assert "no copy can be had" in host.last.extra["no_way_back"]
+        assert host.last.phase is Phase.DELIVERING
+        assert "no copy can be had" in host.last.way_back.missing
         assert "no way back" in transaction.warning
 
     def test_where_nobody_can_look_after_it_nothing_is_changed(self, host):
@@ -601,5 +606,5 @@ class TestWayBack:
 def test_a_restart_that_is_asked_for_while_an_update_is_watched_is_not_forgotten(host, phase):
     host.record(phase)
     assert host.lock("supervisor").try_exclusive()
-    assert host.transaction().request_restart(jid="5", reason="config").id == "u1"
+    assert host.request_restart(jid="5", reason="config").id == "u1"
     assert host.store.fact("restart")["reason"] == "config"

@@ -1,0 +1,102 @@
+"""The phases of an update, and the only table of the ways between them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Phase(Enum):
+    """Where an update is. A phase is on disk before its side effect begins."""
+
+    REQUESTED = "requested"
+    CHECKING = "checking"
+    STAGING = "staging"
+    # Other jobs are awaited. New ones may be held meanwhile.
+    WAITING = "waiting"
+    # From here on an update is brought to its end.
+    INSTALLING = "installing"
+    # The job that installed has to end, and its return to reach its master.
+    DELIVERING = "delivering"
+    # The package manager finishes what it left half done.
+    REPAIRING = "repairing"
+    # What lives beside Salt is put in its place, and the upgrade steps run.
+    STEPPING = "stepping"
+    # All is in place in a snapshot, which the next boot activates.
+    WAITING_FOR_BOOT = "waiting_for_boot"
+    RESTARTING = "restarting"
+    WATCHING = "watching"
+    COMMITTED = "committed"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+    POSTPONED = "postponed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self not in ALLOWED
+
+    @property
+    def column(self) -> str:
+        """
+        What the database has for the phase, in words that every version knows.
+
+        The first versions had ``restarting`` for all that is between the installation and the
+        watch. They go on from there, and from each of these phases that is right.
+        """
+        return Phase.RESTARTING.value if self in _RESTARTING else self.value
+
+
+_GIVE_UP = {Phase.CANCELLED, Phase.FAILED}
+
+ALLOWED: dict[Phase, set[Phase]] = {
+    Phase.REQUESTED: {Phase.CHECKING, Phase.WAITING} | _GIVE_UP,
+    # Committed at once if there is nothing to change.
+    Phase.CHECKING: {Phase.STAGING, Phase.WAITING, Phase.COMMITTED} | _GIVE_UP,
+    Phase.STAGING: {Phase.WAITING} | _GIVE_UP,
+    # A deferred restart installs nothing.
+    Phase.WAITING: {Phase.INSTALLING, Phase.DELIVERING, Phase.POSTPONED} | _GIVE_UP,
+    # And if there was nothing to change after all.
+    Phase.INSTALLING: {Phase.DELIVERING, Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.DELIVERING: {
+        Phase.REPAIRING,
+        Phase.STEPPING,
+        Phase.WAITING_FOR_BOOT,
+        Phase.RESTARTING,
+        Phase.ROLLING_BACK,
+        Phase.FAILED,
+    },
+    Phase.REPAIRING: {Phase.STEPPING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.WAITING_FOR_BOOT: {Phase.STEPPING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.STEPPING: {Phase.RESTARTING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.RESTARTING: {Phase.WATCHING, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.WATCHING: {Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
+    Phase.ROLLING_BACK: {Phase.ROLLED_BACK, Phase.FAILED},
+}
+# Nothing of the minion changes in these.
+BEFORE_INSTALLING = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)
+_RESTARTING = (
+    Phase.DELIVERING,
+    Phase.REPAIRING,
+    Phase.STEPPING,
+    Phase.WAITING_FOR_BOOT,
+    Phase.RESTARTING,
+)
+
+
+def stored(column: str, exact: str, *, noted: bool, awaits: bool) -> Phase:
+    """
+    Return the phase of a record, or raise ValueError for one that is not known.
+
+    *column* is what every version writes, *exact* what this one adds. A record of the first
+    versions has none: there *noted* tells that the service was about to be restarted, and
+    *awaits* that only the boot was missing.
+    """
+    phase = Phase(column)
+    if exact and Phase(exact).column == column:
+        return Phase(exact)
+    if phase is Phase.RESTARTING and awaits:
+        return Phase.WAITING_FOR_BOOT
+    if phase is Phase.RESTARTING and not noted:
+        return Phase.DELIVERING
+    return phase

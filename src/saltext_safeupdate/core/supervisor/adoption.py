@@ -1,0 +1,51 @@
+"""A transaction of the system that brought the own packages along, looked after as an update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..record.parts import WayBack
+from ..record.phase import Phase
+from .initiator import Initiator
+
+
+def adopt(by: Initiator, before: Mapping[str, str], *, jid: str = "", reason: str = "") -> None:
+    """
+    Look after a transaction of the system that has changed the own packages.
+
+    The boot that activates it is watched, and taken back if need be. *before* are the versions
+    that the next boot would have started. What runs is not touched by it, so nothing has to
+    wait.
+    """
+    after = by.versions()
+    if after == before:
+        return
+    manager, own = by.manager, by.installation.own
+    assert manager is not None and manager.snapshots is not None  # noqa: PT018, S101
+    lock = by.writing()
+    try:
+        last = by.latest()
+        if last is not None and not last.phase.final:
+            if not last.awaits_boot or last.versions_to == after:
+                # Whoever makes it looks at what became of it.
+                return
+            reason_then = "A later transaction took its place before the reboot."
+            by.store.save(last.advance(Phase.FAILED, reason=reason_then))
+        running = manager.running(own)
+        if after == running:
+            return
+        update = by.store.save(
+            by.new_record(
+                "update",
+                jid,
+                reason,
+                phase=Phase.DELIVERING,
+                way_back=WayBack(snapshot=manager.snapshots.running()),
+                versions_from=running,
+                versions_to=after,
+            )
+        )
+    finally:
+        lock.close()
+    by.arm({})
+    by.have_supervised(update)

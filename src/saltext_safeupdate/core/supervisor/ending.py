@@ -1,0 +1,58 @@
+"""The end of an update: what was there for the change only goes, what leads back stays."""
+
+from __future__ import annotations
+
+import logging
+
+from ..errors import CommandError, SafeUpdateError
+from ..host import linked_copy
+from ..prepare.staging import Staging
+from ..record.phase import Phase
+from ..record.update import Update
+from . import watchdog
+from .context import Context
+
+log = logging.getLogger("salt-safeupdate")
+
+
+def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
+    """Give the record its last phase, once nothing is left to be done."""
+    clean(context, update)
+    log.info("update %s: %s (%s)", update.id, phase.value, reason or "-")
+    update = context.store.save(update.advance(phase, reason=reason))
+    tidy(context, update)
+    return update
+
+
+def clean(context: Context, update: Update) -> None:
+    """Remove what was there for the change only. Idempotent."""
+    unit = context.unit
+    try:
+        if update.phase is Phase.INSTALLING or context.services.inhibited(unit):
+            context.services.release(unit)
+        linked_copy.thaw(update.code.copies.values())
+        locked = list(update.staged.version_locked)
+        if locked and context.manager is not None:
+            context.manager.hold(locked, True)
+    except (CommandError, OSError) as err:
+        log.error("update %s left something behind: %s", update.id, err)
+
+
+def tidy(context: Context, update: Update) -> None:
+    """Keep what leads back from here, and nothing else. Idempotent."""
+    try:
+        if update.phase is Phase.COMMITTED and update.versions_to != update.versions_from:
+            context.revisions.keep(update)
+        ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)
+        if update.kind == "update" and ended and context.manager is not None:
+            Staging(context.settings.state_dir, context.store, context.manager).drop()
+        # What is to be done by hand needs them.
+        by_hand = update.phase is Phase.FAILED and update.progress.supervisors is not None
+        other = context.store.latest()
+        waits = other is not None and not other.phase.final
+        needed = {update.id if by_hand else "", other.id if other and waits else ""}
+        context.revisions.prune(needed - {""})
+        if not waits:
+            watchdog.disarm(context.services)
+    except (SafeUpdateError, OSError) as err:
+        log.error("update %s left something behind: %s", update.id, err)

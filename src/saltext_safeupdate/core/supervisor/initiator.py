@@ -1,0 +1,211 @@
+"""How a process of the minion begins an update: with a record, and a supervisor that lives."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ..errors import LockHeldError, SafeUpdateError
+from ..extensions import ourselves
+from ..host import locks, processes
+from ..host.locks import Lock
+from ..host.service import ServiceManager
+from ..packages.manager import PackageManager
+from ..prepare.revisions import Revisions
+from ..record.parts import Code, Owed, WayBack
+from ..record.phase import Phase
+from ..record.store import Store
+from ..record.update import Update
+from ..settings import Settings
+from . import watchdog
+
+# Seconds within which the supervisor, a small Python program, has to take its locks.
+_SUPERVISOR_TIMEOUT = 30.0
+# Seconds that the supervisor may hold the update lock to write a phase before the installation.
+_WRITE_TIMEOUT = 5.0
+_POLL_INTERVAL = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """
+    What an update changes: the own packages, the directories of code below the minion that they
+    hold, and the paths that are put back on a rollback.
+    """
+
+    own: Sequence[str] = ()
+    roots: Sequence[str] = ()
+    backup_paths: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningJobs:
+    """
+    The jobs that run now: *names* for messages, *pids* of their processes, which may have begun
+    before this extension was there.
+    """
+
+    names: Callable[[], Sequence[str]] = tuple
+    pids: Callable[[], Sequence[int]] = tuple
+
+    def processes(self) -> dict[str, str]:
+        """Return the identities of their processes, by PID."""
+        found = {str(pid): processes.identity(pid) for pid in self.pids()}
+        return {pid: identity for pid, identity in found.items() if identity}
+
+
+@dataclass(kw_only=True)
+class Initiator:
+    """
+    The collaborators of whoever begins an update, and the steps that all of them share.
+
+    *launch* starts the supervisor. *arm* has the update looked after, whichever process dies;
+    it is called with the linked copies of the code by their directories. *stage_extensions* gets
+    what lives beside Salt ready below a directory and returns where; empty if there is nothing.
+    """
+
+    settings: Settings
+    store: Store
+    services: ServiceManager
+    launch: Callable[[], None]
+    manager: PackageManager | None = None
+    installation: Installation = Installation()
+    jobs: RunningJobs = RunningJobs()
+    arm: Callable[[Mapping[str, str]], None] = lambda copies: None
+    stage_extensions: Callable[[str], str] = lambda directory: ""
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def revisions(self) -> Revisions:
+        return Revisions(self.settings.state_dir, self.store, self.manager)
+
+    def versions(self) -> dict[str, str]:
+        """Return what is installed of the own packages."""
+        own = self.installation.own
+        return self.manager.installed(own) if self.manager and own else {}
+
+    def latest(self) -> Update | None:
+        return self.store.latest() if self.store.exists() else None
+
+    def new_record(self, kind: str, jid: str, reason: str, **parts: Any) -> Update:
+        """Return a record of the minion as it is now; it is not written."""
+        unit = self.settings.service
+        state = self.services.state(unit)
+        installation = self.installation
+        return Update(
+            **{
+                "id": uuid.uuid4().hex[:12],
+                "kind": kind,
+                "jid": jid,
+                "pid": os.getpid(),
+                "reason": reason,
+                "created": self.clock(),
+                "versions_from": self.versions(),
+                "unit": {
+                    "active": state.active,
+                    "enabled": state.enabled,
+                    "file": self.services.unit_file(unit) or "",
+                },
+                "processes": self.jobs.processes(),
+                "code": Code(
+                    own=tuple(sorted(installation.own)),
+                    roots=tuple(installation.roots),
+                    extension=ourselves.home(),
+                ),
+                "way_back": WayBack(paths=tuple(installation.backup_paths)),
+                **parts,
+            }
+        )
+
+    def writing(self) -> Lock:
+        """Return the update lock, which a supervisor that prepares holds for moments only."""
+        lock = Lock(self.settings.run_dir, "update")
+        if not lock.wait_exclusive(_WRITE_TIMEOUT, clock=self.clock, sleep=self.sleep):
+            lock.close()
+            raise LockHeldError(self.busy())
+        return lock
+
+    def wait_until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait for the condition; without a deadline, as long as a supervisor takes to start."""
+        if deadline is None:
+            deadline = self.clock() + _SUPERVISOR_TIMEOUT
+        while not condition():
+            if self.clock() >= deadline:
+                return False
+            self.sleep(_POLL_INTERVAL)
+        return True
+
+    def is_supervised(self) -> bool:
+        """Tell whether a supervisor lives."""
+        return locks.held(self.settings.run_dir, "supervisor")
+
+    def have_supervised(self, update: Update) -> None:
+        """Start a supervisor unless one lives: that one takes the newest record when it is done."""
+        try:
+            if not self.is_supervised():
+                self.launch()
+                if not self.wait_until(self.is_supervised):
+                    self.fail_to_start()
+        except (SafeUpdateError, OSError) as err:
+            self.store.save(update.advance(Phase.FAILED, reason=str(err)))
+            raise
+
+    def fail_to_start(self) -> NoReturn:
+        raise SafeUpdateError(
+            f"The supervisor did not start within {_SUPERVISOR_TIMEOUT:g} s. Nothing "
+            f"was changed; 'journalctl -u {watchdog.SUPERVISOR_UNIT}' may say why."
+        )
+
+    def clear_the_way(self, kind: str) -> Owed | None:
+        """
+        Let a restart that only waits give way; refuse if anything else is under way.
+
+        An update that waits for a boot keeps no restart back. Return the restart that is owed
+        if the new update needs none.
+        """
+        last = self.store.latest()
+        booting = last is not None and last.awaits_boot
+        if last is None or last.phase.final or (booting and kind == "restart"):
+            if not self.wait_until(lambda: not self.is_supervised()):
+                raise LockHeldError(self.busy())
+            return None
+        if booting:
+            raise LockHeldError(self.busy())
+        if not self.is_supervised():
+            self.launch()
+            raise LockHeldError(
+                f"Update {last.id} was interrupted while {last.phase.value}; it is being put in "
+                "order now. Nothing was changed; try again when 'safeupdate.status' shows its end."
+            )
+        if last.kind != "restart" or last.phase is not Phase.WAITING:
+            raise LockHeldError(self.busy())
+        self.store.save(last.advance(Phase.CANCELLED, reason="A newer request takes its place."))
+        if not self.wait_until(lambda: not self.is_supervised()):
+            raise LockHeldError(self.busy())
+        return debt(last)
+
+    def busy(self) -> str:
+        """Say what is under way."""
+        last = self.latest()
+        if last is not None and last.awaits_boot:
+            return (
+                f"Update {last.id} waits for the reboot that activates it. Nothing was changed; "
+                "reboot first, or call it off with 'safeupdate.cancel'."
+            )
+        who = f"{last.id}, {last.phase.value}, job {last.jid or '-'}" if last else "just begun"
+        return (
+            f"Another update of the minion is under way ({who}). Nothing was changed; wait for "
+            "its end ('safeupdate.status') and try again."
+        )
+
+
+def debt(last: Update) -> Owed | None:
+    """Return the restart that a superseded record owes: itself, or the one it owed already."""
+    if last.kind == "restart":
+        return Owed(jid=last.jid, reason=last.reason, processes=last.processes)
+    return last.owed

@@ -1,0 +1,92 @@
+"""The installation, by the supervisor itself or by a job that may have died."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import CommandError
+from ..packages.manager import PackageManager
+from ..prepare import resolution, revisions
+from ..record.phase import Phase
+from ..record.update import Update
+from . import rollback
+from .context import Context
+from .ending import end
+
+
+def carry_on(context: Context, update: Update) -> Update:
+    """Install what was asked for, or take over from the job that installed."""
+    if update.request is None:
+        return _after_crash(context, update)
+    return _install(context, update)
+
+
+def is_untouched(context: Context, update: Update) -> bool:
+    """Tell whether all is as it was before the installation."""
+    own, manager = list(update.versions_from), context.manager
+    return (
+        manager is not None
+        and manager.installed(own) == update.versions_from
+        and not manager.unfinished(own)
+        and not context.mixed(update)
+    )
+
+
+def _install(context: Context, update: Update) -> Update:
+    """Install what was staged. Raise CommandError or VerificationError."""
+    manager = context.manager
+    if manager is None:
+        raise CommandError(("package manager",), "no package manager that is known is there")
+    context.services.inhibit(context.unit)
+    own, targets = list(update.code.own), update.versions_to
+    context.let_manager_end()
+    if not resolution.reached(manager.installed(own), targets) or manager.unfinished(own):
+        _put_in_place(context, manager, update)
+    now, left = context.repair(own)
+    if not resolution.reached(now, targets) or left:
+        raise CommandError(
+            (manager.name,),
+            f"the packages are not in place (installed: {now}; half done: "
+            f"{', '.join(left) or 'none'})",
+        )
+    return context.store.save(update.advance(Phase.DELIVERING, versions_to=now))
+
+
+def _put_in_place(context: Context, manager: PackageManager, update: Update) -> None:
+    staged = update.staged
+    new = revisions.files(staged.files)
+    manager.verify(new)
+    snapshots = manager.snapshots
+    if snapshots is None:
+        manager.install(new)
+    elif staged.snapshot is not None:
+        snapshots.go_back(staged.snapshot)
+    else:
+        snapshots.install(
+            [file.path for file in new],
+            extensions=staged.extensions,
+            program=context.services.program(context.unit) or "",
+            strict=context.settings.extensions == "stop",
+        )
+
+
+def _after_crash(context: Context, update: Update) -> Update:
+    """Wait for the package manager of the job that died while it installed, then take over."""
+    left: list[str] = []
+    now = update.versions_from
+    if context.manager is not None:
+        now, left = context.repair(list(update.versions_from))
+        if now == update.versions_from and not left:
+            left = context.mixed(update)
+            if not left or not update.has_way_back:
+                what = f"left half done: {', '.join(left)}" if left else "changed nothing"
+                problem = f"The run was ended while it installed; the package manager {what}."
+                return end(context, update, Phase.FAILED, problem)
+    if left and update.has_way_back:
+        return rollback.begin(
+            context, replace(update, versions_to=now), f"half done: {', '.join(left)}."
+        )
+    reason = "The run was ended while it installed; the installation was completed."
+    if left:
+        reason = f"half done: {', '.join(left)}"
+    return context.store.save(update.advance(Phase.DELIVERING, reason=reason, versions_to=now))

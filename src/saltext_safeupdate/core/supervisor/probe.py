@@ -1,0 +1,38 @@
+"""Jobs that the supervisor has the running minion do, as if its master had published them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from .context import Context
+
+# The function that proves that jobs run and return.
+FUNCTION = "test.echo"
+_FACT = "ask"
+_POLL_INTERVAL = 0.05
+
+
+def begin(context: Context, fun: str, arguments: list[Any]) -> str:
+    """Have the engine of the running minion start a job; return its JID."""
+    # Shaped like those of the master, and no other's.
+    now = time.gmtime(context.clock())
+    jid = time.strftime("%Y%m%d%H%M%S", now) + f"{uuid.uuid4().int % 1_000_000:06}"
+    context.store.set_fact(_FACT, {"jid": jid, "fun": fun, "arg": arguments})
+    return jid
+
+
+def reaches_master(context: Context, timeout: float) -> bool:
+    """Tell whether the master of the running minion gets the return of a job within *timeout* s."""
+    running = context.store.fact("running") or {}
+    if not running.get("master"):
+        return False
+    jid = begin(context, FUNCTION, ["safeupdate: before an update"])
+    deadline = context.clock() + timeout
+    while context.clock() < deadline:
+        found = context.outcome(jid)
+        if found is not None and found.delivered:
+            return True
+        context.sleep(_POLL_INTERVAL)
+    return False

@@ -1,0 +1,174 @@
+"""
+The quiet transaction: everything around a change of the minion's own packages.
+
+The protocol, in the process of the job that makes the change:
+
+1. It takes the ``update`` lock, or fails with an error that names who holds it.
+2. It writes a record and starts the supervisor, which takes the ``drain`` lock: no new job starts.
+3. It takes the ``jobs`` lock alone: every other job has ended and sent its return.
+4. The old packages are secured, the watchdog is armed, the service refuses to stop or restart,
+   and the old code stays readable.
+5. The caller makes the change.
+6. The record becomes ``delivering`` and the ``update`` lock goes to the supervisor. This process
+   keeps the ``jobs`` lock until it has ended. Then the supervisor restarts the minion.
+
+Whatever dies on the way, the kernel gives its locks back. The supervisor, which waits for the
+``update`` lock, cleans up after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from ..errors import SafeUpdateError
+from ..host import linked_copy, processes
+from ..host.locks import Lock
+from ..record.phase import Phase
+from ..record.update import Update
+from . import requests
+from .context import mixed
+from .initiator import Initiator
+
+T = TypeVar("T")
+
+
+class PostponedError(SafeUpdateError):
+    """Other jobs did not end in time; nothing was changed."""
+
+
+@dataclass(kw_only=True)
+class QuietTransaction:
+    """
+    Changes the own packages under the protocol above.
+
+    *redirect* tells this process where to read code from now on: it gets the linked copies by
+    the directories that they stand for.
+    """
+
+    by: Initiator
+    redirect: Callable[[Mapping[str, str]], None] = lambda copies: None
+    _record: Update = field(init=False)
+
+    def change(
+        self,
+        work: Callable[[], T],
+        jobs: Lock,
+        *,
+        jid: str = "",
+        reason: str = "",
+        failure: Callable[[T], str] = lambda result: "",
+    ) -> T:
+        """
+        Run *work* while nothing else runs, and leave the restart to the supervisor.
+
+        *jobs* is this job's share of the ``jobs`` lock. *failure* returns from the result why
+        *work* did not do what it should, or nothing. If *work* changed nothing, all is as before
+        and nothing restarts. Raises LockHeldError, PostponedError, RecordError or CommandError,
+        each before anything was changed; what *work* raises passes through.
+        """
+        self._record, lock = requests.begin(self.by, "update", jid, reason)
+        try:
+            self._wait_for_jobs(jobs)
+            return self._install(work, failure)
+        finally:
+            if self._record.phase not in (Phase.INSTALLING, Phase.DELIVERING):
+                # The drain keeps all others from the exclusive lock: our share comes back.
+                jobs.try_shared()
+            lock.close()
+
+    @property
+    def warning(self) -> str:
+        """What the caller has to know of the way back."""
+        reason = self._record.way_back.missing
+        return f"There is no way back to the version of before: {reason}." if reason else ""
+
+    # -- steps -----------------------------------------------------------------
+
+    def _wait_for_jobs(self, jobs: Lock) -> None:
+        by, timeout = self.by, self.by.settings.jobs_timeout
+        deadline = by.clock() + timeout
+        if jobs.wait_exclusive(timeout, clock=by.clock, sleep=by.sleep):
+            ours = {str(pid) for pid in processes.ancestors()}
+            others = {pid: who for pid, who in self._record.processes.items() if pid not in ours}
+            if by.wait_until(lambda: not any(map(processes.alive, others.values())), deadline):
+                return
+        running = ", ".join(by.jobs.names()) or "not known"
+        reason = (
+            f"Other jobs did not end within {timeout:g} s (running: {running}). "
+            "Nothing was changed. Start the update again when they are done, or set "
+            "'safeupdate:jobs_timeout' higher."
+        )
+        self._advance(Phase.POSTPONED, reason=reason)
+        raise PostponedError(reason)
+
+    def _install(self, work: Callable[[], T], failure: Callable[[T], str]) -> T:
+        roots = self.by.installation.roots
+        copies = {root: linked_copy.copy_path(root, self._record.id) for root in roots}
+        # They are in the record before they are made: a process that cleans up finds them there.
+        self._note(code=replace(self._record.code, copies=copies))
+        try:
+            # Nobody reads those of an earlier update any more: no other job runs.
+            linked_copy.thaw(linked_copy.leftovers(roots))
+            linked_copy.freeze(roots, self._record.id)
+        except OSError as err:
+            reason = (
+                f"The running code could not be kept readable beside {', '.join(roots)}: "
+                f"{err.strerror or err}. Nothing was changed; look at the space there."
+            )
+            self._advance(Phase.FAILED, reason=reason)
+            raise SafeUpdateError(reason) from err
+        try:
+            self.by.arm(copies)
+            self._advance(Phase.INSTALLING)
+            self.by.services.inhibit(self.by.settings.service)
+            self.redirect(copies)
+            result = work()
+        except (SystemExit, KeyboardInterrupt):
+            # We are being ended and the package manager may not be: the supervisor waits for it.
+            raise
+        except BaseException as err:
+            self._settle(failure=f"{type(err).__name__}: {err}")
+            raise
+        self._settle(failure=failure(result))
+        return result
+
+    def _settle(self, *, failure: str) -> None:
+        """
+        Say what the change came to. Without another version on disk, nothing restarts: a
+        package manager that fails before that has put back what it had replaced.
+        """
+        by, own = self.by, self.by.installation.own
+        after = by.versions()
+        unfinished = by.manager.unfinished(own) if by.manager and own else []
+        changed = after != self._record.versions_from
+        if failure and by.manager and not changed and not unfinished:
+            # Killed before its database knew: what runs would go on in a mixture of both.
+            unfinished = mixed(by.manager, self._record)
+            changed = bool(unfinished) and self._record.has_way_back
+        reason = failure or self._record.reason
+        if unfinished:
+            reason = f"half done: {', '.join(unfinished)}" + (f" ({failure})" if failure else "")
+        progress = replace(self._record.progress, unfinished=tuple(unfinished))
+        if changed:
+            # What is half done is the supervisor's business: it repairs before it restarts.
+            self._advance(Phase.DELIVERING, reason=reason, versions_to=after, progress=progress)
+            return
+        # The copies go: what this process reads from now on is in its old place again.
+        self.redirect({copy: root for root, copy in self._record.code.copies.items()})
+        by.services.release(by.settings.service)
+        failed = bool(failure or unfinished)
+        self._advance(
+            Phase.FAILED if failed else Phase.COMMITTED,
+            reason=reason if failed else "There was nothing to change; no restart.",
+            versions_to=after,
+            progress=progress,
+        )
+
+    def _note(self, **changes: Any) -> None:
+        """Write to the record without a new phase."""
+        self._record = self.by.store.save(replace(self._record, **changes))
+
+    def _advance(self, phase: Phase, **changes: Any) -> None:
+        self._record = self.by.store.save(self._record.advance(phase, **changes))

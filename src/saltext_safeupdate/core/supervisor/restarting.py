@@ -1,0 +1,187 @@
+"""
+From the installation to the new minion: one function for each phase on that way.
+
+Each may be done again, and returns the record in its next phase.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from ..record.phase import Phase
+from ..record.update import Update
+from . import reboot, rollback, steps, watch
+from .bring import bring_along
+from .context import Context
+from .ending import end
+from .watch import Watch
+
+log = logging.getLogger("salt-safeupdate")
+
+_POLL_INTERVAL = 0.05
+
+
+def deliver(context: Context, update: Update) -> Update:
+    """Wait for the end of the job that asked or installed, and for its return."""
+    # On a transactional system the administrator reboots when it suits: nobody has to wait.
+    if not update.by_boot or reboot.is_asked_for(context):
+        if not _is_delivered(context, update):
+            log.warning("the return of job %s has not reached its master yet", update.jid)
+        if update.kind == "update" and update.jid and update.request is None:
+            update = context.note_progress(update, master=not context.undelivered(update.jid))
+    if update.by_boot:
+        phase = Phase.WAITING_FOR_BOOT
+    elif update.kind == "restart":
+        phase = Phase.RESTARTING
+    else:
+        phase = Phase.REPAIRING if update.progress.unfinished else Phase.STEPPING
+    return context.store.save(update.advance(phase))
+
+
+def _is_delivered(context: Context, update: Update) -> bool:
+    """Wait, bounded, until no job runs and the master has the return of this one."""
+    timeout = context.settings.return_timeout
+    deadline = context.clock() + timeout
+    alone = context.locks.jobs.wait_exclusive(timeout, clock=context.clock, sleep=context.sleep)
+    while alone and context.undelivered(update.jid):
+        if context.clock() >= deadline:
+            return False
+        context.sleep(_POLL_INTERVAL)
+    return alone
+
+
+def repair(context: Context, update: Update) -> Update:
+    """Have the package manager finish what the job left half done."""
+    now, left = context.repair(list(update.versions_from))
+    if now == update.versions_from and not left:
+        left = context.mixed(update)
+    return context.store.save(
+        update.advance(
+            Phase.STEPPING,
+            versions_to=now,
+            reason=update.reason if left else f"{update.reason}; completed before the restart",
+            progress=replace(update.progress, unfinished=tuple(left)),
+        )
+    )
+
+
+def step(context: Context, update: Update) -> Update:
+    """Have all that belongs to the new version in place, and run the upgrade steps."""
+    if update.by_boot:
+        return _step_after_boot(context, update)
+    problem = bring_along(context, update)
+    if problem or update.progress.unfinished:
+        problem = problem or update.reason
+        if update.has_way_back and not stays_down(context, update):
+            return rollback.begin(context, update, problem)
+    update, problem = steps.run(context, update)
+    if problem and update.has_way_back:
+        return rollback.begin(context, update, problem)
+    if problem:
+        log.error("update %s goes on without a way back: %s", update.id, problem)
+    return context.store.save(update.advance(Phase.RESTARTING, reason=problem or update.reason))
+
+
+def _step_after_boot(context: Context, update: Update) -> Update:
+    """Run the steps beside the minion that the boot has started: it cannot wait for them."""
+    update, problem = steps.run(context, update)
+    if problem:
+        return rollback.begin(context, update, problem)
+    former = update.former
+    if update.progress.steps:
+        # They have overtaken the minion that runs now.
+        former = watch.former(context, context.services.state(context.unit))
+    return context.store.save(update.advance(Phase.RESTARTING, former=former))
+
+
+def wait_for_boot(context: Context, update: Update) -> Update:
+    """Wait for the boot that activates it; end it if that boot would not."""
+    context.services.release(context.unit)
+    update = _note_former(context, update)
+    problem = reboot.why_not_activated(context, update)
+    if problem:
+        if update.missed_boot:
+            # It was booted, and something else than we went back from it.
+            rollback.quarantine(context, update, problem)
+        return end(context, update, Phase.FAILED, problem)
+    if reboot.is_pending(context):
+        return reboot.wait(context, update)
+    boot = replace(update.boot, booted=context.clock())
+    return context.store.save(update.advance(Phase.STEPPING, boot=boot))
+
+
+def restart(context: Context, update: Update) -> Update:
+    """Restart the service, unless a new minion runs already."""
+    unit = context.unit
+    # Also if it does not look inhibited: systemd may not have been told.
+    if update.kind == "update":
+        context.services.release(unit)
+    before = context.services.state(unit)
+    update = _note_former(context, update)
+    if stays_down(context, update):
+        if before.running:
+            context.services.stop(unit)
+    elif not Watch(context, update).is_new(before):
+        if before.enabled.startswith("masked"):
+            # It runs although it is masked: that is put back when it runs again.
+            context.services.set_enabled(unit, "disabled")
+        if before.running:
+            context.services.begin_restart(unit)
+        else:
+            context.services.start(unit)
+    deadline = context.clock() + watch.timeout(context, update)
+    return context.store.save(update.advance(Phase.WATCHING, deadline=deadline))
+
+
+def _note_former(context: Context, update: Update) -> Update:
+    """Write down once which minion has to go: it is the same one after a crash."""
+    if update.progress.restarted is not None:
+        return update
+    return context.note(
+        update,
+        former=watch.former(context, context.services.state(context.unit)),
+        progress=replace(update.progress, restarted=context.clock()),
+    )
+
+
+def judge(context: Context, update: Update) -> Update:
+    """Watch the new minion; commit, go back, or fail."""
+    unit = context.unit
+    if stays_down(context, update):
+        if not _is_removed(context, update):
+            context.services.set_enabled(unit, update.unit.get("enabled", ""))
+        reason = update.reason or "The service does not run, as before."
+        return end(context, update, Phase.COMMITTED, reason)
+    back = update.has_way_back
+    watched = Watch(context, update, patient=not back)
+    problem = watched.proves_healthy() if update.kind == "update" else watched.comes_up()
+    context.services.set_enabled(unit, update.unit.get("enabled", ""))
+    if not problem:
+        _quarantine_what_was_left(context, update)
+        return end(context, update, Phase.COMMITTED, update.reason)
+    if back:
+        return rollback.begin(context, update, problem)
+    if update.kind == "update":
+        problem += f" There is no way back: {update.way_back.missing or 'not known'}."
+    return end(context, update, Phase.FAILED, problem)
+
+
+def _quarantine_what_was_left(context: Context, update: Update) -> None:
+    """After a rollback by request, no state run is to install that version again."""
+    if update.request is not None and update.request.back:
+        left = dict(set(update.versions_from.items()) - set(update.versions_to.items()))
+        context.store.quarantine(left, update.id, update.reason)
+
+
+def stays_down(context: Context, update: Update) -> bool:
+    """Tell whether it did not run before, or was removed."""
+    return not update.ran_before or _is_removed(context, update)
+
+
+def _is_removed(context: Context, update: Update) -> bool:
+    """Tell whether its packages are gone, or the one with the unit is."""
+    if update.kind != "update" or not update.versions_from:
+        return False
+    had_unit = bool(update.unit.get("file"))
+    return not update.versions_to or (had_unit and context.services.unit_file(context.unit) is None)
