@@ -170,7 +170,7 @@ def test_a_pending_snapshot_is_not_lost_for_an_update(host):
 
 def test_a_transaction_that_brings_it_along_is_watched_too(host):
     found = host("transaction", files=host.files("3008.4"))
-    assert (found["last"]["phase"], found["last"]["from"]) == ("waiting_for_boot", OLD)
+    assert (found["last"]["phase"], found["last"]["from"]) == ("delivering", OLD)
     host("supervise")
     host.boot()
     assert host("supervise")["last"]["phase"] == "rolling_back"

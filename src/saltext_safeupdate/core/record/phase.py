@@ -84,19 +84,19 @@ _RESTARTING = (
 )
 
 
-def stored(column: str, exact: str, *, noted: bool, awaits: bool) -> Phase:
+def stored(column: str, exact: str, *, noted: bool, boots: bool) -> Phase:
     """
     Return the phase of a record, or raise ValueError for one that is not known.
 
     *column* is what every version writes, *exact* what this one adds. A record of the first
-    versions has none: there *noted* tells that the service was about to be restarted, and
-    *awaits* that only the boot was missing.
+    versions has none: there *noted* tells that all was ready for the new minion, and *boots*
+    that a boot has to start it and has not been seen.
     """
     phase = Phase(column)
     if exact and Phase(exact).column == column:
         return Phase(exact)
-    if phase is Phase.RESTARTING and awaits:
-        return Phase.WAITING_FOR_BOOT
-    if phase is Phase.RESTARTING and not noted:
+    if phase is not Phase.RESTARTING:
+        return phase
+    if not noted:
         return Phase.DELIVERING
-    return phase
+    return Phase.WAITING_FOR_BOOT if boots else Phase.RESTARTING

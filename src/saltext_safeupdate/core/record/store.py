@@ -224,7 +224,7 @@ def _update(row: tuple[Any, ...]) -> Update:
             values["phase"],
             exact if isinstance(exact, str) else "",
             noted=values["progress"].restarted is not None,
-            awaits=bool(values["boot"].awaits) and values["boot"].booted is None,
+            boots=values["way_back"].snapshot is not None and values["boot"].booted is None,
         )
     except (KeyError, TypeError, ValueError) as err:
         raise RecordError(
