@@ -81,11 +81,40 @@ def test_every_change_is_of_a_known_type():
         assert path.read_text(encoding="utf-8").strip()
 
 
+DECISIONS = sorted((REPO / "docs" / "adr").glob("[0-9]*.md"))
+
+
 def test_decisions_are_numbered_without_a_gap_or_a_double():
-    numbers = sorted(path.name[:4] for path in (REPO / "docs" / "adr").glob("*.md"))
-    assert len(set(numbers)) == len(numbers)
-    for path in (REPO / "docs" / "adr").glob("*.md"):
-        text = path.read_text(encoding="utf-8")
-        assert text.startswith(f"# {int(path.name[:4])}. "), path
-        for heading in ("Context", "Decision", "Consequence"):
-            assert f"\n## {heading}" in text, path
+    assert [path.name[:4] for path in DECISIONS] == [
+        f"{number:04}" for number in range(1, len(DECISIONS) + 1)
+    ]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_every_decision_has_a_head_and_the_same_parts(path):
+    text = path.read_text(encoding="utf-8")
+    title = rf"# {int(path.name[:4])}\. .+\n\n"
+    head = title + r"- Status: (.+(?:\n  .+)*)\n- Date: \d{4}-\d\d-\d\d\n\n##"
+    (status,) = re.findall(head, text[: text.index("##") + 2])
+    assert status.startswith(("accepted", "superseded by "))
+    for linked in re.findall(r"\]\((.+?)\)", status):
+        assert (path.parent / linked).exists()
+    assert re.findall("^## (.*)$", text, flags=re.MULTILINE) == [
+        "Context",
+        "Decision",
+        "Consequence",
+    ]
+
+
+def test_the_index_of_the_decisions_has_each_of_them_in_order():
+    index = (REPO / "docs" / "adr" / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| {doc}`(.+?)` \| (\w+).* \| (.+?) \|$", index, re.MULTILINE)
+    assert rows == [
+        (str(int(path.name[:4])), path.stem, *_head(path.read_text(encoding="utf-8")))
+        for path in DECISIONS
+    ]
+
+
+def _head(text):
+    """Return the first word of the status, and the date."""
+    return re.findall(r"^- (?:Status|Date): ([\w-]+)", text, flags=re.MULTILINE)
