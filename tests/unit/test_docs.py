@@ -1,12 +1,17 @@
 """The documentation and the code say the same."""
 
+import ast
 import dataclasses
+import functools
 import importlib.util
 import pathlib
 import re
+import shlex
 
 import pytest
 
+from devtools.__main__ import parser
+from saltext_safeupdate.core.record.update import Phase
 from saltext_safeupdate.core.settings import Settings
 
 REPO = pathlib.Path(__file__).parents[2]
@@ -118,3 +123,233 @@ def test_the_index_of_the_decisions_has_each_of_them_in_order():
 def _head(text):
     """Return the first word of the status, and the date."""
     return re.findall(r"^- (?:Status|Date): ([\w-]+)", text, flags=re.MULTILINE)
+
+
+# -- contributing ----------------------------------------------------------------------
+
+PACKAGE = REPO / "src" / "saltext_safeupdate"
+CONTRIBUTING = REPO / "docs" / "contributing.md"
+# The table of the promises is beside it.
+NAMING = [CONTRIBUTING, *sorted((REPO / "docs" / "contributing").glob("*.md"))]
+WRITTEN = [
+    REPO / "README.md",
+    *sorted((REPO / "benchmarks").glob("*.md")),
+    *sorted((REPO / "docs").rglob("*.md")),
+]
+SUFFIXES = (".py", ".md", ".cfg", ".toml", ".sh", ".sls")
+# What the page quotes and is not ours, or is no name.
+NOT_OURS = {
+    "$SAFEUPDATE_CACHE",
+    "+name.type.md",
+    "CLI Example:",
+    "clock=",
+    "except Exception",
+    "python3",
+    "return False",
+    "run=",
+    "run=command.run",
+    "salt.loader",
+    "salt.minion",
+    "salt.state",
+    "sh",
+    "store=",
+    "test_",
+    "transactional-update",
+    "~/.cache/saltext-safeupdate",
+}
+
+
+def _name(path):
+    return str(path.relative_to(REPO))
+
+
+def _quoted(text):
+    """Return what stands in backticks, but for the examples and the links."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"{\w+}`[^`]*`", "", text)
+    return [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
+
+
+def _commands(text):
+    """Return every call of ``./dev`` in the text, as its arguments."""
+    lines = [line for line in text.splitlines() if line.startswith("./dev ")]
+    quoted = [found for found in _quoted(text) if found.startswith("./dev ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines + quoted]
+
+
+@functools.cache
+def _defined(path):
+    """Return the names of the functions, classes and values of a file, those of classes too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+@functools.cache
+def _everything_defined():
+    files = [*PACKAGE.rglob("*.py"), *(REPO / "devtools").rglob("*.py")]
+    files += (REPO / "tests" / "support").glob("*.py")
+    return set().union(*map(_defined, files))
+
+
+def _is_there(path):
+    """Tell whether a path of the repository or of the package exists; ``*`` stands for some."""
+    return any(next(base.glob(path.rstrip("/")), None) for base in (REPO, PACKAGE))
+
+
+def _exists(quoted):
+    """Tell whether what is quoted exists; None if it is none of our names."""
+    if quoted.startswith("./dev"):
+        # The commands have a test of their own.
+        return True
+    if "::" in quoted:
+        path, *names = re.sub(r"\[.*", "", quoted).split("::")
+        return _is_there(path) and set(names) <= _defined(REPO / path)
+    if re.fullmatch(r"[\w.*-][\w.*/-]*", quoted) and ("/" in quoted or quoted.endswith(SUFFIXES)):
+        return _is_there(quoted)
+    if found := re.fullmatch(r"safeupdate:(\w+)", quoted):
+        return found[1] in FIELDS
+    if found := re.fullmatch(r"safeupdate\.(\w+)(\(\))?", quoted):
+        shells = [PACKAGE / kind / "safeupdate.py" for kind in ("modules", "runners", "states")]
+        return any(found[1] in _defined(path) for path in shells)
+    if re.fullmatch(r"(core|saltext_safeupdate|devtools|tests)(\.\w+)+", quoted):
+        path = quoted.removeprefix("saltext_safeupdate.").replace(".", "/")
+        above, _, name = path.rpartition("/")
+        files = [base / f"{above}.py" for base in (REPO, PACKAGE)]
+        inside = any(file.exists() and name in _defined(file) for file in files)
+        return inside or _is_there(path) or _is_there(f"{path}.py")
+    if quoted.isidentifier() and quoted in _everything_defined():
+        return True
+    return None
+
+
+@pytest.mark.parametrize("page", NAMING, ids=_name)
+def test_every_name_in_the_pages_for_contributors_exists(page):
+    quoted = _quoted(page.read_text(encoding="utf-8"))
+    assert quoted
+    assert [name for name in quoted if _exists(name) is False] == []
+
+
+def test_what_contributing_quotes_is_ours_or_known_to_be_not():
+    quoted = set(_quoted(CONTRIBUTING.read_text(encoding="utf-8")))
+    assert {name for name in quoted if _exists(name) is None} <= NOT_OURS
+
+
+def test_what_is_said_to_be_in_a_file_is_there():
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    found = re.findall(r"((?:`\w+`(?:,| and)?\s+)+)(?:\w+ )?in `([\w/]+\.py)`", text)
+    assert len(found) > 5
+    for names, path in found:
+        (file,) = (base / path for base in (REPO, PACKAGE) if (base / path).exists())
+        assert set(re.findall(r"`(\w+)`", names)) <= _defined(file), path
+
+
+def test_the_check_sees_what_does_not_exist():
+    """What is not there is seen in each of the forms."""
+    for there in (
+        "core/record/",
+        "tests/unit/test_docs.py",
+        "tests/unit/test_docs.py::test_the_check_sees_what_does_not_exist",
+        "tests/lab/test_*.py",
+        "safeupdate:jobs_timeout",
+        "safeupdate.check",
+        "core.record.update.Phase",
+        "devtools.testrun",
+        "Phase",
+    ):
+        assert _exists(there) is True, there
+    for gone in (
+        "core/nothing/",
+        "tests/unit/test_nothing.py",
+        "tests/unit/test_docs.py::test_nothing",
+        "tests/unit/test_nothing.py::test_nothing",
+        "tests/lab/nothing_*.py",
+        "safeupdate:nothing",
+        "safeupdate.nothing",
+        "core.record.update.Nothing",
+        "devtools.nothing",
+    ):
+        assert _exists(gone) is False, gone
+    for foreign in ("Nothing", "salt.minion", "a sentence", "/etc/salt/minion"):
+        assert _exists(foreign) is None, foreign
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=_name)
+def test_every_dev_command_can_be_called(page):
+    for arguments in _commands(page.read_text(encoding="utf-8")):
+        options, rest = parser().parse_known_args(arguments)
+        assert options.command == "test" or not rest, arguments
+        for path in (found for found in rest if "/" in found):
+            assert _exists(path), arguments
+
+
+def test_every_dev_command_is_told():
+    told = {arguments[0] for arguments in _commands(CONTRIBUTING.read_text(encoding="utf-8"))}
+    assert told == set(parser()._subparsers._group_actions[0].choices)
+
+
+def _rows(heads):
+    """Return the rows of the table below *heads*, each as its cells."""
+    page = CONTRIBUTING.read_text(encoding="utf-8")
+    table = page.partition(f"| {heads} |\n")[2].partition("\n\n")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[1:]
+    ]
+
+
+def _rooms():
+    """Return the directories of the source that hold code, and those of the core."""
+    found = [path for base in (PACKAGE, PACKAGE / "core") for path in base.glob("*/")]
+    return {f"{path.relative_to(PACKAGE)}/" for path in found if (path / "__init__.py").exists()}
+
+
+def test_the_table_of_the_rooms_has_every_room_and_no_other():
+    told = [name for row in _rows("Room | What it holds | May import") for name in _quoted(row[0])]
+    assert sorted(told) == sorted(_rooms())
+
+
+def test_the_modules_beside_the_rooms_are_told():
+    told = {name for row in _rows("Module | What it does | May import") for name in _quoted(row[0])}
+    files = {path for base in (PACKAGE, PACKAGE / "core") for path in base.glob("[!_]*.py")}
+    assert told == {str(path.relative_to(PACKAGE)) for path in files}
+
+
+# -- the glossary ----------------------------------------------------------------------
+
+GLOSSARY = (REPO / "docs" / "ref" / "glossary.md").read_text(encoding="utf-8")
+
+
+def _terms():
+    body = GLOSSARY.partition("```{glossary}\n")[2].partition("\n```")[0]
+    return re.findall(r"^(\S.*)\n  \S", body, flags=re.MULTILINE)
+
+
+def test_the_glossary_is_in_order_and_has_no_double():
+    terms = [term.casefold().replace("_", " ") for term in _terms()]
+    assert terms == sorted(set(terms))
+    assert len(terms) > 50
+
+
+@pytest.mark.parametrize("phase", Phase, ids=lambda phase: phase.value)
+def test_every_phase_is_explained(phase):
+    explained = re.search(rf"^{phase.value}\n  (.*)", GLOSSARY, flags=re.MULTILINE)
+    assert "hase" in explained[1]
+    page = (REPO / "docs/topics/explanation/how-it-works.md").read_text(encoding="utf-8")
+    assert f"| `{phase.value}` |" in page
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=_name)
+def test_every_term_that_is_linked_is_in_the_glossary(page):
+    linked = re.findall(r"{term}`([^`]+)`", page.read_text(encoding="utf-8"))
+    assert set(linked) <= set(_terms())
+
+
+def test_every_test_that_is_named_as_a_guard_against_a_trap_exists():
+    page = (REPO / "docs/topics/explanation/failures.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:unit|functional|integration|lab)/[\w/]+\.py)`", page)
+    assert named
+    assert [path for path in named if not (REPO / "tests" / path).exists()] == []
