@@ -21,7 +21,7 @@ from .core.extensions import kept_copy
 from .core.host import service
 from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
-from .core.jobs import update_wait
+from .core.jobs import functions
 from .core.jobs.ledger import Ledger
 from .core.jobs.stop_guard import StopGuard
 from .core.packages.manager import PackageManager
@@ -197,7 +197,7 @@ class Factory:
         return [
             job
             for job in salt.utils.minion.running(self.opts)
-            if str(job.get("jid")) != but and job.get("fun") not in update_wait.FUNCTIONS
+            if str(job.get("jid")) != but and not functions.waits_for_update(job.get("fun"))
         ]
 
     def _pids(self, but: str) -> list[int]:

@@ -23,27 +23,6 @@ from saltext_safeupdate.core.settings import effective
 
 __virtualname__ = "safeupdate"
 
-# Functions that only look, wait, or end the wait: they run while an update holds the jobs.
-_FREE = (
-    "grains.",
-    "safeupdate.accepted",
-    "safeupdate.cancel",
-    "safeupdate.drain",
-    "safeupdate.forget",
-    "safeupdate.history",
-    "safeupdate.revisions",
-    "safeupdate.status",
-    "safeupdate.wait",
-    "safeupdate.check",
-    "safeupdate.jobs",
-    "saltutil.find_job",
-    "saltutil.is_running",
-    "saltutil.running",
-    "sys.",
-    "test.ping",
-    "test.version",
-)
-
 
 def __virtual__():
     return __virtualname__
@@ -53,14 +32,13 @@ def execute(opts, data, func, args, kwargs):
     """
     Take the hold of the job and fall through to the next executor.
     """
-    from saltext_safeupdate.core.jobs import current
+    from saltext_safeupdate.core.jobs import current, functions
 
-    fun = str(data.get("fun", ""))
     try:
         if not hooks.install(opts):
             return
         hooks.adopt(func)
-        if not fun.startswith(_FREE):
+        if functions.needs_lock(data.get("fun")):
             settings, _ = effective(opts.get("safeupdate"))
             current.ensure(settings, str(data.get("jid", "")))
     except SafeUpdateError as err:

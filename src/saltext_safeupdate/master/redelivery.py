@@ -13,11 +13,11 @@ import salt.minion
 import salt.utils.minions
 
 from ..core.errors import InputError
-from ..core.jobs.missed_jobs import NEVER, missed
+from ..core.jobs import functions
+from ..core.jobs.missed_jobs import missed
 
 log = logging.getLogger(__name__)
 
-ASK = "safeupdate.accepted"
 # What of the original publication a minion looks at.
 _PASSED = (
     "executor_opts",
@@ -51,7 +51,9 @@ class Redelivery:
         oldest = self._now() - datetime.timedelta(seconds=window)
         since = oldest.strftime(_STAMP)
         for jid, brief in sorted(self._cache("get_jids")().items()):
-            if not jid[: len(since)].isdigit() or jid < since or brief.get("Function") in NEVER:
+            if not jid[: len(since)].isdigit() or jid < since:
+                continue
+            if not functions.is_redelivered(brief.get("Function")):
                 continue
             load = self._load(jid)
             minions = load.pop("Minions", None) or []
@@ -71,7 +73,9 @@ class Redelivery:
 
     def ask(self, minions: Iterable[str], jids: Iterable[str]) -> str:
         """Ask minions which of these jobs they have; return the JID of the question."""
-        published = self._client.pub(sorted(minions), ASK, [sorted(jids)], tgt_type="list")
+        published = self._client.pub(
+            sorted(minions), functions.QUERY, [sorted(jids)], tgt_type="list"
+        )
         return str((published or {}).get("jid") or "")
 
     def answers(
@@ -80,7 +84,7 @@ class Redelivery:
         """Ask and wait up to *timeout* seconds; return the answers that came, by minion."""
         returns = self._client.cmd(
             sorted(minions),
-            ASK,
+            functions.QUERY,
             [sorted(jids)],
             tgt_type="list",
             timeout=timeout,

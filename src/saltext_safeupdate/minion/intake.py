@@ -28,8 +28,8 @@ from salt.exceptions import SaltReqTimeoutError
 from ..core.errors import SafeUpdateError
 from ..core.host import locks, processes
 from ..core.host.locks import Lock
-from ..core.jobs import current, update_wait
-from ..core.jobs.ledger import UNRECORDED, Ledger, State
+from ..core.jobs import current, functions, update_wait
+from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..ordering import frozen
@@ -37,24 +37,6 @@ from . import queues
 
 log = logging.getLogger(__name__)
 
-_FIND_JOB = "saltutil.find_job"
-_PING = "test.ping"
-# Functions to look at an update, to call it off, and to drop a held job: of use only while
-# other jobs are held, so they are not.
-STEERING = frozenset(
-    (
-        "safeupdate.accepted",
-        "safeupdate.cancel",
-        "safeupdate.check",
-        "safeupdate.drain",
-        "safeupdate.forget",
-        "safeupdate.history",
-        "safeupdate.jobs",
-        "safeupdate.status",
-        "saltutil.is_running",
-        "saltutil.running",
-    )
-)
 # Seconds that the main process waits for the database; it has the whole minion to serve.
 _MAIN_BUSY_TIMEOUT = 5.0
 # Held jobs that start together, each time that Salt looks into its queue (it does so several
@@ -130,13 +112,13 @@ class Intake:
         """Start the job with its hold, or hold it back, or leave it where it is known."""
         queued = bool(data.pop(queues.MARK, False))
         kept = bool(data.pop(queues.KEPT, False))
-        if data.get("fun") == _FIND_JOB and self._answered(minion, data):
+        if data.get("fun") == functions.FIND_JOB and self._answered(minion, data):
             return None
-        if _fun(data) in update_wait.FUNCTIONS and self._waits(minion, data):
+        if functions.waits_for_update(data.get("fun")) and self._waits(minion, data):
             return None
         lock = Lock(self.settings.run_dir, "jobs")
         counted = not self.draining() and lock.try_shared()
-        if not counted and not _steers(data):
+        if not counted and not functions.starts_at_once(data.get("fun")):
             lock.close()
             self._hold(minion, data, queued)
             return None
@@ -232,11 +214,11 @@ class Intake:
         return min(limit, len(running) + TOGETHER)
 
     def _hold(self, minion: Any, data: dict[str, Any], queued: bool) -> None:
-        if data.get("fun") == _FIND_JOB:
+        if data.get("fun") == functions.FIND_JOB:
             arguments = data.get("arg") or [""]
             self._answer(minion, data, _running(minion.opts, str(arguments[0])), 0)
             return
-        if data.get("fun") == _PING:
+        if data.get("fun") == functions.PING:
             # Needs nothing of what is being replaced, and asks whether we are there.
             self._answer(minion, data, True, 0)
             return
@@ -484,7 +466,7 @@ def key_of(data: dict[str, Any]) -> str:
     """Return the job's name in the ledger; empty where it is not recorded."""
     if "jid" not in data or data.get("fun") in (None, ""):
         return ""
-    if isinstance(data["fun"], str) and data["fun"] in UNRECORDED:
+    if not functions.is_recorded(data["fun"]):
         return ""
     resource = data.get("resource_target")
     if isinstance(resource, dict):
@@ -498,11 +480,6 @@ def _over(queued: bool, kept: bool) -> tuple[State, ...]:
         return ()
     # A state run that puts itself into a queue may not have written that down yet.
     return (State.HELD,) if kept else (State.HELD, State.RUNNING)
-
-
-def _steers(data: dict[str, Any]) -> bool:
-    fun = data.get("fun")
-    return isinstance(fun, str) and fun in STEERING
 
 
 def _fun(data: dict[str, Any]) -> str:

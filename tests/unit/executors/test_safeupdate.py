@@ -38,7 +38,16 @@ def test_a_job_that_was_taken_in_keeps_its_hold(opts):
 
 @pytest.mark.parametrize(
     "fun",
-    ["test.ping", "grains.items", "safeupdate.status", "safeupdate.cancel", "saltutil.find_job"],
+    [
+        "test.ping",
+        "grains.items",
+        "safeupdate.status",
+        "safeupdate.revisions",
+        "safeupdate.cancel",
+        "saltutil.find_job",
+        "safeupdate.wait",
+        "sys.doc",
+    ],
 )
 def test_looking_is_free_while_jobs_are_held(opts, fun):
     drain = locks.acquire(opts["safeupdate"]["run_dir"], "drain", "")

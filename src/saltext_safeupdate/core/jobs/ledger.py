@@ -21,30 +21,6 @@ KEEP_DELIVERED = 20_000
 # Bytes from which on a return is stored compressed, and how that begins. No return does.
 _LARGE = 256 << 10
 _PACKED = b"\x00zlib"
-# Functions that only look and cost little: they are not recorded. Where one of them is lost
-# in a restart, the master publishes it again and it runs again.
-UNRECORDED = frozenset(
-    (
-        "grains.get",
-        "grains.item",
-        "grains.items",
-        "grains.ls",
-        "safeupdate.accepted",
-        "safeupdate.check",
-        "safeupdate.drain",
-        "safeupdate.history",
-        "safeupdate.jobs",
-        "safeupdate.status",
-        "saltutil.find_cached_job",
-        "saltutil.find_job",
-        "saltutil.is_running",
-        "saltutil.running",
-        "sys.doc",
-        "test.ping",
-        "test.version",
-        "test.versions",
-    )
-)
 
 
 class State(Enum):

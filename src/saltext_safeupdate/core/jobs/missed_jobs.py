@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-# Jobs that are never published again: those that ask, which nobody waits for any more.
-NEVER = frozenset(("safeupdate.accepted", "saltutil.find_job", "saltutil.is_running"))
+from . import functions
+
 # Seconds that a job gets to return before anybody asks for it.
 _PATIENCE = 15.0
 # Seconds until a minion that did not answer is asked again, doubled from the first to the last.
@@ -62,7 +62,7 @@ class Tracker:
 
     def published(self, jid: str, fun: object, minions: Iterable[str], now: float) -> None:
         """A job has been published; again, or to more minions, is fine."""
-        if isinstance(fun, str) and fun in NEVER:
+        if not functions.is_redelivered(fun):
             return
         job = self._jobs.get(jid)
         if job is None:

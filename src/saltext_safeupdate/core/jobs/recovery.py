@@ -9,26 +9,9 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from ..host import processes
-from . import update_wait
+from . import functions
 from .ledger import Job, State
 
-# State runs that give their recorded results where they were interrupted.
-RESUMABLE = frozenset(
-    f"state.{name}"
-    for name in (
-        "apply",
-        "high",
-        "highstate",
-        "low",
-        "pkg",
-        "single",
-        "sls",
-        "sls_id",
-        "template",
-        "template_str",
-        "top",
-    )
-)
 # Seconds that the minion gets to put a job into a queue, and to take it out and write that down.
 HAND_OVER = 10.0
 # Seconds after which a job that was accepted and not begun is started anew.
@@ -83,7 +66,7 @@ class Recovery:
         return Action.WAIT, ""
 
     def _held(self, job: Job, queued: Callable[[], Collection[str]]) -> Action:
-        if job.fun in update_wait.FUNCTIONS:
+        if functions.waits_for_update(job.fun):
             return Action.RUN if self.over(job) and job.jid not in queued() else Action.WAIT
         if self.alive(job.owner) or job.jid in queued():
             self._missing.pop(job.key, None)
@@ -118,7 +101,7 @@ class Recovery:
         return Action.RUN, ""
 
     def may_rerun(self, fun: str) -> bool:
-        return fun in RESUMABLE | update_wait.FUNCTIONS or any(
+        return functions.is_resumable(fun) or any(
             fnmatchcase(fun, pattern) for pattern in self.rerun
         )
 

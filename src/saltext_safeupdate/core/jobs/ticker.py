@@ -14,7 +14,7 @@ from ..host import locks, processes
 from ..record.store import PhaseRow, Store
 from ..record.update import Update
 from ..settings import Settings
-from . import recovery, update_wait
+from . import functions, recovery
 from .ledger import Job, Ledger, State
 from .recovery import Action, Recovery
 
@@ -188,7 +188,7 @@ class Ticker:
                 err.strerror or err,
             )
             return
-        if job.fun in update_wait.FUNCTIONS:
+        if functions.waits_for_update(job.fun):
             log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
             return
         log.warning(

@@ -13,7 +13,6 @@ from typing import Any
 from ..record.store import Store
 from ..record.update import Update
 
-FUNCTIONS = frozenset(("safeupdate.wait",))
 DEFAULT_TIMEOUT = 3600.0
 
 

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from saltext_safeupdate.core.jobs import missed_jobs
+from saltext_safeupdate.core.jobs import functions, missed_jobs
+from saltext_safeupdate.core.jobs.functions import Kind
 from saltext_safeupdate.core.jobs.missed_jobs import Tracker, missed
 
 
@@ -132,7 +133,7 @@ def test_a_publication_again_does_not_count_as_a_new_one(tracker):
     assert tracker.due(1001) == {}
 
 
-@pytest.mark.parametrize("fun", sorted(missed_jobs.NEVER))
+@pytest.mark.parametrize("fun", functions.named(Kind.MOMENTARY))
 def test_questions_are_not_asked_for(tracker, fun):
     tracker.published("1", fun, ["a"], 0)
     tracker.started("a")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from saltext_safeupdate.core.jobs import recovery, update_wait
+from saltext_safeupdate.core.jobs import functions, recovery
+from saltext_safeupdate.core.jobs.functions import Kind
 from saltext_safeupdate.core.jobs.ledger import Job, State
 from saltext_safeupdate.core.jobs.recovery import Action, Recovery
 
@@ -70,7 +71,7 @@ def test_a_held_job_runs_when_it_has_been_nowhere_for_a_while():
     assert after(1) is Action.RUN
 
 
-@pytest.mark.parametrize("fun", sorted(recovery.RESUMABLE))
+@pytest.mark.parametrize("fun", functions.named(Kind.RESUMABLE))
 def test_state_runs_are_resumed(fun):
     assert decide(job(State.RUNNING, fun)) == (Action.RUN, "")
 
@@ -83,7 +84,7 @@ def test_other_functions_are_reported_unless_they_are_listed():
     assert decide(job(State.RUNNING, "test.echo"), rerun=("test.ping",))[0] is Action.REPORT
 
 
-@pytest.mark.parametrize("fun", sorted(update_wait.FUNCTIONS))
+@pytest.mark.parametrize("fun", functions.named(Kind.WAITS))
 def test_who_waits_for_an_update_runs_when_the_wait_is_over(fun):
     for living in ((), ("main",)):
         held = job(State.HELD, fun)

@@ -1,0 +1,134 @@
+"""
+What the functions of Salt are to us: the only table that says so.
+
+The executor, the intake, the ledger, recovery and redelivery ask here. A function that the
+table does not name is an ordinary job: it is recorded, it is held while an update keeps new
+jobs from starting, its master publishes it again if the minion missed it, and it is reported
+to the master if a restart interrupted it.
+"""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+
+
+class Kind(Flag):
+    """What a function is. The kinds of one function add up."""
+
+    ORDINARY = 0
+    # It changes nothing and costs little. It is not recorded: if it is lost in a restart, the
+    # master publishes it again and it runs again. salt-call runs it while jobs are held, because
+    # nothing can hold a job of salt-call.
+    LOOKS = auto()
+    # One looks at an update or at jobs with it, or steers them, so it is of use just while other
+    # jobs are held. It starts at once, without a share of the jobs lock: no update waits for it.
+    AT_ONCE = auto()
+    # It waits for the end of an update. It is held in the ledger, without a process, until that
+    # update has ended.
+    WAITS = auto()
+    # Nobody waits for its answer any more when the minion is back: it is never redelivered.
+    MOMENTARY = auto()
+    # It may begin anew if a restart interrupted it: a state run gives the recorded results of
+    # the states that it had finished.
+    RESUMABLE = auto()
+
+
+# The minion's main process answers these two itself while jobs are held: it starts nothing.
+FIND_JOB = "saltutil.find_job"
+PING = "test.ping"
+# The query of a master: which of these jobs has the minion accepted?
+QUERY = "safeupdate.accepted"
+
+# By name, or by "module.*" for all functions of a module.
+TABLE: dict[str, Kind] = {
+    "grains.equals": Kind.LOOKS,
+    "grains.filter_by": Kind.LOOKS,
+    "grains.get": Kind.LOOKS,
+    "grains.has_value": Kind.LOOKS,
+    "grains.item": Kind.LOOKS,
+    "grains.items": Kind.LOOKS,
+    "grains.ls": Kind.LOOKS,
+    QUERY: Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
+    "safeupdate.cancel": Kind.AT_ONCE,
+    "safeupdate.check": Kind.LOOKS | Kind.AT_ONCE,
+    "safeupdate.drain": Kind.LOOKS | Kind.AT_ONCE,
+    "safeupdate.forget": Kind.AT_ONCE,
+    "safeupdate.history": Kind.LOOKS | Kind.AT_ONCE,
+    "safeupdate.jobs": Kind.LOOKS | Kind.AT_ONCE,
+    # It asks the package manager, which an update that installs keeps busy.
+    "safeupdate.plan": Kind.ORDINARY,
+    "safeupdate.restart": Kind.ORDINARY,
+    "safeupdate.resume": Kind.ORDINARY,
+    "safeupdate.revisions": Kind.LOOKS | Kind.AT_ONCE,
+    "safeupdate.rollback": Kind.ORDINARY,
+    "safeupdate.stage": Kind.ORDINARY,
+    "safeupdate.status": Kind.LOOKS | Kind.AT_ONCE,
+    "safeupdate.unquarantine": Kind.ORDINARY,
+    "safeupdate.update": Kind.ORDINARY,
+    "safeupdate.wait": Kind.WAITS | Kind.RESUMABLE,
+    "saltutil.find_cached_job": Kind.LOOKS,
+    FIND_JOB: Kind.LOOKS | Kind.MOMENTARY,
+    "saltutil.is_running": Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
+    "saltutil.running": Kind.LOOKS | Kind.AT_ONCE,
+    "state.apply": Kind.RESUMABLE,
+    "state.high": Kind.RESUMABLE,
+    "state.highstate": Kind.RESUMABLE,
+    "state.low": Kind.RESUMABLE,
+    "state.pkg": Kind.RESUMABLE,
+    "state.single": Kind.RESUMABLE,
+    "state.sls": Kind.RESUMABLE,
+    "state.sls_id": Kind.RESUMABLE,
+    "state.template": Kind.RESUMABLE,
+    "state.template_str": Kind.RESUMABLE,
+    "state.top": Kind.RESUMABLE,
+    "sys.*": Kind.LOOKS,
+    PING: Kind.LOOKS,
+    "test.version": Kind.LOOKS,
+    "test.versions": Kind.LOOKS,
+}
+
+
+def kind(fun: object) -> Kind:
+    """Return what a function is. Several functions in one job are an ordinary job."""
+    if not isinstance(fun, str):
+        return Kind.ORDINARY
+    found = TABLE.get(fun)
+    if found is None:
+        module, _, name = fun.partition(".")
+        found = TABLE.get(f"{module}.*") if name.isidentifier() else None
+    return Kind.ORDINARY if found is None else found
+
+
+def is_recorded(fun: object) -> bool:
+    """Tell whether the ledger records the job."""
+    return Kind.LOOKS not in kind(fun)
+
+
+def starts_at_once(fun: object) -> bool:
+    """Tell whether a job from a master starts although jobs are held."""
+    return Kind.AT_ONCE in kind(fun)
+
+
+def needs_lock(fun: object) -> bool:
+    """Tell whether salt-call needs a share of the jobs lock for it, and refuses it without."""
+    return not kind(fun) & (Kind.LOOKS | Kind.AT_ONCE | Kind.WAITS)
+
+
+def waits_for_update(fun: object) -> bool:
+    """Tell whether the job only waits for the end of an update."""
+    return Kind.WAITS in kind(fun)
+
+
+def is_redelivered(fun: object) -> bool:
+    """Tell whether a master publishes it again to a minion that missed it."""
+    return Kind.MOMENTARY not in kind(fun)
+
+
+def is_resumable(fun: object) -> bool:
+    """Tell whether it may begin anew, whatever 'safeupdate:rerun' says."""
+    return Kind.RESUMABLE in kind(fun)
+
+
+def named(wanted: Kind) -> list[str]:
+    """Return the names and patterns that have this kind."""
+    return sorted(name for name, found in TABLE.items() if wanted in found)
