@@ -1,9 +1,9 @@
 """
-What we put in the place of Salt's own functions: all of it, or nothing.
+What takes the place of Salt's own functions: all of it, or nothing.
 
-A table says which function of Salt each replacement stands for, and which of its parameters
-the replacement relies on. The whole table is compared with the Salt that is there before the
-first function is replaced. A Salt that differs is left as it is.
+A table says which function of Salt is replaced, by what, and which of its parameters the
+replacement relies on. The whole table is compared with the installed Salt before the first
+function is replaced. A Salt that differs is left as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .core.errors import SafeUpdateError
 
 
 class UnknownSaltError(SafeUpdateError):
-    """This Salt has not the functions that the hooks stand for; nothing was replaced."""
+    """This Salt lacks functions that the table replaces, or has others; nothing was replaced."""
 
 
 class Patch(NamedTuple):
@@ -41,8 +41,13 @@ class Patch(NamedTuple):
         return ".".join(filter(None, (module, self.owner.__name__, self.name)))
 
 
+def unchanged(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function as it is: for one that we only call, and could not do without."""
+    return original
+
+
 def differences(patches: Iterable[Patch]) -> list[str]:
-    """Return what this Salt has not, or has otherwise than the table says."""
+    """Return what this Salt lacks, and what is not as the table says."""
     found = []
     for patch in patches:
         function = _plain(vars(patch.owner).get(patch.name))
@@ -59,17 +64,21 @@ def apply(patches: Sequence[Patch]) -> None:
     """Replace every function of the table. Raise UnknownSaltError, with none replaced."""
     different = differences(patches)
     if different:
-        raise UnknownSaltError(
-            f"This Salt is not known: {'; '.join(different)}. Salt was left as it is: jobs run, "
-            "but state runs are not ordered and no job is held. Install a version of "
-            "saltext-safeupdate that knows this Salt."
-        )
+        raise unknown(different)
     for patch in patches:
         original = vars(patch.owner)[patch.name]
-        replacement = patch.replace(_plain(original))
+        replacement: Any = patch.replace(_plain(original))
         if isinstance(original, classmethod | staticmethod):
             replacement = type(original)(replacement)
         setattr(patch.owner, patch.name, replacement)
+
+
+def unknown(different: Iterable[str]) -> UnknownSaltError:
+    """Return the error that says what is different in this Salt."""
+    return UnknownSaltError(
+        f"This Salt is not known: {'; '.join(different)}. It was left as it is: jobs run, but "
+        "state runs are not ordered and no job is held."
+    )
 
 
 def _plain(attribute: Any) -> Any:
