@@ -1,4 +1,10 @@
-"""Put the hooks into this process, once. Called by whatever Salt loads of us first."""
+"""
+Put the hooks into this process: all of them, or none.
+
+Whatever Salt loads of this extension first calls :func:`install`. If this Salt is not known,
+nothing of it is replaced: jobs run as with plain Salt, it is logged once, and
+``safeupdate.check`` tells of it.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +13,38 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from . import patches
 from .core.settings import effective
 from .factory import Factory, enabled
+from .patches import Patch, UnknownSaltError
 
 log = logging.getLogger(__name__)
 
 _installed: dict[str, int] = {}
+_stood_down: list[str] = []
 
 
 def install(opts: Mapping[str, Any]) -> bool:
     """
-    Install the hooks where this minion is set up for them; say whether they are there.
+    Install the hooks if this minion is set up for them; say whether they are there.
 
     A child process has the hooks of its parent. What is not valid in the configuration is
-    logged, and its default holds: an error would fail every job.
+    logged, and its default applies: an error would fail every job.
     """
     if _installed:
         return True
-    if not enabled(opts):
+    if _stood_down or not enabled(opts):
         return False
-    # Salt is imported here, and not by whoever only reads this module.
-    from .minion import acks
-    from .minion import intake as intake_hook
-    from .ordering import hook as ordering_hook
-    from .ordering import loaders, resume
-    from .ordering.guard import Guard
-
-    factory = Factory(opts)
-    settings, problems = effective(opts.get("safeupdate"))
-    for problem in problems:
-        log.error("%s The default holds until that is corrected.", problem)
-    guard = Guard(factory)
-    ordering = ordering_hook.install(guard, resume.install(settings))
-    loaders.install({**guard.handlers(), **ordering.handlers()})
-    acks.install()
-    if intake_hook.supported():
-        intake_hook.install(settings)
+    for problem in effective(opts.get("safeupdate"))[1]:
+        log.error("%s The default applies until that is corrected.", problem)
+    try:
+        patches.apply(_table(Factory(opts)))
+    except UnknownSaltError as err:
+        _stood_down.append(str(err))
+        log.error(
+            "safeupdate: %s Install a version of saltext-safeupdate that knows this Salt.", err
+        )
+        return False
     _installed["pid"] = os.getpid()
     log.debug("safeupdate: hooks installed")
     return True
@@ -57,5 +59,27 @@ def adopt(function: Any) -> None:
 
 
 def installed_by() -> int:
-    """Return the PID of the process that installed them for this one; 0 where none did."""
+    """Return the PID of the process that installed them for this one; 0 if none did."""
     return _installed.get("pid", 0)
+
+
+def stood_down() -> str:
+    """Return why this process leaves Salt as it is although it is set up; empty if it does not."""
+    return _stood_down[0] if _stood_down else ""
+
+
+def _table(factory: Factory) -> list[Patch]:
+    """Return what is to be replaced. Raise UnknownSaltError if Salt lacks even its place."""
+    try:
+        # Salt is imported here, and not by whoever only reads this module.
+        from .minion import patches as minion
+        from .ordering import frozen
+        from .ordering import patches as ordering
+
+        settings = factory.settings
+        return [
+            *ordering.patches(factory, settings),
+            *minion.patches(settings, frozen.redirect),
+        ]
+    except (ImportError, AttributeError) as err:
+        raise patches.unknown([str(err)]) from err

@@ -11,7 +11,7 @@ import shlex
 import pytest
 
 from devtools.__main__ import parser
-from saltext_safeupdate.core.record.update import Phase
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
 
 REPO = pathlib.Path(__file__).parents[2]

@@ -1,22 +1,41 @@
 """What happens when the hooks are put into a process."""
 
+import inspect
 import logging
 
+import pytest
+import salt.minion
+
 from saltext_safeupdate import hooks
-from saltext_safeupdate.minion import intake  # noqa: F401 - Salt runs programs when it is imported
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.engines import safeupdate as engine
+from saltext_safeupdate.executors import safeupdate as executor
+from saltext_safeupdate.factory import Factory
 from tests.support.forked import forked
 
+# Seen here, because Salt starts programs when it is imported.
+ROWS = {row.place: row for row in hooks._table(Factory({"safeupdate": {}}))}
 
-def test_a_configuration_that_is_not_valid_is_logged_once_and_the_hooks_are_there(tmp_path):
-    opts = {
+
+@pytest.fixture
+def opts(tmp_path, monkeypatch):
+    """The opts of a minion that is set up for the hooks, in a process that has none yet."""
+    monkeypatch.setattr(hooks, "_installed", {})
+    monkeypatch.setattr(hooks, "_stood_down", [])
+    return {
         "__role": "minion",
         "engines": [{"safeupdate": {}}],
-        "safeupdate": {
-            "state_dir": str(tmp_path / "state"),
-            "run_dir": str(tmp_path / "run"),
-            "nonsense": 1,
-        },
+        "safeupdate": {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")},
     }
+
+
+def _replaceable():
+    return {place: vars(row.owner).get(row.name) for place, row in ROWS.items()}
+
+
+def test_a_configuration_that_is_not_valid_is_logged_once_and_the_hooks_are_there(opts):
+    opts["safeupdate"]["nonsense"] = 1
 
     def install(hear, say):
         said = []
@@ -33,5 +52,74 @@ def test_a_configuration_that_is_not_valid_is_logged_once_and_the_hooks_are_ther
         assert child.hear() == "1"
         said = child.hear()
         assert "'safeupdate:nonsense' does not exist" in said
-        assert said.endswith("The default holds until that is corrected.")
+        assert said.endswith("The default applies until that is corrected.")
         assert child.wait() == 0
+
+
+def test_everything_of_the_table_is_replaced_in_this_salt(opts):
+    before = _replaceable()
+
+    def install(hear, say):
+        assert hooks.install(opts)
+        for place, own in _replaceable().items():
+            if own is before[place]:
+                say(place)
+
+    with forked(install) as child:
+        left = set(iter(child.hear, ""))
+        assert child.wait() == 0
+    assert left == {place for place in before if _only_called(place)}
+
+
+def _only_called(place):
+    """Tell whether a function of Salt is one that is needed and stays as it is."""
+    if place.endswith(".fire_event_async"):
+        return not inspect.iscoroutinefunction(vars(ROWS[place].owner)["fire_event_async"])
+    return ROWS[place].replace is hooks.patches.unchanged
+
+
+@pytest.mark.parametrize("place", sorted(ROWS))
+def test_without_a_function_of_the_table_salt_is_left_as_it_is_and_jobs_run(
+    opts, monkeypatch, caplog, place
+):
+    row = ROWS[place]
+    monkeypatch.delattr(row.owner, row.name)
+    before = _replaceable()
+    monkeypatch.setattr(current, "_local", type(current._local)())
+    drain = locks.acquire(opts["safeupdate"]["run_dir"], "drain", "")
+    for jid in ("1", "2"):
+        data = {"fun": "state.apply", "jid": jid}
+        assert executor.execute(opts, data, lambda: None, [], {}) is None
+    drain.close()
+    assert current.get() is None
+    assert _replaceable() == before
+    assert f"{place} is not there" in hooks.stood_down()
+    assert hooks.installed_by() == 0
+    assert len([record for record in caplog.records if record.name == hooks.log.name]) == 1
+    # Updates come to their end, and returns that wait are sent.
+    monkeypatch.setattr(engine, "__opts__", opts, raising=False)
+    assert engine.__virtual__() == "safeupdate"
+    assert not engine._has_master(opts)
+
+
+def test_without_a_place_for_the_hooks_salt_is_left_as_it_is(opts, monkeypatch):
+    monkeypatch.delattr(salt.minion, "Minion")
+    assert not hooks.install(opts)
+    assert "Minion" in hooks.stood_down()
+
+
+def test_a_minion_that_is_not_set_up_for_them_gets_none_and_nothing_is_said(opts, monkeypatch):
+    assert not hooks.install({**opts, "engines": []})
+    assert hooks.stood_down() == ""
+    monkeypatch.setattr(engine, "__opts__", {**opts, "__role": "master"}, raising=False)
+    assert engine.__virtual__()[0] is False
+
+
+def test_the_main_process_and_its_jobs_know_who_put_them_in(opts, monkeypatch):
+    monkeypatch.setattr(hooks.patches, "apply", lambda table: None)
+    assert hooks.install(opts)
+    assert hooks.installed_by() > 0
+    assert hooks.stood_down() == ""
+    monkeypatch.setattr(engine, "__opts__", opts, raising=False)
+    assert engine._has_master({**opts, "master_type": "str"})
+    assert not engine._has_master({**opts, "master_type": "disable"})

@@ -178,22 +178,18 @@ def check(factory: Factory) -> list[dict[str, str]]:
             "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
             "'safeupdate'.",
         )
-    if not _hooked(opts):
+    if hooks.stood_down():
+        add(
+            "hooks",
+            hooks.stood_down(),
+            "Install a version of saltext-safeupdate that knows this Salt.",
+        )
+    elif not _hooked(opts):
         add(
             "hooks",
             "The minion has no hooks: state runs are not ordered and jobs are not held.",
             "Restart the minion after the configuration has been changed.",
         )
-    else:
-        from ..minion import intake
-
-        if not intake.supported():
-            add(
-                "queue",
-                "This Salt has no job queue on disk: a job that arrives while the minion is "
-                "updated cannot be held.",
-                "Update to the newest patch release of its series.",
-            )
     _check_own(factory, add)
     _check_state(factory, add)
     if factory.stop_guard is not None:

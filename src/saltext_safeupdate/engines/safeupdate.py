@@ -4,7 +4,7 @@ Engine that keeps the promises of safeupdate
 
 It reports that the minion runs, tells the master of every phase of an update, sends
 returns again that did not arrive, resumes jobs that a restart interrupted or reports them
-to their master, and starts the supervisor where an update was interrupted. Loading it
+to their master, and starts the supervisor if an update was interrupted. Loading it
 also puts the hooks into the minion's main process.
 
 .. code-block:: yaml
@@ -36,7 +36,7 @@ __virtualname__ = "safeupdate"
 def __virtual__():
     # Engines are loaded in the main process of the minion, before it takes any job.
     try:
-        if not hooks.install(__opts__):
+        if not hooks.install(__opts__) and not hooks.stood_down():
             return False, "safeupdate runs on minions only"
     except SafeUpdateError as err:
         return False, str(err)
@@ -65,7 +65,7 @@ def start():
         run=delivery.run,
         describe=delivery.describe,
         queued=delivery.queued,
-        over=lambda job: update_wait.over(
+        over=lambda job: update_wait.is_over(
             factory.store, delivery.call(job), job.accepted, time.time()
         ),
         ask=delivery.ask,
@@ -88,6 +88,4 @@ def start():
 
 def _has_master(opts):
     """Tell whether jobs of this minion come back to a master."""
-    from saltext_safeupdate.minion import intake
-
-    return opts.get("master_type") != "disable" and intake.supported()
+    return opts.get("master_type") != "disable" and not hooks.stood_down()

@@ -2,9 +2,9 @@
 Executor that makes every job known to safeupdate
 =================================================
 
-It takes the job's hold on the lock of the jobs where the minion has not done so already
-(``salt-call``), and puts the hooks that order state runs into the process. It runs
-nothing itself: the next executor of the list does.
+It takes the job's share of the jobs lock if the minion has not done so already (under
+``salt-call``), and puts the hooks that order state runs into the process. It runs nothing
+itself: the next executor of the list does.
 
 .. code-block:: yaml
 
@@ -30,7 +30,7 @@ def __virtual__():
 
 def execute(opts, data, func, args, kwargs):
     """
-    Take the hold of the job and fall through to the next executor.
+    Take the job's share of the jobs lock and leave the rest to the next executor.
     """
     from saltext_safeupdate.core.jobs import current, functions
 

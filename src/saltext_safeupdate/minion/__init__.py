@@ -1,1 +1,1 @@
-"""The only room that knows salt.minion: jobs on their way in, their processes, their returns."""
+"""The only room that knows salt.minion: jobs on their way in, their processes and their returns."""

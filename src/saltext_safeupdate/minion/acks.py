@@ -12,17 +12,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
-import salt.utils.event
 
-
-def install() -> None:
-    """Make ``fire_event_async`` wait for what it sends, where it is a coroutine."""
-    cls = salt.utils.event.SaltEvent
-    original = cls.fire_event_async
+def waiting_for_what_it_sends(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``fire_event_async`` so that it waits for what it sends, if it is a coroutine."""
     if not inspect.iscoroutinefunction(original):
-        return
+        return original
 
     @functools.wraps(original)
     async def fire_event_async(self: Any, data: Any, tag: Any, *args: Any, **kwargs: Any) -> Any:
@@ -49,4 +46,4 @@ def install() -> None:
             await asyncio.gather(*sending)
         return value
 
-    cls.fire_event_async = fire_event_async
+    return fire_event_async

@@ -13,10 +13,10 @@ import salt.utils.state
 
 from ..core.host.files import write_atomic
 
-# The keys under which a job carries that it comes from a queue, and that this is the one of
-# the jobs. State runs put themselves into the other one.
-MARK = "__safeupdate_queued__"
-KEPT = "__safeupdate_kept__"
+# The keys under which a job carries that it comes from a queue, and that this is the queue of
+# the jobs. State runs put themselves into the other one. Both are written to disk.
+QUEUED = "__safeupdate_queued__"
+OF_JOBS = "__safeupdate_kept__"
 # How Salt names a job that waits, and one that it has taken out and not yet started.
 _WAITING, _TAKEN = "queued_", "running_"
 
@@ -47,7 +47,7 @@ def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return the job; empty where the queue runs it just now."""
+    """Return the job; empty if the queue starts it just now."""
     try:
         with open(path, "rb") as file:
             return dict(salt.payload.load(file))
@@ -60,18 +60,18 @@ def put(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     directory = salt.utils.state.job_queue_dir(opts)
     os.makedirs(directory, exist_ok=True)
     name = f"{_WAITING}{int(time.time() * 1_000_000)}_{data['jid']}.p"
-    # What Salt notes of an earlier stay in a queue does not hold any more.
+    # What Salt has noted of an earlier stay in a queue is not true any more.
     clean = {key: value for key, value in data.items() if not key.endswith("_queue_file")}
-    write_atomic(os.path.join(directory, name), salt.payload.dumps({**clean, KEPT: True}))
+    write_atomic(os.path.join(directory, name), salt.payload.dumps({**clean, OF_JOBS: True}))
 
 
 def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
     """
     Put back what an earlier minion had taken out of its queues and died over.
 
-    Salt 3006 and 3007 leave such a file for ever where it is young, and every state run that
-    queues waits for it. What has *begun* is the ledger's business. To be called before this
-    minion takes anything out.
+    Salt 3006 and 3007 leave such a file there for ever if it is young, and every state run that
+    queues itself waits for it. A job that has *begun* is left to the ledger. Call this before
+    this minion takes anything out.
     """
     for directory in _directories(opts):
         for name in _names(directory, _TAKEN):

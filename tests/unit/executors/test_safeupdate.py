@@ -21,7 +21,7 @@ def _execute(opts, fun, jid="5"):
     return executor.execute(opts, {"fun": fun, "jid": jid}, lambda: None, [], {})
 
 
-def test_a_job_gets_its_hold_and_goes_on_to_the_next_executor(opts):
+def test_a_job_gets_its_share_of_the_lock_and_goes_on_to_the_next_executor(opts):
     assert _execute(opts, "state.apply") is None
     assert opts["installed"] == [opts]
     assert current.get().jid == "5"
@@ -29,7 +29,7 @@ def test_a_job_gets_its_hold_and_goes_on_to_the_next_executor(opts):
     assert not locks.Lock(run_dir, "jobs").try_exclusive()
 
 
-def test_a_job_that_was_taken_in_keeps_its_hold(opts):
+def test_a_job_that_was_taken_in_keeps_its_share(opts):
     _execute(opts, "test.echo", "1")
     job = current.get()
     _execute(opts, "test.echo", "2")

@@ -16,7 +16,6 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import initiator, requests
 from saltext_safeupdate.factory import Factory
-from saltext_safeupdate.minion import intake
 from saltext_safeupdate.modules import safeupdate as module
 from tests.support.simulated import FakePackages, FakeServices
 
@@ -120,9 +119,13 @@ class TestCheck:
         made.opts.update(more)
         assert report.check(made) == []
 
-    def test_queue(self, made, monkeypatch):
-        monkeypatch.setattr(intake, "supported", lambda: False)
-        assert _codes(made) == ["queue"]
+    def test_an_unknown_salt(self, made, monkeypatch):
+        monkeypatch.setattr(hooks, "_installed", {})
+        monkeypatch.setattr(hooks, "_stood_down", ["This Salt is not known: it differs."])
+        (problem,) = report.check(made)
+        assert problem["code"] == "hooks"
+        assert problem["problem"] == "This Salt is not known: it differs."
+        assert "Install a version" in problem["fix"]
 
     def test_package_manager(self, made):
         made.manager = None

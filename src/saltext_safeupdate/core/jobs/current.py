@@ -1,4 +1,4 @@
-"""The job that this process or thread runs, and its hold on the lock of the jobs."""
+"""The job that this process or thread runs, and its share of the jobs lock."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..settings import Settings
 @dataclass(kw_only=True)
 class Job:
     """
-    A running job: its JID (empty for salt-call) and its hold.
+    A running job: its JID (empty for salt-call) and its share of the jobs lock.
 
-    ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or more
-    where it is resumed, ``returned`` tells that it gave its return to Salt, ``kept`` that
-    the ledger has that.
+    ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or more if it
+    is resumed, ``returned`` tells that it has given its return to Salt, ``stored`` that the
+    ledger has that return.
     """
 
     jid: str
@@ -26,7 +26,7 @@ class Job:
     key: str = ""
     attempt: int = 1
     returned: bool = False
-    kept: bool = False
+    stored: bool = False
 
 
 _local = threading.local()
@@ -43,7 +43,7 @@ def begin(job: Job) -> None:
 
 
 def end() -> None:
-    """Give the hold up. Not called where a process is the job: its end does it."""
+    """Give the share of the lock up. A process that is a job does not call it: its end does it."""
     job = get()
     _local.job = None
     if job is not None:
@@ -52,10 +52,10 @@ def end() -> None:
 
 def ensure(settings: Settings, jid: str = "") -> Job:
     """
-    Return the job of this thread; begin one where none was taken in, as for salt-call.
+    Return the job of this thread; begin one if it has none, as under salt-call.
 
-    The hold of a job that started this process counts for it too. Raises LockHeldError
-    where an update keeps new jobs from starting.
+    If a job started this process, that job's share of the lock counts for this one too. Raises
+    LockHeldError if an update keeps new jobs from starting.
     """
     job = get()
     if job is not None:

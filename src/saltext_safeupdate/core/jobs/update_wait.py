@@ -1,8 +1,8 @@
 """
-Jobs that only wait for the end of an update: which they are, and when their wait is over.
+When the wait of a job that waits for the end of an update is over.
 
-The minion starts no process for such a job before that. It is held in the ledger, so no update
-and no restart has to wait for it, and whichever minion runs in the end returns it.
+The minion starts no process for such a job before that. The job is held in the ledger, so no
+update and no restart has to wait for it, and the minion that runs in the end returns it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def find(store: Store, update: object) -> Update | None:
     return store.latest() if update is None else store.get(str(update))
 
 
-def over(store: Store, call: Mapping[str, Any], accepted: float, now: float) -> bool:
+def is_over(store: Store, call: Mapping[str, Any], accepted: float, now: float) -> bool:
     """Tell whether a job with this call has nothing to wait for any more, or nothing at all."""
     update, timeout = _asked(call)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):

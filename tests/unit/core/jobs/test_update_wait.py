@@ -42,16 +42,16 @@ def _kwargs(**kwargs):
     ],
 )
 def test_the_update_has_ended_or_the_time_is_up(store, arguments, expected):
-    assert update_wait.over(store, {"arg": arguments}, 1000.0, 1100.0) is expected
+    assert update_wait.is_over(store, {"arg": arguments}, 1000.0, 1100.0) is expected
 
 
 def test_the_default_is_an_hour(store):
     for now, expected in ((4599.0, False), (4600.0, True)):
-        assert update_wait.over(store, {}, 1000.0, now) is expected
+        assert update_wait.is_over(store, {}, 1000.0, now) is expected
 
 
 def test_without_any_update_there_is_nothing_to_wait_for(tmp_path):
-    assert update_wait.over(Store(str(tmp_path / "none.db")), {}, 0.0, 0.0)
+    assert update_wait.is_over(Store(str(tmp_path / "none.db")), {}, 0.0, 0.0)
 
 
 def test_the_default_is_that_of_the_function():

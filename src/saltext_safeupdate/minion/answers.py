@@ -1,0 +1,96 @@
+"""
+What the minion's main process answers by itself, without starting anything.
+
+A master that does not get the return of a job asks with ``saltutil.find_job`` whether the
+job is there. A job that is held or interrupted has no process, and is there all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import salt.utils.minion
+
+from ..core.errors import SafeUpdateError
+from ..core.host import processes
+from ..core.jobs import functions
+from ..core.jobs.ledger import Ledger, State
+from . import queues
+from .complaints import Complaints
+
+_AS_PUBLISHED = ("jid", "fun", "arg", "tgt", "tgt_type", "user", "ret")
+
+
+class Answers:
+    """Answers from the ledger, from Salt's queues and from its list of running jobs."""
+
+    def __init__(self, ledger: Ledger, complaints: Complaints) -> None:
+        self._ledger = ledger
+        self._complaints = complaints
+
+    def about_pending(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Answer if it asks for a job that does not run now and will be returned."""
+        if data.get("fun") != functions.FIND_JOB:
+            return False
+        jid = _asked_for(data)
+        try:
+            jobs = self._ledger.find(jid) if self._ledger.exists() else []
+        except SafeUpdateError as err:
+            self._complaints.log("job %s cannot be looked up", jid, err)
+            return False
+        for job in jobs:
+            if job.state is State.DELIVERED:
+                continue
+            if job.state is not State.RUNNING or not processes.alive(job.runner):
+                found = {"jid": jid, "fun": job.fun, "state": job.state.value}
+                send(minion, data, {**found, **_running(minion.opts, jid)})
+                return True
+        return False
+
+    def while_held(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Answer, while jobs are held, what needs nothing of the code that is being replaced."""
+        if data.get("fun") == functions.FIND_JOB:
+            send(minion, data, _running(minion.opts, _asked_for(data)))
+            return True
+        if data.get("fun") == functions.PING:
+            send(minion, data, True)
+            return True
+        return False
+
+
+def send(minion: Any, data: Mapping[str, Any], value: Any, retcode: int = 0) -> None:
+    """Return *value* for a job from the main process."""
+    ret = {
+        "return": value,
+        "retcode": retcode,
+        "success": retcode == 0,
+        "jid": data["jid"],
+        "fun": data["fun"],
+        "fun_args": data.get("arg", []),
+    }
+    for name in ("user", "master_id"):
+        if name in data:
+            ret[name] = data[name]
+    sending = minion._return_pub_main(ret)
+    if asyncio.iscoroutine(sending):
+        minion.io_loop.create_task(sending)
+
+
+def _asked_for(data: Mapping[str, Any]) -> str:
+    return str((data.get("arg") or [""])[0])
+
+
+def _running(opts: Mapping[str, Any], jid: str) -> dict[str, Any]:
+    """Answer as ``saltutil.find_job`` does: for a job that runs, or that is held."""
+    for job in salt.utils.minion.running(opts):
+        if str(job.get("jid")) == jid:
+            found: dict[str, Any] = dict(job)
+            return found
+    path = queues.find(opts, jid)
+    if path is None:
+        return {}
+    # It is empty if the queue starts the job just now.
+    data = queues.read(path) or {"jid": jid}
+    return {name: data.get(name) for name in _AS_PUBLISHED}

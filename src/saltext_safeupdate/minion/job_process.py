@@ -1,0 +1,143 @@
+"""
+The process or thread of a job: from its start to its end.
+
+It takes over the job's share of the jobs lock, writes into the ledger that the job runs, and
+sees to it that a job which ends without a return is not taken for an interrupted one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..core.errors import SafeUpdateError
+from ..core.host import locks, processes
+from ..core.host.locks import Lock
+from ..core.jobs import current
+from ..core.jobs.ledger import Ledger
+from ..core.record.store import Store
+from ..core.settings import Settings
+from . import queues
+from .complaints import Complaints
+
+log = logging.getLogger(__name__)
+
+# Seconds that the main process waits for the database; it has the whole minion to serve.
+MAIN_BUSY_TIMEOUT = 5.0
+
+
+class Ticket(NamedTuple):
+    """What a job takes along into its process: its share of the jobs lock, if any, and its key."""
+
+    lock: Lock
+    key: str
+
+
+class JobProcess:
+    """
+    Runs a job as the one that this process or thread is for.
+
+    *redirect* has the process read the code below each root from its linked copy.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        complaints: Complaints,
+        tickets: dict[int, Ticket],
+        redirect: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        self._settings = settings
+        self._complaints = complaints
+        self._tickets = tickets
+        self._redirect = redirect
+        self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
+        self._began = time.time()
+
+    def target(
+        self,
+        original: Callable[..., Any],
+        cls: Any,
+        minion: Any,
+        opts: Any,
+        data: Any,
+        *rest: Any,
+    ) -> Any:
+        ticket = self._tickets.pop(id(data), None)
+        if ticket is None:
+            return original(cls, minion, opts, data, *rest)
+        forked = opts.get("multiprocessing", True)
+        attempt = self._begin(ticket.key)
+        job = current.Job(
+            jid=str(data.get("jid", "")), lock=ticket.lock, key=ticket.key, attempt=attempt
+        )
+        current.begin(job)
+        try:
+            if not attempt:
+                log.info("safeupdate: job %s is taken care of elsewhere", job.jid)
+                return None
+            if forked and locks.held(self._settings.run_dir, "drain"):
+                self._keep_to_old_tree()
+            if forked and minion is not None and not minion.connected:
+                # Without a connection Salt drops the return; with a record it only waits.
+                minion.connected = True
+            value = original(cls, minion, opts, data, *rest)
+            if job.key and not job.returned:
+                self._ended_without_return(opts, job)
+            return value
+        finally:
+            if not forked:
+                current.end()
+
+    def _keep_to_old_tree(self) -> None:
+        """Have a job that looks at an update import this minion's code while that is replaced."""
+        try:
+            update = self._store.latest() if self._store.exists() else None
+        except SafeUpdateError as err:
+            self._complaints.log(
+                "the linked copy of the old code cannot be looked up for job %s", "-", err
+            )
+            return
+        # A minion that was started meanwhile does not run the code that was copied.
+        if update is not None and not update.phase.final and update.created > self._began:
+            copies = update.code.copies
+            self._redirect({root: copy for root, copy in copies.items() if os.path.isdir(copy)})
+
+    def _begin(self, key: str) -> int:
+        if not key:
+            return 1
+        try:
+            return Ledger(self._settings.database).begin(key, processes.me())
+        except SafeUpdateError as err:
+            self._complaints.log("job %s runs without a record", key, err)
+            return 1
+
+    def _ended_without_return(self, opts: Any, job: current.Job) -> None:
+        """Record that it has put itself into the queue of the states, or is not to return."""
+        ledger = Ledger(self._settings.database)
+        try:
+            if queues.find(opts, job.jid) is not None:
+                ledger.put_back(job.key, processes.me())
+            else:
+                for found in ledger.find(job.jid):
+                    if found.key == job.key and found.runner == processes.me():
+                        ledger.delivered(job.key)
+        except SafeUpdateError as err:
+            self._complaints.log("the end of job %s is not recorded", job.jid, err)
+
+
+def tidy_up(original: Callable[..., Any], minion: Any) -> None:
+    """
+    Let a minion look after the processes of its jobs, unless it is being torn down.
+
+    Salt tears it down in its handler of SIGTERM, which may interrupt this very function; then
+    the function goes on with what is not there any more.
+    """
+    try:
+        original(minion)
+    except AttributeError:
+        if minion._running is not False:
+            raise

@@ -1,0 +1,26 @@
+"""What a master has published, or a queue has kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.jobs import functions
+
+
+def key(data: Mapping[str, Any]) -> str:
+    """Return the name of the job in the ledger; empty if it is not recorded."""
+    if "jid" not in data or data.get("fun") in (None, ""):
+        return ""
+    if not functions.is_recorded(data["fun"]):
+        return ""
+    resource = data.get("resource_target")
+    if isinstance(resource, dict):
+        return f"{data['jid']}/{resource.get('type')}:{resource.get('id')}"
+    return str(data["jid"])
+
+
+def function(data: Mapping[str, Any]) -> str:
+    """Return the name of the function, or those of several in one text."""
+    fun = data.get("fun", "")
+    return ",".join(map(str, fun)) if isinstance(fun, list | tuple) else str(fun)

@@ -1,0 +1,144 @@
+"""
+Returns on their way to the master.
+
+A return is stored in the ledger before it is sent, and counts as delivered when the master has
+acknowledged it. The engine sends what is undelivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import salt.payload
+from salt.exceptions import SaltReqTimeoutError
+
+from ..core.errors import SafeUpdateError
+from ..core.host import locks
+from ..core.host.locks import Lock
+from ..core.jobs import current
+from ..core.jobs.ledger import Ledger
+from ..core.settings import Settings
+from . import publication
+from .complaints import Complaints
+
+log = logging.getLogger(__name__)
+
+# Seconds that a job waits for its turn to send its return. The minion's main process sends one
+# after the other, and each counts the time that it waits there: many at once all come too late,
+# are sent again, and nothing gets through any more. A job that waits longer leaves its return to
+# the engine and ends: for each job that is there the main process stands still for 10 ms, again
+# and again.
+TURN_TIMEOUT = 2.0
+
+
+class Returns:
+    """Stores returns, sends them in turn, and records which have arrived."""
+
+    def __init__(
+        self, settings: Settings, complaints: Complaints, *, turn_timeout: float = TURN_TIMEOUT
+    ) -> None:
+        self._settings = settings
+        self._complaints = complaints
+        self._turn_timeout = turn_timeout
+
+    def prepare(
+        self, original: Callable[..., Any], minion: Any, ret: Any, ret_cmd: str = "_return"
+    ) -> Any:
+        """Store what Salt is about to send."""
+        load = original(minion, ret, ret_cmd)
+        job = current.get()
+        if ret_cmd != "_return" or job is None or not job.key or str(load.get("jid")) != job.jid:
+            return load
+        try:
+            code = load.get("retcode")
+            Ledger(self._settings.database).finish(
+                job.key, salt.payload.dumps(load), code if isinstance(code, int) else 0
+            )
+            job.stored = True
+        except SafeUpdateError as err:
+            self._complaints.log("the return of job %s is sent without a record", job.jid, err)
+        return load
+
+    def publish(
+        self, original: Callable[..., Any], minion: Any, ret: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Send the return; it stays in the ledger if the master did not acknowledge it."""
+        job = current.get()
+        jid = str(ret.get("jid", ""))
+        key = job.key if job is not None and job.jid == jid else ""
+        if job is not None and job.jid == jid:
+            job.returned = True
+        arrived = False
+        try:
+            value = original(minion, ret, *args, **kwargs)
+            arrived = value != "" or not minion.opts.get("pub_ret", True)
+        finally:
+            # Also if Salt fails to send at all.
+            self._settle(minion, ret, jid, key, arrived=arrived)
+        return value
+
+    def send(
+        self, original: Callable[..., Any], minion: Any, load: dict[str, Any], timeout: Any
+    ) -> Any:
+        """Send a return when it is its turn; one that is stored may be left to the engine."""
+        job = current.get()
+        if load.get("cmd") != "_return":
+            return original(minion, load, timeout)
+        turn = self._turn(load)
+        if turn is None and job is not None and job.stored and str(load.get("jid")) == job.jid:
+            raise SaltReqTimeoutError("Too many returns wait to be sent; the engine sends this one")
+        try:
+            return original(minion, load, timeout)
+        finally:
+            if turn is not None:
+                turn.close()
+
+    def _turn(self, load: dict[str, Any]) -> Lock | None:
+        try:
+            return locks.take_turn(self._settings.run_dir, locks.RETURNS, self._turn_timeout)
+        except SafeUpdateError as err:
+            self._complaints.log("the return of job %s waits for no turn", load.get("jid"), err)
+            return None
+
+    def _settle(
+        self, minion: Any, ret: dict[str, Any], jid: str, key: str, *, arrived: bool
+    ) -> None:
+        """Record what has become of a return."""
+        try:
+            if arrived and key:
+                Ledger(self._settings.database).delivered(key)
+            elif not arrived and not key:
+                self._store(minion, ret, jid)
+        except SafeUpdateError as err:
+            if arrived:
+                self._complaints.log("the delivery of job %s is not recorded", jid, err)
+            else:
+                log.error("The return of job %s did not arrive and cannot be stored: %s", jid, err)
+            return
+        if not arrived:
+            log.warning("The return of job %s did not arrive; the engine sends it again", jid)
+
+    def _store(self, minion: Any, ret: dict[str, Any], jid: str) -> None:
+        """Store an undelivered return of a job that is not recorded."""
+        load = {"cmd": "_return", "id": minion.opts["id"], **ret}
+        Ledger(self._settings.database).keep(
+            f"{jid}:{os.getpid()}:{time.time_ns()}",
+            jid=jid,
+            fun=publication.function(ret),
+            master=str(minion.opts.get("master", "")),
+            payload=salt.payload.dumps(load),
+        )
+
+
+def without_payload(record: logging.LogRecord) -> bool:
+    """Leave out of Salt's error what it could not send: all that a job was given and returns."""
+    if str(record.msg).startswith("Timeout encountered while sending"):
+        record.args = tuple(
+            {key: arg.get(key) for key in ("cmd", "jid")} if isinstance(arg, dict) else arg
+            for arg in record.args or ()
+        )
+    return True

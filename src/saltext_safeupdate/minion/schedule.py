@@ -1,0 +1,45 @@
+"""Jobs of the minion's own schedule. No master published them, so they are not recorded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..core.host import locks
+from ..core.host.locks import Lock
+from ..core.jobs import current
+from ..core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Scheduled:
+    """Gives a scheduled job its share of the jobs lock, and leaves it out without one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def evaluate(
+        self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Look what is due, unless that could not start now."""
+        if locks.held(self._settings.run_dir, "drain"):
+            return None
+        return original(schedule, *args, **kwargs)
+
+    def run(self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a job."""
+        lock = Lock(self._settings.run_dir, "jobs")
+        if not lock.try_shared():
+            lock.close()
+            log.info("safeupdate: a scheduled job is left out while the minion is updated")
+            return None
+        previous = current.get()
+        current.begin(current.Job(jid="", lock=lock))
+        try:
+            return original(schedule, *args, **kwargs)
+        finally:
+            current.end()
+            if previous is not None:
+                current.begin(previous)

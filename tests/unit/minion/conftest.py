@@ -1,0 +1,108 @@
+"""A minion's main process and the processes of its jobs, without Salt's own minion."""
+
+import pytest
+
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.minion import queues
+from saltext_safeupdate.minion.complaints import Complaints
+from saltext_safeupdate.minion.intake import Intake
+from saltext_safeupdate.minion.job_process import JobProcess, Ticket
+from saltext_safeupdate.minion.returns import Returns
+
+
+class FakeMinion:
+    """The few attributes of Salt's minion that its hooks touch."""
+
+    def __init__(self, path, world):
+        self.opts = {
+            "id": "m1",
+            "master": "master1",
+            "cachedir": str(path / "cache"),
+            "multiprocessing": True,
+            "pub_ret": True,
+        }
+        self.connected = True
+        self.answers = []
+        self.acknowledge = None
+        self._world = world
+
+    def _queue_job(self, data):
+        def put(minion, job):
+            queues.put(minion.opts, job)
+
+        return self._world.intake.queue(put, self, data)
+
+    def _return_pub_main(self, ret):
+        self.answers.append(ret)
+
+    def _return_pub(self, ret, **kwargs):
+        def prepare(minion, ret, ret_cmd):
+            return {"cmd": ret_cmd, "id": "m1", **ret}
+
+        self.sent = self._world.returns.prepare(prepare, self, ret)
+        return self.acknowledge
+
+
+class World:
+    def __init__(self, path):
+        self.settings = Settings(state_dir=str(path / "state"), run_dir=str(path / "run"))
+        self.tickets, self.redirected = {}, []
+        complaints = Complaints()
+        self.intake = Intake(self.settings, complaints, self.tickets)
+        self.job_process = JobProcess(
+            self.settings, complaints, self.tickets, self.redirected.append
+        )
+        self.returns = Returns(self.settings, complaints)
+        self.minion = FakeMinion(path, self)
+        self.ledger = Ledger(self.settings.database)
+
+    def publish(self, jid="1", fun="cmd.run", *, queued=False, **more):
+        """Pass a job in; return what Salt was given to start, or None."""
+        data = {"jid": jid, "fun": fun, "arg": ["x"], "ret": "", "user": "root", **more}
+        if queued:
+            data[queues.QUEUED] = True
+        started = []
+
+        def start(minion, job):
+            started.append(job)
+            self.counted = not locks.Lock(self.settings.run_dir, "jobs").try_exclusive()
+            self.ticket = self.tickets[id(job)]
+            return object()
+
+        self.intake.invoke(start, self.minion, data)
+        return started[0] if started else None
+
+    def run(self, data, value="ok"):
+        """Do what the job's process does: run it, and return."""
+
+        def target(cls, minion, opts, job, *rest):
+            if value is not None:
+                ret = {"jid": job["jid"], "fun": job["fun"], "return": value}
+                self.returns.publish(FakeMinion._return_pub, minion, ret)
+
+        lock = locks.Lock(self.settings.run_dir, "jobs")
+        lock.try_shared()
+        self.tickets[id(data)] = Ticket(lock, self.ticket.key)
+        try:
+            self.job_process.target(target, None, self.minion, self.minion.opts, data)
+        finally:
+            current.end()
+
+    def states(self):
+        with self.ledger.connection() as db:
+            return dict(db.execute("SELECT key, state FROM jobs").fetchall())
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@pytest.fixture
+def drain(world):
+    lock = locks.acquire(world.settings.run_dir, "drain", "held")
+    yield lock
+    lock.close()

@@ -1,0 +1,117 @@
+"""What the process of a job does before the job runs, and after."""
+
+import os
+import time
+
+import pytest
+import salt.minion
+
+from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.parts import Code
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Update
+from saltext_safeupdate.minion import job_process, queues
+
+
+def test_without_a_connection_the_return_is_kept(world):
+    world.minion.connected = False
+    world.run(world.publish())
+    assert world.minion.connected, "else Salt would not even try"
+
+
+def test_a_job_that_queued_itself_is_held(world):
+    data = world.publish(fun="state.apply")
+    queues.put(world.minion.opts, data)
+    world.run(data, value=None)
+    assert world.states() == {"1": "held"}
+
+
+def test_a_job_that_is_not_to_return_is_done(world):
+    world.run(world.publish(), value=None)
+    assert world.states() == {"1": "delivered"}
+
+
+def test_a_job_that_was_taken_over_does_not_run(world):
+    data = world.publish()
+    world.ledger.take(world.ledger.full("1"), "engine")
+    world.run(data)
+    assert not hasattr(world.minion, "sent")
+
+
+def test_with_an_unusable_database_jobs_run_and_it_is_said_once(world, monkeypatch, caplog):
+    os.makedirs(world.settings.state_dir)
+    os.mkdir(world.settings.database)
+    for jid in ("1", "2"):
+        data = world.publish(jid)
+        assert data is not None
+        world.run(data)
+        assert world.minion.sent["jid"] == jid
+    assert caplog.text.count("runs without a record") == 1
+
+
+def test_a_job_that_could_not_be_recorded_runs_although_the_database_works_again(
+    world, monkeypatch
+):
+    def full(self, key, **kwargs):
+        raise RecordError("disk full")
+
+    monkeypatch.setattr(Ledger, "accept", full)
+    data = world.publish()
+    monkeypatch.undo()
+    world.run(data)
+    assert world.minion.sent["return"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("age", "phase", "kept"),
+    [
+        (60, Phase.RESTARTING, True),
+        (60, Phase.INSTALLING, True),
+        (60, Phase.COMMITTED, False),
+        # The new minion, before its watch has ended.
+        (-60, Phase.WATCHING, False),
+    ],
+)
+@pytest.mark.usefixtures("drain")
+def test_who_looks_at_an_update_reads_the_code_of_this_minion(world, tmp_path, age, phase, kept):
+    (tmp_path / "copy").mkdir()
+    copies = {"/tree": str(tmp_path / "copy"), "/other": str(tmp_path / "not made")}
+    Store(world.settings.database).save(
+        Update(
+            id="1",
+            kind="update",
+            phase=phase,
+            created=time.time() + age,
+            code=Code(copies=copies),
+        )
+    )
+    world.run(world.publish(fun="safeupdate.status"))
+    assert world.redirected == ([{"/tree": str(tmp_path / "copy")}] if kept else [])
+
+
+class _Jobs:
+    """The list of a minion's processes; SIGTERM comes while it is looked through."""
+
+    def __init__(self, minion, running):
+        self.minion = minion
+        self.running = running
+
+    def cleanup(self):
+        self.minion.destroy()
+        self.minion._running = self.running
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_minion_that_is_torn_down_while_it_tidies_up_says_nothing(world, running):
+    minion = object.__new__(salt.minion.Minion)
+    minion.schedule = object()
+    minion.subprocess_list = _Jobs(minion, running)
+    tidy = salt.minion.Minion.cleanup_subprocesses
+    if running:
+        with pytest.raises(AttributeError):
+            job_process.tidy_up(tidy, minion)
+    else:
+        job_process.tidy_up(tidy, minion)
+    assert not hasattr(minion, "schedule")

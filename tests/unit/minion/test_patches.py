@@ -1,0 +1,112 @@
+"""The table of what takes the place of functions of Salt in the minion."""
+
+import inspect
+
+import pytest
+import salt.minion
+import salt.utils.event
+import salt.utils.minion
+import salt.utils.schedule
+import salt.utils.state
+
+from saltext_safeupdate import patches
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.minion import patches as minion_patches
+from saltext_safeupdate.minion.returns import without_payload
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(state_dir=str(tmp_path / "state"), run_dir=str(tmp_path / "run"))
+
+
+@pytest.fixture
+def salts_own():
+    """Put back what is replaced in Salt."""
+    places = (
+        salt.minion.Minion,
+        salt.utils.schedule.Schedule,
+        salt.utils.event.SaltEvent,
+        salt.utils.state,
+        salt.utils.minion,
+    )
+    before = [dict(vars(place)) for place in places]
+    yield dict(zip(places, before, strict=True))
+    salt.minion.log.removeFilter(without_payload)
+    for place, names in zip(places, before, strict=True):
+        for name, value in vars(place).copy().items():
+            if names.get(name) is not value:
+                setattr(place, name, names[name])
+
+
+def _table(settings):
+    return minion_patches.patches(settings, lambda copies: None)
+
+
+def test_this_salt_is_known(settings):
+    assert patches.differences(_table(settings)) == []
+
+
+@pytest.mark.usefixtures("salts_own")
+def test_a_replacement_looks_like_what_it_replaces(settings):
+    table = _table(settings)
+    before = {row.place: vars(row.owner)[row.name] for row in table}
+    patches.apply(table)
+    for row in table:
+        own, now = before[row.place], vars(row.owner)[row.name]
+        assert type(now) is type(own)
+        assert inspect.signature(getattr(row.owner, row.name)) == inspect.signature(
+            getattr(own, "__func__", own)
+        ) or isinstance(own, classmethod)
+        assert getattr(row.owner, row.name).__name__ == row.name
+    assert patches.differences(table) == []
+
+
+def _minion(tmp_path):
+    minion = object.__new__(salt.minion.Minion)
+    minion.opts = {
+        "id": "m1",
+        "master": "m",
+        "cachedir": str(tmp_path / "cache"),
+        "multiprocessing": True,
+    }
+    return minion
+
+
+@pytest.mark.usefixtures("salts_own")
+def test_a_job_that_salt_starts_passes_the_intake(settings, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        salt.minion.Minion, "_invoke_execution", lambda self, data: started.append(data)
+    )
+    table = [row for row in _table(settings) if row.name == "_invoke_execution"]
+    # Its stand-in takes the same parameters.
+    patches.apply(table)
+    minion = _minion(tmp_path)
+    for _ in range(2):
+        minion._invoke_execution({"jid": "1", "fun": "cmd.run", "arg": []})
+    assert [data["jid"] for data in started] == ["1"], "it is known"
+
+
+@pytest.mark.usefixtures("salts_own")
+def test_the_schedule_rests_while_jobs_are_held(settings, monkeypatch):
+    looked = []
+    schedule = salt.utils.schedule.Schedule
+    monkeypatch.setattr(schedule, "eval", lambda self, now=None: looked.append(now))
+    monkeypatch.setattr(
+        schedule, "_run_job", lambda self, func, data, jid=None: looked.append(func)
+    )
+    patches.apply([row for row in _table(settings) if row.owner is schedule])
+    one = object.__new__(schedule)
+    one.eval(1)
+    one._run_job("f", {})
+    assert looked == [1, "f"]
+    drain = locks.acquire(settings.run_dir, "drain", "")
+    one.eval(2)
+    drain.close()
+    jobs = locks.Lock(settings.run_dir, "jobs")
+    assert jobs.try_exclusive(), "the scheduled job has given its share up"
+    one._run_job("g", {})
+    jobs.close()
+    assert looked == [1, "f"]

@@ -1,0 +1,112 @@
+"""A return is stored before it is sent, and kept until its master has it."""
+
+import logging
+
+import pytest
+import salt.payload
+from salt.exceptions import SaltReqTimeoutError
+
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.jobs.ledger import State
+from saltext_safeupdate.minion import returns
+from saltext_safeupdate.minion.complaints import Complaints
+from saltext_safeupdate.minion.returns import Returns
+
+from .conftest import FakeMinion
+
+
+def test_a_delivered_return_is_wiped(world):
+    world.run(world.publish())
+    job = world.ledger.full("1")
+    assert (job.state, job.call, job.payload) == (State.DELIVERED, None, None)
+
+
+def test_a_return_is_kept_before_it_is_sent(world, monkeypatch):
+    seen = []
+    original = FakeMinion._return_pub
+
+    def send(self, ret, **kwargs):
+        value = original(self, ret, **kwargs)
+        seen.append(world.ledger.full("1"))
+        return value
+
+    monkeypatch.setattr(FakeMinion, "_return_pub", send)
+    world.run(world.publish())
+    assert seen[0].state is State.FINISHED
+    assert salt.payload.loads(seen[0].payload)["return"] == "ok"
+
+
+def test_a_return_without_an_acknowledgement_stays(world):
+    world.minion.acknowledge = ""
+    world.run(world.publish())
+    assert world.states() == {"1": "finished"}
+
+
+def test_a_return_that_salt_fails_to_send_stays(world, monkeypatch):
+    def fail(self, ret, **kwargs):
+        raise ConnectionError("the bus is gone")
+
+    monkeypatch.setattr(FakeMinion, "_return_pub", fail)
+    for jid, fun in (("1", "cmd.run"), ("2", "test.ping")):
+        data = world.publish(jid, fun)
+        with pytest.raises(ConnectionError):
+            world.run(data)
+    assert sorted(world.states().values()) == ["finished", "running"]
+
+
+def test_the_return_of_a_cheap_function_is_kept_where_it_did_not_arrive(world):
+    world.minion.acknowledge = ""
+    world.run(world.publish(fun="test.ping"))
+    (job,) = world.ledger.undelivered()
+    assert (job.jid, job.fun) == ("1", "test.ping")
+
+
+def test_where_nothing_is_to_be_returned_nothing_is_kept(world):
+    world.minion.opts["pub_ret"] = False
+    world.minion.acknowledge = ""
+    world.run(world.publish())
+    assert world.states() == {"1": "delivered"}
+
+
+def sending(world, job=None):
+    """Send the return of JID 1 from the process of *job*."""
+    current.begin(job)
+    try:
+        load = {"cmd": "_return", "jid": "1", "return": "ok"}
+        return world.returns.send(lambda minion, load, timeout: "taken", world.minion, load, 60)
+    finally:
+        current.end()
+
+
+def test_a_return_that_is_kept_is_left_to_the_engine_where_too_many_are_sent(world):
+    world.returns = Returns(world.settings, Complaints(), turn_timeout=0.0)
+    lock = locks.Lock(world.settings.run_dir, "jobs")
+    kept = current.Job(jid="1", lock=lock, key="1", stored=True)
+    assert sending(world, kept) == "taken"
+    turns = [locks.acquire(world.settings.run_dir, name, "") for name in locks.RETURNS]
+    with pytest.raises(SaltReqTimeoutError, match="the engine sends"):
+        sending(world, kept)
+    assert sending(world, current.Job(jid="1", lock=lock, key="1")) == "taken", "it is not kept"
+    assert sending(world) == "taken"
+    turns[0].close()
+    assert sending(world, kept) == "taken"
+    assert locks.Lock(world.settings.run_dir, turns[0].name).try_exclusive(), "the turn is over"
+
+
+def test_what_is_no_return_waits_for_no_turn(world):
+    for name in locks.RETURNS:
+        locks.acquire(world.settings.run_dir, name, "")
+    event = {"cmd": "_minion_event"}
+    assert world.returns.send(lambda *args: "taken", world.minion, event, 60) == "taken"
+
+
+def test_what_could_not_be_sent_is_not_logged(caplog):
+    log = logging.getLogger("test.minion")
+    log.addFilter(returns.without_payload)
+    load = {"cmd": "_return", "jid": "1", "return": "secret", "fun_args": ["secret"]}
+    log.error("Timeout encountered while sending %r request. id=%s", load, "request")
+    log.error("Something else: %s", "kept")
+    assert "secret" not in caplog.text
+    assert "{'cmd': '_return', 'jid': '1'} request. id=request" in caplog.text
+    assert "kept" in caplog.text
