@@ -24,7 +24,6 @@ import time
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
-from saltext_safeupdate.core.jobs import update_wait
 from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.factory import Factory
 
@@ -59,16 +58,8 @@ def start():
         settings=factory.settings,
         store=factory.store,
         ledger=factory.ledger,
+        delivery=delivery,
         launch=factory.launch,
-        publish=delivery.publish,
-        send=delivery.send,
-        run=delivery.run,
-        describe=delivery.describe,
-        queued=delivery.queued,
-        over=lambda job: update_wait.is_over(
-            factory.store, delivery.call(job), job.accepted, time.time()
-        ),
-        ask=delivery.ask,
         owner=processes.identity(minion),
         stand_down=bool(__opts__.get("resume_jobs_on_restart")),
     )

@@ -1,4 +1,4 @@
-"""What the engine sends to the master."""
+"""What the engine sends to masters, and what it has the minion start."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..core.record.store import PhaseRow
 from ..core.record.update import Update
 from . import queues
 
-# Seconds to wait for the master's word on one return; then it is tried again later. What a
-# slow master gets twice it keeps once.
+# Seconds to wait for the master's answer to one return; then it is tried again later. A slow
+# master gets it twice and stores it once.
 _ACK_TIMEOUT = 10
 
 
@@ -54,7 +54,7 @@ class Delivery:
         return bool(self._event_send(tag, data))
 
     def send(self, job: Job) -> Answer:
-        """Send a kept return again; return what the master says."""
+        """Send an undelivered return; return what its master says."""
         load = salt.payload.loads(job.payload)
         request = str(uuid.uuid4())
         master = job.master or self._opts["master"]
@@ -65,7 +65,7 @@ class Delivery:
             answer = bus.get_event(tag=f"__master_req_channel_return/{request}", wait=_ACK_TIMEOUT)
         if not answer or answer.get("error"):
             return Answer.NONE
-        # So it answers where its own function has failed.
+        # So it answers if its own function has failed.
         return Answer.FAILED if answer.get("ret") == "" else Answer.TAKEN
 
     @staticmethod
@@ -75,12 +75,12 @@ class Delivery:
         return found
 
     def run(self, job: Job) -> None:
-        """Put a job where the main process starts it under its JID. Raises OSError."""
+        """Put a job where the minion starts it under its JID. Raises OSError."""
         master = job.master or self._opts["master"]
         queues.put(_queue_opts(self._opts, master), self.call(job))
 
-    def ask(self, wanted: Mapping[str, Any]) -> None:
-        """Put a job of the supervisor's where the main process starts it. Raises OSError."""
+    def probe(self, wanted: Mapping[str, Any]) -> None:
+        """Put the probe of the supervisor where the minion starts it. Raises OSError."""
         job = {
             **wanted,
             "tgt": self._opts["id"],
@@ -103,7 +103,7 @@ class Delivery:
             "jid": job.jid,
             "fun": call.get("fun", job.fun),
             "fun_args": call.get("arg", []),
-            # What a state run says instead of results is a list.
+            # A state run that has no results returns a list of errors.
             "return": [text] if job.fun.startswith("state.") else text,
             "retcode": salt.defaults.exitcodes.EX_GENERIC,
             "success": False,
@@ -123,5 +123,5 @@ def _masters(opts: Mapping[str, Any]) -> list[str]:
 
 
 def _queue_opts(opts: Mapping[str, Any], master: str) -> dict[str, Any]:
-    """Return those opts of a master's part of the minion that name its queues."""
+    """Return the opts that name the queues of the minion's part for this master."""
     return {"cachedir": opts["cachedir"], "master": master}

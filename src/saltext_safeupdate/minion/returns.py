@@ -125,7 +125,7 @@ class Returns:
     def _store(self, minion: Any, ret: dict[str, Any], jid: str) -> None:
         """Store an undelivered return of a job that is not recorded."""
         load = {"cmd": "_return", "id": minion.opts["id"], **ret}
-        Ledger(self._settings.database).keep(
+        Ledger(self._settings.database).add_undelivered(
             f"{jid}:{os.getpid()}:{time.time_ns()}",
             jid=jid,
             fun=publication.function(ret),

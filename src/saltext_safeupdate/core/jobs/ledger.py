@@ -4,7 +4,7 @@ The durable account of the jobs that masters have published to this minion.
 ``accepted`` before anything runs, ``running`` in the job's own process, ``finished`` with
 its return before that is sent, ``delivered`` when the master has it. ``held`` jobs lie in
 one of Salt's queues. What was published and returned is wiped with the delivery; the
-rest of the row stays for a while, so that a job which is published again is known.
+rest of the row stays for a while, so that a job which is published again is recognised.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class Ledger(Database):
         over: Sequence[State] = (),
     ) -> State | None:
         """
-        Record a job before it starts; return None where it may.
+        Record a job before it starts; return None if it may start.
 
-        A job that is known is not to run: its state is returned. *over* are the states in
-        which it starts nevertheless: a held one waits for this very call. Durable together
+        A job that is known must not run again: its state is returned. *over* are the states in
+        which it starts nevertheless: a held one waits for this very call. The record is durable
         with the next durable write, which is that of :meth:`begin`.
         """
         with self.transaction(durable=False) as db:
@@ -100,18 +100,18 @@ class Ledger(Database):
                 (key, jid, fun, master, owner, now, now, *(state.value for state in over)),
             )
             if done.rowcount:
-                # What was published first holds: a queue may have changed it.
+                # What was published first stays: a queue may have changed it.
                 db.execute("INSERT OR IGNORE INTO contents (key, call) VALUES (?, ?)", (key, call))
                 return None
             row = db.execute("SELECT state FROM jobs WHERE key = ?", (key,)).fetchone()
-            # A return that waits is sent when the database has changed.
+            # An undelivered return is sent when the database has changed.
             db.execute("UPDATE jobs SET changed = ? WHERE key = ?", (now, key))
         return State(row[0])
 
     def hold(
         self, key: str, *, jid: str, fun: str, master: str, call: bytes, owner: str
     ) -> State | None:
-        """Record that a job lies in a queue; return its state where it is known already."""
+        """Record that a job lies in a queue; return its state if it is known already."""
         with self.transaction() as db:
             now = self._clock()
             done = db.execute(
@@ -126,7 +126,7 @@ class Ledger(Database):
         return State(row[0])
 
     def put_back(self, key: str, runner: str) -> bool:
-        """Record that a job which *runner* (empty: nobody yet) had went to a queue after all."""
+        """Record that a job of *runner* (empty: of none yet) went to a queue after all."""
         with self.transaction() as db:
             return bool(
                 db.execute(
@@ -137,7 +137,7 @@ class Ledger(Database):
             )
 
     def take(self, job: Job, owner: str) -> bool:
-        """Hold a job that nobody runs any more; False where somebody does meanwhile."""
+        """Hold a job that nobody runs any more; return False if somebody does meanwhile."""
         with self.transaction() as db:
             return bool(
                 db.execute(
@@ -164,7 +164,7 @@ class Ledger(Database):
     # -- on the way out --------------------------------------------------------
 
     def finish(self, key: str, payload: bytes, retcode: int = 0) -> bool:
-        """Keep the return of a job that is known, before anybody tries to send it."""
+        """Store the return of a job that is known, before anybody tries to send it."""
         payload = _packed(payload)
         with self.transaction() as db:
             done = db.execute(
@@ -179,8 +179,8 @@ class Ledger(Database):
             db.execute("DELETE FROM chunks WHERE key = ?", (key,))
         return bool(done)
 
-    def keep(self, key: str, *, jid: str, fun: str, master: str, payload: bytes) -> None:
-        """Keep a return that did not arrive and whose job is not recorded."""
+    def add_undelivered(self, key: str, *, jid: str, fun: str, master: str, payload: bytes) -> None:
+        """Store an undelivered return whose job is not recorded."""
         with self.transaction() as db:
             now = self._clock()
             db.execute(
@@ -194,7 +194,7 @@ class Ledger(Database):
             )
 
     def delivered(self, key: str) -> bool:
-        """Wipe what the master has now."""
+        """Record that the master has the return, and wipe what was published and returned."""
         return self._wipe(key, durable=False)
 
     def sent(self, key: str) -> None:
@@ -203,7 +203,7 @@ class Ledger(Database):
             db.execute("UPDATE jobs SET sends = sends + 1 WHERE key = ?", (key,))
 
     def forget(self, key: str) -> bool:
-        """Drop what is kept of a job; it stays known as ended."""
+        """Drop what was published and returned; the job stays known as ended."""
         return self._wipe(key, durable=True)
 
     # -- finished states of a run ----------------------------------------------
@@ -211,7 +211,7 @@ class Ledger(Database):
     def add_chunk(
         self, key: str, tag: str, digest: str, result: bytes, *, durable: bool = False
     ) -> None:
-        """Keep the result of a state. Outlives the process; a power cut may take it."""
+        """Store the result of a state. It outlives the process; a power cut may take it."""
         with self.transaction(durable=durable) as db:
             db.execute(
                 "INSERT OR REPLACE INTO chunks (key, tag, digest, result) VALUES (?, ?, ?, ?)",
@@ -233,7 +233,7 @@ class Ledger(Database):
         return self._select(f"{_BARE} WHERE jid = ?", (jid,))
 
     def outcome(self, jid: str) -> tuple[State, int] | None:
-        """Return where a job is and the code it returned; None where it is not known."""
+        """Return the state of a job and the code it returned; None if it is not known."""
         with self.connection() as db:
             row = db.execute("SELECT state, retcode FROM jobs WHERE jid = ?", (jid,)).fetchone()
         return None if row is None else (State(row[0]), int(row[1]))
@@ -249,7 +249,7 @@ class Ledger(Database):
         return found[0]._replace(payload=_unpacked(found[0].payload))
 
     def undelivered(self) -> list[Job]:
-        """Return the finished jobs whose return has not arrived, oldest first, without it."""
+        """Return the jobs with an undelivered return, oldest first, without the contents."""
         return self._select(f"{_BARE} WHERE state = 'finished' ORDER BY accepted", ())
 
     def known(self, jids: list[str]) -> dict[str, str]:
@@ -276,7 +276,7 @@ class Ledger(Database):
         return found[::-1]
 
     def replace(self, key: str, payload: bytes) -> None:
-        """Return something else for a finished job that is not delivered."""
+        """Replace the undelivered return of a job."""
         with self.transaction() as db:
             db.execute(
                 "UPDATE contents SET payload = ? WHERE key = ? AND payload IS NOT NULL",
@@ -312,7 +312,7 @@ class Ledger(Database):
 
 
 def _packed(payload: bytes) -> bytes:
-    """Return what is stored: SQLite copies it once more, so a large one is made small before."""
+    """Return what is stored. SQLite copies it once more, so a large one is compressed first."""
     return payload if len(payload) < _LARGE else _PACKED + zlib.compress(payload, 1)
 
 

@@ -1,4 +1,4 @@
-"""What is to become of a job whose process is gone."""
+"""Recovery: what becomes of a job whose process is gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .ledger import Job, State
 HAND_OVER = 10.0
 # Seconds after which a job that was accepted and not begun is started anew.
 NOT_BEGUN = 120.0
-# Seconds after a start in which Salt itself may resume jobs, where it is told to.
+# Seconds after a start in which Salt itself may resume jobs, if it is configured to.
 STAND_DOWN = 600.0
 
 
@@ -35,18 +35,18 @@ class Recovery:
 
     *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
     twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
-    only what it has not taken up long after *since* is reported. *over* tells whether the wait of
-    a job that waits for an update is over.
+    only what it has not taken up long after *since* is reported. *wait_is_over* tells whether a
+    job that waits for an update has waited enough.
     """
 
     attempts: int
     rerun: Iterable[str]
     stand_down: bool = False
     since: float = 0.0
-    over: Callable[[Job], bool] = lambda job: True
+    wait_is_over: Callable[[Job], bool] = lambda job: True
     clock: Callable[[], float] = time.time
     alive: Callable[[str], bool] = processes.alive
-    # Since when held jobs have been nowhere to be seen.
+    # Since when held jobs have been in no queue.
     _missing: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, job: Job, queued: Callable[[], Collection[str]]) -> tuple[Action, str]:
@@ -67,11 +67,12 @@ class Recovery:
 
     def _held(self, job: Job, queued: Callable[[], Collection[str]]) -> Action:
         if functions.waits_for_update(job.fun):
-            return Action.RUN if self.over(job) and job.jid not in queued() else Action.WAIT
+            over = self.wait_is_over(job) and job.jid not in queued()
+            return Action.RUN if over else Action.WAIT
         if self.alive(job.owner) or job.jid in queued():
             self._missing.pop(job.key, None)
             return Action.WAIT
-        # The minion may have it in hand.
+        # The minion may just have taken it out.
         now = self.clock()
         if now < self._missing.setdefault(job.key, now) + HAND_OVER:
             return Action.WAIT
@@ -82,7 +83,7 @@ class Recovery:
         if self.alive(job.owner):
             return Action.REPORT, (
                 "its process ended while the minion went on running: it was killed, by hand, by "
-                "'saltutil.kill_job' or for want of memory"
+                "'saltutil.kill_job' or because memory ran out"
             )
         if self.stand_down:
             if self.clock() < self.since + STAND_DOWN:
@@ -106,8 +107,8 @@ class Recovery:
         )
 
 
-def report(job: Job, reason: str, now: float) -> str:
-    """Return the text that a master gets for a job which was interrupted and not run again."""
+def interruption(job: Job, reason: str, now: float) -> str:
+    """Return what a master is told of a job that was interrupted and not run again."""
     return (
         f"ERROR: Job {job.jid} ({job.fun}) was interrupted: {reason}. It began at "
         f"{_time(job.changed)} (attempt {job.attempts}) and was found interrupted at {_time(now)}. "

@@ -1,20 +1,20 @@
-"""What the engine does each time it looks."""
+"""What the engine does each time it looks at the database."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from ..host import locks, processes
 from ..record.store import PhaseRow, Store
 from ..record.update import Update
 from ..settings import Settings
-from . import functions, recovery
+from . import functions, recovery, update_wait
 from .ledger import Job, Ledger, State
 from .recovery import Action, Recovery
 
@@ -25,23 +25,48 @@ _FIRST_BACKOFF = 2.0
 _LAST_BACKOFF = 300.0
 # Seconds that a supervisor which is just starting, or starting again, gets before another is.
 _GRACE = 10.0
-# Seconds between two looks for jobs whose process is gone, between two tidyings of the
-# database, and the age at which a finished job is no longer about to be sent by itself.
+# Seconds between two looks for jobs whose process is gone, and between two tidyings of the
+# database.
 _LOOK_INTERVAL = 3.0
-# Bytes of returns that are kept for masters that are away. The oldest beyond that are replaced
-# by a short failure, which is not silence either.
+_TIDY_INTERVAL = 60.0
+# Bytes of undelivered returns. The oldest beyond that are replaced by a short failure, because
+# a master must hear something; those of a few bytes are left as they are.
 _MOST_RETURNS = 256 << 20
 _SMALL = 4096
-_TIDY_INTERVAL = 60.0
 
 
 class Answer(Enum):
     """What a master said to a return."""
 
     TAKEN = "taken"
-    # It is there and could not keep it: its job cache may be broken.
+    # It is there and could not store it: its job cache may be broken.
     FAILED = "failed"
     NONE = "none"
+
+
+class Delivery(Protocol):
+    """What the minion does for the engine: it has the masters' connections and the queues."""
+
+    def publish(self, row: PhaseRow, update: Update | None) -> bool:
+        """Tell the master of a phase; say whether it took it."""
+
+    def send(self, job: Job) -> Answer:
+        """Send an undelivered return; return what its master says."""
+
+    def call(self, job: Job) -> Mapping[str, Any]:
+        """Return what was published."""
+
+    def run(self, job: Job) -> None:
+        """Put a job where the minion starts it under its JID. Raises OSError."""
+
+    def probe(self, wanted: Mapping[str, Any]) -> None:
+        """Put the probe of the supervisor where the minion starts it. Raises OSError."""
+
+    def queued(self) -> Collection[str]:
+        """Return the JIDs that lie in a queue."""
+
+    def describe(self, job: Job, text: str) -> bytes:
+        """Return the failed return of a job, with *text* as what it says."""
 
 
 @dataclass(kw_only=True)
@@ -49,27 +74,17 @@ class Ticker:
     """
     Reads the database when it has changed, and does what is due.
 
-    *publish* returns whether the master took it, *send* its Answer; what it did not take stays.
-    *run* puts a job back where the minion starts it, *ask* puts one there that the supervisor
-    wants to see done, *describe* makes a return of a text,
-    *queued* returns the JIDs that lie in a queue; *over* tells whether the wait of a job that waits
-    for an update is over; *owner* identifies the minion's main process;
-    *stand_down* is set where Salt itself resumes jobs; *most_returns* bounds, in bytes, what is
-    kept for masters that are away.
+    *launch* starts the supervisor, *owner* identifies the minion's main process, and
+    *stand_down* is set if Salt itself resumes jobs. *most_returns* bounds, in bytes, what lies
+    there for masters that are away.
     """
 
     settings: Settings
     store: Store
     ledger: Ledger
+    delivery: Delivery
     launch: Callable[[], None]
-    publish: Callable[[PhaseRow, Update | None], bool]
-    send: Callable[[Job], Answer]
-    run: Callable[[Job], None]
-    describe: Callable[[Job, str], bytes]
-    queued: Callable[[], Collection[str]]
     owner: str
-    over: Callable[[Job], bool] = lambda job: True
-    ask: Callable[[dict[str, Any]], None] = lambda wanted: None
     stand_down: bool = False
     most_returns: int = _MOST_RETURNS
     clock: Callable[[], float] = time.time
@@ -80,7 +95,7 @@ class Ticker:
     _look_at: float = 0.0
     _tidy_at: float = 0.0
     _dirty: bool = True
-    _asked: str = ""
+    _probed: str = ""
     _recovery: Recovery = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,12 +104,12 @@ class Ticker:
             rerun=self.settings.rerun,
             stand_down=self.stand_down,
             since=self.clock(),
-            over=self._over,
+            wait_is_over=self._wait_is_over,
             clock=self.clock,
         )
 
     def started(self, version: str, *, master: bool = False) -> None:
-        """Record that a minion with this extension runs; *master*: and has a master to talk to."""
+        """Record that a minion with this extension runs, and whether it has a *master*."""
         self.store.set_fact(
             "running",
             {
@@ -106,12 +121,12 @@ class Ticker:
         )
 
     def tick(self) -> None:
-        """Look once. Raises SafeUpdateError where the database cannot be used."""
+        """Look once. Raises SafeUpdateError if the database cannot be used."""
         now = self.clock()
         if now >= self._look_at:
             self._look_at = now + _LOOK_INTERVAL
             self._recover_jobs()
-        # What that has written is to be sent, too.
+        # What that has written is to be sent as well.
         stamp = self.store.stamp()
         changed = stamp != self._stamp
         self._dirty = self._dirty or changed
@@ -119,9 +134,9 @@ class Ticker:
         if changed or due or self._orphan_since:
             self._recover_update()
             self._deliver()
-        # It asks while we write ourselves, too.
+        # Not only when the database has changed: we change it ourselves meanwhile.
         if locks.held(self.settings.run_dir, "supervisor"):
-            self._do_asked()
+            self._start_probe()
         if self._dirty and now >= self._tidy_at:
             self._tidy_at = now + _TIDY_INTERVAL
             self._tidy()
@@ -146,13 +161,15 @@ class Ticker:
             self._orphan_since = self.clock()
             self.launch()
 
-    def _do_asked(self) -> None:
-        """Start the job that the supervisor asked for, once."""
+    def _start_probe(self) -> None:
+        """Start the job by which the supervisor sees whether the minion works, once."""
         wanted = self.store.fact("ask")
-        if wanted and wanted["jid"] not in (self._asked, ""):
-            self._asked = wanted["jid"]
-            if self.ledger.outcome(wanted["jid"]) is None and wanted["jid"] not in self.queued():
-                self.ask(wanted)
+        if not wanted or wanted["jid"] in (self._probed, ""):
+            return
+        self._probed = wanted["jid"]
+        queued = self.delivery.queued()
+        if self.ledger.outcome(wanted["jid"]) is None and wanted["jid"] not in queued:
+            self.delivery.probe(wanted)
 
     # -- jobs ------------------------------------------------------------------
 
@@ -160,8 +177,8 @@ class Ticker:
         """Start again, or report, every job whose process is gone."""
         if locks.held(self.settings.run_dir, "drain"):
             return
-        # Hundreds may be held: the queues are listed once, and only where that matters.
-        queued = functools.cache(self.queued)
+        # Hundreds may be held: the queues are listed once, and only if that matters.
+        queued = functools.cache(self.delivery.queued)
         for job in self.ledger.open():
             action, reason = self._recovery(job, queued)
             if action is Action.RUN and self.ledger.take(job, self.owner):
@@ -169,20 +186,23 @@ class Ticker:
             elif action is Action.REPORT:
                 self._report(job, reason)
 
-    def _over(self, bare: Job) -> bool:
+    def _wait_is_over(self, bare: Job) -> bool:
         job = self.ledger.full(bare.key)
-        return job is not None and job.call is not None and self.over(job)
+        if job is None or job.call is None:
+            return False
+        call = self.delivery.call(job)
+        return update_wait.is_over(self.store, call, job.accepted, self.clock())
 
     def _run(self, key: str) -> None:
         job = self.ledger.full(key)
         if job is None or job.call is None:
             return
         try:
-            self.run(job)
+            self.delivery.run(job)
         except OSError as err:
-            # The next engine of the next minion tries again: the job is held and has no file.
+            # The engine of the next minion tries again: the job is held and has no file.
             log.error(
-                "safeupdate: job %s is kept but cannot be queued (%s): make space below 'cachedir' "
+                "safeupdate: job %s is held but cannot be queued (%s): make space below 'cachedir' "
                 "and restart the minion",
                 job.jid,
                 err.strerror or err,
@@ -201,20 +221,20 @@ class Ticker:
         job = self.ledger.full(bare.key)
         if job is None or job.state is not State.RUNNING or job.runner != bare.runner:
             return
-        text = recovery.report(job, reason, self.clock())
-        if self.ledger.finish(job.key, self.describe(job, text), retcode=1):
+        text = recovery.interruption(job, reason, self.clock())
+        if self.ledger.finish(job.key, self.delivery.describe(job, text), retcode=1):
             log.warning("safeupdate: job %s was interrupted; its master is told", job.jid)
 
     # -- what masters are to get -----------------------------------------------
 
     def _deliver(self) -> None:
         published = self._publish_all()
-        sending, delivered, kept = self._send_all()
-        failed = kept or not published
+        sending, delivered, refused = self._send_all()
+        failed = refused or not published
         if delivered or sending or not failed:
-            # Where something arrives or still may, the rest is not far: it may only be crowded.
+            # If something arrives or still may, the rest is not far: it may only be crowded.
             self._backoff, self._retry_at = _FIRST_BACKOFF, 0.0
-        # Tries in between, because the database has changed, put nothing off.
+        # A try in between, because the database has changed, does not postpone the next one.
         if (failed or sending) and self.clock() >= self._retry_at:
             self._retry_at = self.clock() + self._backoff
             if failed:
@@ -222,20 +242,20 @@ class Ticker:
 
     def _publish_all(self) -> bool:
         for row in self.store.unpublished():
-            if not self.publish(row, self.store.get(row.id)):
+            if not self.delivery.publish(row, self.store.get(row.id)):
                 return False
             self.store.mark_published(row.seq)
         return True
 
     def _send_all(self) -> tuple[int, int, int]:
         """
-        Send what its own process does not: one master that is away holds up no other, and one
-        return that a master cannot keep no other return.
+        Send the returns that the job's own process does not send. A master that is away delays
+        no other master, and a return that a master cannot store delays no other return.
 
-        Return how many jobs still send themselves, how many returns have arrived, and how many
+        Return how many jobs still send theirs, how many returns have arrived, and how many
         tries were in vain.
         """
-        sending = delivered = kept = 0
+        sending = delivered = refused = 0
         away: set[str] = set()
         for bare in self.ledger.undelivered():
             if bare.runner and self._recovery.alive(bare.runner):
@@ -247,15 +267,15 @@ class Ticker:
             if job is None or job.state is not State.FINISHED or job.payload is None:
                 continue
             self.ledger.sent(job.key)
-            answer = self.send(job)
+            answer = self.delivery.send(job)
             if answer is Answer.TAKEN:
                 self.ledger.delivered(job.key)
                 delivered += 1
                 continue
-            kept += 1
+            refused += 1
             if answer is Answer.NONE:
                 away.add(job.master)
-        return sending, delivered, kept
+        return sending, delivered, refused
 
     def _drop_return(self, key: str) -> None:
         job = self.ledger.full(key)
@@ -263,14 +283,14 @@ class Ticker:
             return
         text = (
             f"ERROR: Job {job.jid} ({job.fun}) has ended, but its return of {len(job.payload)} "
-            "bytes was dropped: its master was away and the returns kept for it became too many. "
+            "bytes was dropped: its master was away and too many returns waited for it. "
             "Look at what the job did, or run it again."
         )
-        self.ledger.replace(key, self.describe(job, text))
+        self.ledger.replace(key, self.delivery.describe(job, text))
         log.error("safeupdate: the return of job %s was dropped: its master is away", job.jid)
 
     def _tidy(self) -> None:
-        """Forget what is old, and empty the log of what has been wiped."""
+        """Forget what is old, and empty the write-ahead log of what has been wiped."""
         self.ledger.prune()
         for key in self.ledger.beyond(self.most_returns):
             self._drop_return(key)

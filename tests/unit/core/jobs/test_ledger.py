@@ -125,7 +125,7 @@ def test_the_first_end_of_a_job_counts(ledger):
 
 
 def test_a_return_without_a_record_is_kept_and_listed(ledger):
-    ledger.keep("ping:1", jid="9", fun="test.ping", master="m", payload=PAYLOAD)
+    ledger.add_undelivered("ping:1", jid="9", fun="test.ping", master="m", payload=PAYLOAD)
     (bare,) = ledger.undelivered()
     assert (bare.jid, bare.payload) == ("9", None)
     assert ledger.full("ping:1").payload == PAYLOAD

@@ -88,9 +88,12 @@ def test_other_functions_are_reported_unless_they_are_listed():
 def test_who_waits_for_an_update_runs_when_the_wait_is_over(fun):
     for living in ((), ("main",)):
         held = job(State.HELD, fun)
-        assert decide(held, living=living, over=lambda job: False)[0] is Action.WAIT
-        assert decide(held, living=living, over=lambda job: True)[0] is Action.RUN
-        assert decide(held, living=living, over=lambda job: True, queued=True)[0] is Action.WAIT
+        assert decide(held, living=living, wait_is_over=lambda job: False)[0] is Action.WAIT
+        assert decide(held, living=living, wait_is_over=lambda job: True)[0] is Action.RUN
+        assert (
+            decide(held, living=living, wait_is_over=lambda job: True, queued=True)[0]
+            is Action.WAIT
+        )
     assert decide(job(State.RUNNING, fun)) == (Action.RUN, "")
 
 
@@ -116,7 +119,7 @@ def test_salt_itself_may_resume():
 
 
 def test_the_report_says_when_why_and_what_to_do():
-    text = recovery.report(job(State.RUNNING, changed=0.0), "of a power cut", 61.0)
+    text = recovery.interruption(job(State.RUNNING, changed=0.0), "of a power cut", 61.0)
     assert "of a power cut" in text
     assert "1970-01-01 00:00:00 UTC" in text
     assert "1970-01-01 00:01:01 UTC" in text

@@ -25,17 +25,14 @@ class World:
         self.store = Store(self.settings.database, clock=lambda: self.now)
         self.living = {"main"}
         self.away, self.refused = set(), set()
-        self.sent, self.published, self.started, self.launched = [], [], [], 0
+        self.sent, self.published, self.started, self.probes = [], [], [], []
+        self.launched = 0
         self.ticker = Ticker(
             settings=self.settings,
             store=self.store,
             ledger=self.ledger,
+            delivery=self,
             launch=self.launch,
-            publish=self.publish,
-            send=self.send,
-            run=self.run,
-            describe=lambda job, text: text.encode(),
-            queued=lambda: self.started,
             owner="main",
             clock=lambda: self.now,
         )
@@ -59,6 +56,20 @@ class World:
 
     def run(self, job):
         self.started.append(job.jid)
+
+    def probe(self, wanted):
+        self.probes.append(wanted["jid"])
+
+    def queued(self):
+        return self.started
+
+    @staticmethod
+    def call(job):
+        return {"arg": []}
+
+    @staticmethod
+    def describe(job, text):
+        return text.encode()
 
     def job(self, jid, *, owner="gone", runner="gone child", fun="cmd.run", master="m"):
         self.ledger.accept(jid, jid=jid, fun=fun, master=master, call=b"call", owner=owner)
@@ -104,14 +115,14 @@ def test_what_ends_while_others_are_sent_is_sent_next(world, monkeypatch):
     world.ledger.finish("1", b"return")
     world.job("2", owner="main", runner="child")
     world.living.add("child")
-    send = world.ticker.send
+    send = world.send
 
     def end_meanwhile(job):
         world.ledger.finish("2", b"return")
         world.living.clear()
         return send(job)
 
-    monkeypatch.setattr(world.ticker, "send", end_meanwhile)
+    monkeypatch.setattr(world, "send", end_meanwhile)
     world.tick()
     world.tick()
     assert [jid for jid, _ in world.sent] == ["1", "2"]
@@ -243,7 +254,7 @@ def test_a_job_that_cannot_be_queued_is_not_lost(world, monkeypatch, caplog):
         raise OSError(28, "No space left on device")
 
     world.job("1", fun="state.apply")
-    monkeypatch.setattr(world.ticker, "run", full)
+    monkeypatch.setattr(world, "run", full)
     world.tick()
     assert world.state("1") is State.HELD
     assert "make space" in caplog.text
@@ -283,6 +294,29 @@ def test_what_is_kept_for_a_master_that_is_away_is_bounded_and_nothing_is_silent
     world.away = set()
     world.tick(400)
     assert sorted(jid for jid, _ in world.sent) == ["1", "2", "3"]
+
+
+def test_a_job_that_waits_for_an_update_runs_when_that_has_ended(world):
+    update = Update(id="u1", kind="update", phase=Phase.WATCHING, created=1.0)
+    world.store.save(update)
+    call = {"jid": "1", "fun": "safeupdate.wait", "master": "m", "call": b"c", "owner": "main"}
+    world.ledger.hold("1", **call)
+    world.tick()
+    assert world.started == []
+    world.store.save(update.advance(Phase.COMMITTED))
+    world.tick()
+    assert world.started == ["1"]
+
+
+def test_the_probe_of_the_supervisor_is_started_once_while_that_runs(world):
+    world.store.set_fact("ask", {"jid": "7", "fun": "test.echo", "arg": ["here"]})
+    world.tick()
+    assert world.probes == [], "nobody waits for it"
+    supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
+    world.tick()
+    world.tick()
+    supervisor.close()
+    assert world.probes == ["7"]
 
 
 def test_an_update_without_a_supervisor_gets_one(world):

@@ -130,5 +130,5 @@ def test_everything_else_can_be_written_there_as_well(newer):
     assert ledger.finish("1", b"p")
     assert ledger.full("1").payload == b"p"
     assert ledger.hold("2", **{**job, "jid": "2"}) is None
-    ledger.keep("3", jid="3", fun="test.echo", master="m", payload=b"q")
+    ledger.add_undelivered("3", jid="3", fun="test.echo", master="m", payload=b"q")
     assert [row.key for row in ledger.open()] == ["1", "2", "3"]

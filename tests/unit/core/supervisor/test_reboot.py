@@ -122,7 +122,7 @@ def test_before_we_reboot_every_return_is_delivered(machine, host):
         Phase.DELIVERING, versions_to=dict(NEW), extra={"snapshot": machine.snapshots.running()}
     )
     machine.snapshots.add(1, NEW)
-    host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+    host.ledger.add_undelivered("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
     host.clock.after(15, lambda: host.ledger.delivered("2026:1"))
     host.supervise()
     assert float(host.last.boot.reboot) >= 15

@@ -81,7 +81,7 @@ def test_the_minion_is_not_restarted_before_the_job_has_ended(host):
 
 def test_the_minion_is_not_restarted_before_the_return_has_arrived(host):
     _installed(host)
-    host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+    host.ledger.add_undelivered("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
     host.clock.after(15, lambda: host.ledger.delivered("2026:1"))
     host.supervise()
     assert host.clock.passed >= 15
@@ -90,14 +90,14 @@ def test_the_minion_is_not_restarted_before_the_return_has_arrived(host):
 
 def test_a_return_of_another_job_is_not_waited_for(host):
     _installed(host)
-    host.ledger.keep("1:1", jid="1", fun="test.ping", master="m", payload=b"x")
+    host.ledger.add_undelivered("1:1", jid="1", fun="test.ping", master="m", payload=b"x")
     host.supervise()
     assert host.clock.passed < 10
 
 
 def test_a_return_that_never_arrives_delays_the_restart_by_a_bounded_time(host):
     _installed(host)
-    host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+    host.ledger.add_undelivered("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
     host.supervise()
     assert 60 <= host.clock.passed < 70
     assert host.last.phase is Phase.COMMITTED

@@ -85,7 +85,9 @@ class TestHealthy:
 
     def test_the_return_of_the_job_that_installed_tells_whether_it_hears(self, host):
         host.master = True
-        host.ledger.keep("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")
+        host.ledger.add_undelivered(
+            "2026:1", jid="2026", fun="state.apply", master="m", payload=b"x"
+        )
         _installed(host)
         host.supervise()
         assert host.last.progress.master is False
