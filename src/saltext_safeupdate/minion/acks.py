@@ -4,7 +4,7 @@ Let the acknowledgement of the master reach the process of the job.
 A job's process sends its return through the minion's main process, which passes the
 master's answer back as an event. In Salt 3007 (seen in 3007.15) that event is never
 sent: ``SaltEvent.fire_event_async`` drops the coroutine that would send it. Every job
-then waits until its time is up, and takes a return that arrived for a lost one.
+then waits until its time is up, and takes for lost a return that has arrived.
 """
 
 from __future__ import annotations

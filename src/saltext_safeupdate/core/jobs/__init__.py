@@ -1,1 +1,1 @@
-"""The jobs: their ledger, what becomes of them after a restart, and the guard of a stop."""
+"""Jobs: what functions are to us, the ledger, recovery, and the stop guard."""

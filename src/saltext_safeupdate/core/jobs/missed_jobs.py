@@ -1,8 +1,9 @@
 """
 Which published jobs a minion has missed: the master's side of "exactly once".
 
-A minion that was away is asked which jobs it has; what it does not know of is published
-to it again. Nothing is decided from silence: whoever does not answer is asked later.
+The master sends a query to a minion that was away: which of these jobs has it accepted? The
+others are published to it again. Silence decides nothing: a minion that does not answer is
+asked again later.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from dataclasses import dataclass, field
 
 from . import functions
 
-# Seconds that a job gets to return before anybody asks for it.
+# Seconds that a job gets to return before a query is about it.
 _PATIENCE = 15.0
 # Seconds until a minion that did not answer is asked again, doubled from the first to the last.
 _FIRST_INTERVAL = 30.0
 _LAST_INTERVAL = 600.0
-# Seconds for which it is asked every minute after it was heard of: it lives, and may not hear.
-# A subscription that a cut has broken is noticed by Salt after tcp_keepalive_idle, 300 s.
+# Seconds for which it is asked every minute after it has sent something: it lives, but may not
+# hear. Salt notices after tcp_keepalive_idle, 300 s, that a cut has broken a subscription.
 _HEARD, _HEARD_INTERVAL = 900.0, 60.0
-# Times that a job is published again to the same minion.
+# How often a job is published again to the same minion.
 _TIMES = 3
-# Jobs that one question is about.
+# Jobs that one query is about, at most.
 _MOST = 500
 
 
 @dataclass
 class _Published:
-    """A job, and for each minion without a return how often it was published again."""
+    """A job, and how often it was published again to each minion that has not returned."""
 
     at: float
     waiting: dict[str, int]
@@ -37,7 +38,7 @@ class _Published:
 
 @dataclass
 class _Asked:
-    """When a minion may be asked again."""
+    """When a minion may be asked again; ``plain`` if it cannot answer."""
 
     at: float = 0.0
     interval: float = _FIRST_INTERVAL
@@ -48,7 +49,7 @@ class _Asked:
 @dataclass(kw_only=True)
 class Tracker:
     """
-    Follows jobs and returns as the master's events tell of them.
+    Follows the jobs and returns that the master's events tell of.
 
     *window* is how far it looks back, in seconds. Times are those of the caller's clock.
     """
@@ -56,12 +57,12 @@ class Tracker:
     window: float
     _jobs: dict[str, _Published] = field(default_factory=dict)
     _minions: dict[str, _Asked] = field(default_factory=dict)
-    _questions: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    _queries: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     # -- what happens ----------------------------------------------------------
 
     def published(self, jid: str, fun: object, minions: Iterable[str], now: float) -> None:
-        """A job has been published; again, or to more minions, is fine."""
+        """Note that a job has been published, perhaps again or to more minions."""
         if not functions.is_redelivered(fun):
             return
         job = self._jobs.get(jid)
@@ -73,7 +74,7 @@ class Tracker:
                 job.waiting.setdefault(minion, 0)
 
     def returned(self, jid: str, minion: str, now: float) -> None:
-        """A return has arrived: whoever could not be asked for long can be asked again soon."""
+        """Note a return: a minion that did not answer for long is asked again soon."""
         asked = self._minions.get(minion)
         if asked is not None:
             asked.heard = now
@@ -87,7 +88,7 @@ class Tracker:
                 del self._jobs[jid]
 
     def started(self, minion: str) -> None:
-        """A minion has started: it is asked at once, also for what it had accepted."""
+        """Note that a minion has started: it is asked at once, also for what it had accepted."""
         self._minions[minion] = _Asked()
         for job in self._jobs.values():
             job.accepted.discard(minion)
@@ -95,7 +96,7 @@ class Tracker:
     # -- what is to be done ----------------------------------------------------
 
     def due(self, now: float) -> dict[str, list[str]]:
-        """Return the minions to ask now, with the jobs to ask for."""
+        """Return the minions to ask now, and the jobs that each query is about."""
         self._forget(now)
         found: dict[str, list[str]] = {}
         for jid in sorted(self._jobs):
@@ -109,21 +110,21 @@ class Tracker:
                     found.setdefault(minion, []).append(jid)
         return found
 
-    def asked(self, question: str, jids: Mapping[str, list[str]], now: float) -> None:
-        """The question has been published as the job *question*."""
-        self._questions[question] = dict(jids)
+    def asked(self, query: str, jids: Mapping[str, list[str]], now: float) -> None:
+        """Note that the query has been published as the job *query*."""
+        self._queries[query] = dict(jids)
         for minion in jids:
             asked = self._minions.setdefault(minion, _Asked())
             asked.at = now + asked.interval
             last = _HEARD_INTERVAL if now < asked.heard + _HEARD else _LAST_INTERVAL
             asked.interval = min(asked.interval * 2, last)
 
-    def answered(self, question: str, minion: str, answer: object, now: float) -> list[str]:
-        """Return the jobs that the minion has missed. One that cannot answer has none."""
-        jids = self._questions.get(question, {}).pop(minion, [])
+    def answered(self, query: str, minion: str, answer: object, now: float) -> list[str]:
+        """Return the jobs that the minion has missed: none if it cannot answer."""
+        jids = self._queries.get(query, {}).pop(minion, [])
         asked = self._minions.setdefault(minion, _Asked())
         if not isinstance(answer, Mapping):
-            # It has no ledger: what it runs or has run is not known, so nothing is repeated.
+            # It has no ledger. Nobody knows what it has run, so nothing is published again.
             asked.plain = True
             return []
         asked.at, asked.interval = now + _FIRST_INTERVAL, _FIRST_INTERVAL
@@ -140,18 +141,18 @@ class Tracker:
         return missed
 
     def is_question(self, jid: str) -> bool:
-        return jid in self._questions
+        return jid in self._queries
 
     def _forget(self, now: float) -> None:
         for jid, job in list(self._jobs.items()):
             if job.at < now - self.window:
                 del self._jobs[jid]
-        for question in list(self._questions)[:-20]:
-            del self._questions[question]
+        for query in list(self._queries)[:-20]:
+            del self._queries[query]
 
 
 def missed(asked: Iterable[str], answer: object) -> list[str] | None:
-    """Return what of *asked* a minion does not have; None where it cannot say."""
+    """Return the jobs of *asked* that a minion does not have; None if it cannot say."""
     if not isinstance(answer, Mapping):
         return None
     return [jid for jid in asked if jid not in answer]

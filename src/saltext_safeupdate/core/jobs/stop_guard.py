@@ -1,9 +1,9 @@
 """
-The stop guard: a drop-in of the minion's unit that lets it stop when no job runs any more.
+The stop guard: a drop-in of the minion's unit that delays a stop until no job runs any more.
 
 The program beside this file does the waiting, in shell, so that it works when Salt, Python
-or the database do not. It is copied to the state directory, where no update of a package
-takes it away, and the drop-in names that copy.
+or the database do not. The drop-in names a copy of it in the state directory, which no update
+of a package removes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TimeoutStopSec={timeout}
 
 
 class StopGuard:
-    """Installs, removes and judges the drop-in of one unit."""
+    """Installs, removes and checks the drop-in of one unit."""
 
     def __init__(self, settings: Settings, *, run: Run = run_command, units: str = _UNITS) -> None:
         unit = settings.service
@@ -46,7 +46,7 @@ class StopGuard:
         self.drop_in = os.path.join(units, f"{self._unit}.d", _DROP_IN)
 
     def wanted(self) -> dict[str, str]:
-        """Return the files as they have to be, by path."""
+        """Return the contents that the files must have, by path."""
         with open(os.path.join(os.path.dirname(__file__), _PROGRAM), encoding="utf-8") as file:
             program = file.read()
         settings = self._settings
@@ -83,7 +83,7 @@ class StopGuard:
         return differing
 
     def remove(self) -> bool:
-        """Take the drop-in away; say whether it was there."""
+        """Remove the drop-in; say whether it was there."""
         if not remove(self.drop_in):
             return False
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ class StopGuard:
         return True
 
     def problems(self) -> list[tuple[str, str]]:
-        """Return what keeps the guard from working, each with how to fix it."""
+        """Return what keeps the guard from working, each with its fix."""
         found = []
         apply = "Apply the SLS 'safeupdate' (state safeupdate.enabled)."
         if _read(self.drop_in) == "":
@@ -100,7 +100,7 @@ class StopGuard:
                 ("The stop guard is not installed: a restart by others kills running jobs.", apply)
             ]
         if self.differing():
-            found.append(("The stop guard is not the one of this version.", apply))
+            found.append(("The stop guard is that of another version.", apply))
         elif not self._active():
             found.append(
                 (

@@ -1,17 +1,17 @@
 #!/bin/sh
-# ExecStop= of the Salt minion: it stops when no job runs any more. Part of safeupdate.
+# ExecStop= of the Salt minion: delays the stop until no job runs any more. Part of safeupdate.
 #
 # Usage: stop_guard.sh RUN_DIR UNIT SECONDS SECONDS_AT_SHUTDOWN, with MAINPID set by systemd.
 # Needs no Salt, no Python and no database, and never makes a stop impossible:
 #   touch RUN_DIR/bypass      stops at once, also while this waits
-#   systemctl kill UNIT       does not come here at all
+#   systemctl kill UNIT       does not run this at all
 run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4
 term_limit=90
 name=${unit%.service}
 
 say() { echo "safeupdate: $*"; }
 
-# The supervisor restarts the minion itself: it holds the jobs alone, nothing runs.
+# The supervisor restarts the minion itself: it has the jobs lock alone, so nothing runs.
 supervised() {
     jobs=$(stat -c %i "$run_dir/jobs.lock" 2>/dev/null) || return 1
     supervisor=$(stat -c %i "$run_dir/supervisor.lock" 2>/dev/null) || return 1
@@ -33,8 +33,8 @@ parent() {
     done <"/proc/$1/status"
 } 2>/dev/null
 
-# A job that waits for this very stop would wait for ever: its systemctl is let go. The stop
-# or restart that it asked for stays asked for.
+# A job that waits for this very stop would wait for ever: its systemctl is ended. The stop or
+# restart that it requested still comes.
 let_go() {
     holders=" $(find /proc/[0-9]*/fd -maxdepth 1 -lname "$lock" 2>/dev/null |
         cut -d / -f 3 | sort -u | tr '\n' ' ')"
@@ -82,7 +82,7 @@ exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
 deadline=$(($(date +%s) + limit))
 told= drain=
 until bypassed || flock -n -x 9; do
-    # New jobs are kept for the next minion. Whoever asks for this lock holds it for a moment.
+    # New jobs are held for the next minion. A process that tests this lock has it for a moment.
     [ "$drain" ] || { flock -n -x 8 && drain=1; }
     if [ "$(date +%s)" -ge "$deadline" ]; then
         say "jobs did not end within $limit s; the minion stops and they are taken up later"
@@ -96,7 +96,7 @@ until bypassed || flock -n -x 9; do
     sleep 0.5
 done
 
-# Still with the locks, so that no job begins in between.
+# This still has the locks, so that no job begins in between.
 kill -TERM "$MAINPID" 2>/dev/null
 deadline=$(($(date +%s) + term_limit))
 while running; do

@@ -20,10 +20,10 @@ from .recovery import Action, Recovery
 
 log = logging.getLogger(__name__)
 
-# Seconds between two tries for a return that did not arrive: doubled from the first to the last.
+# Seconds between two tries to send an undelivered return: doubled from the first to the last.
 _FIRST_BACKOFF = 2.0
 _LAST_BACKOFF = 300.0
-# Seconds that a supervisor which is just starting, or starting again, gets before another is.
+# Seconds for a supervisor that is just starting, perhaps again, before another is started.
 _GRACE = 10.0
 # Seconds between two looks for jobs whose process is gone, and between two tidyings of the
 # database.
@@ -167,8 +167,8 @@ class Ticker:
         if not wanted or wanted["jid"] in (self._probed, ""):
             return
         self._probed = wanted["jid"]
-        queued = self.delivery.queued()
-        if self.ledger.outcome(wanted["jid"]) is None and wanted["jid"] not in queued:
+        known = self.ledger.outcome(wanted["jid"]) is not None
+        if not known and wanted["jid"] not in self.delivery.queued():
             self.delivery.probe(wanted)
 
     # -- jobs ------------------------------------------------------------------

@@ -24,15 +24,15 @@ def find(store: Store, update: object) -> Update | None:
 
 
 def is_over(store: Store, call: Mapping[str, Any], accepted: float, now: float) -> bool:
-    """Tell whether a job with this call has nothing to wait for any more, or nothing at all."""
-    update, timeout = _asked(call)
+    """Tell whether a job with this call has nothing to wait for, or not any more."""
+    update, timeout = _arguments(call)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         return True
     found = find(store, update)
     return found is None or found.phase.final or now >= accepted + timeout
 
 
-def _asked(call: Mapping[str, Any]) -> tuple[object, object]:
+def _arguments(call: Mapping[str, Any]) -> tuple[object, object]:
     """Return the arguments as the function gets them."""
     words: dict[str, object] = {"update": None, "timeout": DEFAULT_TIMEOUT}
     names = iter(tuple(words))

@@ -1,4 +1,4 @@
-"""The master's side: whom to ask, and what to publish again."""
+"""The master's side: which minions to ask, and what to publish again."""
 
 import itertools
 
@@ -14,10 +14,10 @@ def tracker():
     return Tracker(window=3600)
 
 
-def ask(tracker, now, question="q"):
+def ask(tracker, now, query="q"):
     due = tracker.due(now)
     if due:
-        tracker.asked(question, due, now)
+        tracker.asked(query, due, now)
     return due
 
 
@@ -37,7 +37,7 @@ def test_what_has_returned_is_not_asked_for(tracker):
     assert tracker.due(200) == {}
 
 
-def test_a_return_between_question_and_answer(tracker):
+def test_a_return_between_query_and_answer(tracker):
     tracker.published("1", "cmd.run", ["a"], 100)
     tracker.started("a")
     ask(tracker, 101)

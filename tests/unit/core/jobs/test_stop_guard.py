@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said(make):
     with open(guard.program, "a") as file:
         file.write("# changed\n")
     ((problem, _),) = good.problems()
-    assert "not the one of this version" in problem
+    assert "that of another version" in problem
 
 
 def test_without_flock_it_says_so(make, monkeypatch):
