@@ -257,7 +257,7 @@ def test_the_check_sees_what_does_not_exist():
         "tests/lab/test_*.py",
         "safeupdate:jobs_timeout",
         "safeupdate.check",
-        "core.record.update.Phase",
+        "core.record.phase.Phase",
         "devtools.testrun",
         "Phase",
     ):
@@ -270,7 +270,7 @@ def test_the_check_sees_what_does_not_exist():
         "tests/lab/nothing_*.py",
         "safeupdate:nothing",
         "safeupdate.nothing",
-        "core.record.update.Nothing",
+        "core.record.phase.Nothing",
         "devtools.nothing",
     ):
         assert _exists(gone) is False, gone
