@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 
 import saltext_safeupdate
-from saltext_safeupdate.core import wiring
+from saltext_safeupdate.core import program, wiring
 from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.host.service import Direct, ServiceState
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.supervisor import supervisor
 
 from .fakes import FakeRunner
 from .packages import Database, FakeManager
@@ -97,7 +96,7 @@ def main(database, settings):
     services = FakeServices(fake, json.loads(settings)["state_dir"])
     wiring.package_manager = lambda: manager
     service.detect = lambda: services
-    return supervisor.main([settings])
+    return program.main([settings])
 
 
 if __name__ == "__main__":
