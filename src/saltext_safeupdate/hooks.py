@@ -73,13 +73,13 @@ def _table(factory: Factory) -> list[Patch]:
     try:
         # Salt is imported here, and not by whoever only reads this module.
         from .minion import patches as minion
-        from .ordering import frozen
+        from .ordering import old_tree
         from .ordering import patches as ordering
 
         settings = factory.settings
         return [
             *ordering.patches(factory, settings),
-            *minion.patches(settings, frozen.redirect),
+            *minion.patches(settings, old_tree.redirect),
         ]
     except (ImportError, AttributeError) as err:
         raise patches.unknown([str(err)]) from err

@@ -29,7 +29,7 @@ from ..core.jobs import current as current_job
 from ..core.packages.request import Action, Change, Request
 from ..core.prepare import resolution
 from ..factory import Factory
-from . import frozen, runs
+from . import old_tree, runs
 from .loaders import Handler
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ class Guard:
 
         try:
             job = current_job.ensure(self.factory.settings)
-            transaction = self.factory.transaction(frozen.redirect, job.jid)
+            transaction = self.factory.transaction(old_tree.redirect, job.jid)
             result = transaction.change(
                 alone, job.lock, jid=job.jid, reason=reason, failure=failure
             )

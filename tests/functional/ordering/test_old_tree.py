@@ -26,8 +26,8 @@ before = salt.loader.minion_mods(opts)
 before["test.ping"]()
 
 from saltext_safeupdate.core.host import linked_copy
-from saltext_safeupdate.ordering import frozen
-frozen.redirect(linked_copy.freeze([root], "it"))
+from saltext_safeupdate.ordering import old_tree
+old_tree.redirect(linked_copy.freeze([root], "it"))
 shutil.rmtree(root)
 
 import salt.output
