@@ -8,7 +8,7 @@ from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")
 LAST = [("note", "first"), ("note", "last"), BOTH]
-MOVED = "Moved to the end of the run"
+DEFERRED = "Deferred to the end of the run"
 UPDATE = """
 first:
   note.that: []
@@ -80,7 +80,7 @@ def own_of(results):
 def test_from_the_master(guest, salt, arguments):
     returned = salt.run(*arguments, minion_tgt=guest.id)
     assert returned.returncode == 0
-    assert MOVED in own_of(returned.data)["comment"]
+    assert DEFERRED in own_of(returned.data)["comment"]
     settled(guest)
     assert guest.journal() == [*LAST, ("minion restarts",)]
 
@@ -90,7 +90,7 @@ def test_orchestrate(guest, master):
     returned = master.salt_run_cli(timeout=120).run("state.orchestrate", "orch", pillar=pillar)
     assert returned.returncode == 0
     (step,) = next(iter(returned.data["data"].values())).values()
-    assert MOVED in str(step["changes"])
+    assert DEFERRED in str(step["changes"])
     settled(guest)
     assert guest.journal() == [*LAST, ("minion restarts",)]
 
@@ -121,7 +121,7 @@ def test_schedule(guest, salt):
 
 def test_salt_call_with_a_master(guest):
     returned = guest.daemon.salt_call_cli(timeout=120).run("state.apply", "it")
-    assert MOVED in own_of(returned.data)["comment"]
+    assert DEFERRED in own_of(returned.data)["comment"]
     settled(guest)
     assert guest.journal() == [*LAST, ("minion restarts",)]
 
@@ -144,7 +144,7 @@ def test_another_configuration(master, make_guest, salt, name, options):
     guest = make_guest(master, name, **options)
     if name != "startup":
         returned = salt.run("state.apply", "it", minion_tgt=guest.id)
-        assert MOVED in own_of(returned.data)["comment"]
+        assert DEFERRED in own_of(returned.data)["comment"]
     settled(guest)
     assert guest.journal() == [*LAST, ("minion restarts",)]
     guest.daemon.terminate()

@@ -203,7 +203,7 @@ def test_salt_call_without_a_master(make_scene: Callable[..., Scene]) -> None:
     pid = scene.pid()
     ran = scene.salt_call("--local", "state.apply", "update")
     assert state(ran, "minion")["result"] is True
-    assert "Moved to the end" in state(ran, "minion")["comment"]
+    assert "Deferred to the end of the run" in state(ran, "minion")["comment"]
     assert max(item["__run_num__"] for item in ran.values()) == state(ran, "minion")["__run_num__"]
     updated(scene)
     assert scene.pid() != pid

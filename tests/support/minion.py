@@ -17,13 +17,14 @@ import salt.state
 import salt.utils.functools
 import yaml
 
+from saltext_safeupdate import patches
 from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.host import service
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.factory import Factory
-from saltext_safeupdate.ordering import hook, loaders, resume
-from saltext_safeupdate.ordering.guard import Guard
+from saltext_safeupdate.ordering import patches as ordering
+from saltext_safeupdate.ordering.resume import NO_TIME
 
 from .packages import Database, FakeManager
 from .services import FakeServices
@@ -158,7 +159,7 @@ def by_id(results):
 
 
 @contextlib.contextmanager
-def hooked(minion):
+def hooked(minion, *, no_time=NO_TIME):
     """Put the hooks into this process, and take them out again."""
     places = (salt.state.State, salt.loader.lazy.LazyLoader, salt.utils.functools)
     before = [(place, dict(vars(place))) for place in places]
@@ -168,9 +169,7 @@ def hooked(minion):
     service.detect = lambda: minion.services
     # No tree is replaced, so none has to be kept.
     minion.factory.roots = tuple
-    guard = Guard(minion.factory)
-    ordering = hook.install(guard, resume.install(minion.factory.settings))
-    loaders.install({**guard.handlers(), **ordering.handlers()})
+    patches.apply(ordering.patches(minion.factory, minion.factory.settings, no_time=no_time))
     try:
         yield minion
     finally:

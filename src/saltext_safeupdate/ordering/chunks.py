@@ -1,16 +1,32 @@
-"""Low chunks and results of Salt's state engine, taken apart and put together."""
+"""Low chunks and comments of Salt's state engine, taken apart and put together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+# Conditions that Salt judges before it calls the state function: judged when the state is
+# called, and not again for its part at the end.
+_CONDITIONS = ("unless", "onlyif", "creates")
+# What Salt judges after it: only the part at the end.
+_CHECKS = ("check_cmd",)
 
-def but(low: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+
+def without_keys(low: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in low.items() if key not in keys}
 
 
-def named(low: Mapping[str, Any]) -> set[str]:
+def for_now(low: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunk for the part of a deferred state that is done at once."""
+    return without_keys(low, "parallel", *_CONDITIONS, *_CHECKS)
+
+
+def for_the_end(low: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunk for the part of a deferred state that is done at the end of the run."""
+    return without_keys(low, "parallel", *_CONDITIONS)
+
+
+def named_packages(low: Mapping[str, Any]) -> set[str]:
     """Return the packages that a ``pkg`` state names."""
     names: set[str] = set()
     for key in ("pkgs", "sources"):
@@ -19,20 +35,20 @@ def named(low: Mapping[str, Any]) -> set[str]:
     return names or set(str(low.get("name", "")).split(","))
 
 
-def without(low: dict[str, Any], names: frozenset[str]) -> dict[str, Any] | None:
-    """Return the chunk without *names*; None where nothing else is left of it."""
+def without_packages(low: dict[str, Any], names: frozenset[str]) -> dict[str, Any] | None:
+    """Return the chunk without the packages *names*; None if it names no other package."""
     for key in ("pkgs", "sources"):
         entries = low.get(key)
         if not entries:
             continue
-        kept: list[Any] = []
+        others: list[Any] = []
         for entry in entries:
             if isinstance(entry, dict):
-                others = {name: value for name, value in entry.items() if str(name) not in names}
-                kept += [type(entry)(others)] if others else []
+                rest = {name: value for name, value in entry.items() if str(name) not in names}
+                others += [type(entry)(rest)] if rest else []
             elif str(entry) not in names:
-                kept.append(entry)
-        return {**low, key: kept} if kept else None
+                others.append(entry)
+        return {**low, key: others} if others else None
     return None
 
 
@@ -40,5 +56,5 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def joined(*comments: Any) -> str:
+def join_comments(*comments: Any) -> str:
     return "\n".join(str(comment).rstrip() for comment in comments if comment)

@@ -1,4 +1,4 @@
-"""Put a handler in front of execution functions, in every loader that loads them."""
+"""Put handlers in front of execution functions, in every loader that loads them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ _MARK = "__safeupdate_guarded__"
 _handlers: dict[str, Handler] = {}
 
 
-def install(handlers: Mapping[str, Handler]) -> None:
-    """Wrap the functions named in *handlers* from now on, as soon as a loader has loaded them."""
-    _handlers.clear()
-    _handlers.update(handlers)
-    lazy = salt.loader.lazy.LazyLoader
-    load_module = lazy._load_module
+def around_load_module(
+    handlers: Mapping[str, Handler],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what puts *handlers* in front of the functions that a loader has just loaded."""
 
-    @functools.wraps(load_module)
-    def _load_module(self: Any, name: str) -> Any:
-        loaded = load_module(self, name)
-        if self.tag in ("module", "rawmodule"):
-            _wrap(self)
-        return loaded
+    def replace(load_module: Callable[..., Any]) -> Callable[..., Any]:
+        _handlers.clear()
+        _handlers.update(handlers)
 
-    lazy._load_module = _load_module
+        @functools.wraps(load_module)
+        def _load_module(self: Any, name: str) -> Any:
+            loaded = load_module(self, name)
+            if self.tag in ("module", "rawmodule"):
+                _wrap(self)
+            return loaded
+
+        return _load_module
+
+    return replace
 
 
 def adopt(function: Any) -> None:
-    """Wrap what the loader of *function* loaded before :func:`install`."""
+    """Put the handlers in front of what the loader of *function* had loaded before."""
     loader = getattr(function, "loader", None)
     if isinstance(loader, salt.loader.lazy.LazyLoader):
         _wrap(loader)
@@ -50,7 +54,7 @@ def _wrap(loader: Any) -> None:
         return
     # A provider that the configuration or a state names: its functions carry the file's name.
     for key, function in list(functions.items()):
-        virtual = _space(function).get("__virtualname__")
+        virtual = _globals(function).get("__virtualname__")
         name = f"{virtual}.{key.rpartition('.')[2]}"
         if name in _handlers:
             functions[key] = _wrapped(name, function)
@@ -67,13 +71,13 @@ def _wrapped(fun: str, original: Any) -> Any:
 
     setattr(wrapper, _MARK, True)
     # Functions of the same module call it without the loader, as pkg.group_install does.
-    space = _space(original)
+    module = _globals(original)
     name = wrapper.__name__
-    if space.get(name) is original:
-        space[name] = wrapper
+    if module.get(name) is original:
+        module[name] = wrapper
     return wrapper
 
 
-def _space(function: Any) -> dict[str, Any]:
+def _globals(function: Any) -> dict[str, Any]:
     found: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
     return found

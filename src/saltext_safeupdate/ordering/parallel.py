@@ -1,15 +1,15 @@
 """
 States that run in a process of their own.
 
-What they leave for the end of the run they write into their result, where the process of
-the run finds it.
+Such a process writes what it defers to the end of the run into the result of the state. The
+process of the run finds it there.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import salt.payload
@@ -17,30 +17,70 @@ import salt.state
 import salt.utils.files
 import salt.utils.hashutils
 
+from ..core.errors import SafeUpdateError
 from ..core.packages.request import Change
 from . import results, runs
-from .chunks import listed
-from .runs import Deferral
+from .chunks import for_the_end, listed, named_packages, without_keys
+from .own_packages import OwnPackages
+from .runs import Deferral, Level, Pending, Run
 
 MARKER = "__safeupdate_deferred__"
 
 
-def target(original: Any, instance: Any, low: Mapping[str, Any], args: Any) -> None:
-    """In the process of a parallel state: write down what it leaves for the end of the run."""
-    run = runs.current()
-    if run is None:
-        original(*args)
-        return
+def prepare(run: Run, low: dict[str, Any], own: OwnPackages) -> dict[str, Any]:
+    """Remember a state that gets a process of its own, or keep it from getting one."""
+    if low["parallel"] and not low.get("__prereq__"):
+        if _names_own(low, own):
+            # The package manager lets in one process at a time anyway.
+            return without_keys(low, "parallel")
+        run.levels[-1].parallel.append(salt.state._gen_tag(low))
+    return low
+
+
+def _names_own(low: Mapping[str, Any], own: OwnPackages) -> bool:
+    if low["state"] != "pkg":
+        return False
+    try:
+        return bool(named_packages(low) & own.names)
+    except SafeUpdateError:
+        # The guard meets the same error in a moment, and its caller reports it.
+        return False
+
+
+def around_target(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of ``State._call_parallel_target``."""
+
+    def _call_parallel_target(
+        cls: Any, instance: Any, init_kwargs: Any, name: Any, cdata: Any, low: Any, inject: Any
+    ) -> None:
+        def call() -> None:
+            original(cls, instance, init_kwargs, name, cdata, low, inject)
+
+        run = runs.current()
+        # A spawned process has neither the instance nor the run.
+        if instance is None or run is None:
+            call()
+        else:
+            _call_in_process(call, run, instance, low)
+
+    return _call_parallel_target
+
+
+def _call_in_process(
+    call: Callable[[], None], run: Run, state: Any, low: Mapping[str, Any]
+) -> None:
+    """Call a state in its own process; write down what it defers to the end of the run."""
     run.remote = True
     run.calling += 1
     start = datetime.datetime.now()
+    # Salt reads the result from there.
     path = os.path.join(
-        instance.opts["cachedir"],
-        instance.invocation_id,
+        state.opts["cachedir"],
+        state.invocation_id,
         salt.utils.hashutils.sha1_digest(salt.state._gen_tag(low)),
     )
     try:
-        original(*args)
+        call()
     except Deferral as deferral:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _write(
@@ -48,19 +88,19 @@ def target(original: Any, instance: Any, low: Mapping[str, Any], args: Any) -> N
             {
                 "name": low["name"],
                 "result": True,
-                "changes": results.predicted(deferral),
-                "comment": results.LATER.format(names=listed(deferral.changes)),
+                "changes": results.predicted_changes(deferral),
+                "comment": results.PREDICTED.format(names=listed(deferral.changes)),
                 "start_time": start.time().isoformat(),
-                "duration": (datetime.datetime.now() - start).total_seconds() * 1000,
+                "duration": results.milliseconds_since(start),
                 "__parallel__": True,
                 MARKER: marked(deferral, low),
             },
         )
-    if run.restart:
+    if run.restart_reason:
         with salt.utils.files.fopen(path, "rb") as file:
             ret = salt.state.msgpack_deserialize(file.read())
-        ret["comment"] = results.told(ret)
-        ret[MARKER] = {**ret.get(MARKER, {}), "restart": run.restart}
+        results.announce_restart(ret)
+        ret[MARKER] = {**ret.get(MARKER, {}), "restart": run.restart_reason}
         _write(path, ret)
 
 
@@ -70,6 +110,7 @@ def _write(path: str, ret: Mapping[str, Any]) -> None:
 
 
 def marked(deferral: Deferral, low: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a result carries to the process of the run under :data:`MARKER`."""
     return {
         "changes": {name: list(change) for name, change in deferral.changes.items()},
         "names": sorted(deferral.names),
@@ -77,15 +118,34 @@ def marked(deferral: Deferral, low: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def unmarked(found: Mapping[str, Any]) -> Deferral:
+def collect(run: Run, level: Level) -> None:
+    """Read what the states with a process of their own have written into their results."""
+    for tag in level.parallel:
+        for ret, found in _take_marked(level.results.get(tag)):
+            if "restart" in found:
+                run.restart_reason = run.restart_reason or found["restart"]
+                run.restarted.append(ret)
+            if "changes" in found:
+                run.pending.append(_pending(ret, found, level))
+
+
+def _pending(ret: dict[str, Any], found: Mapping[str, Any], level: Level) -> Pending:
     changes = {name: Change(*change) for name, change in found["changes"].items()}
-    return Deferral(changes, frozenset(found["names"]))
+    return Pending(
+        state=level.owner,
+        low=for_the_end(salt.payload.loads(found["low"])),
+        level=level,
+        deferral=Deferral(changes, frozenset(found["names"])),
+        done_at_once=None,
+        placeholder=ret,
+    )
 
 
-def find_marked(value: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _take_marked(value: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield the results in *value* that carry something, and what they have carried."""
     if isinstance(value, dict):
         found = value.pop(MARKER, None)
         if found is not None:
             yield value, found
         for inner in value.values():
-            yield from find_marked(inner)
+            yield from _take_marked(inner)

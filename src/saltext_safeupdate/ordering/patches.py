@@ -1,28 +1,93 @@
-"""The table of what the ordering replaces. For now one row that puts in everything."""
+"""Every function of Salt that is replaced to order state runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import salt.loader.lazy
 import salt.state
+import salt.utils.functools
 
 from ..core.settings import Settings
 from ..factory import Factory
-from ..patches import Patch
-from . import hook, loaders, resume
+from ..patches import Patch, unchanged
+from . import loaders, parallel, resume, runs
+from .calling import Calling
+from .deferring import Deferring
+from .ending import Ending
 from .guard import Guard
+from .ordering import Ordering
+from .own_packages import OwnPackages
+from .resume import Resume
+from .testmode import TestMode
 
 
-def patches(factory: Factory, settings: Settings) -> list[Patch]:
-    """Return the table."""
+def patches(
+    factory: Factory, settings: Settings, *, no_time: float = resume.NO_TIME
+) -> list[Patch]:
+    """Build the objects that order state runs; return the table that puts them into Salt."""
+    own = OwnPackages(factory)
+    guard = Guard(factory, own)
+    resuming = Resume(settings, no_time)
+    ordering = Ordering(resuming, Ending(guard, resuming.call))
+    calling = Calling(
+        ordering=ordering,
+        deferring=Deferring(own, resuming.call),
+        resume=resuming,
+        test_mode=TestMode(own, settings.service),
+        own=own,
+    )
+    state = salt.state.State
+    loader = salt.loader.lazy.LazyLoader
+    handlers = {**guard.handlers(), **ordering.handlers()}
+    return [
+        # A decorator of Salt hides the parameters of this one.
+        Patch(state, "call", (), calling.around_call),
+        Patch(state, "call_high", ("self",), ordering.around_call_high),
+        Patch(state, "call_chunks", ("self", "chunks"), ordering.around_call_chunks),
+        Patch(state, "module_refresh", ("self",), _around_module_refresh),
+        Patch(
+            state,
+            "_call_parallel_target",
+            ("cls", "instance", "init_kwargs", "name", "cdata", "low", "inject_globals"),
+            parallel.around_target,
+        ),
+        Patch(state, "call_chunk", ("self", "low", "running", "chunks"), unchanged),
+        Patch(state, "check_failhard", ("self", "low", "running"), unchanged),
+        Patch(state, "reconcile_procs", ("self", "running"), unchanged),
+        Patch(state, "load_modules", ("self",), unchanged),
+        Patch(state, "event", ("self", "chunk_ret", "length", "fire_event"), unchanged),
+        Patch(
+            salt.utils.functools,
+            "call_function",
+            ("salt_function", "args", "kwargs"),
+            _around_call_function,
+        ),
+        Patch(loader, "_load_module", ("self", "name"), loaders.around_load_module(handlers)),
+    ]
 
-    def replace(original: Callable[..., Any]) -> Callable[..., Any]:
-        guard = Guard(factory)
-        ordering = hook.install(guard, resume.install(settings))
-        loaders.install({**guard.handlers(), **ordering.handlers()})
-        found: Callable[..., Any] = salt.state.State.call
-        return found
 
-    # Salt's decorator hides its parameters.
-    return [Patch(salt.state.State, "call", (), replace)]
+def _around_module_refresh(original: Callable[..., Any]) -> Callable[..., Any]:
+    def module_refresh(state: Any) -> None:
+        run = runs.current()
+        # At the end of a run the tree on disk is the new one: loading from it would mix the two.
+        if run is None or not run.finishing:
+            original(state)
+
+    return module_refresh
+
+
+def _around_call_function(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call_function(salt_function: Any, *args: Any, **kwargs: Any) -> Any:
+        run = runs.current()
+        if run is None or run.memo is None:
+            return original(salt_function, *args, **kwargs)
+        # The memo is not for what the function calls in its turn.
+        memo, run.memo = run.memo, None
+        try:
+            return memo.call(original, (salt_function, *args), kwargs)
+        finally:
+            run.memo = memo
+
+    return call_function

@@ -1,47 +1,74 @@
-"""What a state's result says from its deferral to its real end."""
+"""What the result of a deferred state says, from its deferral to its real end."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from typing import Any
 
 import salt.state
 
-from .chunks import joined, listed
-from .guard import DEFERRED_RESTART
+from .chunks import join_comments, listed
 from .runs import Deferral, Level, Pending
 
-MOVED = (
-    "Moved to the end of the run by safeupdate: {names} is what the minion itself runs from, and "
-    "changing it earlier would lose this run."
+DEFERRED = (
+    "Deferred to the end of the run by safeupdate: the minion itself runs from {names}, and "
+    "changing that earlier would lose this run."
 )
-LATER = (
-    "{names} is what the minion itself runs from: it changes at the end of the run, after "
-    "everything else."
+PREDICTED = (
+    "The minion itself runs from {names}: that changes at the end of the run, after everything "
+    "else."
 )
-WOULD_MOVE = "This would be deferred to the end of the run: {names} is what the minion runs from."
-WOULD_RESTART = "This would be deferred: the minion restarts itself when every job is delivered."
+WOULD_DEFER = "This would be deferred to the end of the run: the minion itself runs from {names}."
+WOULD_RESTART = (
+    "This would be deferred: the minion restarts itself as soon as every job has ended and its "
+    "return has been delivered."
+)
+DEFERRED_RESTART = (
+    "The minion restarts itself as soon as every job has ended and its return has been delivered."
+)
 ABORTED = (
-    "{names} was left as it was: the run was aborted before its end, where the minion is updated. "
-    "Fix what failed and run it again."
+    "{names} did not change: the run was aborted before its end, when the minion would have been "
+    "updated. Fix what failed and run it again."
 )
-REST_FAILED = "{names} was left as it was, because the rest of this state failed."
+REST_FAILED = "{names} did not change, because the rest of this state failed."
+
+
+def blank(state: Any, low: Mapping[str, Any], start: datetime.datetime) -> dict[str, Any]:
+    """Return the result of a state that has done nothing so far, with the next run number."""
+    ret = {
+        "name": low["name"],
+        "result": True,
+        "changes": {},
+        "comment": "",
+        "__sls__": low.get("__sls__"),
+        "__run_num__": state._State__run_num,
+        "__id__": low["__id__"],
+        "start_time": start.time().isoformat(),
+        "duration": milliseconds_since(start),
+    }
+    state._State__run_num += 1
+    return ret
+
+
+def milliseconds_since(start: datetime.datetime) -> float:
+    return (datetime.datetime.now() - start).total_seconds() * 1000
 
 
 def settle(entry: Pending, result: dict[str, Any], warning: str = "") -> None:
     """Put the real result into the placeholder, which the run's result refers to."""
-    placed = entry.placed or {}
-    said = placed.get("comment") if placed.get("changes") else ""
+    done = entry.done_at_once or {}
+    said = done.get("comment") if done.get("changes") else ""
     final = {
         **result,
-        "changes": {**placed.get("changes", {}), **(result.get("changes") or {})},
-        "comment": joined(
+        "changes": {**done.get("changes", {}), **(result.get("changes") or {})},
+        "comment": join_comments(
             said,
             result.get("comment"),
-            MOVED.format(names=listed(entry.deferral.changes)),
+            DEFERRED.format(names=listed(entry.deferral.changes)),
             warning,
         ),
-        "duration": placed.get("duration", 0) + result.get("duration", 0),
+        "duration": done.get("duration", 0) + result.get("duration", 0),
     }
     if entry.placeholder.get("__parallel__"):
         final["__parallel__"] = True
@@ -49,8 +76,20 @@ def settle(entry: Pending, result: dict[str, Any], warning: str = "") -> None:
     entry.placeholder.update(final)
 
 
+def settle_aborted(entry: Pending) -> None:
+    """Make the placeholder say that the run was aborted, and what was done before that."""
+    done = entry.done_at_once or {}
+    entry.placeholder.update(
+        result=False,
+        changes=done.get("changes", {}),
+        comment=join_comments(
+            done.get("comment"), ABORTED.format(names=listed(entry.deferral.changes))
+        ),
+    )
+
+
 def report(entry: Pending, outermost: Level) -> None:
-    """The result belongs to the outermost run too, where a nested one deferred it."""
+    """Fire the event of the result; show that of a nested run in the outermost one too."""
     if not any(value is entry.placeholder for value in outermost.results.values()):
         outermost.results.setdefault(salt.state._gen_tag(entry.low), entry.placeholder)
     entry.state.event(
@@ -58,8 +97,12 @@ def report(entry: Pending, outermost: Level) -> None:
     )
 
 
-def aborted(level: Level) -> bool:
-    """Without a result for a chunk the run was killed; a failure may also end it for good."""
+def is_aborted(level: Level) -> bool:
+    """
+    Tell whether a run did not come to its end.
+
+    A run that was killed has no result for some of its chunks; a failure may end it too.
+    """
     for chunk in level.chunks:
         if salt.state._gen_tag(chunk) not in level.results:
             return True
@@ -68,8 +111,8 @@ def aborted(level: Level) -> bool:
     return False
 
 
-def waits(chunk: Mapping[str, Any], results: Mapping[str, Any]) -> bool:
-    """Tell whether a chunk was left out because something did not fail, or did not change."""
+def waited(chunk: Mapping[str, Any], results: Mapping[str, Any]) -> bool:
+    """Tell whether a chunk did not run because something did not fail, or did not change."""
     ret = results.get(salt.state._gen_tag(chunk), {})
     return (
         ret.get("__state_ran__") is False
@@ -78,21 +121,19 @@ def waits(chunk: Mapping[str, Any], results: Mapping[str, Any]) -> bool:
     )
 
 
-def failed(entry: Pending) -> bool:
-    return entry.placeholder.get("result") is False
-
-
-def failure(results: list[dict[str, Any]]) -> str:
+def failures(results: list[dict[str, Any]]) -> str:
     return "; ".join(str(item.get("comment")) for item in results if item.get("result") is False)
 
 
-def predicted(deferral: Deferral) -> dict[str, Any]:
+def predicted_changes(deferral: Deferral) -> dict[str, Any]:
     return {
         name: {"old": change.old, "new": change.new} for name, change in deferral.changes.items()
     }
 
 
-def told(ret: Mapping[str, Any]) -> str:
-    """Return the comment with word of the deferred restart."""
-    comment = joined(ret.get("comment"))
-    return comment if DEFERRED_RESTART in comment else joined(comment, DEFERRED_RESTART)
+def announce_restart(ret: dict[str, Any]) -> None:
+    """Have the comment say, once, that the restart is deferred."""
+    comment = join_comments(ret.get("comment"))
+    if DEFERRED_RESTART not in comment:
+        comment = join_comments(comment, DEFERRED_RESTART)
+    ret["comment"] = comment

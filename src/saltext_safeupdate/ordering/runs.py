@@ -1,4 +1,4 @@
-"""The state run of this thread, and what it leaves for its end."""
+"""The state run of this thread, and the states that are deferred to its end."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from ..core.packages.request import Change
 
 class Deferral(BaseException):
     """
-    A state is about to change the minion's own packages: nothing was changed yet.
+    A state is about to change the own packages; it has not changed anything yet.
 
-    Not an Exception: state modules turn those into results.
+    This is no Exception, because state modules turn exceptions into results.
     """
 
     def __init__(self, changes: Mapping[str, Change], names: frozenset[str]) -> None:
         super().__init__("the minion's own packages change at the end of the run")
         self.changes = dict(changes)
+        # What the state names of them, and the packages that it names and that pull them along.
         self.names = names
 
 
 @dataclass
 class Level:
-    """The outermost run or one nested in a state of it: its chunks and their results."""
+    """The outermost run, or one nested in a state of it: its chunks and their results."""
 
     owner: Any
+    # How many states had been deferred when it began.
     first: int = 0
     chunks: list[Any] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)
@@ -38,9 +40,9 @@ class Level:
 
 class Memo:
     """
-    What the functions of one ``module.run`` came to, in their order.
+    The return values of the functions of one ``module.run``, in the order of the calls.
 
-    A state that is begun again at the end calls none of them a second time.
+    When a deferred state is called again at the end, those functions are not called twice.
     """
 
     def __init__(self) -> None:
@@ -60,13 +62,15 @@ class Memo:
 
 @dataclass
 class Pending:
-    """A state whose own part waits for the end of the run."""
+    """A deferred state: what of it waits for the end of the run."""
 
     state: Any
     low: dict[str, Any]
     level: Level
     deferral: Deferral
-    placed: dict[str, Any] | None
+    # The result of the part that does not change the own packages, if there was one.
+    done_at_once: dict[str, Any] | None
+    # What the state's result is until the end of the run.
     placeholder: dict[str, Any]
     memo: Memo | None = None
 
@@ -77,28 +81,38 @@ class Run:
 
     levels: list[Level] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
-    # States that are being called, one in the other, with everything around them.
+    # How many states are being called, each inside the one before it, in full.
     calling: int = 0
-    # Whether the next state may be called with no more around it than nearly all need, and
-    # the one that is.
+    # Whether the next state may be called plainly: with only what nearly every state needs.
     plain: bool = False
+    # The state that is being called plainly.
     low: dict[str, Any] | None = None
-    # Whether the ledger keeps what the states of this run did.
+    # Whether the ledger records the results of this run.
     recorded: bool = False
+    # Whether all states have been called and the deferred ones are carried out.
     finishing: bool = False
-    # In the process of a parallel state, which has to write down what it leaves.
+    # Whether this is the process of a parallel state, which writes its deferrals to its result.
     remote: bool = False
-    # What an upgrade of everything leaves alone just now.
+    # What an upgrade of everything leaves alone at the moment.
     excluded: frozenset[str] = frozenset()
+    # Of the ``module.run`` that is being called.
     memo: Memo | None = None
-    restart: str = ""
+    # Why the minion is to restart after the run.
+    restart_reason: str = ""
+    # Whether the state that is being called has asked for that.
     restart_asked: bool = False
+    # The results of the states that have asked for it.
     restarted: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def inside(self) -> bool:
-        """Whether a state is being called: only there a Deferral is caught."""
+        """Whether a state is being called: a Deferral is caught only then."""
         return bool(self.calling) or self.low is not None
+
+    def ask_for_restart(self, reason: str) -> None:
+        """Have the minion restart after the run, and the current state's result say so."""
+        self.restart_reason = self.restart_reason or reason
+        self.restart_asked = True
 
 
 local = threading.local()
@@ -111,7 +125,7 @@ def current() -> Run | None:
 
 @contextlib.contextmanager
 def enter(owner: Any) -> Iterator[tuple[Run, Level]]:
-    """Yield the run, new where none is under way, and a new level of it."""
+    """Yield the current run, or a new one if there is none, and a new level of it."""
     run = current()
     outermost = run is None
     if run is None:
@@ -121,7 +135,7 @@ def enter(owner: Any) -> Iterator[tuple[Run, Level]]:
     try:
         yield run, level
     except BaseException:
-        # Whatever was left for the end has no result any more that could tell of it.
+        # There is no result any more that could tell what became of the deferred states.
         del run.pending[level.first :]
         raise
     finally:

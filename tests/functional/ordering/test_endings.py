@@ -7,7 +7,7 @@ from saltext_safeupdate.core.host import locks
 from tests.support.minion import by_id
 
 BOTH = ("install", "salt-common", "salt-minion")
-MOVED = "Moved to the end of the run"
+DEFERRED = "Deferred to the end of the run"
 OWN = {"pkg.latest": [{"name": "salt-minion"}]}
 ABORTED = "the run was aborted"
 
@@ -83,7 +83,7 @@ class TestFailingUpdate:
         assert own["result"] is False
         assert own["changes"] == {}
         assert "the scriptlet failed" in own["comment"]
-        assert MOVED in own["comment"]
+        assert DEFERRED in own["comment"]
         assert ("minion restarts",) not in minion.journal()
         assert minion.record().phase.value == "failed"
         assert "the scriptlet failed" in minion.record().reason
@@ -149,7 +149,7 @@ def test_another_update_is_under_way(minion):
     assert results["own"]["result"] is False
     assert results["own"]["changes"] == {}
     assert "Another update of the minion is under way" in results["own"]["comment"]
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
 
 
 def test_other_jobs_do_not_end(minion):
@@ -196,5 +196,5 @@ def test_a_run_whose_simulation_fails_is_moved_where_it_names_the_own_package(mi
     )
     assert results["own"]["result"] is False
     assert "salt-minion 9" in results["own"]["comment"]
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
     assert ("minion restarts",) not in minion.journal()

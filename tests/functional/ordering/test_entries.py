@@ -5,7 +5,7 @@ import pytest
 from tests.support.minion import by_id
 
 BOTH = ("install", "salt-common", "salt-minion")
-MOVED = "Moved to the end of the run"
+DEFERRED = "Deferred to the end of the run"
 SLS = {
     "first": {"note.that": []},
     "own": {"pkg.latest": [{"name": "salt-minion"}]},
@@ -50,7 +50,7 @@ def test_a_run(written, fun, arguments):
         arguments = (str(written.path / "roots" / "it"),)
     results = by_id(written.call(fun, *arguments))
     assert written.journal("note", "install") == LAST
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
     assert results["last"]["result"] is True
     assert written.record().phase.value == "committed"
 
@@ -59,7 +59,7 @@ def test_template_str(written):
     text = (written.path / "roots" / "it.sls").read_text()
     results = by_id(written.call("state.template_str", text))
     assert written.journal("note", "install") == LAST
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
 
 
 def test_request(written):
@@ -68,7 +68,7 @@ def test_request(written):
     assert written.journal("note", "install") == []
     results = by_id(written.call("state.run_request"))
     assert written.journal("note", "install") == LAST
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
 
 
 def test_single(written):
@@ -99,14 +99,14 @@ def test_low(written):
     result = written.call("state.low", low)
     assert result["result"] is True
     assert result["changes"]["salt-minion"] == {"old": "1", "new": "2"}
-    assert MOVED in result["comment"]
+    assert DEFERRED in result["comment"]
 
 
 def test_sls_id(minion):
     minion.sls("it", {"own": {"pkg.latest": [{"names": ["vim", "salt-minion", "nano"]}]}})
     results = minion.call("state.sls_id", "own", "it")
     assert minion.journal("install") == [("install", "vim"), ("install", "nano"), BOTH]
-    assert sum(MOVED in result["comment"] for result in results.values()) == 1
+    assert sum(DEFERRED in result["comment"] for result in results.values()) == 1
     assert minion.context["retcode"] == 0
 
 

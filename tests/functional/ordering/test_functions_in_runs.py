@@ -3,7 +3,7 @@
 import pytest
 
 BOTH = ("install", "salt-common", "salt-minion")
-MOVED = "Moved to the end of the run"
+DEFERRED = "Deferred to the end of the run"
 RESTART = "The minion restarts itself as soon as"
 OWN = {"pkg.latest": [{"name": "salt-minion"}]}
 
@@ -44,7 +44,7 @@ def test_the_state_that_calls_it_is_moved(minion, state, entry):
     ]
     assert results["own"]["result"] is True
     assert "salt-minion" in str(results["own"]["changes"])
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
 
 
 def test_the_other_functions_of_the_state_run_once(minion):
@@ -88,7 +88,7 @@ class TestRunInsideARun:
         inner = results["outer"]["changes"]["state.apply"]
         (own,) = [result for tag, result in inner.items() if "_|-own_|-" in tag]
         assert own["changes"]["salt-minion"] == {"old": "1", "new": "2"}
-        assert MOVED in own["comment"]
+        assert DEFERRED in own["comment"]
         # Whoever reads only the outermost results finds it there as well.
         assert results["own"] == own
 

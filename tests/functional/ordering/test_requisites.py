@@ -5,7 +5,7 @@ import pytest
 from tests.support.minion import by_id
 
 BOTH = ("install", "salt-common", "salt-minion")
-MOVED = "Moved to the end of the run"
+DEFERRED = "Deferred to the end of the run"
 
 
 def own(**arguments):
@@ -85,7 +85,7 @@ def test_it_may_be_the_handler_of_a_failure(minion):
         {"bad": note(result=False), "own": own(onfail=[{"note": "bad"}]), "last": note()}
     )
     assert minion.journal("note", "install") == [("note", "bad"), ("note", "last"), BOTH]
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
 
 
 def test_use(minion):
@@ -96,7 +96,7 @@ def test_use(minion):
         }
     )
     assert minion.journal("install") == [("install", "vim"), BOTH]
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
 
 
 def test_aggregate(minion):
@@ -146,7 +146,7 @@ def test_parallel(minion, name):
     assert sorted(journal[:-1]) == [("note", "a"), ("note", "b")]
     assert journal[-1] == ("install", *sorted({"salt-common", "salt-minion", name}))
     assert results["own"]["result"] is True
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]
     assert not any(key.startswith("__safeupdate") for key in results["own"])
 
 
@@ -164,7 +164,7 @@ def test_parallel_with_a_run_inside(minion):
     (inner,) = [
         result for tag, result in results["outer"]["changes"]["state.apply"].items() if "own" in tag
     ]
-    assert MOVED in inner["comment"]
+    assert DEFERRED in inner["comment"]
     assert "__safeupdate" not in str(results)
 
 
@@ -177,7 +177,7 @@ def test_retry(minion):
         ("install", "failed", "salt-minion"),
     ]
     assert results["own"]["result"] is False
-    assert results["own"]["comment"].count(MOVED) == 1
+    assert results["own"]["comment"].count(DEFERRED) == 1
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_retry(minion):
 def test_conditions(minion, condition, runs):
     results = minion.apply({"own": own(**condition), "last": note()})
     assert bool(minion.journal("install")) is runs
-    assert (MOVED in results["own"]["comment"]) is runs
+    assert (DEFERRED in results["own"]["comment"]) is runs
 
 
 def test_a_condition_is_judged_once_and_where_the_state_stands(minion):
@@ -288,4 +288,4 @@ own:
         )
     )
     assert minion.journal("note", "install") == [("note", "prepare"), BOTH]
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]

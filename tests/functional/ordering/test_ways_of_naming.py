@@ -9,7 +9,7 @@ UPDATED = {
     "salt-minion": {"old": "1", "new": "2"},
     "salt-common": {"old": "1", "new": "2"},
 }
-MOVED = "Moved to the end of the run"
+DEFERRED = "Deferred to the end of the run"
 
 
 def packages(result):
@@ -49,7 +49,7 @@ def test_alone_it_runs_last(minion, state):
     own = results["own"]
     assert own["result"] is True
     assert packages(own) == UPDATED
-    assert own["comment"].count(MOVED) == 1
+    assert own["comment"].count(DEFERRED) == 1
     assert own["duration"] > 0
     assert own["__run_num__"] > results["last"]["__run_num__"]
     assert minion.record().phase.value == "committed"
@@ -105,7 +105,7 @@ def test_names_are_states_of_their_own(minion):
         ("note", "last"),
         BOTH,
     ]
-    moved = [result for result in results["own"] if MOVED in result["comment"]]
+    moved = [result for result in results["own"] if DEFERRED in result["comment"]]
     assert [result["name"] for result in moved] == ["salt-minion"]
     assert all(result["result"] is True for result in results["own"])
 
@@ -181,7 +181,7 @@ def test_what_changes_nothing_that_runs_stays(minion, state, word):
     kinds = [entry[0] for entry in minion.journal("note", word, "install")]
     assert kinds == ["note", word, "note"]
     assert results["own"]["result"] is True
-    assert MOVED not in results["own"]["comment"]
+    assert DEFERRED not in results["own"]["comment"]
     assert minion.record() is None
 
 
@@ -194,7 +194,7 @@ class TestPulledAlong:
             ("install", "plugin", "salt-common", "salt-minion"),
         ]
         assert set(results["own"]["changes"]) == {"plugin", *UPDATED}
-        assert MOVED in results["own"]["comment"]
+        assert DEFERRED in results["own"]["comment"]
 
     def test_by_one_of_several(self, minion):
         minion.apply(around({"pkg.latest": [{"pkgs": ["vim", "plugin"]}]}))
@@ -224,7 +224,7 @@ def test_already_newest_is_a_plain_result(minion):
         ("install", "vim"),
         ("note", "last"),
     ]
-    assert MOVED not in results["own"]["comment"]
+    assert DEFERRED not in results["own"]["comment"]
     assert minion.record() is None
 
 
@@ -255,4 +255,4 @@ def test_a_provider_that_is_named_is_guarded_as_well(minion, way):
         state["pkg.latest"].append({"provider": "fakepkg"})
     results = minion.apply(around(state))
     assert minion.journal("note", "install")[-1] == BOTH
-    assert MOVED in results["own"]["comment"]
+    assert DEFERRED in results["own"]["comment"]

@@ -9,6 +9,7 @@ from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.guard import Guard
+from saltext_safeupdate.ordering.own_packages import OwnPackages
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
 
 FUN = "transactional_update.pkg_update"
@@ -48,7 +49,7 @@ def _call(factory, versions=None):
             factory.manager.snapshots.add(1, versions)
         return f"printed {name} {kwargs}"
 
-    handler = Guard(factory).handlers()[FUN]
+    handler = Guard(factory, OwnPackages(factory)).handlers()[FUN]
     return handler(FUN, original, ("salt-minion",), {"args": "x"})
 
 

@@ -1,0 +1,136 @@
+"""What is done around ``State.call``, for each state of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import salt.state
+
+from . import parallel, results, runs
+from .deferring import Deferring, StateCall
+from .ordering import Ordering
+from .own_packages import OwnPackages
+from .resume import KEYWORD, Resume
+from .runs import Deferral, Memo, Run
+from .testmode import TestMode
+
+
+class Calling:
+    """Calls states: plainly if that is enough, else in full."""
+
+    def __init__(
+        self,
+        *,
+        ordering: Ordering,
+        deferring: Deferring,
+        resume: Resume,
+        test_mode: TestMode,
+        own: OwnPackages,
+    ) -> None:
+        self._ordering = ordering
+        self._deferring = deferring
+        self._resume = resume
+        self._test_mode = test_mode
+        self._own = own
+
+    def around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what takes the place of ``State.call``."""
+        self._resume.attach(original)
+        call, in_full, local = original, self._in_full, runs.local
+        no_time = self._resume.no_time
+
+        def _call(
+            state: Any, low: Any, chunks: Any = None, running: Any = None, retries: int = 1
+        ) -> Any:
+            # Every state of every run passes here, and most of them need next to nothing.
+            # What they do not need must not cost them anything.
+            run = getattr(local, "run", None)
+            if (
+                run is None
+                or not run.plain
+                or retries > 1
+                or low["state"] == "module"
+                or "parallel" in low
+                or "__prereq__" in low
+                or KEYWORD in low
+            ):
+                return in_full(state, low, chunks, running, retries)
+            run.plain, run.low = False, low
+            try:
+                ret = call(state, low, chunks, running)
+            except Deferral as deferral:
+                run.low = None
+                called = StateCall(state, low, chunks, running)
+                ret = self._deferring.result(run, called, deferral)
+            finally:
+                run.plain, run.low = True, None
+            if (
+                run.restart_asked
+                or ret.get("result") is None
+                or (
+                    run.recorded and (ret.get("changes") or ret.get("duration", no_time) >= no_time)
+                )
+            ):
+                self._after_plain_call(run, state, low, ret)
+            return ret
+
+        return _call
+
+    def _after_plain_call(
+        self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any]
+    ) -> None:
+        asked, run.restart_asked = run.restart_asked, False
+        self._after(run, state, low, ret, asked)
+        if run.recorded:
+            self._resume.record(state, low, ret)
+
+    def _in_full(
+        self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
+    ) -> Any:
+        run = runs.current()
+        if run is None and not state.mocked:
+            return self._alone(state, low, chunks, running, retries)
+        if run is None or run.finishing or retries > 1 or state.mocked:
+            return self._resume.call(state, low, chunks, running, retries)
+        memo, asked, plain = run.memo, run.restart_asked, run.plain
+        run.memo = Memo() if low["state"] == "module" else None
+        run.restart_asked = run.plain = False
+        run.calling += 1
+        try:
+            if "parallel" in low:
+                low = parallel.prepare(run, low, self._own)
+            # It records results, and a deferred state has none yet.
+            ret = self._resume.call(state, low, chunks, running)
+        except Deferral as deferral:
+            called = StateCall(state, low, chunks, running)
+            ret = self._deferring.result(run, called, deferral)
+        finally:
+            run.calling -= 1
+            run.memo, run.plain = memo, plain
+            run.restart_asked, asked = asked, run.restart_asked
+        if isinstance(ret, dict):
+            self._after(run, state, low, ret, asked)
+        return ret
+
+    def _alone(
+        self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
+    ) -> Any:
+        """Make a run of a state that is called alone, by ``state.single`` or ``state.low``."""
+        called: list[Any] = []
+
+        def one() -> dict[str, Any]:
+            called.append(self._in_full(state, low, chunks, running, retries))
+            return {salt.state._gen_tag(low): called[0]}
+
+        self._ordering.run(state, one)
+        return called[0]
+
+    def _after(
+        self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any], asked: bool
+    ) -> None:
+        if asked:
+            results.announce_restart(ret)
+            run.restarted.append(ret)
+        if ret.get("result") is None:
+            self._test_mode.tell(state, low, ret)

@@ -1,0 +1,116 @@
+"""The end of a run: the deferred states are carried out there."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import salt.state
+from salt.exceptions import CommandExecutionError
+
+from . import parallel, results
+from .chunks import join_comments
+from .guard import Guard
+from .runs import Level, Pending, Run
+
+log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Carries out what is deferred. *call* calls a state of Salt."""
+
+    def __init__(self, guard: Guard, call: Callable[..., Any]) -> None:
+        self._guard = guard
+        self._call = call
+
+    def finish(self, run: Run, outermost: Level) -> None:
+        """Carry out the deferred states, and request a restart that was asked for."""
+        run.finishing, run.plain = True, False
+        if run.pending:
+            self._carry_out(run, outermost)
+            failed = {id(entry.level): entry.level for entry in run.pending if _has_failed(entry)}
+            for level in failed.values():
+                _react_to_failures(level)
+        if run.restart_reason:
+            self._request_restart(run)
+
+    def _carry_out(self, run: Run, outermost: Level) -> None:
+        names = sorted({name for entry in run.pending for name in entry.deferral.changes})
+
+        def work() -> list[Any]:
+            return [self._call_again(run, entry) for entry in run.pending]
+
+        try:
+            real = self._guard.transact(work, f"state run: {', '.join(names)}", results.failures)
+        except CommandExecutionError as err:
+            real = [
+                {
+                    **results.blank(entry.state, entry.low, datetime.datetime.now()),
+                    "result": False,
+                    "comment": str(err),
+                }
+                for entry in run.pending
+            ]
+        for entry, result in zip(run.pending, real, strict=True):
+            results.settle(entry, result, self._guard.warning)
+            results.report(entry, outermost)
+
+    def _call_again(self, run: Run, entry: Pending) -> Any:
+        run.memo = entry.memo
+        if run.memo is not None:
+            run.memo.rewind()
+        try:
+            return self._call(entry.state, entry.low, entry.level.chunks, entry.level.results)
+        finally:
+            run.memo = None
+
+    def _request_restart(self, run: Run) -> None:
+        try:
+            self._guard.request_restart(run.restart_reason)
+        except CommandExecutionError as err:
+            log.error("safeupdate: the deferred restart cannot be requested: %s", err)
+            for ret in run.restarted:
+                ret.update(result=False, comment=join_comments(ret.get("comment"), err))
+
+
+def abort(run: Run, level: Level) -> None:
+    """Forget the states that were deferred in an aborted run, and say so in their results."""
+    for entry in run.pending[level.first :]:
+        entry.placeholder.pop(parallel.MARKER, None)
+        results.settle_aborted(entry)
+    del run.pending[level.first :]
+
+
+def _has_failed(entry: Pending) -> bool:
+    return entry.placeholder.get("result") is False
+
+
+def _react_to_failures(level: Level) -> None:
+    """Run the states that waited for a failure, and those that wait for them."""
+    waiting = [chunk for chunk in level.chunks if results.waited(chunk, level.results)]
+    while waiting:
+        left = [chunk for chunk in waiting if not _call_chunk_again(level, chunk)]
+        if len(left) == len(waiting):
+            return
+        waiting = left
+
+
+def _call_chunk_again(level: Level, chunk: dict[str, Any]) -> bool:
+    """Let Salt judge the requisites of a chunk again; tell whether it ran this time."""
+    tag = salt.state._gen_tag(chunk)
+    before = level.results.pop(tag)
+    while True:
+        answer = level.owner.call_chunk(chunk, level.results, level.chunks)
+        # From 3008 on the answer also tells whether the chunk waits for a parallel state.
+        pending = isinstance(answer, tuple) and answer[1]
+        while not level.owner.reconcile_procs(level.results):
+            time.sleep(0.01)
+        if not pending:
+            break
+    if level.results.get(tag, {}).get("__state_ran__", True):
+        return True
+    level.results[tag] = before
+    return False

@@ -1,0 +1,77 @@
+"""The life of a state run: which functions of Salt are a run, and what is due at its end."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from . import ending, parallel, results, runs
+from .ending import Ending
+from .loaders import Handler
+from .resume import Resume
+
+# Functions of the module ``state`` that call chunks one by one.
+_RUNS = ("state.sls_id", "state.pkg")
+
+
+class Ordering:
+    def __init__(self, resume: Resume, end: Ending) -> None:
+        self._resume = resume
+        self._end = end
+
+    def run(self, owner: Any, function: Callable[[], Any]) -> Any:
+        """Return what *function* returns: it is a run, the outermost one or a nested one."""
+        with runs.enter(owner) as (run, level):
+            if len(run.levels) == 1:
+                run.recorded, resumed = self._resume.of_run()
+                run.plain = not resumed
+            ret = function()
+            if isinstance(ret, dict):
+                level.results = ret
+            if level.parallel and not run.remote:
+                parallel.collect(run, level)
+            if run.pending[level.first :] and results.is_aborted(level):
+                ending.abort(run, level)
+            if len(run.levels) == 1:
+                self._end.finish(run, level)
+            return ret
+
+    def _chunks(self, state: Any, function: Callable[[], Any], chunks: Any) -> Any:
+        """Call chunks, in the current run or as a run."""
+        run = runs.current()
+        if run is None or run.levels[-1].owner is not state:
+            return self.run(state, lambda: self._chunks(state, function, chunks))
+        ret = function()
+        # Not before: Salt takes disabled states out of the list that it is given.
+        run.levels[-1].chunks.extend(chunks)
+        return ret
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handlers, by the execution functions that they stand in front of."""
+        return dict.fromkeys(_RUNS, self._function)
+
+    def _function(
+        self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Make a run of a function that is one, but not for Salt's engine."""
+        ret = self.run(None, lambda: original(*args, **kwargs))
+        # The function set the return code before the end of the run changed the results.
+        judge = getattr(inspect.unwrap(original), "__globals__", {}).get("_set_retcode")
+        if judge is not None and isinstance(ret, dict):
+            judge(ret)
+        return ret
+
+    # -- what takes the place of functions of salt.state.State -----------------
+
+    def around_call_high(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call_high(state: Any, *args: Any, **kwargs: Any) -> Any:
+            return self.run(state, lambda: original(state, *args, **kwargs))
+
+        return call_high
+
+    def around_call_chunks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call_chunks(state: Any, chunks: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._chunks(state, lambda: original(state, chunks, *args, **kwargs), chunks)
+
+        return call_chunks

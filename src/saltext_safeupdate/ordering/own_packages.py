@@ -1,0 +1,123 @@
+"""What a request would change of the own packages, as the package manager says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ..core.errors import CommandError
+from ..core.packages.manager import PackageManager
+from ..core.packages.request import Action, Change, Request
+from ..factory import Factory
+from . import runs
+
+log = logging.getLogger(__name__)
+
+
+class OwnPackages:
+    """Asks the package manager, which has to be known for all but :attr:`names`."""
+
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self._factory.own().names
+
+    @property
+    def _manager(self) -> PackageManager:
+        manager = self._factory.manager
+        assert manager is not None  # noqa: S101
+        return manager
+
+    def changed_by(self, request: Request) -> dict[str, Change]:
+        """Return what the request would change of the own packages."""
+        own = self.names
+        if not own:
+            return {}
+        run = runs.current()
+        excluded = run.excluded if run is not None and request.action is Action.UPGRADE else ()
+        changes: dict[str, Change] = {}
+        for part in _parts(request):
+            try:
+                found = self._manager.simulate(part)
+            except CommandError as err:
+                # The real call will fail in the same way and say so; it is deferred if it names
+                # an own package.
+                log.debug("the package manager cannot simulate: %s", err)
+                found = {name: Change("", "") for name in own & part.names}
+            changes |= found
+        return {
+            name: change for name, change in changes.items() if name in own and name not in excluded
+        }
+
+    def names_to_defer(self, request: Request, changes: frozenset[str]) -> frozenset[str]:
+        """Return the own packages among *changes*, and what is requested and pulls one along."""
+        own = self.names
+        names = set(changes)
+        for target in request.targets:
+            single = Request(action=request.action, targets=(target,), release=request.release)
+            if target[0] in own or self.changed_by(single):
+                names.add(target[0])
+        if request.names and not request.files and not names & request.names:
+            # No single one of them pulls an own package along; several together do.
+            names |= request.names
+        return frozenset(names)
+
+    def other_upgrades(self) -> list[str]:
+        """Return the packages that can be upgraded without any own one; there may be none."""
+        changes = self._manager.simulate(Request(action=Action.UPGRADE))
+        own = self.names
+        return self._upgrades_without_own(
+            sorted(name for name, change in changes.items() if name not in own and change.old)
+        )
+
+    def _upgrades_without_own(self, names: list[str]) -> list[str]:
+        """Return those of the packages whose upgrade pulls no own one along, by halving."""
+        request = Request(action=Action.UPGRADE, targets=tuple((name, None) for name in names))
+        if not names or not self.changed_by(request):
+            return names
+        if len(names) == 1:
+            return []
+        middle = len(names) // 2
+        return [
+            *self._upgrades_without_own(names[:middle]),
+            *self._upgrades_without_own(names[middle:]),
+        ]
+
+    @contextmanager
+    def excluded(self, run: runs.Run) -> Iterator[bool]:
+        """
+        Have upgrades of everything leave the own packages alone.
+
+        Yields False if the package manager has no way to do that.
+        """
+        names = self.names
+        with tempfile.TemporaryDirectory(prefix="safeupdate-") as directory:
+            env = self._manager.without(sorted(names), directory)
+            if env is None:
+                yield False
+                return
+            before = {name: os.environ.get(name) for name in env}
+            os.environ.update(env)
+            run.excluded = names
+            try:
+                yield True
+            finally:
+                run.excluded = frozenset()
+                for name, value in before.items():
+                    if value is None:
+                        del os.environ[name]
+                    else:
+                        os.environ[name] = value
+
+
+def _parts(request: Request) -> list[Request]:
+    """Return the package files and the packages that are only named as two requests."""
+    if not (request.files and request.targets):
+        return [request]
+    return [replace(request, targets=()), replace(request, files=())]
