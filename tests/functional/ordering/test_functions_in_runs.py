@@ -155,6 +155,23 @@ class TestRestart:
         assert RESTART not in results["last"]["comment"]
         assert "__safeupdate" not in str(results)
 
+    @pytest.mark.parametrize("requisite", ["watch", "listen"])
+    def test_by_the_state_that_is_for_it(self, minion, requisite):
+        results = minion.apply(
+            {
+                "changed": note(changes=True),
+                "again": {"safeupdate.restarted": [{requisite: [{"note": "changed"}]}]},
+                "last": note(),
+            }
+        )
+        assert minion.journal() == [("note", "changed"), ("note", "last"), ("minion restarts",)]
+        (asked,) = [ret for ret in results.values() if RESTART in ret["comment"]]
+        assert asked["result"] is True
+        assert asked["changes"] == {"restart": "deferred"}
+        record = minion.record()
+        assert (record.kind, record.phase.value) == ("restart", "committed")
+        assert record.reason == "state again"
+
     def test_outside_a_run(self, minion):
         assert minion.call("service.restart", "salt-minion") is True
         assert minion.journal() == [("minion restarts",)]
