@@ -1,4 +1,4 @@
-"""Runs that end otherwise than well."""
+"""Runs that do not end well."""
 
 import pytest
 import salt.state
@@ -190,7 +190,7 @@ def test_modules_are_not_loaded_again_from_the_new_tree(minion, monkeypatch):
     assert loaded == ["1", "1"]
 
 
-def test_a_run_whose_simulation_fails_is_moved_where_it_names_the_own_package(minion):
+def test_a_state_whose_simulation_fails_is_deferred_if_it_names_the_own_package(minion):
     results = minion.apply(
         {"own": {"pkg.installed": [{"pkgs": [{"salt-minion": "9"}]}]}, "last": note()}
     )

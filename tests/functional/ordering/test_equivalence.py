@@ -1,8 +1,8 @@
 """
-Runs with the hooks come to the same as runs with plain Salt.
+Runs with the hooks end like runs with plain Salt.
 
 Each example is run twice in this process: with the hooks taken out, and with them in.
-Conditions (``unless``...) are left to a test of their own: Salt loads every module for them.
+Another test is for conditions (``unless``...), for which Salt loads every module.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def rarely(strategy):
 
 @st.composite
 def runs_of_states(draw, own):
-    """Return high data, where *own* with the minion's own package among the states."""
+    """Return high data; with *own*, one of the states is about the minion's own package."""
     number = draw(st.integers(1, 7))
     ids = [f"s{index}" for index in range(number)]
     place = draw(st.integers(0, number)) if own else None
@@ -59,7 +59,7 @@ def runs_of_states(draw, own):
         }
         if name == OWN:
             function = ["pkg", "latest", {"name": "salt-minion"}]
-            # It succeeds and is one: what its failure means is a test of its own.
+            # One state, which succeeds: other tests show what its failure means.
             for key in ("names", "beacon"):
                 extra[key] = None
         else:

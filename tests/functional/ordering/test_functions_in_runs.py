@@ -35,7 +35,7 @@ def around(state):
     ],
     ids=["new", "new-pkgs", "legacy", "upgrade", "upgrade-legacy", "remove", "own-state"],
 )
-def test_the_state_that_calls_it_is_moved(minion, state, entry):
+def test_the_state_that_calls_it_is_deferred(minion, state, entry):
     results = minion.apply(around(state))
     assert minion.journal("note", "install", "upgrade", "remove") == [
         ("note", "first"),
@@ -69,14 +69,14 @@ def test_the_other_functions_of_the_state_run_once(minion):
     assert "test.arg" in results["own"]["changes"]
 
 
-def test_called_while_rendering_inside_a_run_the_state_that_renders_is_moved(minion):
+def test_called_while_rendering_inside_a_run_the_state_that_renders_is_deferred(minion):
     minion.sls("inner", "{% set done = salt['pkg.install']('salt-minion') %}\nx: {note.that: []}\n")
     minion.apply({"outer": {"module.run": [{"state.apply": [{"mods": "inner"}]}]}, "last": note()})
     assert minion.journal("note", "install") == [("note", "last"), BOTH, ("note", "x")]
 
 
 class TestRunInsideARun:
-    def test_it_moves_to_the_end_of_the_outermost(self, minion):
+    def test_it_is_deferred_to_the_end_of_the_outermost(self, minion):
         minion.sls("inner", {"own": OWN, "x": note()})
         results = minion.apply(
             {
@@ -89,7 +89,7 @@ class TestRunInsideARun:
         (own,) = [result for tag, result in inner.items() if "_|-own_|-" in tag]
         assert own["changes"]["salt-minion"] == {"old": "1", "new": "2"}
         assert DEFERRED in own["comment"]
-        # Whoever reads only the outermost results finds it there as well.
+        # The results of the outermost run have it as well.
         assert results["own"] == own
 
     def test_an_aborted_one_leaves_it_alone(self, minion):

@@ -1,4 +1,4 @@
-"""After the old tree is gone, a process goes on with its copy."""
+"""After the old tree is gone, a process reads the copy of it."""
 
 import json
 import os
@@ -33,7 +33,7 @@ shutil.rmtree(root)
 import salt.output
 state = {"minion": {"pkg_|-own_|-salt-minion_|-latest": {
     "name": "salt-minion", "result": True, "changes": {"salt-minion": {"old": "1", "new": "2"}},
-    "comment": "moved", "duration": 1.0, "start_time": "12:00:00", "__run_num__": 0,
+    "comment": "deferred", "duration": 1.0, "start_time": "12:00:00", "__run_num__": 0,
     "__id__": "own", "__sls__": "it"}}}
 shown = {name: salt.output.out_format(state, name, opts)
          for name in ("highstate", "nested", "json", "yaml")}

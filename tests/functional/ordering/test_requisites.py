@@ -56,7 +56,7 @@ def test_requisites_written_at_the_own_package(minion, requisite):
     assert (word, "other") in journal
 
 
-def test_it_is_not_touched_where_its_requisite_failed(minion):
+def test_it_is_not_changed_if_its_requisite_failed(minion):
     results = minion.apply(
         {"bad": note(result=False), "own": own(require=[{"note": "bad"}]), "other": note()}
     )
@@ -65,7 +65,7 @@ def test_it_is_not_touched_where_its_requisite_failed(minion):
     assert minion.record() is None
 
 
-def test_it_is_not_touched_where_nothing_changed(minion):
+def test_it_is_not_changed_if_nothing_changed(minion):
     results = minion.apply({"same": note(), "own": own(onchanges=[{"note": "same"}])})
     assert results["own"]["result"] is True
     assert minion.journal("install") == []
@@ -226,7 +226,7 @@ def test_check_cmd_judges_the_real_thing(minion, good):
     assert results["own"]["result"] is good
 
 
-def test_a_state_that_is_disabled_is_not_moved(minion):
+def test_a_state_that_is_disabled_is_not_deferred(minion):
     minion.opts["grains"]["state_runs_disabled"] = ["pkg.latest"]
     minion.apply({"own": own(), "last": note()})
     assert minion.journal("note", "install") == [("note", "last")]

@@ -1,4 +1,4 @@
-"""The own package is moved to the end however a ``pkg`` state names it."""
+"""The own package changes at the end, however a ``pkg`` state names it."""
 
 import json
 
@@ -105,8 +105,8 @@ def test_names_are_states_of_their_own(minion):
         ("note", "last"),
         BOTH,
     ]
-    moved = [result for result in results["own"] if DEFERRED in result["comment"]]
-    assert [result["name"] for result in moved] == ["salt-minion"]
+    deferred = [result for result in results["own"] if DEFERRED in result["comment"]]
+    assert [result["name"] for result in deferred] == ["salt-minion"]
     assert all(result["result"] is True for result in results["own"])
 
 
@@ -125,7 +125,7 @@ def test_removal(minion, function):
 
 
 def test_uptodate_updates_everything_else_where_it_stands(minion):
-    # What needs the new minion cannot be updated without it: it goes to the end as well.
+    # What needs the new minion cannot be updated without it, so it is deferred as well.
     results = minion.apply(around({"pkg.uptodate": []}))
     assert minion.journal("note", "upgrade") == [
         ("note", "first"),
@@ -146,7 +146,7 @@ class TestWithoutAWayToKeepPackages:
         return minion
 
     def test_uptodate_names_the_others(self, minion):
-        # "plugin" is left for the end.
+        # "plugin" is deferred.
         minion.database.update(
             installed={k: v for k, v in minion.database.installed.items() if k != "plugin"}
         )
@@ -159,7 +159,7 @@ class TestWithoutAWayToKeepPackages:
         ]
         assert set(results["own"]["changes"]) == {*UPDATED, "nano", "vim"}
 
-    def test_uptodate_leaves_what_pulls_it_along_for_the_end(self, minion):
+    def test_uptodate_defers_what_pulls_it_along(self, minion):
         minion.apply(around({"pkg.uptodate": []}))
         assert minion.journal("note", "upgrade") == [
             ("note", "first"),

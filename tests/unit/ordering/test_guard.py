@@ -1,4 +1,4 @@
-"""The guard in front of what opens transactions of a transactional system."""
+"""The guard in front of the functions that open a transaction of a transactional system."""
 
 import pytest
 from salt.exceptions import CommandExecutionError
@@ -70,7 +70,7 @@ def test_what_changes_others_is_not(factory):
     assert not factory.store.exists()
 
 
-def test_elsewhere_nothing_is_looked_at(factory):
+def test_on_other_systems_nothing_is_asked(factory):
     factory.manager = FakePackages(**{"salt-minion": OLD})
     factory.manager.installed = lambda names: pytest.fail("asked")
     assert _call(factory) == "printed salt-minion {'args': 'x'}"
@@ -86,7 +86,7 @@ def test_a_system_that_cannot_be_asked_is_not_changed(factory):
     assert factory.manager.snapshots.next == 1
 
 
-def test_what_is_done_is_told_also_where_nobody_can_look_after_it(factory, caplog):
+def test_the_result_is_returned_even_if_nobody_can_look_after_the_boot(factory, caplog):
     factory.launch = lambda: (_ for _ in ()).throw(CommandError(("systemd-run",), "no bus"))
     assert _call(factory, {"salt-minion": NEW}) == "printed salt-minion {'args': 'x'}"
     assert "nobody looks after the boot" in caplog.text

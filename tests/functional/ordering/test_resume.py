@@ -28,7 +28,7 @@ class Run:
         return self.minion.apply(content, **kwargs)
 
     def interrupt_after(self, *ids):
-        """Forget what came behind these states, as if the process had ended there."""
+        """Forget what came after these states, as if the process had ended there."""
         with self.ledger.transaction() as db:
             for (tag,) in db.execute("SELECT tag FROM chunks").fetchall():
                 if tag.split("_|-")[1] not in ids:
@@ -98,7 +98,7 @@ def test_a_prereq_sees_that_its_state_was_going_to_change(run):
     assert second["file"]["changes"]
 
 
-def test_what_is_another_state_now_runs_anew_and_says_so(run):
+def test_a_state_that_has_changed_runs_again_and_says_so(run):
     run.attempt(1, {"one": run.cmd("one"), "two": run.cmd("two", {"cwd": "/"})})
     run.interrupt_after("one", "two")
     second = run.attempt(2, {"one": run.cmd("one"), "two": run.cmd("two", {"cwd": "/tmp"})})
