@@ -1,1 +1,1 @@
-"""Make an update of the minion run last: the only place that touches salt.state and salt.loader."""
+"""Have the own packages change last: the only room that knows salt.state and salt.loader."""

@@ -145,7 +145,7 @@ class Guard:
             adopt(initiator, before, jid=jid, reason=fun)
         except (SafeUpdateError, OSError) as err:
             # The transaction is complete, and its result is returned.
-            log.error("safeupdate: nobody looks after the boot into the new snapshot: %s", err)
+            log.error("safeupdate: the boot into the new snapshot is not watched: %s", err)
         return result
 
     # -- the service -----------------------------------------------------------

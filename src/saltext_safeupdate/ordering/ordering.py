@@ -16,6 +16,8 @@ _RUNS = ("state.sls_id", "state.pkg")
 
 
 class Ordering:
+    """Makes runs of what Salt calls, and ends them."""
+
     def __init__(self, resume: Resume, end: Ending) -> None:
         self._resume = resume
         self._end = end

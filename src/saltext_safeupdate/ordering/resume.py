@@ -169,7 +169,7 @@ class Resume:
             )
         except SafeUpdateError as err:
             if str(err) != self._complaint:
-                log.error("safeupdate: the progress of job %s is not recorded: %s", tag, err)
+                log.error("safeupdate: the result of state %s is not recorded: %s", tag, err)
             self._complaint = str(err)
 
 

@@ -86,7 +86,7 @@ def test_a_system_that_cannot_be_asked_is_not_changed(factory):
     assert factory.manager.snapshots.next == 1
 
 
-def test_the_result_is_returned_even_if_nobody_can_look_after_the_boot(factory, caplog):
+def test_the_result_is_returned_even_if_the_boot_cannot_be_watched(factory, caplog):
     factory.launch = lambda: (_ for _ in ()).throw(CommandError(("systemd-run",), "no bus"))
     assert _call(factory, {"salt-minion": NEW}) == "printed salt-minion {'args': 'x'}"
-    assert "nobody looks after the boot" in caplog.text
+    assert "the boot into the new snapshot is not watched" in caplog.text
