@@ -168,9 +168,9 @@ class Guard:
         return True
 
     def request_restart(self, reason: str) -> None:
+        """Request the deferred restart; its errors become Salt's."""
         from ..core.supervisor import requests
 
-        """Request the deferred restart; its errors become Salt's."""
         try:
             jid = _jid()
             requests.restart(self._factory.initiator(jid), jid=jid, reason=reason)
