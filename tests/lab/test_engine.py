@@ -30,8 +30,8 @@ def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
     assert record["phase"] == "committed", record
     scene.assert_runs(NEW)
     assert scene.phases() == [
-        "requested", "checking", "staging", "waiting", "installing", "restarting", "watching",
-        "committed",
+        "requested", "checking", "staging", "waiting", "installing", "delivering", "stepping",
+        "restarting", "watching", "committed",
     ]  # fmt: skip
     revisions = scene.call("safeupdate.revisions")
     assert revisions["active"] == {"salt-minion": NEW}

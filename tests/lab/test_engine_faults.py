@@ -21,9 +21,10 @@ from tests.lab.engine import OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 
 FAULTY = "3008.3+faulty"
+# "repairing" and "waiting_for_boot" are not on the way of an update that was asked for here.
 PHASES = (
-    "requested", "checking", "staging", "waiting", "installing", "restarting", "watching",
-    "rolling_back",
+    "requested", "checking", "staging", "waiting", "installing", "delivering", "stepping",
+    "restarting", "watching", "rolling_back",
 )  # fmt: skip
 FAULTS = ("supervisor", "minion", "package manager", "power")
 # One of each kind where it hurts most; the others belong to the soak.
