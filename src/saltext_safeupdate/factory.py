@@ -18,7 +18,7 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import kept_copy
-from .core.host import service
+from .core.host import init_system
 from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
 from .core.jobs import functions
@@ -77,7 +77,7 @@ class Factory:
 
     @cached_property
     def services(self) -> ServiceManager:
-        return service.detect()
+        return init_system.detect()
 
     @cached_property
     def stop_guard(self) -> StopGuard | None:

@@ -19,7 +19,7 @@ import yaml
 
 from saltext_safeupdate import patches
 from saltext_safeupdate.core import wiring
-from saltext_safeupdate.core.host import service
+from saltext_safeupdate.core.host import init_system
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.factory import Factory
@@ -164,9 +164,9 @@ def hooked(minion, *, no_time=NO_TIME):
     places = (salt.state.State, salt.loader.lazy.LazyLoader, salt.utils.functools)
     before = [(place, dict(vars(place))) for place in places]
     keywords = salt.state.STATE_INTERNAL_KEYWORDS
-    seams = wiring.package_manager, service.detect
+    seams = wiring.package_manager, init_system.detect
     wiring.package_manager = lambda: minion.manager
-    service.detect = lambda: minion.services
+    init_system.detect = lambda: minion.services
     # No tree is replaced, so none has to be kept.
     minion.factory.roots = tuple
     patches.apply(ordering.patches(minion.factory, minion.factory.settings, no_time=no_time))
@@ -174,7 +174,7 @@ def hooked(minion, *, no_time=NO_TIME):
         yield minion
     finally:
         minion.end_job()
-        wiring.package_manager, service.detect = seams
+        wiring.package_manager, init_system.detect = seams
         salt.state.STATE_INTERNAL_KEYWORDS = keywords
         for place, names in before:
             for name, value in vars(place).copy().items():

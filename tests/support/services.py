@@ -11,8 +11,9 @@ from pathlib import Path
 
 import saltext_safeupdate
 from saltext_safeupdate.core import program, wiring
-from saltext_safeupdate.core.host import service
-from saltext_safeupdate.core.host.service import Direct, ServiceState
+from saltext_safeupdate.core.host import init_system
+from saltext_safeupdate.core.host.direct import Direct
+from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.record.store import Store
 
 from .fakes import FakeRunner
@@ -95,7 +96,7 @@ def main(database, settings):
     manager = FakeManager(fake)
     services = FakeServices(fake, json.loads(settings)["state_dir"])
     wiring.package_manager = lambda: manager
-    service.detect = lambda: services
+    init_system.detect = lambda: services
     return program.main([settings])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from . import wiring
 from .errors import SafeUpdateError
-from .host import service
+from .host import init_system
 from .host.locks import Lock
 from .host.service import ServiceManager
 from .jobs.ledger import Ledger, State
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         log.info("another supervisor runs; nothing to do")
         return 0
     try:
-        supervisor(settings, service.detect(), wiring.package_manager()).run()
+        supervisor(settings, init_system.detect(), wiring.package_manager()).run()
     except SafeUpdateError as err:
         log.error("%s", err)
         return 1

@@ -357,7 +357,7 @@ class TestModule:
 
 def test_the_real_factory_builds_everything_from_the_opts(opts, monkeypatch):
     monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
-    monkeypatch.setattr(factory.service, "detect", FakeServices)
+    monkeypatch.setattr(factory.init_system, "detect", FakeServices)
     real = Factory(opts)
     assert real.settings.state_dir == opts["safeupdate"]["state_dir"]
     assert real.store.path == real.ledger.path == real.settings.database

@@ -14,7 +14,8 @@ import uuid
 
 from saltext_safeupdate.core import settings
 from saltext_safeupdate.core.host import command, locks
-from saltext_safeupdate.core.host.service import ServiceState, Systemd
+from saltext_safeupdate.core.host.service import ServiceState
+from saltext_safeupdate.core.host.systemd import Systemd
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolver
 from saltext_safeupdate.core.program import supervisor

@@ -5,7 +5,7 @@ Grains are the first thing that a minion loads; the option ``fake_packages`` ask
 """
 
 from saltext_safeupdate.core import wiring
-from saltext_safeupdate.core.host import service
+from saltext_safeupdate.core.host import init_system
 from tests.support.packages import Database, FakeManager
 from tests.support.services import FakeServices
 
@@ -17,7 +17,7 @@ def __virtual__():
     manager = FakeManager(database)
     services = FakeServices(database, __opts__["safeupdate"]["state_dir"])
     wiring.package_manager = lambda: manager
-    service.detect = lambda: services
+    init_system.detect = lambda: services
     # No tree is replaced, so none has to be kept.
     from saltext_safeupdate.factory import Factory
 

@@ -633,14 +633,14 @@ class TestMain:
         assert host.last.phase is Phase.DELIVERING
 
     def test_an_error_is_an_exit_status_so_that_systemd_starts_it_again(self, host, monkeypatch):
-        monkeypatch.setattr(program.service, "detect", lambda: host.services)
+        monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
         monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         (host.root / "file").write_text("")
         given = {"state_dir": str(host.root / "file"), "run_dir": host.settings.run_dir}
         assert program.main([json.dumps(given)]) == 1
 
     def test_nothing_to_do_is_a_success(self, host, monkeypatch):
-        monkeypatch.setattr(program.service, "detect", lambda: host.services)
+        monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
         monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         _installed(host, Phase.COMMITTED)
         given = {"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir}

@@ -1,0 +1,107 @@
+"""The service of a host without systemd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+from ..errors import CommandError
+from .command import Run
+from .service import ServiceState
+
+_TIMEOUT = 30.0
+# A stop waits until the minion has ended.
+_STOP_TIMEOUT = 300.0
+
+
+class Direct:
+    """
+    A host without systemd: the ``service`` program, if there is one.
+
+    Nothing there can refuse a restart, so :meth:`inhibit` does nothing. Only the jobs lock
+    protects jobs. There is no watchdog either.
+    """
+
+    name = "direct"
+
+    def __init__(self, run: Run, spawner: Callable[[Sequence[str]], None] | None = None) -> None:
+        self._run = run
+        self._spawner = spawner or detach
+
+    def state(self, unit: str) -> ServiceState:
+        if not shutil.which("service"):
+            return ServiceState("unknown", "", 0)
+        result = self._run(("service", unit, "status"), timeout=_TIMEOUT, ok=None)
+        return ServiceState("active" if result.returncode == 0 else "inactive", "", 0)
+
+    def unit_file(self, unit: str) -> str | None:
+        path = f"/etc/init.d/{unit}"
+        return path if os.path.exists(path) else None
+
+    def program(self, unit: str) -> str | None:
+        return shutil.which(unit)
+
+    def begin_restart(self, unit: str) -> None:
+        self._service(unit, "restart")
+
+    def start(self, unit: str) -> None:
+        self._service(unit, "start")
+
+    def stop(self, unit: str) -> None:
+        self._service(unit, "stop")
+
+    def end(self, unit: str) -> None:
+        self.stop(unit)
+
+    def set_enabled(self, unit: str, enabled: str) -> None:
+        return
+
+    def inhibit(self, unit: str) -> None:
+        return
+
+    def release(self, unit: str) -> None:
+        return
+
+    def inhibited(self, unit: str) -> bool:
+        return False
+
+    def spawn(self, name: str, argv: Sequence[str]) -> None:
+        self._spawner(argv)
+
+    def arm(self, name: str, argv: Sequence[str]) -> None:
+        return
+
+    def rest(self, name: str) -> None:
+        return
+
+    def disarm(self, name: str) -> None:
+        return
+
+    def _service(self, unit: str, verb: str) -> None:
+        if not shutil.which("service"):
+            raise CommandError(
+                ("service",),
+                f"this host has neither systemd nor the 'service' program, so {unit} cannot be "
+                f"asked to {verb}. What was installed stays installed; do it by hand.",
+            )
+        self._run(("service", unit, verb), timeout=_STOP_TIMEOUT)
+
+
+def detach(argv: Sequence[str]) -> None:
+    """Start a program in a session of its own, as a child of PID 1."""
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.execv(argv[0], list(argv))  # noqa: S606
+    finally:
+        os._exit(127)

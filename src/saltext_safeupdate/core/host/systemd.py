@@ -1,0 +1,239 @@
+"""The service of a host that systemd runs, through systemctl and systemd-run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from ..errors import CommandError, SafeUpdateError
+from .command import Run
+from .files import remove, write_atomic
+from .service import ServiceState
+
+_TIMEOUT = 30.0
+# A stop waits for the minion. systemd kills it after 90 s unless its unit says otherwise.
+_STOP_TIMEOUT = 300.0
+# How often to look whether a unit has ended, and seconds between two looks. Salt takes 5 s.
+_END_ATTEMPTS = 40
+_END_INTERVAL = 0.5
+# Tries to start a program under a name that systemd still knows, and seconds between them.
+_SPAWN_ATTEMPTS = 50
+_SPAWN_INTERVAL = 0.1
+_ALREADY = re.compile(r"already (exists|loaded)|already been loaded")
+# The verb of systemctl that brings a unit file into a state.
+_VERBS = {
+    "enabled": ("enable",),
+    "enabled-runtime": ("enable", "--runtime"),
+    "disabled": ("disable",),
+    "masked": ("mask",),
+    "masked-runtime": ("mask", "--runtime"),
+}
+_EXEC_PATH = re.compile(r"\bpath=(/\S+)")
+_RUNTIME_UNITS = "/run/systemd/system"
+_UNITS = "/etc/systemd/system"
+# The watchdog finishes an update whose supervisor is gone: it runs at every boot and every minute.
+_WATCHDOG = {
+    "service": """\
+# An update of the minion is under way; see 'salt-call --local safeupdate.status'.
+[Unit]
+Description=Finish the update of the Salt minion
+
+[Service]
+ExecStart={argv}
+KillMode=process
+
+[Install]
+WantedBy=multi-user.target
+""",
+    "timer": """\
+# An update of the minion is under way; see 'salt-call --local safeupdate.status'.
+[Unit]
+Description=Watch over the update of the Salt minion
+
+[Timer]
+OnActiveSec=60
+OnUnitInactiveSec=60
+AccuracySec=1
+
+[Install]
+WantedBy=timers.target
+""",
+}
+_DROP_IN = "50-safeupdate-quiet.conf"
+_QUIET = """\
+# An update of the minion is under way; see 'salt-call --local safeupdate.status'.
+[Unit]
+RefuseManualStart=yes
+RefuseManualStop=yes
+"""
+
+
+class Systemd:
+    """systemd, through systemctl and systemd-run."""
+
+    name = "systemd"
+
+    def __init__(
+        self,
+        run: Run,
+        runtime_units: str = _RUNTIME_UNITS,
+        units: str = _UNITS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._run = run
+        self._runtime_units = runtime_units
+        self._units = units
+        self._sleep = sleep
+
+    def state(self, unit: str) -> ServiceState:
+        shown = self._show(unit, "ActiveState", "UnitFileState", "MainPID", "InvocationID")
+        return ServiceState(
+            shown.get("ActiveState", ""),
+            shown.get("UnitFileState", ""),
+            int(shown.get("MainPID") or 0),
+            shown.get("InvocationID", ""),
+        )
+
+    def unit_file(self, unit: str) -> str | None:
+        return self._show(unit, "FragmentPath").get("FragmentPath") or None
+
+    def program(self, unit: str) -> str | None:
+        match = _EXEC_PATH.search(self._show(unit, "ExecStart").get("ExecStart", ""))
+        return match[1] if match else None
+
+    def begin_restart(self, unit: str) -> None:
+        self._run(("systemctl", "--no-block", "restart", unit), timeout=_TIMEOUT)
+
+    def start(self, unit: str) -> None:
+        # systemd refuses to start a unit that failed too often, until that is reset.
+        self._run(("systemctl", "reset-failed", unit), timeout=_TIMEOUT, ok=None)
+        self._run(("systemctl", "--no-block", "start", unit), timeout=_TIMEOUT)
+
+    def stop(self, unit: str) -> None:
+        self._run(("systemctl", "stop", unit), timeout=_STOP_TIMEOUT)
+
+    def end(self, unit: str) -> None:
+        self._run(("systemctl", "--no-block", "stop", unit), timeout=_TIMEOUT)
+        if not self._ended(unit):
+            kill = ("systemctl", "kill", "--kill-who=all", "--signal=KILL", unit)
+            self._run(kill, timeout=_TIMEOUT, ok=None)
+            self._ended(unit)
+
+    def _ended(self, unit: str) -> bool:
+        for _ in range(_END_ATTEMPTS):
+            if not self.state(unit).running:
+                return True
+            self._sleep(_END_INTERVAL)
+        return False
+
+    def set_enabled(self, unit: str, enabled: str) -> None:
+        now = self.state(unit).enabled
+        wanted = _VERBS.get(enabled)
+        if enabled == now or wanted is None:
+            return
+        if now.startswith("masked"):
+            runtime = _VERBS[now][1:]
+            self._run(("systemctl", "unmask", *runtime, unit), timeout=_TIMEOUT)
+        self._run(("systemctl", *wanted, unit), timeout=_TIMEOUT)
+
+    def inhibit(self, unit: str) -> None:
+        path = self._drop_in(unit)
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        write_atomic(path, _QUIET, mode=0o644)
+        self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+
+    def release(self, unit: str) -> None:
+        path = self._drop_in(unit)
+        if remove(path):
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(path))
+        # Reload even if the file is gone: a crash may have come between the two.
+        self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+
+    def inhibited(self, unit: str) -> bool:
+        return os.path.exists(self._drop_in(unit))
+
+    def spawn(self, name: str, argv: Sequence[str]) -> None:
+        for _ in range(_SPAWN_ATTEMPTS - 1):
+            try:
+                self._spawn(name, argv)
+            except CommandError as err:
+                if not _ALREADY.search(err.stderr):
+                    raise
+                # systemd has not yet forgotten a unit that has just ended.
+                self._sleep(_SPAWN_INTERVAL)
+            else:
+                return
+        self._spawn(name, argv)
+
+    def _spawn(self, name: str, argv: Sequence[str]) -> None:
+        self._run(("systemctl", "reset-failed", f"{name}.service"), timeout=_TIMEOUT, ok=None)
+        self._run(
+            (
+                "systemd-run",
+                f"--unit={name}",
+                "--description=Update of the Salt minion",
+                "--collect",
+                "--quiet",
+                "--property=Restart=on-failure",
+                "--property=RestartSec=1",
+                "--property=KillMode=process",
+                "--",
+                *argv,
+            ),
+            timeout=_TIMEOUT,
+        )
+
+    def arm(self, name: str, argv: Sequence[str]) -> None:
+        line = " ".join(_quoted(word) for word in argv)
+        try:
+            for kind, text in _WATCHDOG.items():
+                path = os.path.join(self._units, f"{name}.{kind}")
+                write_atomic(path, text.format(argv=line), mode=0o644)
+        except OSError as err:
+            raise SafeUpdateError(
+                f"{path} cannot be written: {err.strerror or err}. Without it, nothing would "
+                "finish an update whose supervisor is gone; check that directory."
+            ) from err
+        both = (f"{name}.service", f"{name}.timer")
+        self._run(("systemctl", "enable", *both), timeout=_TIMEOUT)
+        self._run(("systemctl", "--no-block", "start", both[1]), timeout=_TIMEOUT)
+
+    def rest(self, name: str) -> None:
+        self._run(("systemctl", "--no-block", "stop", f"{name}.timer"), timeout=_TIMEOUT, ok=None)
+
+    def disarm(self, name: str) -> None:
+        paths = [os.path.join(self._units, f"{name}.{kind}") for kind in _WATCHDOG]
+        if not any(os.path.exists(path) for path in paths):
+            return
+        both = [os.path.basename(path) for path in paths]
+        # This process may run in that service, so only the timer is stopped.
+        self._run(("systemctl", "--no-block", "stop", both[1]), timeout=_TIMEOUT, ok=None)
+        self._run(("systemctl", "disable", *both), timeout=_TIMEOUT, ok=None)
+        for path in paths:
+            remove(path)
+        self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+
+    def _drop_in(self, unit: str) -> str:
+        return os.path.join(self._runtime_units, f"{_full(unit)}.d", _DROP_IN)
+
+    def _show(self, unit: str, *properties: str) -> dict[str, str]:
+        result = self._run(
+            ("systemctl", "show", f"--property={','.join(properties)}", "--", _full(unit)),
+            timeout=_TIMEOUT,
+        )
+        return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+
+
+def _quoted(word: str) -> str:
+    """Return the word quoted for an ``ExecStart=`` line."""
+    for char, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(char, written)
+    return f'"{word}"'
+
+
+def _full(unit: str) -> str:
+    return unit if "." in unit else f"{unit}.service"

@@ -1,0 +1,249 @@
+import os
+import pathlib
+
+import pytest
+
+from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.host.service import ServiceState
+from saltext_safeupdate.core.host.systemd import Systemd
+from tests.support.fakes import FakeRunner
+from tests.support.simulated import Clock
+
+UNIT = "salt-minion"
+OK = (0, "", "")
+SHOW = (
+    "systemctl",
+    "show",
+    "--property=ActiveState,UnitFileState,MainPID,InvocationID",
+    "--",
+    "salt-minion.service",
+)
+RELOAD = ("systemctl", "daemon-reload")
+
+
+def _shown(active="active", enabled="enabled", pid=77):
+    return (
+        0,
+        f"ActiveState={active}\nUnitFileState={enabled}\nMainPID={pid}\nInvocationID=ab=12\n",
+        "",
+    )
+
+
+def _systemd(answers, tmp_path=pathlib.Path("/nonexistent"), sleep=None):
+    run = FakeRunner(answers)
+    return Systemd(run, str(tmp_path), sleep=sleep or Clock().sleep), run
+
+
+def test_the_state_is_read_in_one_call():
+    systemd, run = _systemd({SHOW: _shown()})
+    assert systemd.state(UNIT) == ServiceState("active", "enabled", 77, "ab=12")
+    assert run.calls == [SHOW]
+
+
+def test_a_unit_that_is_not_there():
+    answer = (0, "ActiveState=inactive\nUnitFileState=\nMainPID=0\nInvocationID=\n", "")
+    systemd, _ = _systemd({SHOW: answer})
+    assert systemd.state(UNIT) == ServiceState("inactive", "", 0, "")
+    assert not systemd.state(UNIT).running
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted", "calls"),
+    [
+        ("enabled", "enabled", []),
+        ("disabled", "enabled", [("enable", UNIT)]),
+        ("enabled", "disabled", [("disable", UNIT)]),
+        ("enabled", "masked", [("mask", UNIT)]),
+        ("masked", "enabled", [("unmask", UNIT), ("enable", UNIT)]),
+        ("masked-runtime", "enabled", [("unmask", "--runtime", UNIT), ("enable", UNIT)]),
+        ("masked", "disabled", [("unmask", UNIT), ("disable", UNIT)]),
+        ("enabled", "masked-runtime", [("mask", "--runtime", UNIT)]),
+        ("disabled", "enabled-runtime", [("enable", "--runtime", UNIT)]),
+        ("enabled", "static", []),
+        ("enabled", "", []),
+    ],
+)
+def test_a_unit_gets_the_state_back_that_it_had(now, wanted, calls):
+    calls = [("systemctl", *call) for call in calls]
+    systemd, run = _systemd({SHOW: _shown(enabled=now), **dict.fromkeys(calls, OK)})
+    systemd.set_enabled(UNIT, wanted)
+    assert [call for call in run.calls if call != SHOW] == calls
+
+
+def test_a_restart_is_asked_for_and_not_waited_for():
+    argv = ("systemctl", "--no-block", "restart", UNIT)
+    systemd, run = _systemd({argv: OK})
+    systemd.begin_restart(UNIT)
+    assert run.calls == [argv]
+
+
+def test_a_unit_that_failed_often_may_start_again():
+    reset, start = ("systemctl", "reset-failed", UNIT), ("systemctl", "--no-block", "start", UNIT)
+    systemd, run = _systemd({reset: (1, "", "not loaded"), start: OK})
+    systemd.start(UNIT)
+    assert run.calls == [reset, start]
+
+
+def test_inhibit_and_release_leave_nothing(tmp_path):
+    systemd, run = _systemd({RELOAD: OK}, tmp_path)
+    systemd.inhibit(UNIT)
+    systemd.inhibit(UNIT)
+    file = tmp_path / "salt-minion.service.d" / "50-safeupdate-quiet.conf"
+    assert "\n[Unit]\nRefuseManualStart=yes\nRefuseManualStop=yes\n" in file.read_text()
+    assert os.stat(file).st_mode & 0o777 == 0o644
+    assert systemd.inhibited(UNIT)
+    systemd.release(UNIT)
+    assert not systemd.inhibited(UNIT)
+    assert list(tmp_path.iterdir()) == []
+    assert run.calls == [RELOAD] * 3
+
+
+def test_release_tells_systemd_also_where_a_crash_removed_the_file_only(tmp_path):
+    systemd, run = _systemd({RELOAD: OK}, tmp_path)
+    systemd.release(UNIT)
+    assert run.calls == [RELOAD]
+
+
+def test_release_leaves_the_drop_ins_of_others(tmp_path):
+    systemd, _ = _systemd({RELOAD: OK}, tmp_path)
+    systemd.inhibit(UNIT)
+    other = tmp_path / "salt-minion.service.d" / "other.conf"
+    other.write_text("")
+    systemd.release(UNIT)
+    assert other.exists()
+
+
+def test_a_unit_of_another_type_keeps_its_name(tmp_path):
+    systemd, _ = _systemd({RELOAD: OK}, tmp_path)
+    systemd.inhibit("salt.target")
+    assert (tmp_path / "salt.target.d").is_dir()
+
+
+def test_the_file_of_a_unit():
+    argv = ("systemctl", "show", "--property=FragmentPath", "--", "salt-minion.service")
+    systemd, run = _systemd({argv: (0, "FragmentPath=/lib/x.service\n", "")})
+    assert systemd.unit_file(UNIT) == "/lib/x.service"
+    run.answers[argv] = (0, "FragmentPath=\n", "")
+    assert systemd.unit_file(UNIT) is None
+
+
+class Spawner:
+    """systemd-run under a name that is taken for some time, whoever asks."""
+
+    def __init__(self, taken, message):
+        self.taken, self.message = taken, message
+        self.started = []
+
+    def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
+        if argv[0] != "systemd-run":
+            return
+        if self.taken:
+            self.taken -= 1
+            raise CommandError(argv, "exit status 1", stderr=self.message, returncode=1)
+        self.started.append(tuple(argv))
+
+
+ALREADY = (
+    "Failed to start transient service unit: Unit x.service already exists.",
+    "Failed to start transient service unit: Unit x.service was already loaded or has a fragment.",
+)
+
+
+@pytest.mark.parametrize("message", ALREADY)
+def test_a_program_starts_as_soon_as_its_predecessor_is_forgotten(message):
+    run, clock = Spawner(3, message), Clock()
+    Systemd(run, sleep=clock.sleep).spawn("x", ["/bin/true", "-n"])
+    (argv,) = run.started
+    assert argv[1] == "--unit=x"
+    assert argv[-3:] == ("--", "/bin/true", "-n")
+    assert "--property=Restart=on-failure" in argv
+    assert clock.passed == pytest.approx(0.3)
+
+
+def test_a_name_that_stays_taken_is_an_error():
+    run, clock = Spawner(1000, ALREADY[0]), Clock()
+    with pytest.raises(CommandError, match="already exists"):
+        Systemd(run, sleep=clock.sleep).spawn("x", ["/bin/true"])
+    assert clock.passed < 10
+
+
+def test_another_failure_to_start_is_told_at_once():
+    run, clock = Spawner(1, "Failed to connect to bus"), Clock()
+    with pytest.raises(CommandError, match="bus"):
+        Systemd(run, sleep=clock.sleep).spawn("x", ["/bin/true"])
+    assert clock.passed == 0
+
+
+class TestWatchdog:
+    NAME = "salt-safeupdate-recover"
+    ENABLE = ("systemctl", "enable", f"{NAME}.service", f"{NAME}.timer")
+    START = ("systemctl", "--no-block", "start", f"{NAME}.timer")
+    STOP = ("systemctl", "--no-block", "stop", f"{NAME}.timer")
+    DISABLE = ("systemctl", "disable", f"{NAME}.service", f"{NAME}.timer")
+
+    def _made(self, tmp_path):
+        run = FakeRunner(
+            dict.fromkeys((self.ENABLE, self.START, self.STOP, self.DISABLE, RELOAD), OK)
+        )
+        return Systemd(run, "/nonexistent", str(tmp_path)), run
+
+    def test_it_starts_at_every_boot_and_every_minute(self, tmp_path):
+        systemd, run = self._made(tmp_path)
+        systemd.arm(self.NAME, ["/usr/bin/python3", "-I", '{"a": "50%", "b": "$x\\\\"}'])
+        service_text = (tmp_path / f"{self.NAME}.service").read_text()
+        assert (
+            'ExecStart="/usr/bin/python3" "-I" '
+            '"{\\"a\\": \\"50%%\\", \\"b\\": \\"$$x\\\\\\\\\\"}"\n'
+        ) in service_text
+        assert "WantedBy=multi-user.target" in service_text
+        assert "OnUnitInactiveSec=60" in (tmp_path / f"{self.NAME}.timer").read_text()
+        assert run.calls == [self.ENABLE, self.START]
+
+    def test_it_is_gone_without_ending_the_one_that_runs_in_it(self, tmp_path):
+        systemd, run = self._made(tmp_path)
+        systemd.arm(self.NAME, ["/bin/true"])
+        run.calls.clear()
+        systemd.disarm(self.NAME)
+        assert run.calls == [self.STOP, self.DISABLE, RELOAD]
+        assert list(tmp_path.iterdir()) == []
+        systemd.disarm(self.NAME)
+        assert len(run.calls) == 3
+
+    def test_a_directory_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        systemd, _ = self._made(tmp_path / "file")
+        with pytest.raises(SafeUpdateError, match="cannot be written"):
+            systemd.arm(self.NAME, ["/bin/true"])
+
+
+def test_what_rests_is_started_at_the_next_boot_and_not_before():
+    stop = ("systemctl", "--no-block", "stop", "name.timer")
+    systemd, run = _systemd({stop: OK})
+    systemd.rest("name")
+    assert run.calls == [stop]
+
+
+class TestEnd:
+    STOP = ("systemctl", "--no-block", "stop", UNIT)
+    KILL = ("systemctl", "kill", "--kill-who=all", "--signal=KILL", UNIT)
+
+    def test_what_ends_by_itself_is_not_killed(self):
+        states = [_shown("deactivating"), _shown("deactivating"), _shown("inactive", pid=0)]
+        systemd, run = _systemd({self.STOP: OK, SHOW: lambda: states.pop(0)})
+        systemd.end(UNIT)
+        assert run.calls == [self.STOP, SHOW, SHOW, SHOW]
+
+    def test_what_does_not_is_killed(self):
+        state = [_shown("deactivating")]
+
+        def kill():
+            state[:] = [_shown("failed", pid=0)]
+            return OK
+
+        clock = Clock()
+        systemd, run = _systemd(
+            {self.STOP: OK, SHOW: lambda: state[0], self.KILL: kill}, sleep=clock.sleep
+        )
+        systemd.end(UNIT)
+        assert run.calls[-2:] == [self.KILL, SHOW]
+        assert clock.passed == 20
