@@ -27,7 +27,7 @@ before["test.ping"]()
 
 from saltext_safeupdate.core.host import linked_copy
 from saltext_safeupdate.ordering import old_tree
-old_tree.redirect(linked_copy.freeze([root], "it"))
+old_tree.redirect(linked_copy.make([root], "it"))
 shutil.rmtree(root)
 
 import salt.output

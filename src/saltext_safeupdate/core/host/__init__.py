@@ -1,1 +1,1 @@
-"""The host: commands, files, locks, the service, processes. Knows nothing of Salt or updates."""
+"""The host: commands, files, locks, the service, processes. No Salt and no update in here."""

@@ -1,9 +1,9 @@
 """
-Copies of what a new version of the minion may change, put back on a rollback.
+Copies of files that a new version of the minion may change, to be restored on a rollback.
 
-A backup is a directory with the copies and, written last, a manifest that says where each
-belongs. Without a manifest a backup is half written: nothing is put back from it. Names of
-files appear in messages, their contents never.
+A backup is a directory with the copies and a manifest, which says where each copy belongs.
+The manifest is written last. A backup without one is incomplete, and nothing is restored from
+it. Messages name files but never show their contents.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a finished backup holds. What is below *roots* and not in *entries* was not there."""
+    """What a finished backup contains. A path below *roots* without an entry did not exist."""
 
     directory: str
     roots: tuple[str, ...]
@@ -59,7 +59,7 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What :func:`restore` changed: paths that it put back, and paths that it removed."""
+    """What :func:`restore` changed: paths that it restored, and paths that it removed."""
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ def minion_paths(
     *, config_file: str, pki_dir: str, cache_dir: str, include: str = "minion.d"
 ) -> list[str]:
     """
-    Return what is kept of a minion: configuration with persisted schedule and beacons, ID,
-    static grains, keys, cached grains. What a master on the same host has is left alone.
+    Return what is backed up of a minion: configuration with the saved schedule and beacons,
+    ID, static grains, keys, cached grains. Files of a master on the same host are left alone.
     """
     config_dir = os.path.dirname(config_file)
     return [
@@ -84,16 +84,16 @@ def minion_paths(
 
 
 def size(paths: Iterable[str]) -> int:
-    """Return how many bytes a backup of *paths* takes, about."""
+    """Return about how many bytes a backup of *paths* takes."""
     return sum(os.lstat(path).st_size for path in _walk(_roots(paths)))
 
 
 def save(paths: Iterable[str], directory: str) -> Manifest:
     """
-    Copy *paths*, with all that is below them, into *directory*; return the manifest.
+    Copy *paths*, and everything below them, into *directory*; return the manifest.
 
-    A path that is not there is noted as such. Sockets and the like are left out. Idempotent:
-    a finished backup is returned as it is, a half-written one is made anew.
+    The manifest also says which paths did not exist. Sockets and the like are left out.
+    Idempotent: a finished backup is returned as it is, an incomplete one is made again.
     """
     if os.path.exists(os.path.join(directory, _MANIFEST)):
         return load(directory)
@@ -117,8 +117,8 @@ def save(paths: Iterable[str], directory: str) -> Manifest:
         sync_directory(os.path.dirname(directory))
     except OSError as err:
         raise SafeUpdateError(
-            f"The backup in {directory} could not be made: {err}. Nothing was changed; look at "
-            "the space and the permissions there."
+            f"The backup in {directory} could not be made: {err}. Nothing was changed; "
+            "check the free space and the permissions there."
         ) from err
     return manifest
 
@@ -135,22 +135,22 @@ def load(directory: str) -> Manifest:
         )
     except FileNotFoundError as err:
         raise VerificationError(
-            f"The backup in {directory} is half written: it has no manifest. Nothing is put back "
-            "from it; what it was made of has not been changed since."
+            f"The backup in {directory} is incomplete: it has no manifest. Nothing is restored "
+            "from it; the files that it was made of have not been changed since."
         ) from err
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise VerificationError(
             f"The manifest of the backup in {directory} cannot be read ({type(err).__name__}). "
-            "Nothing is put back from it; its copies are below it."
+            "Nothing is restored from it; the copies are in that directory."
         ) from err
 
 
 def restore(manifest: Manifest) -> Restored:
     """
-    Make everything below the roots what it was; return what that took.
+    Restore everything below the roots; return what was changed for that.
 
-    All copies are verified before anything is changed. Idempotent: what is as it was is not
-    touched. Raises VerificationError or SafeUpdateError.
+    All copies are verified before anything is changed. Idempotent: files that have not changed
+    are not touched. Raises VerificationError or SafeUpdateError.
     """
     _verify(manifest)
     known = {entry.path for entry in manifest.entries}
@@ -166,21 +166,21 @@ def restore(manifest: Manifest) -> Restored:
             if _differs(entry):
                 _put_back(entry, os.path.join(manifest.directory, _COPIES, entry.content))
                 written.append(path)
-        # A directory changes with what is put into it: its own times come last.
+        # Putting a file into a directory changes the directory's times, so these come last.
         for entry in reversed(manifest.entries):
             path = entry.path
             if stat.S_ISDIR(entry.mode):
                 _settle(path, entry)
     except OSError as err:
         raise SafeUpdateError(
-            f"{path} could not be put back: {err.strerror or err}. What came before it in the "
-            f"backup is in its place; the copies stay in {manifest.directory}."
+            f"{path} could not be restored: {err.strerror or err}. What comes before it in the "
+            f"backup was restored; the copies stay in {manifest.directory}."
         ) from err
     return Restored(written=tuple(written), removed=tuple(removed))
 
 
 def _roots(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths without those below others; of a link, what it leads to as well."""
+    """Return the paths, and the targets of links among them, without those below others."""
     wanted = {os.path.abspath(path) for path in paths}
     wanted |= {os.path.realpath(path) for path in wanted if os.path.islink(path)}
     return tuple(
@@ -191,7 +191,7 @@ def _roots(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _walk(roots: Sequence[str]) -> Iterator[str]:
-    """Yield what is there, each directory before what it contains."""
+    """Yield the paths that exist, each directory before its contents."""
     for root in roots:
         try:
             mode = os.lstat(root).st_mode
@@ -226,7 +226,7 @@ def _attributes(path: str) -> dict[str, str]:
 
 
 def _copy(source: str, target: str, mode: int = 0o600) -> str:
-    """Copy the content of a file so that it lasts; return its digest."""
+    """Copy the content of a file to the disk; return its digest."""
     digest = hashlib.sha256()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with open(source, "rb") as old, open(os.open(target, flags, mode), "wb") as new:
@@ -258,7 +258,7 @@ def _verify(manifest: Manifest) -> None:
         if not good:
             raise VerificationError(
                 f"The copy of {entry.path} in {manifest.directory} is damaged or gone. Nothing "
-                "was put back; put back by hand what is good."
+                "was restored; restore by hand what is intact."
             )
 
 

@@ -31,15 +31,15 @@ _PASSED = (
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Seconds between SIGTERM and SIGKILL for a program that ran out of time.
 _TERM_GRACE = 5.0
-# Seconds between two looks whether a program that prints nothing has ended, and seconds that
-# a program it left behind gets to close the output.
+# Seconds between two looks whether a program that prints nothing has ended, and seconds that a
+# program which it left running gets to close the output.
 _LOOK_INTERVAL = 1.0
 _OUTPUT_GRACE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a program that ended left behind."""
+    """What a program that has ended printed and returned."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -48,7 +48,7 @@ class Result:
 
 
 class Run(Protocol):
-    """The seam: :func:`run`, or a fake with the same words."""
+    """The signature of :func:`run`, which tests replace by a fake."""
 
     def __call__(
         self,
@@ -83,11 +83,10 @@ def run(
     Run *argv* without a shell; return its Result or raise CommandError.
 
     The program gets a process group of its own. After *timeout* seconds the group is
-    sent SIGTERM, and SIGKILL 5 s later. A daemon that the program leaves behind is not
-    waited for, even where it keeps the output open. *ok* lists the exit statuses that are
-    no error (``None``: all). Standard input is *stdin*, or empty. Of the standard output
-    only the lines are returned that *keep* is true for (``None``: all); the others take no
-    memory.
+    sent SIGTERM, and SIGKILL 5 s later. It does not wait for a daemon that the program leaves
+    running, even if the daemon keeps the output open. *ok* lists the exit statuses that are
+    no error (``None``: all). Standard input is *stdin*, or empty. Of the standard output, it
+    returns only the lines for which *keep* is true (``None``: all); other lines take no memory.
     """
     argv = tuple(argv)
     log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)
@@ -151,7 +150,7 @@ def _collect(proc: subprocess.Popen[str], stdin: str | None, timeout: float) -> 
 
 
 def _rest(proc: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return what a program that has ended printed, whoever else has its output open."""
+    """Return what a program that has ended printed, even if others have its output open."""
     try:
         printed = proc.communicate(timeout=_OUTPUT_GRACE)
         return _text(printed[0]), _text(printed[1])

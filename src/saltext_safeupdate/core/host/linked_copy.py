@@ -1,10 +1,10 @@
 """
-The old tree stays readable until the restart.
+Hard-linked copies of the old code, so that it stays readable until the restart.
 
-A package transaction replaces or removes the files that the running minion imports
-from. Before it, every directory of Python code is copied with hard links to a sibling
-directory: cheap, because no content is copied, and complete, because the package
-manager replaces files by renaming. Who runs the old code reads from there.
+A package transaction replaces or removes the files that the running minion imports from.
+Before that, every directory of Python code is copied with hard links to a sibling directory.
+That is cheap, because no content is copied. The copy does not change, because the package
+manager replaces files by renaming. Processes that run the old code read it from there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping
 _PREFIX = ".salt-safeupdate-"
 
 
-def freeze(roots: Iterable[str], identity: str) -> dict[str, str]:
+def make(roots: Iterable[str], identity: str) -> dict[str, str]:
     """
     Copy each root beside itself; return a mapping of root to copy. Idempotent.
 
-    Files are linked, or copied where the file system cannot link. Raises OSError where
-    the copy cannot be made; what was made is removed then.
+    Files are linked, or copied if the file system cannot link them. Raises OSError if a copy
+    cannot be made, and removes those that were made.
     """
     made: dict[str, str] = {}
     try:
@@ -34,13 +34,13 @@ def freeze(roots: Iterable[str], identity: str) -> dict[str, str]:
                 _link_tree(root, f"{copy}.part")
                 os.rename(f"{copy}.part", copy)
     except OSError:
-        thaw(made.values())
+        remove(made.values())
         raise
     return made
 
 
-def thaw(copies: Iterable[str]) -> None:
-    """Remove the copies. A path that :func:`freeze` cannot have made is left alone."""
+def remove(copies: Iterable[str]) -> None:
+    """Remove the copies. Idempotent. A path that :func:`make` cannot have made is left alone."""
     for copy in copies:
         if os.path.basename(copy).startswith(_PREFIX):
             for path in (copy, f"{copy}.part"):
@@ -49,7 +49,7 @@ def thaw(copies: Iterable[str]) -> None:
 
 
 def differing(copies: Mapping[str, str]) -> list[str]:
-    """Return the roots that do not have the files of their copies, byte code left out."""
+    """Return the roots whose files differ from those of their copies, except for byte code."""
     return [
         root
         for root, copy in copies.items()
@@ -58,7 +58,7 @@ def differing(copies: Mapping[str, str]) -> list[str]:
 
 
 def _files(top: str) -> dict[str, tuple[int, int]]:
-    """Return sizes and times, which links share with what they link, and copies have too."""
+    """Return sizes and times. A link shares them with its original, and a copy has the same."""
     found = {}
     for folder, below, names in os.walk(top):
         below[:] = [name for name in below if name != "__pycache__"]
@@ -77,7 +77,7 @@ def copy_path(root: str, identity: str) -> str:
 
 
 def leftovers(roots: Iterable[str]) -> Iterator[str]:
-    """Find copies beside the roots, of whatever update."""
+    """Find copies beside the roots, of any update."""
     for directory in {os.path.dirname(root.rstrip("/")) for root in roots}:
         if os.path.isdir(directory):
             for name in os.listdir(directory):
@@ -105,7 +105,7 @@ def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except FileNotFoundError:
-        # It went away since the directory was listed, as the temporary files of Python do.
+        # It was removed after the directory was listed, as temporary files of Python are.
         return
     except OSError:
         shutil.copy2(source, target)

@@ -1,20 +1,20 @@
 """
-Locks that the kernel gives back when their holder dies, so that no stale state is possible.
+Locks that the kernel releases when their process dies, so they are never stale.
 
 ``jobs``
-    Every job holds it shared, from before it starts until its return has been sent.
-    An update and a restart hold it alone.
+    Every job has a share of it, from before it starts until its return has been sent.
+    An update and a restart take it exclusively.
 ``drain``
-    Whoever holds it keeps new jobs from starting.
+    While a process has it, no new job starts.
 ``update``
-    Held by the process that writes the record. It is the baton between the job that
-    installs and the supervisor that restarts.
+    The process that writes the record has it. The job that installs passes it on to the
+    supervisor that restarts.
 ``supervisor``
-    Held by the supervisor as long as it lives.
+    The supervisor has it as long as it runs.
 ``engine``
-    Held by the one engine that acts.
+    The one engine that acts has it.
 ``return1`` and so on
-    Held by the jobs whose turn it is to send their returns.
+    A job takes one of these for as long as it sends its return.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from . import processes
 
 RETURNS = tuple(f"return{number}" for number in range(1, 9))
 NAMES = ("jobs", "drain", "update", "supervisor", "engine", *RETURNS)
-# Seconds between two tries for a lock that somebody holds.
+# Seconds between two tries for a lock that another process has.
 _POLL_INTERVAL = 0.05
 _SLOWEST_POLL_INTERVAL = 0.4
 _SYS_PIDFD_GETFD = 438
 
 
 class Lock:
-    """An open lock file. It is held until :meth:`close`, or until the process ends."""
+    """An open lock file. Closing it, or the end of the process, releases the lock."""
 
     def __init__(self, run_dir: str, name: str, *, fd: int | None = None) -> None:
         if name not in NAMES:
@@ -55,14 +55,15 @@ class Lock:
         return self._fd
 
     def try_shared(self) -> bool:
+        """Take a share of the lock, if no process has it exclusively."""
         return self._try(fcntl.LOCK_SH)
 
     def try_exclusive(self) -> bool:
-        """Take the lock alone. A shared hold on it is given up even where this fails."""
+        """Take the lock exclusively. A share of it is given up even if this fails."""
         return self._try(fcntl.LOCK_EX)
 
     def exclusive(self) -> None:
-        """Wait without a bound until the lock is ours alone."""
+        """Wait without a time limit until the lock is ours exclusively."""
         fcntl.flock(self.fd, fcntl.LOCK_EX)
 
     def wait_exclusive(
@@ -72,7 +73,7 @@ class Lock:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
-        """Take the lock alone within *timeout* seconds; say whether that worked."""
+        """Take the lock exclusively within *timeout* seconds; tell whether that worked."""
         deadline = clock() + timeout
         while not self.try_exclusive():
             if clock() >= deadline:
@@ -81,11 +82,11 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Give the lock up, for whoever shares this open file too."""
+        """Release the lock, also for other processes that share this open file."""
         fcntl.flock(self.fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close our end. Where a child process shares the open file, it keeps the lock."""
+        """Close the file here. A child process that shares the open file keeps the lock."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -101,7 +102,7 @@ class Lock:
 
 
 def held(run_dir: str, name: str) -> bool:
-    """Tell whether somebody holds the lock alone."""
+    """Tell whether a process has the lock exclusively."""
     lock = Lock(run_dir, name)
     try:
         return not lock.try_shared()
@@ -110,7 +111,7 @@ def held(run_dir: str, name: str) -> bool:
 
 
 def acquire(run_dir: str, name: str, otherwise: str) -> Lock:
-    """Take the lock alone at once, or raise LockHeldError with the sentence *otherwise*."""
+    """Take the lock exclusively now, or raise LockHeldError with the sentence *otherwise*."""
     lock = Lock(run_dir, name)
     if not lock.try_exclusive():
         lock.close()
@@ -126,7 +127,7 @@ def take_turn(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lock | None:
-    """Take one of several locks alone within *timeout* seconds, or return None."""
+    """Take one of several locks exclusively within *timeout* seconds, or return None."""
     deadline = clock() + timeout
     interval = _POLL_INTERVAL
     while True:
@@ -138,7 +139,7 @@ def take_turn(
         if clock() >= deadline:
             return None
         sleep(interval)
-        # Those who have waited for long are many.
+        # If it takes long, many processes wait.
         interval = min(interval * 2, _SLOWEST_POLL_INTERVAL)
 
 
@@ -146,10 +147,10 @@ def adopt(run_dir: str, name: str) -> Lock | None:
     """
     Return the lock that an ancestor process has open, or None.
 
-    A job may run ``salt-call`` (``sudo_user`` does, and so may a state). Then both are one
-    holder: the open file is fetched from the ancestor with ``pidfd_getfd(2)``, so that
-    turning a shared hold into an exclusive one works on the hold they have in common. Raises
-    SafeUpdateError where the kernel refuses that: the two would wait for each other.
+    A job may run ``salt-call`` (``sudo_user`` does, and so may a state). Then both have one
+    lock: the open file is fetched from the ancestor with ``pidfd_getfd(2)``, so that their
+    common share becomes an exclusive lock. Raises SafeUpdateError if the kernel refuses that:
+    the two processes would wait for each other.
     """
     # The kernel shows the path of an open file without symbolic links.
     path = os.path.realpath(os.path.join(run_dir, f"{name}.lock"))
@@ -195,9 +196,9 @@ def _fetch_fd(pid: int, number: int) -> int | None:
         os.close(pidfd)
     if fd < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
         raise SafeUpdateError(
-            "The hold of the job that started this one cannot be shared: "
-            f"pidfd_getfd(2) failed with {os.strerror(ctypes.get_errno())}. Nothing was done. Let "
-            "the container's system call filter pass it, or call the function without "
+            "The jobs lock of the job that started this one cannot be shared: "
+            f"pidfd_getfd(2) failed with {os.strerror(ctypes.get_errno())}. Nothing was done. "
+            "Allow it in the system call filter of the container, or call the function without "
             "'salt-call' inside a job."
         )
     return fd if fd >= 0 else None

@@ -1,4 +1,4 @@
-"""Which process is which, beyond the reuse of PIDs and across reboots."""
+"""Names for processes that stay unique although PIDs are reused, also across reboots."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _DEAD = ("Z", "X", "x")
 
 
 def identity(pid: int) -> str:
-    """Return what names this process for ever; empty where there is none."""
+    """Return a name that no other process ever has; empty if there is no such process."""
     start = _start(pid)
     return f"{boot()}:{pid}:{start}" if start else ""
 
 
 def alive(who: str) -> bool:
-    """Tell whether the process of :func:`identity` still runs."""
+    """Tell whether the process with this :func:`identity` still runs."""
     which, _, rest = who.partition(":")
     pid, _, start = rest.partition(":")
     return which == boot() and pid.isdigit() and _start(int(pid)) == start
@@ -49,7 +49,7 @@ def _stat(pid: int) -> list[str]:
 
 @functools.cache
 def boot() -> str:
-    """Return what names this boot of the system; ``-`` where that cannot be told."""
+    """Return the name of this boot of the system; ``-`` if it is unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -30,7 +30,7 @@ def clean(context: Context, update: Update) -> None:
     try:
         if update.phase is Phase.INSTALLING or context.services.inhibited(unit):
             context.services.release(unit)
-        linked_copy.thaw(update.code.copies.values())
+        linked_copy.remove(update.code.copies.values())
         locked = list(update.staged.version_locked)
         if locked and context.manager is not None:
             context.manager.hold(locked, True)

@@ -110,8 +110,8 @@ class QuietTransaction:
         self._note(code=replace(self._record.code, copies=copies))
         try:
             # Nobody reads those of an earlier update any more: no other job runs.
-            linked_copy.thaw(linked_copy.leftovers(roots))
-            linked_copy.freeze(roots, self._record.id)
+            linked_copy.remove(linked_copy.leftovers(roots))
+            linked_copy.make(roots, self._record.id)
         except OSError as err:
             reason = (
                 f"The running code could not be kept readable beside {', '.join(roots)}: "

@@ -198,8 +198,8 @@ def _begin(context: Context, update: Update) -> Update:
         copies = {root: linked_copy.copy_path(root, update.id) for root in roots}
         # They are in the record before they are made: a process that cleans up finds them there.
         update = context.note(update, code=replace(update.code, copies=copies))
-        linked_copy.thaw(linked_copy.leftovers(roots))
-        linked_copy.freeze(roots, update.id)
+        linked_copy.remove(linked_copy.leftovers(roots))
+        linked_copy.make(roots, update.id)
         watchdog.arm(context.settings, context.services, context.command, copies)
     except (SafeUpdateError, OSError):
         context.locks.update.release()

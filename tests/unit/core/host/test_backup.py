@@ -13,7 +13,7 @@ SECRET = "-----BEGIN RSA PRIVATE KEY-----"
 
 @pytest.fixture
 def etc(tmp_path):
-    """Return a configuration with all that a backup has to put back."""
+    """Return a configuration with all that a backup has to restore."""
     root = tmp_path / "etc" / "salt"
     (root / "minion.d").mkdir(parents=True)
     (root / "pki" / "minion").mkdir(parents=True, mode=0o700)
@@ -130,7 +130,7 @@ def test_a_damaged_copy_stops_before_anything_is_changed(etc, state):
     pem = str(etc / "pki" / "minion" / "minion.pem")
     (entry,) = (entry for entry in manifest.entries if entry.path == pem)
     (state / "b" / "files" / entry.content).unlink()
-    with pytest.raises(VerificationError, match=r"minion\.pem .* Nothing was put back"):
+    with pytest.raises(VerificationError, match=r"minion\.pem .* Nothing was restored"):
         backup.restore(manifest)
     assert (etc / "minion").read_text() == "changed"
 
@@ -160,7 +160,7 @@ def test_a_backup_that_was_cut_is_recognised_and_made_anew(etc, state, monkeypat
     monkeypatch.setattr(os, "fsync", cut)
     with pytest.raises(_Cut):
         backup.save([str(etc)], str(state / "b"))
-    with pytest.raises(VerificationError, match="half written"):
+    with pytest.raises(VerificationError, match="incomplete"):
         backup.load(str(state / "b"))
     monkeypatch.setattr(os, "fsync", real)
     assert backup.load(backup.save([str(etc)], str(state / "b")).directory).roots == (str(etc),)

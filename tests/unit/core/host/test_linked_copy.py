@@ -21,7 +21,7 @@ def root(tmp_path):
 
 
 def test_the_copy_has_everything_and_no_content_is_copied(root):
-    copy = linked_copy.freeze([str(root)], "u1")[str(root)]
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
     assert os.path.dirname(copy) == str(root.parent)
     assert sorted(os.listdir(copy)) == ["away", "dead", "link", "modules", "version.py"]
     assert os.path.samefile(f"{copy}/version.py", root / "version.py")
@@ -32,7 +32,7 @@ def test_the_copy_has_everything_and_no_content_is_copied(root):
 
 
 def test_it_outlives_what_a_package_manager_does(root):
-    copy = linked_copy.freeze([str(root)], "u1")[str(root)]
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
     new = root / "version.py.dpkg-new"
     new.write_text("new")
     new.rename(root / "version.py")
@@ -42,9 +42,9 @@ def test_it_outlives_what_a_package_manager_does(root):
 
 
 def test_it_may_be_done_again(root):
-    first = linked_copy.freeze([str(root)], "u1")
+    first = linked_copy.make([str(root)], "u1")
     (root / "version.py").unlink()
-    assert linked_copy.freeze([str(root)], "u1") == first
+    assert linked_copy.make([str(root)], "u1") == first
     assert pathlib.Path(f"{first[str(root)]}/version.py").read_text() == "old"
 
 
@@ -52,7 +52,7 @@ def test_half_a_copy_of_a_crash_is_made_anew(root):
     part = linked_copy.copy_path(str(root), "u1") + ".part"
     os.mkdir(part)
     pathlib.Path(f"{part}/rubbish").touch()
-    copy = linked_copy.freeze([str(root)], "u1")[str(root)]
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
     assert not os.path.exists(f"{copy}/rubbish")
     assert not os.path.exists(part)
 
@@ -62,7 +62,7 @@ def test_files_are_copied_where_they_cannot_be_linked(root, monkeypatch):
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", no_links)
-    copy = linked_copy.freeze([str(root)], "u1")[str(root)]
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
     assert pathlib.Path(f"{copy}/version.py").read_text() == "old"
     assert not os.path.samefile(f"{copy}/version.py", root / "version.py")
 
@@ -76,7 +76,7 @@ def test_a_file_that_vanishes_meanwhile_is_not_missed(root, monkeypatch):
         link(source, target)
 
     monkeypatch.setattr(os, "link", vanishing)
-    copy = linked_copy.freeze([str(root)], "u1")[str(root)]
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
     assert os.listdir(f"{copy}/modules") == []
     assert os.path.exists(f"{copy}/version.py")
 
@@ -84,20 +84,20 @@ def test_a_file_that_vanishes_meanwhile_is_not_missed(root, monkeypatch):
 def test_nothing_is_left_where_one_of_several_cannot_be_copied(root):
     missing = root.parent / "missing"
     with pytest.raises(FileNotFoundError):
-        linked_copy.freeze([str(root), str(missing)], "u1")
+        linked_copy.make([str(root), str(missing)], "u1")
     assert os.listdir(root.parent) == ["salt"]
 
 
 def test_thaw_removes_copies_and_their_parts_and_nothing_else(root):
-    copy = linked_copy.freeze([str(root)], "u1")[str(root)]
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
     os.mkdir(f"{copy}.part")
-    linked_copy.thaw([copy, str(root), str(root.parent), copy])
+    linked_copy.remove([copy, str(root), str(root.parent), copy])
     assert os.listdir(root.parent) == ["salt"]
     assert (root / "modules" / "a.py").exists()
 
 
 def test_leftovers_are_found_of_whatever_update(root, tmp_path):
-    copies = {linked_copy.freeze([str(root)], each)[str(root)] for each in ("u1", "u2")}
+    copies = {linked_copy.make([str(root)], each)[str(root)] for each in ("u1", "u2")}
     assert set(linked_copy.leftovers([str(root), str(tmp_path / "not" / "there")])) == copies
 
 
@@ -119,7 +119,7 @@ def test_a_slash_at_the_end_makes_no_difference(root):
     ],
 )
 def test_whether_files_are_those_of_the_copy(root, change, differs):
-    copies = linked_copy.freeze([str(root)], "u1")
+    copies = linked_copy.make([str(root)], "u1")
     change(root)
     assert linked_copy.differing(copies) == ([str(root)] if differs else [])
 
@@ -128,9 +128,9 @@ def test_whether_files_are_those_of_the_copy(root, change, differs):
 def test_without_links_the_copy_is_the_same_too(root, monkeypatch, linked):
     if not linked:
         monkeypatch.setattr(os, "link", _no_links)
-    copies = linked_copy.freeze([str(root)], "u1")
+    copies = linked_copy.make([str(root)], "u1")
     assert linked_copy.differing(copies) == []
-    linked_copy.thaw(copies.values())
+    linked_copy.remove(copies.values())
     assert linked_copy.differing(copies) == [], "there is nothing to compare with"
 
 

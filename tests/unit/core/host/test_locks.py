@@ -19,8 +19,8 @@ def run_dir(tmp_path):
     return str(tmp_path / "run")
 
 
-def _holds(run_dir, name, take):
-    """Return the work of a process that holds a lock until it is told something."""
+def _process_with(run_dir, name, take):
+    """Return the work of a process that keeps a lock until it is told something."""
 
     def work(hear, say):
         lock = locks.Lock(run_dir, name)
@@ -33,20 +33,20 @@ def _holds(run_dir, name, take):
 def test_jobs_share_and_an_update_is_alone(run_dir):
     mine = locks.Lock(run_dir, "jobs")
     assert mine.try_shared()
-    with forked(_holds(run_dir, "jobs", "try_shared")) as other:
+    with forked(_process_with(run_dir, "jobs", "try_shared")) as other:
         assert other.hear() == "True"
         third = locks.Lock(run_dir, "jobs")
         assert not third.try_exclusive()
-    with forked(_holds(run_dir, "jobs", "try_exclusive")) as update:
+    with forked(_process_with(run_dir, "jobs", "try_exclusive")) as update:
         assert update.hear() == "False"
     mine.close()
-    with forked(_holds(run_dir, "jobs", "try_exclusive")) as update:
+    with forked(_process_with(run_dir, "jobs", "try_exclusive")) as update:
         assert update.hear() == "True"
         assert not locks.Lock(run_dir, "jobs").try_shared()
 
 
 def test_the_kernel_gives_back_what_a_killed_process_held(run_dir):
-    with forked(_holds(run_dir, "update", "try_exclusive")) as holder:
+    with forked(_process_with(run_dir, "update", "try_exclusive")) as holder:
         assert holder.hear() == "True"
         assert locks.held(run_dir, "update")
         holder.kill()
@@ -54,7 +54,7 @@ def test_the_kernel_gives_back_what_a_killed_process_held(run_dir):
 
 
 def test_a_job_that_runs_keeps_an_update_from_being_alone_until_it_ends(run_dir):
-    with forked(_holds(run_dir, "jobs", "try_shared")) as job:
+    with forked(_process_with(run_dir, "jobs", "try_shared")) as job:
         assert job.hear() == "True"
         mine = locks.Lock(run_dir, "jobs")
         assert mine.try_shared()
@@ -70,15 +70,15 @@ def test_a_job_that_runs_keeps_an_update_from_being_alone_until_it_ends(run_dir)
         assert 1 < clock.passed < 2
 
 
-def test_waiting_is_bounded_and_costs_the_shared_hold(run_dir):
-    with forked(_holds(run_dir, "jobs", "try_shared")) as job:
+def test_waiting_is_bounded_and_costs_the_share(run_dir):
+    with forked(_process_with(run_dir, "jobs", "try_shared")) as job:
         job.hear()
         mine = locks.Lock(run_dir, "jobs")
         assert mine.try_shared()
         clock = Clock()
         assert not mine.wait_exclusive(10, clock=clock, sleep=clock.sleep)
         assert clock.passed == pytest.approx(10, abs=0.1)
-        # The documented price: somebody else could be alone now, so the hold is taken again.
+        # The documented price: another process could have it now, so the share is taken again.
         job.kill()
         locks.acquire(run_dir, "jobs", "held").close()
         assert mine.try_shared()
@@ -102,7 +102,7 @@ def test_turns_are_as_many_as_there_are_locks(run_dir):
         turn.close()
 
 
-def test_an_exclusive_hold_becomes_a_shared_one_again(run_dir):
+def test_an_exclusive_lock_becomes_a_share_again(run_dir):
     mine = locks.Lock(run_dir, "jobs")
     assert mine.try_exclusive()
     assert locks.held(run_dir, "jobs")
@@ -138,7 +138,7 @@ def test_acquire_says_what_it_was_told_and_leaves_no_file_open(run_dir):
 
 
 def test_exclusive_waits_for_another_process(run_dir):
-    with forked(_holds(run_dir, "drain", "try_exclusive")) as holder:
+    with forked(_process_with(run_dir, "drain", "try_exclusive")) as holder:
         holder.hear()
 
         def waits(hear, say):
@@ -153,7 +153,7 @@ def test_exclusive_waits_for_another_process(run_dir):
             assert waiter.hear() == "mine"
 
 
-def test_a_child_that_was_forked_keeps_the_hold_of_a_job_after_its_parent_let_go(run_dir):
+def test_a_child_that_was_forked_keeps_the_share_of_a_job_after_its_parent_let_go(run_dir):
     lock = locks.Lock(run_dir, "jobs")
     assert lock.try_shared()
     with forked(lambda hear, say: hear()) as job:
@@ -183,7 +183,7 @@ def _grandchild(run_dir, lock, work):
 
 
 @fetches
-def test_salt_call_inside_a_job_makes_the_hold_that_they_share_exclusive(run_dir):
+def test_salt_call_inside_a_job_makes_their_common_lock_exclusive(run_dir):
     job = locks.Lock(run_dir, "jobs")
     assert job.try_shared()
 
@@ -192,9 +192,9 @@ def test_salt_call_inside_a_job_makes_the_hold_that_they_share_exclusive(run_dir
         say(str(locks.Lock(run_dir, "jobs").try_shared()))
 
     with _grandchild(run_dir, job, work) as call:
-        # Alone, although the job that started it "still has" its shared hold.
+        # Alone, although the job that started it "still has" its share.
         assert [call.hear(), call.hear(), call.hear()] == ["True", "False", "ended 0"]
-    # It is the hold of both: it outlives the call until the job has ended.
+    # It is the lock of both: it outlives the call until the job has ended.
     assert not locks.Lock(run_dir, "jobs").try_shared()
     job.close()
     assert locks.Lock(run_dir, "jobs").try_exclusive()
@@ -204,7 +204,7 @@ def test_salt_call_inside_a_job_makes_the_hold_that_they_share_exclusive(run_dir
 def test_salt_call_inside_a_job_waits_for_other_jobs(run_dir):
     job = locks.Lock(run_dir, "jobs")
     assert job.try_shared()
-    with forked(_holds(run_dir, "jobs", "try_shared")) as other:
+    with forked(_process_with(run_dir, "jobs", "try_shared")) as other:
         other.hear()
         with _grandchild(run_dir, job, lambda adopted, say: say(str(adopted.try_exclusive()))) as c:
             assert c.hear() == "False"
@@ -219,7 +219,7 @@ def test_adopt_sees_through_symbolic_links(tmp_path, run_dir):
         assert call.hear() == "True"
 
 
-def test_a_kernel_that_does_not_share_the_hold_is_a_clear_error(run_dir, monkeypatch):
+def test_a_kernel_that_does_not_share_the_lock_is_a_clear_error(run_dir, monkeypatch):
     # No system call has this number: what a filter answers for one that it does not know.
     monkeypatch.setattr(locks, "_SYS_PIDFD_GETFD", 0xFFFFFF)
     job = locks.Lock(run_dir, "jobs")
@@ -239,7 +239,7 @@ def test_adopt_finds_nothing_where_no_ancestor_has_the_lock(run_dir):
         say(str(locks.adopt(run_dir, "jobs")))
 
     # Our own file is no ancestor's, for us; and a sibling is none either.
-    with forked(_holds(run_dir, "jobs", "try_shared")) as sibling:
+    with forked(_process_with(run_dir, "jobs", "try_shared")) as sibling:
         sibling.hear()
         with forked(work) as child:
             assert child.hear() == "None"

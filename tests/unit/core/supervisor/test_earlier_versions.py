@@ -60,7 +60,7 @@ def _lay_out(host, found, monkeypatch):
         pathlib.Path(extra["backup"]).parent.mkdir(parents=True, exist_ok=True)
         backup.save([], extra["backup"])
     if extra.get("copies") and not Phase(row["phase"]).final:
-        linked_copy.freeze([str(host.root)], row["id"])
+        linked_copy.make([str(host.root)], row["id"])
     services = host.services
     services._invocations, services._pids = itertools.count(100), itertools.count(1000)
     services.active, services.pid, services.invocation, services.refuses, armed = found["service"]

@@ -338,7 +338,7 @@ def test_the_tree_cannot_be_kept_readable(host, monkeypatch):
 
 
 def test_copies_of_an_earlier_update_are_removed(host):
-    copy = linked_copy.freeze([str(host.root)], "older")[str(host.root)]
+    copy = linked_copy.make([str(host.root)], "older")[str(host.root)]
     host.transaction().change(_upgrade(host), host.job())
     assert not os.path.exists(copy)
 

@@ -395,7 +395,7 @@ def test_the_range_of_writes_covers_it(host):
 
 
 def test_copies_of_an_earlier_update_are_removed(host):
-    copy = linked_copy.freeze([str(host.root)], "older")[str(host.root)]
+    copy = linked_copy.make([str(host.root)], "older")[str(host.root)]
     host.ask()
     host.supervise()
     assert not os.path.exists(copy)

@@ -18,7 +18,7 @@ from ..conftest import NEW, OLD
 def _installed(host, phase=Phase.DELIVERING, **changes):
     """The job has installed and ended: everything is there that the supervisor finds."""
     host.packages.versions.update(NEW)
-    copies = linked_copy.freeze([str(host.root)], "u1")
+    copies = linked_copy.make([str(host.root)], "u1")
     host.services.refuses = True
     extra = {"copies": copies, **changes.pop("extra", {})}
     return host.record(phase, versions_to=dict(NEW), extra=extra, **changes)
@@ -321,7 +321,7 @@ class TestDirect:
 class TestPackageManager:
     def test_killed_while_it_installed_and_nothing_changed(self, host):
         host.services.refuses = True
-        host.record(Phase.INSTALLING, extra={"copies": linked_copy.freeze([str(host.root)], "u1")})
+        host.record(Phase.INSTALLING, extra={"copies": linked_copy.make([str(host.root)], "u1")})
         host.supervise()
         assert host.last.phase is Phase.FAILED
         assert "changed nothing" in host.last.reason
@@ -334,7 +334,7 @@ class TestPackageManager:
         extra = {**host.secured()} if secured else {}
         host.services.refuses = True
         host.packages.installs = host.fix
-        copies = linked_copy.freeze([str(host.root)], "u1")
+        copies = linked_copy.make([str(host.root)], "u1")
         host.tear()
         host.record(Phase.INSTALLING, versions_to=dict(OLD), extra={**extra, "copies": copies})
         host.supervise()
@@ -541,7 +541,7 @@ class TestAfterAPowerCut:
 SCENARIOS = {
     "nothing installed": lambda host: host.record(Phase.WAITING),
     "interrupted, unchanged": lambda host: host.record(
-        Phase.INSTALLING, extra={"copies": linked_copy.freeze([str(host.root)], "u1")}
+        Phase.INSTALLING, extra={"copies": linked_copy.make([str(host.root)], "u1")}
     ),
     "interrupted, changed": lambda host: _installed(host, Phase.INSTALLING),
     "half done": lambda host: (

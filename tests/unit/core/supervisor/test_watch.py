@@ -16,7 +16,7 @@ from ..conftest import NEW, OLD
 
 def _installed(host, phase=Phase.DELIVERING, **changes):
     """The job has installed and ended, and the old packages are secured."""
-    extra = {**host.secured(), "copies": linked_copy.freeze([str(host.root)], "u1")}
+    extra = {**host.secured(), "copies": linked_copy.make([str(host.root)], "u1")}
     host.packages.versions.update(NEW)
     host.services.refuses = True
     extra |= changes.pop("extra", {})
