@@ -118,7 +118,7 @@ def test_a_pin_of_the_administrator_decides_what_is_newest(machine: Managed) -> 
 
 
 def test_up_and_down_without_network_once_it_is_staged(machine: Managed) -> None:
-    """Held before, held after; installing again what is there does nothing at all."""
+    """Version-locked before and after; installing again what is there does nothing at all."""
     machine.container.write("/etc/salt/minion.d/mine.conf", "id: kept\n")
     with served(machine.container, "/srv/repo"):
         need = machine("needs", {"salt-minion": "3008.3"})
@@ -144,9 +144,9 @@ def test_up_and_down_without_network_once_it_is_staged(machine: Managed) -> None
         assert machine.container.service()["InvocationID"] == before
         print(f"installing {version} with dpkg: {took:.1f} s")
     assert machine.container.read("/etc/salt/minion.d/mine.conf") == "id: kept\n"
-    assert machine("held", ["salt-minion"]) == ["salt-minion"]
-    machine("hold", ["salt-minion"], False)
-    assert machine("held", ["salt-minion"]) == []
+    assert machine("version_locked", ["salt-minion"]) == ["salt-minion"]
+    machine("lock_versions", ["salt-minion"], False)
+    assert machine("version_locked", ["salt-minion"]) == []
 
 
 def test_what_cannot_be_fetched_changes_nothing(machine: Managed) -> None:
@@ -392,7 +392,7 @@ def test_dpkg_is_killed_while_it_configures(machine: Managed, fix: str) -> None:
         machine("install", new if fix == "install" else old)
     version = "1" if fix == "back" else "2"
     assert machine("installed", [name]) == {name: version}
-    assert machine("held", [name]) == [name]
+    assert machine("version_locked", [name]) == [name]
     _clean(machine, name)
 
 
@@ -418,10 +418,10 @@ def test_dpkg_is_killed_while_it_unpacks(machine: Managed, fix: str) -> None:
     if fix != "repair":
         machine("install", new if fix == "install" else old)
     assert _minion(machine) == ("3007.15" if fix == "back" else "3008.3", "hold ok installed")
-    assert machine("held", ["salt-minion"]) == ["salt-minion"]
+    assert machine("version_locked", ["salt-minion"]) == ["salt-minion"]
     _clean(machine, "salt-minion")
     scraps = ("(", "-name", "*.dpkg-new", "-o", "-name", "*.dpkg-tmp", ")")
     assert machine.run("find", "/opt", "/lib/systemd", "/etc/salt", *scraps).stdout == ""
-    machine("hold", ["salt-minion"], False)
+    machine("lock_versions", ["salt-minion"], False)
     machine("install", old)
     assert _minion(machine) == ("3007.15", "install ok installed")

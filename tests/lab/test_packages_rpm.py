@@ -97,7 +97,7 @@ def container(lab: Lab) -> Iterator[Container]:
 
 @pytest.fixture(params=["dnf", "zypper"])
 def machine(container: Container, request: pytest.FixtureRequest) -> Iterator[Managed]:
-    """3007.15 is installed, nothing is held, the repository is signed, and it answers."""
+    """3007.15 is installed, no version is locked, the repository is signed, and it answers."""
     managed = Managed(container, request.param)
     for name, file in REPO_FILES.items():
         if name == request.param:
@@ -109,7 +109,7 @@ def machine(container: Container, request: pytest.FixtureRequest) -> Iterator[Ma
     container.write("/var/tmp/scripts", "")
     with served(container, REPOSITORY):
         managed("refresh")
-        managed("hold", OWN, False)
+        managed("lock_versions", OWN, False)
         yield managed
 
 
@@ -157,7 +157,7 @@ def test_what_is_on_offer(machine: Managed) -> None:
     offers = machine("candidates", [*OWN, "no-such-package"])
     three = ["3008.3-1", "3007.15-1", "3006.28-1"]
     assert offers == {"salt": three, "salt-minion": three, "no-such-package": []}
-    assert machine("locked_siblings", ["salt-minion"]) == ["salt", "salt-minion"]
+    assert machine("siblings", ["salt-minion"]) == ["salt", "salt-minion"]
     assert machine("targets", OWN, "3006.28") == dict.fromkeys(OWN, "3006.28-1")
     assert machine("targets", OWN, "3006.28-1") == dict.fromkeys(OWN, "3006.28-1")
     assert machine("targets", OWN, None) == dict.fromkeys(OWN, "3008.3-1")
@@ -172,10 +172,10 @@ def test_what_is_on_offer(machine: Managed) -> None:
 def test_up_and_down_without_network_once_it_is_staged(
     container: Container, machine: Managed
 ) -> None:
-    """Held before, held after; a dependency comes along; changed configuration stays."""
+    """Version-locked before and after; a dependency comes along; changed configuration stays."""
     container.write("/etc/salt/minion", "mine\n")
-    machine("hold", OWN, True)
-    assert machine("held", OWN) == sorted(OWN)
+    machine("lock_versions", OWN, True)
+    assert machine("version_locked", OWN) == sorted(OWN)
     target = machine("targets", OWN, "3008.3")
     assert target == dict.fromkeys(OWN, "3008.3-1")
     need = machine("needs", target)
@@ -194,14 +194,14 @@ def test_up_and_down_without_network_once_it_is_staged(
     for files, version in ((new, "3008.3"), (old, "3007.15")):
         machine("install", files)
         _clean(machine, version)
-        assert machine("held", OWN) == sorted(OWN)
+        assert machine("version_locked", OWN) == sorted(OWN)
         scripts = container.read("/var/tmp/scripts")
         assert f"post {version} 2\n" in scripts
         machine("install", files)
         assert container.read("/var/tmp/scripts") == scripts
     assert container.read("/etc/salt/minion") == "mine\n"
-    machine("hold", OWN, False)
-    assert machine("held", OWN) == []
+    machine("lock_versions", OWN, False)
+    assert machine("version_locked", OWN) == []
     machine.run("rpm", "--erase", "library")
 
 

@@ -39,7 +39,7 @@ class Database:
                 "installed": dict(installed),
                 "available": available,
                 "downloaded": {},
-                "held": [],
+                "locked": [],
                 "broken": {},
                 "half": [],
             }
@@ -150,7 +150,7 @@ class FakeManager:
     """
     The package manager as the core sees it, on a Database.
 
-    Its package files hold their name and version. ``online`` is whether its repository
+    Its package files contain their name and version. ``online`` is whether its repository
     answers, ``policy`` what :meth:`signature_policy` says.
     """
 
@@ -168,7 +168,7 @@ class FakeManager:
     def owners(self, paths):
         return set()
 
-    def locked_siblings(self, packages):
+    def siblings(self, packages):
         return set(packages)
 
     def installed(self, packages):
@@ -242,12 +242,12 @@ class FakeManager:
             raise SafeUpdateError(f"{', '.join(missing)} is not installed")
         return [self._file(name, version, directory) for name, version in installed.items()]
 
-    def held(self, packages):
-        return set(packages) & set(self.database.load()["held"])
+    def version_locked(self, packages):
+        return set(packages) & set(self.database.load()["locked"])
 
-    def hold(self, packages, held):
-        now = set(self.database.load()["held"])
-        self.database.update(held=sorted(now | set(packages) if held else now - set(packages)))
+    def lock_versions(self, packages, locked):
+        now = set(self.database.load()["locked"])
+        self.database.update(locked=sorted(now | set(packages) if locked else now - set(packages)))
 
     def signature_policy(self):
         return self.policy

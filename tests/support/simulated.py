@@ -220,7 +220,7 @@ class FakePackages:
         self.offers = {}
         self.secures = True
         self.installs = lambda files: None
-        self.holds = set()
+        self.locked = set()
         self.half_done = []
         self.write_ahead = True
         self.at_work = lambda: False
@@ -275,11 +275,11 @@ class FakePackages:
         self.half_done = []
         self.versions.update({file.package: file.version for file in files})
 
-    def held(self, packages):
-        return self.holds & set(packages)
+    def version_locked(self, packages):
+        return self.locked & set(packages)
 
-    def hold(self, packages, held):
-        self.holds = self.holds | set(packages) if held else self.holds - set(packages)
+    def lock_versions(self, packages, locked):
+        self.locked = self.locked | set(packages) if locked else self.locked - set(packages)
 
     def signature_policy(self):
         return None
@@ -296,7 +296,7 @@ class FakePackages:
     def owners(self, paths):
         return set(self.versions)
 
-    def locked_siblings(self, packages):
+    def siblings(self, packages):
         return set(packages)
 
     def simulate(self, request):

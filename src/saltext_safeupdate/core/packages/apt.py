@@ -6,7 +6,6 @@ import glob
 import logging
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,7 +14,7 @@ from ..host.command import Run
 from ..host.files import write_atomic
 from . import busy
 from .apt_output import (
-    parse_locks,
+    parse_bonds,
     parse_madison,
     parse_owned,
     parse_owners,
@@ -23,10 +22,12 @@ from .apt_output import (
     parse_simulation,
     parse_sizes,
 )
+from .apt_sources import trusting
 from .choice import choose, on_offer
-from .files import check, keep, writing
+from .files import store_file, verify_files, writing_packages
 from .manager import Snapshots
 from .request import Action, Change, File, Request
+from .secured import from_cache, secure_installed
 from .siblings import closure
 
 log = logging.getLogger(__name__)
@@ -42,12 +43,9 @@ _SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
 _ARCHIVES = "/var/cache/apt/archives"
 _LOCK_FILES = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock")
 _ON = re.compile(r'^(?P<name>\S+) "(?:1|yes|true|with|on|enable)";$', re.M | re.I)
-_TRUSTED = re.compile(
-    r"^\s*deb\s[^#\n]*\[[^\]\n]*\btrusted\s*=\s*yes\b|^Trusted:\s*yes\b", re.M | re.I
-)
 _CONFOLD = "Dpkg::Options::=--force-confold"
 _NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive"}
-# States of a package that dpkg has not finished with: second letter of db:Status-Abbrev.
+# States of a package that dpkg has not finished: second letter of db:Status-Abbrev.
 _UNFINISHED = frozenset("UFHWt")
 
 
@@ -89,7 +87,7 @@ class Apt:
         found = parse_owned(self._run(argv, timeout=_QUERY_TIMEOUT, ok=(0, 1)).stdout)
         return {path for path in wanted if found.isdisjoint(_spellings([path]))}
 
-    def locked_siblings(self, packages: Iterable[str]) -> set[str]:
+    def siblings(self, packages: Iterable[str]) -> set[str]:
         result = self._run(
             (
                 "dpkg-query",
@@ -99,7 +97,7 @@ class Apt:
             ),
             timeout=_QUERY_TIMEOUT,
         )
-        return closure(parse_locks(result.stdout), packages)
+        return closure(parse_bonds(result.stdout), packages)
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         names = sorted(set(packages))
@@ -181,18 +179,18 @@ class Apt:
                 f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
                 "another version, or remove it first"
             )
-        with writing(directory):
+        with writing_packages(directory):
             return self._fetch({name: change.new for name, change in changes.items()}, directory)
 
     def _fetch(self, versions: Mapping[str, str], directory: str) -> list[File]:
-        """Have apt check and copy package files; what is in *directory* is whole."""
+        """Have apt check and copy package files; move complete ones to *directory*."""
         if not versions:
             return []
         wanted = [f"{name}={version}" for name, version in versions.items()]
         with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as scratch:
-            # It is the one command of apt that copies also from a repository on a disk.
+            # This is the only command of apt that also copies from a repository on a disk.
             argv = ("env", f"--chdir={scratch}", "apt-get", "--yes", "--quiet", "download")
-            # Its own user cannot write here, and where it is asked to it only says so.
+            # apt's own user cannot write here; apt would only warn of that.
             options = ("-o", "APT::Sandbox::User=root")
             self._run((*argv, *options, "--", *wanted), timeout=_DOWNLOAD_TIMEOUT)
             found = {self._show(path): path for path in glob.glob(f"{scratch}/*.deb")}
@@ -202,17 +200,17 @@ class Apt:
                     f"apt-get has downloaded something else than {missing[0][0]} {missing[0][1]}. "
                     "Nothing was changed: run apt-get update and try again"
                 )
-            return [keep(found[item], directory, *item) for item in versions.items()]
+            return [store_file(found[item], directory, *item) for item in versions.items()]
 
     def verify(self, files: Sequence[File]) -> None:
-        check(files, self._show)
+        verify_files(files, self._show)
 
     def install(self, files: Sequence[File]) -> None:
         """
-        Let dpkg do it: it needs no network, no index, and no order among other packages.
+        Install with dpkg alone: it needs no network, no index, and no other packages.
 
-        It goes on also from where it was killed. What apt would add, hooks that restart
-        services or ask questions, is left out.
+        dpkg continues also after it was killed. apt's own hooks, which restart services or ask
+        questions, do not run.
         """
         self.verify(files)
         names = [file.package for file in files]
@@ -222,7 +220,7 @@ class Apt:
         todo = [file for file in files if finished.get(file.package) != file.version]
         if not todo:
             return
-        held = self.held(names)
+        locked = self.version_locked(names)
         try:
             self._run(
                 (
@@ -237,18 +235,11 @@ class Apt:
                 env=_NO_QUESTIONS,
             )
         finally:
-            # dpkg forgets the hold of what it installs.
-            self.hold(held, True)
+            # dpkg forgets the version locks of the packages that it installs.
+            self.lock_versions(locked, True)
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
-        versions = self.installed(packages)
-        missing = sorted(set(packages) - set(versions))
-        if missing:
-            raise SafeUpdateError(
-                f"{', '.join(missing)} is not installed, so there is nothing to keep a copy of"
-            )
-        with writing(directory):
-            return [self._copy(name, version, directory) for name, version in versions.items()]
+        return secure_installed(packages, self.installed(packages), directory, self._copy)
 
     def _copy(self, name: str, version: str, directory: str) -> File:
         return (
@@ -259,15 +250,11 @@ class Apt:
 
     def _from_cache(self, name: str, version: str, directory: str) -> File | None:
         pattern = f"{glob.escape(name)}_{glob.escape(version.replace(':', '%3a'))}_*.deb"
-        for path in glob.glob(os.path.join(self._archives, pattern)):
-            with tempfile.TemporaryDirectory(prefix=".copy-", dir=directory) as scratch:
-                copy = shutil.copy(path, scratch)
-                if self._whole(copy, name, version):
-                    return keep(copy, directory, name, version)
-        return None
+        paths = glob.glob(os.path.join(self._archives, pattern))
+        return from_cache(paths, name, version, directory, self._intact)
 
-    def _whole(self, path: str, name: str, version: str) -> bool:
-        """Tell whether a file is the package that is installed; to list it, all is read."""
+    def _intact(self, path: str, name: str, version: str) -> bool:
+        """Tell whether a file is this package, and complete: dpkg-deb reads all of it."""
         try:
             self._run(("dpkg-deb", "--contents", path), timeout=_QUERY_TIMEOUT, keep=_drop)
             return self._show(path) == (name, version)
@@ -284,21 +271,21 @@ class Apt:
     def _repacked(self, name: str, version: str, directory: str) -> File:
         with tempfile.TemporaryDirectory(prefix=".repack-", dir=directory) as scratch:
             path = os.path.join(scratch, f"{name}_{version.replace(':', '%3a')}.repacked.deb")
-            # With all that it takes to write an archive, which few updates need.
+            # Imported here because few updates need what it imports to write an archive.
             from .repack import repack
 
             repack(self._run, name, path)
-            return keep(path, directory, name, version)
+            return store_file(path, directory, name, version)
 
-    def held(self, packages: Iterable[str]) -> set[str]:
+    def version_locked(self, packages: Iterable[str]) -> set[str]:
         return {name for name, status in self._statuses(packages) if status[:1] == "h"}
 
-    def hold(self, packages: Iterable[str], held: bool) -> None:
-        now = self.held(packages)
-        changed = sorted(set(packages) - now if held else now)
+    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
+        now = self.version_locked(packages)
+        changed = sorted(set(packages) - now if locked else now)
         if changed:
-            # Not with apt-mark: it overlooks what a dpkg that was killed has in its journal.
-            word = "hold" if held else "install"
+            # apt-mark overlooks what a killed dpkg has left in its journal.
+            word = "hold" if locked else "install"
             self._run(
                 ("dpkg", "--set-selections"),
                 timeout=_QUERY_TIMEOUT,
@@ -311,18 +298,10 @@ class Apt:
         allowed = [match["name"] for match in _ON.finditer(dump)]
         if allowed:
             return f"apt installs packages without a signature: {allowed[0]} is set"
-        for path in self._source_files():
-            with open(path, encoding="utf-8", errors="replace") as file:
-                if _TRUSTED.search(file.read()):
-                    return f"apt trusts a repository without a signature: trusted=yes in {path}"
+        path = trusting(*self._sources)
+        if path is not None:
+            return f"apt trusts a repository without a signature: trusted=yes in {path}"
         return None
-
-    def _source_files(self) -> list[str]:
-        single, directory = self._sources
-        found = [single] if os.path.exists(single) else []
-        for suffix in ("list", "sources"):
-            found += sorted(glob.glob(f"{glob.escape(directory)}/*.{suffix}"))
-        return found
 
     def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
         if isinstance(what, Mapping):
@@ -348,7 +327,7 @@ class Apt:
         ]
 
     def _statuses(self, packages: Iterable[str]) -> list[tuple[str, str]]:
-        """Return what dpkg wants, has and lacks of each package, in its three letters."""
+        """Return the wish, state and error of each package, in the three letters of dpkg."""
         names = sorted(set(packages))
         if not names:
             return []
@@ -361,7 +340,7 @@ class Apt:
         return [(name, status) for name, _, status in rows]
 
     def busy(self) -> bool:
-        return busy.locked(self._locks)
+        return busy.lock_taken(self._locks)
 
     def repair(self, packages: Iterable[str]) -> None:
         self._run(
@@ -371,8 +350,8 @@ class Apt:
         )
         broken = self.unfinished(packages)
         if broken:
-            # Cut off while it was unpacked: only unpacking it again helps.
-            held = self.held(broken)
+            # A package whose unpacking was cut off has to be unpacked again.
+            locked = self.version_locked(broken)
             argv = ("apt-get", "--yes", "--allow-change-held-packages", "-o", _CONFOLD)
             try:
                 self._run(
@@ -381,21 +360,21 @@ class Apt:
                     env=_NO_QUESTIONS,
                 )
             finally:
-                self.hold(held, True)
+                self.lock_versions(locked, True)
 
     def stamp(self) -> tuple[int, ...]:
         stat = os.stat(self._status_file)
         return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
-        """Pin them in a preferences file that only a process with this environment reads."""
+        """Pin the packages in a preferences file that only processes with this environment read."""
         preferences = os.path.join(directory, "apt-preferences")
         config = os.path.join(directory, "apt.conf")
         pins = "".join(
             f"Package: {name}\nPin: release *\nPin-Priority: -1\n\n" for name in sorted(packages)
         )
-        # The first pin of a package counts. What the administrator has pinned stays pinned: the
-        # file that ours takes the place of is copied, and the directory is read anyway.
+        # The first pin of a package counts. The administrator's pins stay: this file replaces
+        # theirs, so that one is appended, and apt reads the directory anyway.
         write_atomic(preferences, pins + self._pinned())
         write_atomic(config, f'Dir::Etc::Preferences "{preferences}";\n')
         return {"APT_CONFIG": config}
@@ -409,7 +388,7 @@ class Apt:
 
 
 def _spellings(paths: Iterable[str]) -> list[str]:
-    """A path may be recorded with or without the /usr that a merged system adds."""
+    """Return the paths with and without /usr: dpkg may record either on a merged system."""
     asked = []
     for path in paths:
         asked.append(path)

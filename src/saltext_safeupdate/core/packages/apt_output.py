@@ -1,4 +1,4 @@
-"""What apt and dpkg print, read."""
+"""What apt and dpkg print, parsed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .request import Change
 
 _INST = re.compile(r"^Inst (?P<name>\S+)(?: \[(?P<old>[^\]]*)\])? \((?P<new>\S+)")
 _REMV = re.compile(r"^(?:Remv|Purg) (?P<name>\S+)(?: \[(?P<old>[^\]]*)\])?")
-_LOCKED = re.compile(r"^\s*(?P<name>[a-z0-9][a-z0-9+.-]*)(?::\S+)?\s*\(=\s*(?P<version>\S+)\s*\)")
+_EXACT = re.compile(r"^\s*(?P<name>[a-z0-9][a-z0-9+.-]*)(?::\S+)?\s*\(=\s*(?P<version>\S+)\s*\)")
 _FIELD = re.compile(r"^(?P<name>Size|Installed-Size): (?P<value>\d+)$")
 _CANDIDATE = re.compile(r"^(?P<name>\S+):\n  Installed: .*\n  Candidate: (?P<version>.*)$", re.M)
 
@@ -34,8 +34,8 @@ def parse_owned(text: str) -> set[str]:
     }
 
 
-def parse_locks(text: str) -> list[tuple[str, str]]:
-    """Return the pairs (a, b) of installed packages where a needs b in exactly its version."""
+def parse_bonds(text: str) -> list[tuple[str, str]]:
+    """Return the pairs (a, b) of installed packages of which a needs b in exactly its version."""
     versions = {}
     needs = []
     for line in text.splitlines():
@@ -44,7 +44,7 @@ def parse_locks(text: str) -> list[tuple[str, str]]:
             continue
         versions[name] = version
         for dependency in depends.split(","):
-            match = _LOCKED.match(dependency)
+            match = _EXACT.match(dependency)
             if match:
                 needs.append((name, match["name"], match["version"]))
     return [(name, other) for name, other, version in needs if versions.get(other) == version]

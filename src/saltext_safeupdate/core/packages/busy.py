@@ -8,8 +8,8 @@ from collections.abc import Iterable
 _LOCKS = "/proc/locks"
 
 
-def locked(paths: Iterable[str], table: str = _LOCKS) -> bool:
-    """Tell whether a process holds a POSIX lock on one of the files."""
+def lock_taken(paths: Iterable[str], table: str = _LOCKS) -> bool:
+    """Tell whether a process has a POSIX lock on one of the files."""
     inodes = set()
     for path in paths:
         try:
@@ -24,15 +24,15 @@ def locked(paths: Iterable[str], table: str = _LOCKS) -> bool:
 
 
 def _inode(line: str) -> str:
-    """Return the inode of a line of ``/proc/locks``; empty for one that only waits for it."""
+    """Return the inode of a line of ``/proc/locks``; empty if the process only waits."""
     fields = line.split()
     if len(fields) < 6 or fields[1] not in ("POSIX", "OFDLCK") or fields[3] != "WRITE":
         return ""
     return fields[5].rpartition(":")[2]
 
 
-def running(pid_files: Iterable[str], proc: str = "/proc") -> bool:
-    """Tell whether a process that one of the files names lives."""
+def process_runs(pid_files: Iterable[str], proc: str = "/proc") -> bool:
+    """Tell whether a process whose PID is in one of the files still runs."""
     for path in pid_files:
         try:
             with open(path, encoding="ascii", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""Which of the versions on offer a request means."""
+"""Which of the versions on offer a request names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choose(
     """
     Return the newest version of each package that *version* names.
 
-    A version that is installed needs no offer. Raise InputError where a package has none.
+    A version that is installed needs no offer. Raise InputError if a package has none.
     """
     chosen = {}
     for name, offered in offers.items():
@@ -37,13 +37,13 @@ def choose(
                 f"{name} is not on offer in version {version}; {on_offer(offers)}. Nothing was "
                 "changed: ask for one of these, or add the repository that has it"
             )
-        # What is installed is what is meant, also where a rebuild of it is on offer.
+        # It names the installed version, also if a rebuild of that is on offer.
         chosen[name] = installed[name] if installed.get(name) in found else found[0]
     return chosen
 
 
 def on_offer(offers: Mapping[str, Sequence[str]]) -> str:
-    """Say what can be had."""
+    """Say which versions there are."""
     return "on offer: " + "; ".join(
         f"{name} {', '.join(versions) or '(none)'}" for name, versions in sorted(offers.items())
     )

@@ -1,7 +1,8 @@
 """
 Which package manager this host has.
 
-Only that one is imported: every process of the minion keeps in memory what is imported once.
+Only that one is imported: each module that is imported takes memory in every process of the
+minion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""dnf, and yum where that is another name of it."""
+"""dnf, and yum on systems that call it so."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Dnf(Rpm):
         names = [f"{n}-{v}" if v else n for n, v in request.targets]
         argv = (self.name, "--assumeno", *(() if locked else self._unlocked(request.names)))
         argv = (*argv, _WORDS[request.action], *names)
-        # "No" is an exit status of 1 as well: an error is told by its word.
+        # Its answer "no" is exit status 1 too. Only an error has this word.
         result = self._run(argv, timeout=_SOLVE_TIMEOUT, ok=(0, 1))
         if result.returncode == 1 and re.search(r"^Error:", result.stderr, re.MULTILINE):
             raise CommandError(
@@ -71,8 +71,8 @@ class Dnf(Rpm):
         return {name: found.get(name, []) for name in names}
 
     def _unlocked(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return what makes dnf see also the versions that are locked out."""
-        return ("--disableplugin=versionlock",) if self.held(names) else ()
+        """Return the options with which dnf also sees versions that a lock excludes."""
+        return ("--disableplugin=versionlock",) if self.version_locked(names) else ()
 
     def _repoquery(self, form: str, names: Sequence[str], options: Sequence[str]) -> str:
         argv = (self.name, "--quiet", *options, "repoquery", "--qf", form, *names)
@@ -91,24 +91,24 @@ class Dnf(Rpm):
             timeout=_DOWNLOAD_TIMEOUT,
         )
 
-    def held(self, packages: Iterable[str]) -> set[str]:
+    def version_locked(self, packages: Iterable[str]) -> set[str]:
         patterns = [pattern for pattern, _ in parse_versionlock(repositories.text(self._locks))]
         return {name for name in packages if any(fnmatch(name, each) for each in patterns)}
 
-    def hold(self, packages: Iterable[str], held: bool) -> None:
-        """Write the list of its plugin: dnf itself would ask the repositories first."""
-        now = self.held(packages)
-        names = sorted(set(packages) - now if held else now)
+    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
+        """Write the list of the plugin: dnf itself would first fetch from the repositories."""
+        now = self.version_locked(packages)
+        names = sorted(set(packages) - now if locked else now)
         if not names:
             return
         if not os.path.exists(self._locks):
             raise SafeUpdateError(
                 f"{self.name} has no list of locked versions in {self._locks}, so "
-                f"{', '.join(names)} cannot be held. Install its plugin versionlock, or do not "
-                "ask for a hold"
+                f"{', '.join(names)} cannot be locked. Install its plugin versionlock, or do "
+                "not lock versions"
             )
         text = repositories.text(self._locks)
-        if held:
+        if locked:
             new = text + "".join(f"{line}\n" for line in self._lock_lines(names))
         else:
             gone = {line for pattern, line in parse_versionlock(text) if pattern in names}
@@ -120,9 +120,9 @@ class Dnf(Rpm):
         return self._run(argv, timeout=_LOCAL_TIMEOUT).stdout.splitlines()
 
     def follow_locks(self, packages: Sequence[str]) -> None:
-        held = self.held(packages)
-        self.hold(held, False)
-        self.hold(held, True)
+        locked = self.version_locked(packages)
+        self.lock_versions(locked, False)
+        self.lock_versions(locked, True)
 
     def signature_policy(self) -> str | None:
         return repositories.unchecked(self._settings, self._repositories, default=False)
@@ -146,7 +146,7 @@ def parse_dnf(text: str) -> dict[str, str]:
         if _SECTION.match(line):
             section = line
         match = _TABLE.match(line)
-        # What it would skip is listed like what it would do.
+        # It lists what it would skip in the same form as what it would do.
         if match and not section.startswith("Skipping"):
             changes[match["name"]] = "" if section.startswith("Removing") else match["version"]
     return changes

@@ -1,4 +1,4 @@
-"""Package files on disk: whole, lasting, and what they were when they were recorded."""
+"""Package files on the disk: complete, durable, and the same as when they were recorded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def digest(path: str, algorithm: str = "sha256") -> str:
     return found.hexdigest()
 
 
-def keep(source: str, directory: str, name: str, version: str) -> File:
-    """Move a finished package file into *directory* so that it lasts; return what it is."""
+def store_file(source: str, directory: str, name: str, version: str) -> File:
+    """Move a complete package file into *directory*, durably; return its record."""
     path = os.path.join(directory, os.path.basename(source))
     with open(source, "rb") as file:
         os.fchmod(file.fileno(), 0o600)
@@ -36,8 +36,8 @@ def keep(source: str, directory: str, name: str, version: str) -> File:
 
 
 @contextmanager
-def writing(directory: str) -> Iterator[None]:
-    """Say of a full or missing disk what it means for whoever stages packages there."""
+def writing_packages(directory: str) -> Iterator[None]:
+    """Turn an OSError while package files are written into one that says what to do."""
     try:
         yield
     except OSError as err:
@@ -47,11 +47,11 @@ def writing(directory: str) -> Iterator[None]:
         ) from err
 
 
-def check(files: Sequence[File], show: Show) -> None:
+def verify_files(files: Sequence[File], show: Show) -> None:
     """
-    Raise VerificationError where a file is not what was recorded.
+    Raise VerificationError if a file is not what was recorded.
 
-    *show* reads the name and the version that a package file carries.
+    *show* reads the name and the version from a package file.
     """
     for file in files:
         try:

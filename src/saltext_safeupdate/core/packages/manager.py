@@ -1,4 +1,4 @@
-"""What the rest needs of a package manager, and of the snapshots that it may install into."""
+"""The interface of package managers, and of the snapshots that one may install into."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Snapshots(Protocol):
     """
     What an update needs of a transactional system, whose next boot starts another snapshot.
 
-    A snapshot is named by ``number`` and ``ident``: numbers are used again, both together not.
+    ``number`` and ``ident`` together name a snapshot. Its number alone is used again later.
     """
 
     # The file system that snapshots need space on.
@@ -24,7 +24,7 @@ class Snapshots(Protocol):
         ...
 
     def running(self) -> dict[str, int]:
-        """Return the running snapshot. Raise SafeUpdateError if the root is none."""
+        """Return the running snapshot. Raise SafeUpdateError if the root is not a snapshot."""
         ...
 
     def default(self) -> dict[str, int]:
@@ -39,9 +39,9 @@ class Snapshots(Protocol):
         """
         Install package files into a new snapshot, which becomes the default.
 
-        *extensions* is the directory of what is staged to be put beside Salt, *program* the one
-        that the unit starts; *strict*: without them nothing is kept. Raise CommandError, with
-        the default as before.
+        *extensions* is the directory in which packages beside Salt are staged, *program* the
+        program that the unit starts. With *strict*, the snapshot is dropped if an extension
+        cannot be loaded. Raise CommandError; the default is then as before.
         """
         ...
 
@@ -58,40 +58,41 @@ class PackageManager(Protocol):
     """
     What the rest needs of a package manager.
 
-    ``refresh``, ``install``, ``hold`` and ``repair`` change the system; nothing else does.
+    ``refresh``, ``install``, ``lock_versions`` and ``repair`` change the system; nothing else
+    does.
     """
 
     name: str
-    # Whether its database tells of a change before files change, or when all of them have.
+    # Whether its database tells of a change before the first file changes, or after the last.
     write_ahead: bool
 
     @property
     def snapshots(self) -> Snapshots | None:
-        """What it installs into, if a change waits for the boot that activates it."""
+        """The snapshots that it installs into; None if a change takes effect without a boot."""
         ...
 
     def owners(self, paths: Iterable[str]) -> set[str]:
-        """Return the packages that the files belong to; a file of no package is left out."""
+        """Return the packages that the files belong to."""
         ...
 
     def unowned(self, paths: Iterable[str]) -> set[str]:
-        """Return those of the files that belong to no package."""
+        """Return the files that belong to no package."""
         ...
 
-    def locked_siblings(self, packages: Iterable[str]) -> set[str]:
-        """Return *packages* and all that are bound to their exact version, either way."""
+    def siblings(self, packages: Iterable[str]) -> set[str]:
+        """Return *packages* and all that need them in their exact version, or that they need so."""
         ...
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
-        """Return the installed version of each of the packages that is installed."""
+        """Return the versions of those packages that are installed."""
         ...
 
     def running(self, packages: Iterable[str]) -> dict[str, str]:
-        """Return the same of the system that runs, where another one waits for a boot."""
+        """Return the same for the running system, if another one waits for a boot."""
         ...
 
     def simulate(self, request: Request) -> dict[str, Change]:
-        """Return what the request would change; raise CommandError where it cannot succeed."""
+        """Return what the request would change; raise CommandError if it cannot succeed."""
         ...
 
     def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
@@ -100,10 +101,10 @@ class PackageManager(Protocol):
 
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
         """
-        Return the exact version that each of the packages gets; None: the newest.
+        Return the exact version that each package is to get.
 
-        *version* may leave out the packaging's own part. Raise InputError, with what is
-        on offer, where a package has no such version.
+        *version* may leave out the packaging's own part; None means the newest. Raise
+        InputError, which says what is on offer, if a package has no such version.
         """
         ...
 
@@ -113,59 +114,60 @@ class PackageManager(Protocol):
 
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
         """
-        Fetch what installing *targets* needs, dependencies too, and have it last in *directory*.
+        Fetch what installing *targets* needs, also dependencies, into *directory*.
 
-        The manager checks signatures by its own policy. Raise CommandError where it
-        cannot succeed, and SafeUpdateError where it would remove another package.
+        The manager checks signatures by its own policy. The files are on the disk when this
+        returns. Raise CommandError if it cannot succeed, and SafeUpdateError if the installation
+        would remove another package.
         """
         ...
 
     def verify(self, files: Sequence[File]) -> None:
-        """Raise VerificationError where a file is not the package that was recorded."""
+        """Raise VerificationError if a file is not the package that was recorded."""
         ...
 
     def install(self, files: Sequence[File]) -> None:
         """
-        Install exactly these, up or down; without network and questions; idempotent.
+        Install exactly these files, newer or older, without network and questions. Idempotent.
 
-        Changed configuration files and holds stay. What was interrupted may be done again.
+        Changed configuration files and version locks stay. Call it again after an interruption.
         """
         ...
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         """
-        Keep package files of the *installed* versions, so that :meth:`install` brings them back.
+        Copy package files of the *installed* versions, so that :meth:`install` can restore them.
 
-        Raise SafeUpdateError where there is no way to have one.
+        Raise SafeUpdateError if there is no way to get one.
         """
         ...
 
-    def held(self, packages: Iterable[str]) -> set[str]:
-        """Return those of the packages whose version the administrator has locked."""
+    def version_locked(self, packages: Iterable[str]) -> set[str]:
+        """Return the packages whose version the administrator has locked."""
         ...
 
-    def hold(self, packages: Iterable[str], held: bool) -> None:
-        """Lock the version of the packages, or release it; idempotent."""
+    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
+        """Lock the versions of the packages, or unlock them. Idempotent."""
         ...
 
     def signature_policy(self) -> str | None:
-        """Say what this host installs without a signature; None: nothing."""
+        """Say what this host installs without checking signatures; None: nothing."""
         ...
 
     def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
-        """Return the bytes that downloading and installing targets, or files, needs at most."""
+        """Return how many bytes it takes at most to download and install targets, or files."""
         ...
 
     def unfinished(self, packages: Iterable[str]) -> list[str]:
-        """Return the packages that an interrupted transaction left half done."""
+        """Return the packages that an interrupted transaction has left unfinished."""
         ...
 
     def busy(self) -> bool:
-        """Tell whether a process of the package manager is at work, ours or another's."""
+        """Tell whether any process of the package manager is at work."""
         ...
 
     def repair(self, packages: Iterable[str]) -> None:
-        """Finish what an interrupted transaction began with *packages*; idempotent."""
+        """Finish what an interrupted transaction began with *packages*. Idempotent."""
         ...
 
     def stamp(self) -> tuple[int, ...]:
@@ -176,6 +178,6 @@ class PackageManager(Protocol):
         """
         Return the environment in which an upgrade of everything leaves *packages* alone.
 
-        None where this package manager has no way that vanishes with the process.
+        None if this package manager has no way that ends with the process.
         """
         ...

@@ -1,4 +1,4 @@
-"""The minion's own packages: those that hold Salt's code, its interpreter and its unit."""
+"""The minion's own packages: those that contain Salt's code, its interpreter and its unit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Cache:
 
 @dataclass
 class OwnFinder:
-    """Find the own packages; ask again only after the package database has changed."""
+    """Find the own packages; ask the package manager only if its database has changed."""
 
     manager: PackageManager
     paths: Sequence[str]
@@ -44,8 +44,8 @@ class OwnFinder:
 
 
 def find_own(manager: PackageManager, paths: Iterable[str]) -> Own:
-    """Return whoever owns Salt's code, interpreter and unit, with version-locked siblings."""
+    """Return the packages that own Salt's code, interpreter and unit, with their siblings."""
     owners = manager.owners(paths)
     if not owners:
         return Own(frozenset(), False)
-    return Own(frozenset(manager.locked_siblings(owners)), False)
+    return Own(frozenset(manager.siblings(owners)), False)

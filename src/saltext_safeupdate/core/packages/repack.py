@@ -1,9 +1,9 @@
 """
-A Debian package file made again from what is installed.
+A Debian package file built from what is installed.
 
-For the way back where neither the cache nor a repository has the installed version. It
-holds what is on the disk now: changed configuration files as they are, those that were
-removed not at all, and as packaged only the control data, with dpkg's own checksums.
+It is the way back if neither the cache nor a repository has the installed version. It contains
+what is on the disk now: changed configuration files as they are, and no removed ones. Only the
+control data are as packaged, with dpkg's own checksums.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIVERSION = re.compile(
 )
 _MEMBER = "{name:<16}{mtime:<12}{uid:<6}{gid:<6}{mode:<8}{size:<10}`\n"
 _HEADER_LENGTH = 60
-# It is read once at most, and written while an update waits for it.
+# It is read once at most, and an update waits until it is written.
 _COMPRESSION = 1
 
 
@@ -39,7 +39,7 @@ def repack(run: Run, name: str, target: str) -> None:
     listed = _ask(run, "--listfiles", name).splitlines()
     conffiles = parse_conffiles(_ask(run, "-W", "-f", "${Conffiles}", name))
     diverted = parse_diversions(run(("dpkg-divert", "--list"), timeout=_TIMEOUT).stdout, name)
-    # Lines that tell of a diversion do not begin with a slash.
+    # Lines about a diversion do not begin with a slash.
     paths = [path for path in listed if path.startswith("/") and conffiles.get(path, True)]
     there = [path for path in paths if os.path.lexists(diverted.get(path, path))]
     if len(there) < len(paths):

@@ -1,4 +1,4 @@
-"""Whether the repositories of dnf and zypper have their packages' signatures checked."""
+"""Whether dnf and zypper check the signatures of the packages in their repositories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NO = ("0", "no", "false", "off")
 
 
 def text(path: str) -> str:
-    """Return the text of a settings file; empty where there is none."""
+    """Return the text of a settings file; empty if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -20,10 +20,10 @@ def text(path: str) -> str:
 
 def unchecked(settings: str, directory: str, *, default: bool) -> str | None:
     """
-    Say which repository offers packages whose signature is not checked; None: none does.
+    Say which repository has packages whose signatures are not checked; None: none has.
 
-    *settings* is the front end's own file, *directory* has the repositories', *default*
-    is what counts where neither says anything.
+    *settings* is the front end's own file, *directory* has those of the repositories. *default*
+    counts if neither says anything.
     """
     paths = sorted(glob.glob(os.path.join(glob.escape(directory), "*.repo")))
     parsers = {}

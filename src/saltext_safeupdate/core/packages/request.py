@@ -1,4 +1,4 @@
-"""A request to a package manager, in words that all of them share."""
+"""A request to a package manager, the same for all of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Action(Enum):
 
 
 class Change(NamedTuple):
-    """The version of one package before and after; empty where there is none."""
+    """The version of one package before and after; empty: it is not installed."""
 
     old: str
     new: str
 
 
 class File(NamedTuple):
-    """A package file on disk, and what it has to be."""
+    """A package file on the disk, and what it has to contain."""
 
     package: str
     version: str
@@ -36,8 +36,10 @@ class File(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """
-    *targets* are pairs of a name and a version (None: whatever is newest); for an
-    upgrade they may be empty, which means everything. *files* are package files.
+    What a package manager is to do.
+
+    *targets* are pairs of a name and a version (None: the newest). For an upgrade they may be
+    empty, which means everything. *files* are package files.
     """
 
     action: Action

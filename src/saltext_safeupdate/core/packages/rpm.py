@@ -1,28 +1,25 @@
-"""rpm, whatever is in front of it."""
+"""What all front ends of rpm have in common."""
 
 from __future__ import annotations
 
 import glob
-import logging
 import os
-import re
-import shutil
-import stat
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..host.command import Run
 from . import busy
 from .choice import choose, on_offer
-from .files import check, digest, keep, writing
+from .files import store_file, verify_files, writing_packages
 from .manager import Snapshots
 from .request import Action, Change, File, Request
+from .rpm_files import is_altered, remove_strays
+from .rpm_output import parse_bonds, parse_instances
+from .secured import from_cache, secure_installed
 from .siblings import closure
-
-log = logging.getLogger(__name__)
 
 _QUERY_TIMEOUT = 60.0
 _INSTALL_TIMEOUT = 1800.0
@@ -40,23 +37,13 @@ _PID_FILES = (
     "/var/cache/dnf/download_lock.pid",
     "/var/lib/dnf/rpmdb_lock.pid",
 )
-# What rpm writes a file to until all of its package is there.
-_STRAY = re.compile(r";[0-9a-f]{8}$")
-# What it knows of each file of a package: lines for :func:`altered`.
-_FILES = r"[%{FILESTATES}\t%{FILEFLAGS}\t%{=FILEDIGESTALGO}\t%{FILEDIGESTS}\t%{FILENAMES}\n]"
-_TABS = 4
-_NORMAL = "0"
-# Configuration, and what a package owns but does not bring.
-_MAY_DIFFER = 1 | 64
-# RPM's numbers; the oldest is what it means where it names none.
-_DIGESTS = {"(none)": "md5", "1": "md5", "2": "sha1", "8": "sha256", "9": "sha384", "10": "sha512"}
 
 
 class Rpm(ABC):
     """
-    What Fedora, SUSE and their relatives have in common.
+    A package manager that installs with rpm.
 
-    The front end chooses, checks signatures and fetches; rpm alone installs.
+    Its front end chooses versions, checks signatures and fetches; rpm alone installs.
     """
 
     name: str
@@ -69,7 +56,7 @@ class Rpm(ABC):
 
     @abstractmethod
     def plan(self, request: Request, *, locked: bool = True) -> dict[str, Change]:
-        """Return what the request would change; unless *locked*, held packages too."""
+        """Return what the request would change; unless *locked*, version locks do not count."""
 
     @abstractmethod
     def fetch(self, versions: Mapping[str, str], directory: str, *, again: bool = False) -> None:
@@ -79,13 +66,13 @@ class Rpm(ABC):
     def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]: ...
 
     @abstractmethod
-    def held(self, packages: Iterable[str]) -> set[str]: ...
+    def version_locked(self, packages: Iterable[str]) -> set[str]: ...
 
     @abstractmethod
-    def hold(self, packages: Iterable[str], held: bool) -> None: ...
+    def lock_versions(self, packages: Iterable[str], locked: bool) -> None: ...
 
     def follow_locks(self, packages: Sequence[str]) -> None:  # noqa: B027 (names need nothing)
-        """Have locks of a version be of the one that is installed now."""
+        """Make version locks name the version that is installed now."""
 
     @abstractmethod
     def size(self, targets: Mapping[str, str]) -> int:
@@ -104,7 +91,7 @@ class Rpm(ABC):
     def unowned(self, paths: Iterable[str]) -> set[str]:
         return {path for path in paths if not self.owners([path])}
 
-    def locked_siblings(self, packages: Iterable[str]) -> set[str]:
+    def siblings(self, packages: Iterable[str]) -> set[str]:
         result = self._run(
             (
                 "rpm",
@@ -115,7 +102,7 @@ class Rpm(ABC):
             ),
             timeout=_QUERY_TIMEOUT,
         )
-        return closure(parse_locks(result.stdout), packages)
+        return closure(parse_bonds(result.stdout), packages)
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         return self._versions(packages)
@@ -179,13 +166,13 @@ class Rpm(ABC):
                 f"the update would remove {', '.join(removed)}. Nothing was changed: choose "
                 "another version, or remove it first"
             )
-        with writing(directory):
-            return self._kept(changed, directory)
+        with writing_packages(directory):
+            return self._fetched(changed, directory)
 
-    def _kept(
+    def _fetched(
         self, versions: Mapping[str, str], directory: str, *, again: bool = False
     ) -> list[File]:
-        """Have the front end check and fetch package files; in *directory* they are whole."""
+        """Have the front end check and fetch package files; move complete ones to *directory*."""
         with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as scratch:
             self.fetch(versions, scratch, again=again)
             paths = sorted(str(path) for path in Path(scratch).rglob("*.rpm"))
@@ -196,21 +183,22 @@ class Rpm(ABC):
                     f"{self.name} has not downloaded {missing[0][0]} {missing[0][1]}. Nothing was "
                     "changed: refresh its index and try again"
                 )
-            return [keep(path, directory, *item) for item, path in found.items()]
+            return [store_file(path, directory, *item) for item, path in found.items()]
 
     def verify(self, files: Sequence[File]) -> None:
-        check(files, self._show)
+        verify_files(files, self._show)
 
     def install(self, files: Sequence[File]) -> None:
         """
-        Let rpm do it: it needs no network, no index, and no front end.
+        Install with rpm alone: it needs no network, no index, and no front end.
 
-        What it was killed in the middle of looks installed; whether it is, the files tell.
+        A package looks installed also if rpm was killed while it unpacked it. Only the files
+        tell whether it is.
         """
         self.verify(files)
         names = [file.package for file in files]
         if not self.busy():
-            self._sweep(files)
+            remove_strays(files, self._run)
         self._install(files, names)
         self.follow_locks(names)
 
@@ -221,7 +209,7 @@ class Rpm(ABC):
         todo = [
             file
             for file in files
-            if finished.get(file.package) != file.version or self._altered(file.package)
+            if finished.get(file.package) != file.version or is_altered(file.package, self._run)
         ]
         if not todo:
             return
@@ -237,82 +225,29 @@ class Rpm(ABC):
                 returncode=result.returncode,
             )
 
-    def _sweep(self, files: Sequence[File]) -> None:
-        """
-        Remove the files that rpm had not given their names yet when it was killed.
-
-        In the same second, the next rpm would give its own the same names, and fail.
-        """
-        installed = self._list(*(file.package for file in files))
-        offered = self._list("--nosignature", "--package", *(file.path for file in files))
-        strays = sorted(_strays(installed | offered))
-        for path in strays:
-            os.unlink(path)
-        if strays:
-            log.info("removed %d files that rpm has left behind", len(strays))
-
-    def _list(self, *words: str) -> set[str]:
-        """
-        Return the paths of packages, but no file below a directory that is among them.
-
-        Packages that are not installed have none.
-        """
-        folders = set()
-
-        def keep(line: str) -> bool:
-            path = line.rstrip("\n")
-            if _folder(path):
-                folders.add(path)
-                return True
-            return path.startswith("/") and os.path.dirname(path) not in folders
-
-        argv = ("rpm", "-q", "--list", *words)
-        return set(self._run(argv, timeout=_QUERY_TIMEOUT, ok=None, keep=keep).stdout.splitlines())
-
-    def _altered(self, name: str) -> bool:
-        """
-        Tell whether files of a package are not as packaged; its configuration may differ.
-
-        rpm itself would look up each file that is not in all of its database: for the many of
-        another version of Salt that takes minutes.
-        """
-        argv = ("rpm", "-q", "--qf", _FILES, name)
-        return bool(self._run(argv, timeout=_QUERY_TIMEOUT, keep=altered).stdout)
-
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
-        versions = self.installed(packages)
-        missing = sorted(set(packages) - set(versions))
-        if missing:
-            raise SafeUpdateError(
-                f"{', '.join(missing)} is not installed, so there is nothing to keep a copy of"
-            )
-        with writing(directory):
-            return [self._copy(name, version, directory) for name, version in versions.items()]
+        return secure_installed(packages, self.installed(packages), directory, self._copy)
 
     def _copy(self, name: str, version: str, directory: str) -> File:
         cached = self._from_cache(name, version, directory)
         if cached is not None:
             return cached
         try:
-            return self._kept({name: version}, directory, again=True)[0]
+            return self._fetched({name: version}, directory, again=True)[0]
         except (CommandError, VerificationError) as err:
             raise SafeUpdateError(
                 f"no copy of {name} {version} can be had: no cache and no repository has it, and "
-                "rpm packages cannot be made again from what is installed. Nothing was changed: "
+                "rpm packages cannot be built from what is installed. Nothing was changed: "
                 f"have a repository offer this version ({err})"
             ) from err
 
     def _from_cache(self, name: str, version: str, directory: str) -> File | None:
-        for cache in self.caches:
-            for path in sorted(Path(cache).rglob(f"{glob.escape(f'{name}-{version}')}.*.rpm")):
-                with tempfile.TemporaryDirectory(prefix=".copy-", dir=directory) as scratch:
-                    copy = shutil.copy(path, scratch)
-                    if self._whole(copy, name, version):
-                        return keep(copy, directory, name, version)
-        return None
+        pattern = f"{glob.escape(f'{name}-{version}')}.*.rpm"
+        paths = (str(path) for cache in self.caches for path in sorted(Path(cache).rglob(pattern)))
+        return from_cache(paths, name, version, directory, self._intact)
 
-    def _whole(self, path: str, name: str, version: str) -> bool:
-        """Tell whether a file is the package that is installed, and intact."""
+    def _intact(self, path: str, name: str, version: str) -> bool:
+        """Tell whether a file is this package, and complete."""
         try:
             self._run(("rpmkeys", "--checksig", "--nosignature", path), timeout=_QUERY_TIMEOUT)
             return self._show(path) == (name, version)
@@ -328,14 +263,14 @@ class Rpm(ABC):
         return sum(map(int, sizes)) + sum(map(os.path.getsize, paths))
 
     def unfinished(self, packages: Iterable[str]) -> list[str]:
-        """An interrupted rpm transaction leaves a package in two versions."""
+        """Return the packages that an interrupted transaction left in two versions."""
         return sorted({package.rpartition(".")[0] for package in self._instances(packages)})
 
     def busy(self) -> bool:
-        return busy.locked(_LOCK_FILES) or busy.running(_PID_FILES)
+        return busy.lock_taken(_LOCK_FILES) or busy.process_runs(_PID_FILES)
 
     def repair(self, packages: Iterable[str]) -> None:
-        """Remove the older instance, as the transaction would have done next."""
+        """Remove the older version, as the transaction would have done next."""
         for package, versions in self._instances(packages).items():
             name, _, architecture = package.rpartition(".")
             for version in versions[:-1]:
@@ -345,7 +280,7 @@ class Rpm(ABC):
                 )
 
     def _instances(self, packages: Iterable[str]) -> dict[str, list[str]]:
-        """Return what is installed more than once, as name.architecture: versions by age."""
+        """Return what is installed more than once: name.architecture, and its versions by age."""
         names = sorted(set(packages))
         if not names:
             return {}
@@ -373,80 +308,3 @@ class Rpm(ABC):
 
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
         return None
-
-
-def _strays(paths: set[str]) -> Iterator[str]:
-    """Find the files that rpm would have given names of packages whose *paths* these are."""
-    folders = set(filter(_folder, paths))
-    for folder in folders:
-        if os.path.dirname(folder) not in folders:
-            # Also in a directory that only the version has which did not come to be.
-            for path, below, names in os.walk(folder):
-                links = (name for name in below if os.path.islink(os.path.join(path, name)))
-                found = (name for name in (*links, *names) if _STRAY.search(name))
-                yield from (os.path.join(path, name) for name in found)
-    for folder in {os.path.dirname(path) for path in paths} - folders:
-        for name in os.listdir(folder) if os.path.isdir(folder) else ():
-            path = os.path.join(folder, name)
-            if _STRAY.search(name) and _STRAY.sub("", path) in paths:
-                yield path
-
-
-def _folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)
-
-
-def altered(line: str) -> bool:
-    """
-    Tell whether the file of this line is not there, or has other contents.
-
-    Byte code is left out: scriptlets of Salt's packages compile it anew. So is what was never
-    installed, and where somebody has put a link in the place of a file.
-    """
-    if line.count("\t") < _TABS:
-        return False
-    state, flags, algorithm, wanted, path = line.rstrip("\n").split("\t", _TABS)
-    if state != _NORMAL or int(flags) & _MAY_DIFFER or path.endswith(".pyc"):
-        return False
-    return _differs(path, _DIGESTS.get(algorithm, ""), wanted)
-
-
-def _differs(path: str, algorithm: str, wanted: str) -> bool:
-    try:
-        regular = stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return True
-    return bool(wanted and algorithm and regular) and digest(path, algorithm) != wanted
-
-
-def parse_locks(text: str) -> list[tuple[str, str]]:
-    """Return the pairs (a, b) of installed packages where a needs b in exactly its version."""
-    versions = {}
-    needs = []
-    for line in text.splitlines():
-        fields = line.split("\t")
-        if len(fields) != 5:
-            continue
-        name, version, other, flags, wanted = fields
-        versions[name] = version
-        if "=" in flags and not set("<>") & set(flags):
-            needs.append((name, other.partition("(")[0], wanted.rpartition(":")[2]))
-    return [
-        (name, other)
-        for name, other, wanted in needs
-        if other in versions and wanted in (versions[other], versions[other].rpartition("-")[0])
-    ]
-
-
-def parse_instances(text: str) -> dict[str, list[str]]:
-    """Return the packages that are installed more than once, with their versions by age."""
-    found: dict[str, list[tuple[int, str]]] = {}
-    for line in text.splitlines():
-        fields = line.split("\t")
-        if len(fields) == 3:
-            found.setdefault(fields[0], []).append((int(fields[2]), fields[1]))
-    return {
-        package: [version for _, version in sorted(instances, key=lambda each: each[0])]
-        for package, instances in found.items()
-        if len(instances) > 1
-    }

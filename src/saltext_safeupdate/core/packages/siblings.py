@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 
 def closure(pairs: Iterable[tuple[str, str]], start: Iterable[str]) -> set[str]:
-    """Return *start* and all that is bound to it by the pairs, in either direction."""
-    bound: dict[str, set[str]] = {}
+    """Return *start* and everything that the pairs connect with it, in either direction."""
+    linked: dict[str, set[str]] = {}
     for one, other in pairs:
-        bound.setdefault(one, set()).add(other)
-        bound.setdefault(other, set()).add(one)
+        linked.setdefault(one, set()).add(other)
+        linked.setdefault(other, set()).add(one)
     found: set[str] = set()
     todo = list(start)
     while todo:
         name = todo.pop()
         if name not in found:
             found.add(name)
-            todo.extend(bound.get(name, ()))
+            todo.extend(linked.get(name, ()))
     return found

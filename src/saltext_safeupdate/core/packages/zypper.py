@@ -19,7 +19,7 @@ from .rpm import Rpm
 _LOCAL_TIMEOUT = 60.0
 _SOLVE_TIMEOUT = 300.0
 _DOWNLOAD_TIMEOUT = 1800.0
-# zypper: "nothing to do" and the like are information, not errors.
+# Exit statuses of zypper that are information, such as "nothing to do", and no errors.
 _ZYPPER_OK = (0, 100, 101, 102, 103, 106)
 _NOTHING_FOUND = 104
 _MAIN = re.compile(r"^\[main\][ \t]*$", re.MULTILINE)
@@ -44,7 +44,7 @@ class Zypper(Rpm):
 
     def plan(self, request: Request, *, locked: bool = True) -> dict[str, Change]:
         if request.action is Action.AUTOREMOVE:
-            # It has no such command.
+            # zypper has no such command.
             return {}
         return parse_zypper(self._solve(request, locked=locked))
 
@@ -71,12 +71,12 @@ class Zypper(Rpm):
 
     @contextlib.contextmanager
     def _unlocked(self, names: Iterable[str]) -> Iterator[Mapping[str, str] | None]:
-        """Give the environment in which locks of these packages do not count."""
-        if not self.held(names):
+        """Yield the environment in which version locks of these packages do not count."""
+        if not self.version_locked(names):
             yield None
             return
         with tempfile.TemporaryDirectory(prefix="safeupdate-") as directory:
-            # It is read in place of the administrator's, so it says the same otherwise.
+            # zypper reads it instead of the administrator's file, so the rest is the same.
             config = os.path.join(directory, "zypp.conf")
             write_atomic(config, without_locks(repositories.text(self._settings)))
             yield {"ZYPP_CONF": config}
@@ -98,21 +98,21 @@ class Zypper(Rpm):
         with self._unlocked(versions) as env:
             self._zypper(*words, *names, timeout=_DOWNLOAD_TIMEOUT, env=env)
 
-    def held(self, packages: Iterable[str]) -> set[str]:
+    def version_locked(self, packages: Iterable[str]) -> set[str]:
         names = set(packages)
         return names & parse_locked(self._zypper("locks")) if names else set()
 
-    def hold(self, packages: Iterable[str], held: bool) -> None:
-        now = self.held(packages)
-        names = sorted(set(packages) - now if held else now)
+    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
+        now = self.version_locked(packages)
+        names = sorted(set(packages) - now if locked else now)
         if names:
-            self._zypper("addlock" if held else "removelock", *names, timeout=_LOCAL_TIMEOUT)
+            self._zypper("addlock" if locked else "removelock", *names, timeout=_LOCAL_TIMEOUT)
 
     def signature_policy(self) -> str | None:
         return repositories.unchecked(self._settings, self._repositories, default=True)
 
     def size(self, targets: Mapping[str, str]) -> int:
-        """What will be installed is what is, and the difference that zypper tells."""
+        """Return the size of what is installed, and the difference that zypper tells."""
         argv = ("rpm", "-q", "--qf", r"%{NAME}\t%{LONGSIZE}\n", *sorted(targets))
         now = self._run(argv, timeout=_LOCAL_TIMEOUT, ok=None).stdout.splitlines()
         sizes = [int(line.split("\t")[1]) for line in now if "\t" in line]

@@ -33,7 +33,7 @@ def clean(context: Context, update: Update) -> None:
         linked_copy.remove(update.code.copies.values())
         locked = list(update.staged.version_locked)
         if locked and context.manager is not None:
-            context.manager.hold(locked, True)
+            context.manager.lock_versions(locked, True)
     except (CommandError, OSError) as err:
         log.error("update %s left something behind: %s", update.id, err)
 

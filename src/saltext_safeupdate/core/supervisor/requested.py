@@ -132,7 +132,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
             files=revisions.rows(new),
             snapshot=snapshot,
             extensions=beside.get("extensions", ""),
-            version_locked=tuple(sorted(manager.held(update.code.own))),
+            version_locked=tuple(sorted(manager.version_locked(update.code.own))),
         ),
         "progress": replace(update.progress, master=probe.reaches_master(context, _MASTER_TIMEOUT)),
     }

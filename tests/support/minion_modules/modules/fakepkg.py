@@ -123,7 +123,7 @@ def group_install(name, **kwargs):
 def hold(name=None, pkgs=None, **kwargs):
     database = _database()
     names = [found for found, _ in _targets(name, pkgs, None)]
-    database.update(held=sorted({*database.load()["held"], *names}))
+    database.update(locked=sorted({*database.load()["locked"], *names}))
     database.note("hold", *names)
     return {
         found: {"name": found, "result": True, "comment": "held", "changes": {"new": "hold"}}
@@ -136,7 +136,7 @@ def unhold(name=None, pkgs=None, **kwargs):
 
 
 def list_holds(full=False, **kwargs):
-    return _database().load()["held"]
+    return _database().load()["locked"]
 
 
 def list_repo_pkgs(*names, **kwargs):

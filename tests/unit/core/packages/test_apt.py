@@ -68,7 +68,7 @@ def test_which_files_no_package_owns():
 
 
 def test_who_needs_whom_in_exactly_its_version():
-    assert set(apt_output.parse_locks(captured("locks"))) == {
+    assert set(apt_output.parse_bonds(captured("locks"))) == {
         ("salt-common", "libsalt"),
         ("salt-minion", "salt-common"),
         ("salt-ssh", "salt-common"),
@@ -80,8 +80,8 @@ def test_who_needs_whom_in_exactly_its_version():
 def test_siblings_are_found_from_any_of_them_in_either_direction(start):
     (argv,) = _argv_of_siblings()
     manager, _ = _apt({argv: (0, captured("locks"), "")})
-    assert manager.locked_siblings([start]) == ALL
-    assert manager.locked_siblings(["unrelated"]) == {"unrelated"}
+    assert manager.siblings([start]) == ALL
+    assert manager.siblings(["unrelated"]) == {"unrelated"}
 
 
 def _argv_of_siblings():
@@ -92,7 +92,7 @@ def _argv_of_siblings():
         raise CommandError(argv, "only asked")
 
     with pytest.raises(CommandError):
-        apt.Apt(run).locked_siblings(["x"])
+        apt.Apt(run).siblings(["x"])
     return asked
 
 
@@ -109,7 +109,7 @@ def _argv_of_siblings():
     ],
 )
 def test_a_lock_is_an_equals_sign_and_the_installed_version(line, pairs):
-    assert apt_output.parse_locks(f"a\t1:2-3\tii \t, \n{line}\n") == pairs
+    assert apt_output.parse_bonds(f"a\t1:2-3\tii \t, \n{line}\n") == pairs
 
 
 def test_what_is_installed():

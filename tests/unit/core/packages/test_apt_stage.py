@@ -171,10 +171,10 @@ def test_what_is_installed_is_not_installed_again(tmp_path, installed, status, i
 def test_only_what_is_not_so_yet_is_held_or_released():
     run = FakeDebian(status="hi ")
     manager = Apt(run)
-    assert manager.held(["agent"]) == {"agent"}
-    manager.hold(["agent"], True)
+    assert manager.version_locked(["agent"]) == {"agent"}
+    manager.lock_versions(["agent"], True)
     assert run.selected == []
-    manager.hold(["agent"], False)
+    manager.lock_versions(["agent"], False)
     assert run.selected == ["agent install\n"]
 
 

@@ -42,7 +42,7 @@ def test_a_lock_on_another_file_is_none(lock_file, tmp_path):
     other.write_text("")
     with forked(_locks(str(other))) as process:
         process.hear()
-        assert not busy.locked([lock_file, str(tmp_path / "absent")])
+        assert not busy.lock_taken([lock_file, str(tmp_path / "absent")])
 
 
 def test_only_who_has_the_lock_counts(lock_file, tmp_path):
@@ -56,13 +56,13 @@ def test_only_who_has_the_lock_counts(lock_file, tmp_path):
         "nonsense\n",
     ):
         table.write_text(line)
-        assert not busy.locked([lock_file], str(table)), line
+        assert not busy.lock_taken([lock_file], str(table)), line
     table.write_text(f"12: POSIX  ADVISORY  WRITE 7 fe:00:{inode} 0 EOF\n")
-    assert busy.locked([lock_file], str(table))
+    assert busy.lock_taken([lock_file], str(table))
 
 
 def test_without_the_table_nobody_is_seen(lock_file, tmp_path):
-    assert not busy.locked([lock_file], str(tmp_path / "absent"))
+    assert not busy.lock_taken([lock_file], str(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_a_pid_file_of_a_process_that_lives(tmp_path, content, alive):
     path = tmp_path / "zypp.pid"
     path.write_text(content)
     absent = str(tmp_path / "absent")
-    assert busy.running([absent, str(path)], str(tmp_path / "proc")) is alive
+    assert busy.process_runs([absent, str(path)], str(tmp_path / "proc")) is alive
 
 
 @pytest.mark.parametrize("seen", [(True, False), (False, True), (False, False)])
 def test_rpm_looks_at_both(monkeypatch, seen):
-    monkeypatch.setattr(busy, "locked", lambda paths: seen[0])
-    monkeypatch.setattr(busy, "running", lambda paths: seen[1])
+    monkeypatch.setattr(busy, "lock_taken", lambda paths: seen[0])
+    monkeypatch.setattr(busy, "process_runs", lambda paths: seen[1])
     assert Dnf(FakeRunner()).busy() is any(seen)

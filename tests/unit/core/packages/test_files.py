@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, VerificationError
-from saltext_safeupdate.core.packages.files import check, keep
+from saltext_safeupdate.core.packages.files import store_file, verify_files
 from saltext_safeupdate.core.packages.request import File
 
 
@@ -15,27 +15,27 @@ def test_a_file_that_is_kept_is_private_and_known_by_its_hash(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     (scratch / "a_1.deb").write_bytes(b"content")
-    file = keep(str(scratch / "a_1.deb"), str(tmp_path), "a", "1")
+    file = store_file(str(scratch / "a_1.deb"), str(tmp_path), "a", "1")
     assert file == File("a", "1", str(tmp_path / "a_1.deb"), hashlib.sha256(b"content").hexdigest())
     assert (tmp_path / "a_1.deb").stat().st_mode & 0o777 == 0o600
     assert list(scratch.iterdir()) == []
-    check([file], _show)
+    verify_files([file], _show)
 
 
 def test_what_is_not_as_it_was_recorded_is_named(tmp_path):
     (tmp_path / "a_1.deb").write_bytes(b"content")
-    file = keep(str(tmp_path / "a_1.deb"), str(tmp_path), "a", "1")
+    file = store_file(str(tmp_path / "a_1.deb"), str(tmp_path), "a", "1")
 
     def broken(path):
         raise CommandError(("dpkg-deb",), "exit status 2")
 
     with pytest.raises(VerificationError, match=r"a_1\.deb is a 1, not a 2\. Nothing was inst"):
-        check([file._replace(version="2")], _show)
+        verify_files([file._replace(version="2")], _show)
     with pytest.raises(VerificationError, match=r"a_1\.deb is no package \(exit status 2\)"):
-        check([file], broken)
+        verify_files([file], broken)
     (tmp_path / "a_1.deb").write_bytes(b"contents")
     with pytest.raises(VerificationError, match=r"a_1\.deb has changed"):
-        check([file], _show)
+        verify_files([file], _show)
     (tmp_path / "a_1.deb").unlink()
     with pytest.raises(VerificationError, match=r"a_1\.deb cannot be read \(No such file"):
-        check([file], _show)
+        verify_files([file], _show)

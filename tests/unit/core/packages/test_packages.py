@@ -16,7 +16,7 @@ class Counted(FakePackages):
         self.asked += 1
         return {path.strip("/") for path in paths if path.startswith("/salt")}
 
-    def locked_siblings(self, names):
+    def siblings(self, names):
         return {*names, "salt-common"}
 
     def stamp(self):

@@ -3,7 +3,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
-from saltext_safeupdate.core.packages import rpm
+from saltext_safeupdate.core.packages import rpm, rpm_output
 from saltext_safeupdate.core.packages.dnf import Dnf, parse_dnf
 from saltext_safeupdate.core.packages.request import Action, Change, Request
 from saltext_safeupdate.core.packages.zypper import Zypper, parse_zypper
@@ -58,7 +58,7 @@ def test_who_owns_what():
 
 
 def test_who_needs_whom_in_exactly_its_version():
-    assert set(rpm.parse_locks(captured("rpm-locks"))) == {
+    assert set(rpm_output.parse_bonds(captured("rpm-locks"))) == {
         ("salt-minion", "salt"),
         ("salt-common", "salt"),
         (RATHER_LONG, "salt-minion"),
@@ -78,13 +78,13 @@ def test_who_needs_whom_in_exactly_its_version():
     ],
 )
 def test_a_lock_is_an_equals_sign_and_the_installed_version(row, pairs):
-    assert rpm.parse_locks(f"a\t3-4\t/bin/sh\t\t\n{row}\n") == pairs
+    assert rpm_output.parse_bonds(f"a\t3-4\t/bin/sh\t\t\n{row}\n") == pairs
 
 
 @pytest.mark.parametrize("start", OWN)
 def test_siblings_are_found_from_any_of_them(start):
     manager, _ = _rpm({LOCKS: (0, captured("rpm-locks"), "")})
-    assert manager.locked_siblings([start]) == set(OWN)
+    assert manager.siblings([start]) == set(OWN)
 
 
 def test_what_is_installed():
@@ -260,7 +260,7 @@ def test_repair_removes_the_older_version():
 
 def test_the_age_counts_and_not_the_order():
     text = "a.noarch\t2-1\t20\na.noarch\t1-1\t30\na.noarch\t3-1\t10\n"
-    assert rpm.parse_instances(text) == {"a.noarch": ["3-1", "2-1", "1-1"]}
+    assert rpm_output.parse_instances(text) == {"a.noarch": ["3-1", "2-1", "1-1"]}
 
 
 def test_there_is_no_way_to_leave_packages_out(tmp_path):

@@ -9,7 +9,7 @@ from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.packages.dnf import Dnf, order, parse_repoquery, parse_versionlock
 from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File
-from saltext_safeupdate.core.packages.rpm import altered
+from saltext_safeupdate.core.packages.rpm_files import line_tells_altered
 from saltext_safeupdate.core.packages.zypper import (
     parse_locked,
     parse_search,
@@ -77,7 +77,7 @@ def test_a_lock_of_a_version_follows_what_is_installed(tmp_path):
     ask = ("rpm", "-q", "--qf", r"%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.*\n", "salt-minion")
     run = FakeRunner({ask: (0, "salt-minion-0:3008.3-1.*\n", "")})
     manager = Dnf(run, locks=str(locks))
-    assert manager.held(["salt", "salt-minion", "kernel", "other-one"]) == {
+    assert manager.version_locked(["salt", "salt-minion", "kernel", "other-one"]) == {
         "salt-minion",
         "other-one",
     }
@@ -85,17 +85,17 @@ def test_a_lock_of_a_version_follows_what_is_installed(tmp_path):
     assert locks.read_text() == VERSIONLOCK.replace("salt-minion-0:3007.15-1.*\n", "") + (
         "salt-minion-0:3008.3-1.*\n"
     )
-    manager.hold(["salt", "salt-minion"], False)
-    assert manager.held(["salt-minion"]) == set()
+    manager.lock_versions(["salt", "salt-minion"], False)
+    assert manager.version_locked(["salt-minion"]) == set()
     assert "!kernel-0:6-1.*" in locks.read_text()
 
 
 def test_without_its_plugin_dnf_locks_nothing(tmp_path):
     manager = Dnf(FakeRunner(), locks=str(tmp_path / "none"))
-    assert manager.held(["salt"]) == set()
-    manager.hold(["salt"], False)
-    with pytest.raises(SafeUpdateError, match=r"salt cannot be held\. Install its plugin"):
-        manager.hold(["salt"], True)
+    assert manager.version_locked(["salt"]) == set()
+    manager.lock_versions(["salt"], False)
+    with pytest.raises(SafeUpdateError, match=r"salt cannot be locked\. Install its plugin"):
+        manager.lock_versions(["salt"], True)
 
 
 @pytest.mark.parametrize(("diff", "total"), [("50", 150), ("-50", 100)])
@@ -198,7 +198,9 @@ def test_what_is_whole_is_not_installed_again(tmp_path, staged, installed, file,
 def test_which_files_make_a_package_altered(tmp_path, content, state, flags, name, differs):
     if content is not None:
         (tmp_path / name).write_text(content)
-    assert altered(f"{state}\t{flags}\t8\t{ONE['sha256']}\t{tmp_path}/{name}\n") is differs
+    assert (
+        line_tells_altered(f"{state}\t{flags}\t8\t{ONE['sha256']}\t{tmp_path}/{name}\n") is differs
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,14 +210,14 @@ def test_digests_of_every_age(tmp_path, number, name):
     for content in ("one", "other"):
         (tmp_path / "file").write_text(content)
         line = f"0\t0\t{number}\t{ONE[name]}\t{tmp_path}/file\n"
-        assert altered(line) is (content == "other")
+        assert line_tells_altered(line) is (content == "other")
 
 
 def test_directories_and_links_have_no_contents(tmp_path):
     (tmp_path / "link").symlink_to("elsewhere")
-    assert not altered(f"0\t0\t8\t\t{tmp_path}\n")
-    assert not altered(f"0\t0\t8\t{ONE['sha256']}\t{tmp_path}/link\n")
-    assert altered(f"0\t0\t8\t\t{tmp_path}/missing\n")
+    assert not line_tells_altered(f"0\t0\t8\t\t{tmp_path}\n")
+    assert not line_tells_altered(f"0\t0\t8\t{ONE['sha256']}\t{tmp_path}/link\n")
+    assert line_tells_altered(f"0\t0\t8\t\t{tmp_path}/missing\n")
 
 
 @pytest.mark.parametrize(("code", "after"), [(1, "2-1"), (0, "1-1")])

@@ -216,12 +216,12 @@ class TestStaging:
             assert "no copy can be had" in host.last.way_back.missing
         host.assert_at_peace()
 
-    def test_holds_are_as_before(self, host):
-        host.packages.holds = {"salt"}
+    def test_version_locks_are_as_before(self, host):
+        host.packages.locked = {"salt"}
         host.ask()
-        host.packages.installs = lambda files: host.packages.holds.clear()
+        host.packages.installs = lambda files: host.packages.locked.clear()
         host.supervise()
-        assert host.packages.holds == {"salt"}
+        assert host.packages.locked == {"salt"}
 
 
 class TestInstalling:
