@@ -17,7 +17,7 @@ import salt.utils.minion
 
 from .core import wiring
 from .core.errors import SafeUpdateError
-from .core.extensions import kept_copy
+from .core.extensions import supervisor_copy
 from .core.host import init_system
 from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
@@ -97,10 +97,13 @@ class Factory:
 
     def stage_extensions(self, directory: str) -> str:
         """Have what lives beside Salt ready for an update; return where."""
-        from .core.supervisor import bring
+        from .core.extensions.staging import stage_beside_salt
 
-        found = bring.stage(self.settings, self.services, self.manager, run_command, directory)
-        return str(found.get("extensions", ""))
+        if self.manager is None:
+            return ""
+        program = self.services.program(self.settings.service)
+        unowned = self.manager.unowned
+        return stage_beside_salt(program, directory, unowned=unowned, run=run_command)[0]
 
     def resolver(self) -> Resolver:
         """Return what resolves requests. Raise SafeUpdateError without a package manager."""
@@ -178,7 +181,7 @@ class Factory:
 
     def launch(self) -> None:
         """Start the supervisor."""
-        python = kept_copy.interpreter(run_command, {})
+        python = supervisor_copy.interpreter(run_command, {})
         self.services.spawn(watchdog.SUPERVISOR_UNIT, watchdog.argv(self.settings, python))
 
     def arm(self, copies: Mapping[str, str]) -> None:

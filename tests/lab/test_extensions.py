@@ -22,17 +22,18 @@ PURE, COMPILED = "saltext.zfs==1.0.0", "ujson==5.10.0"
 _CORE = f"""
 import json, sys
 from saltext_safeupdate.core import wiring
-from saltext_safeupdate.core.extensions import distributions, kept_copy
+from saltext_safeupdate.core.extensions import distributions, staging, supervisor_copy
+from saltext_safeupdate.core.extensions.carry import carry_extensions
 from saltext_safeupdate.core.host import command
 def stage():
     found = distributions.inventory({OLD!r}, command.run, wiring.package_manager().unowned)
-    problems = distributions.stage(
+    problems = staging.stage(
         found, {STAGED!r}, program={OLD!r}, python=None, run=command.run
     )
     return {{"found": [each.name for each in found], "modules": [each.modules for each in found],
-            "problems": problems, "kept": kept_copy.keep("/var/lib/salt-safeupdate")}}
+            "problems": problems, "kept": supervisor_copy.make("/var/lib/salt-safeupdate")}}
 def carry():
-    return distributions.carry({NEW!r}, command.run, {STAGED!r})
+    return carry_extensions({NEW!r}, command.run, {STAGED!r})
 print(json.dumps(globals()[sys.argv[1]]()))
 """
 

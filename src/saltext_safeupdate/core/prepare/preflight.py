@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..errors import InputError, SafeUpdateError
-from ..extensions.distributions import Extension, Problem, unfit
+from ..extensions.distributions import Extension, Problem
+from ..extensions.requires import unfit
 from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
 from .removed_modules import Use, gone, series

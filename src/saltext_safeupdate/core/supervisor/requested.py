@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import CommandError, RecordError, SafeUpdateError
+from ..extensions.staging import stage_beside_salt
 from ..host import linked_copy
 from ..packages.manager import PackageManager
 from ..packages.request import File
@@ -22,7 +23,7 @@ from ..prepare.revisions import Previous
 from ..prepare.staging import Staging
 from ..record.phase import Phase
 from ..record.update import Update
-from . import bring, drain, probe, watchdog
+from . import drain, probe, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -113,25 +114,22 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
             f"There would be no way back: {way_back.missing}. Fix that, or set "
             "'safeupdate:rollback' to 'optional'."
         )
-    beside = bring.stage(
-        context.settings,
-        context.services,
-        manager,
-        context.command,
+    extensions, unstaged = stage_beside_salt(
+        context.services.program(context.unit),
         context.revisions.directory(update.id),
-        new,
+        files=[file.path for file in new],
+        unowned=manager.unowned,
+        run=context.command,
     )
-    if beside.get("unstaged") and context.settings.extensions == "stop":
-        raise SafeUpdateError(
-            f"{' '.join(beside['unstaged'])} Or set 'safeupdate:extensions' to 'report'."
-        )
+    if unstaged and context.settings.extensions == "stop":
+        raise SafeUpdateError(f"{' '.join(unstaged)} Or set 'safeupdate:extensions' to 'report'.")
     return {
         "way_back": way_back,
         "staged": replace(
             update.staged,
             files=revisions.rows(new),
             snapshot=snapshot,
-            extensions=beside.get("extensions", ""),
+            extensions=extensions,
             version_locked=tuple(sorted(manager.version_locked(update.code.own))),
         ),
         "progress": replace(update.progress, master=probe.reaches_master(context, _MASTER_TIMEOUT)),

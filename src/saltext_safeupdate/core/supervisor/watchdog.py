@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..extensions.kept_copy import interpreter, keep
+from ..extensions import supervisor_copy
 from ..host.command import Run
 from ..host.service import ServiceManager
 from ..settings import Settings, as_json
@@ -21,17 +21,17 @@ SUPERVISOR_UNIT = "salt-safeupdate"
 
 
 def argv(settings: Settings, python: str) -> list[str]:
-    """Return what runs the supervisor, from a kept copy, with *python*."""
-    return [python, "-I", "-B", keep(settings.state_dir), as_json(settings)]
+    """Return what runs the supervisor, from the supervisor copy, with *python*."""
+    return [python, "-I", "-B", supervisor_copy.make(settings.state_dir), as_json(settings)]
 
 
 def arm(settings: Settings, services: ServiceManager, run: Run, copies: Mapping[str, str]) -> None:
     """
     Have the update looked after. Idempotent.
 
-    *copies* maps the directories of the minion's code to their kept copies.
+    *copies* maps the directories of the minion's code to their linked copies.
     """
-    services.arm(UNIT, argv(settings, interpreter(run, copies)))
+    services.arm(UNIT, argv(settings, supervisor_copy.interpreter(run, copies)))
 
 
 def disarm(services: ServiceManager) -> None:

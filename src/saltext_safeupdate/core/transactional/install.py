@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import SafeUpdateError
-from ..extensions import distributions, ourselves
+from ..extensions import interpreter
+from ..extensions.carry import carry_extensions
 from ..host import command
 from ..packages.rpm import UPGRADE
 
@@ -39,11 +40,11 @@ def main(argv: Sequence[str], run: command.Run = command.run) -> int:
 
 def _carry(program: str, directory: str, run: command.Run, *, strict: bool) -> None:
     """Put it into the interpreter that the installed *program* names."""
-    python = ourselves.interpreter(program)
+    python = interpreter.named_by(program)
     if python is None:
         return
     try:
-        distributions.carry(python, run, directory)
+        carry_extensions(python, run, directory)
     except (OSError, SafeUpdateError) as err:
         if strict:
             raise

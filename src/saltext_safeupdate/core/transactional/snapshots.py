@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import CommandError, SafeUpdateError
-from ..extensions import kept_copy
+from ..extensions import supervisor_copy
 from ..host.command import Run
 from . import handover, reboot
 from .cli import Options
@@ -82,7 +82,7 @@ class Snapshots:
             # The state directory is no part of a snapshot, this place is in every one.
             names = [_handed_over(path, directory.path) for path in paths]
             words = [
-                kept_copy.interpreter(self._run, {}),
+                supervisor_copy.interpreter(self._run, {}),
                 "-I",
                 "-B",
                 self._installer(directory.path),
@@ -115,7 +115,7 @@ class Snapshots:
 
     @staticmethod
     def _installer(directory: Path) -> str:
-        launcher = kept_copy.keep(str(directory))
+        launcher = supervisor_copy.make(str(directory))
         return os.path.join(os.path.dirname(launcher), "transactional", "programs", "installer.py")
 
 

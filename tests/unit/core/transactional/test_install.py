@@ -3,7 +3,6 @@
 import pytest
 
 from saltext_safeupdate.core.errors import VerificationError
-from saltext_safeupdate.core.extensions import distributions
 from saltext_safeupdate.core.transactional import install
 from tests.support.fakes import FakeRunner
 
@@ -21,7 +20,7 @@ def program(tmp_path):
 @pytest.fixture
 def carried(monkeypatch):
     calls = []
-    monkeypatch.setattr(distributions, "carry", lambda *args: calls.append(args))
+    monkeypatch.setattr(install, "carry_extensions", lambda *args: calls.append(args))
     return calls
 
 
@@ -51,7 +50,7 @@ def test_what_cannot_be_imported(monkeypatch, capsys, program, strict):
     def carry(*args):
         raise VerificationError("cannot import it")
 
-    monkeypatch.setattr(distributions, "carry", carry)
+    monkeypatch.setattr(install, "carry_extensions", carry)
     words = ["--program", program, "--extensions", "/c/e", *["--strict"] * strict, "--", *RPM[-2:]]
     assert install.main(words, FakeRunner({RPM: DONE})) == int(strict)
     assert "cannot import it" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
-from saltext_safeupdate.core.extensions import kept_copy
+from saltext_safeupdate.core.extensions import supervisor_copy
 from saltext_safeupdate.core.transactional import cli
 from saltext_safeupdate.core.transactional.roots import Roots, Subvolume
 from saltext_safeupdate.core.transactional.snapshots import Snapshots
@@ -123,7 +123,7 @@ def test_a_failed_installation_is_an_error(snapshots, tool, packages):
 
 
 def test_the_copy_of_the_core_is_whole(tmp_path):
-    home = pathlib.Path(kept_copy.keep(str(tmp_path))).parent
+    home = pathlib.Path(supervisor_copy.make(str(tmp_path))).parent
     assert (home / "transactional" / "programs" / "installer.py").is_file()
     assert (home / "transactional" / "install.py").is_file()
 

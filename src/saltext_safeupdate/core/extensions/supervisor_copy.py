@@ -1,8 +1,8 @@
 """
-The supervisor's own code and interpreter, where no package transaction reaches them.
+A copy of the supervisor's code, and an interpreter for it, that no package transaction changes.
 
 An update may remove the directory that this package was imported from, and the Python that
-runs it. A supervisor that systemd starts again after a crash still has to find both.
+runs it. A supervisor that systemd starts again after a crash still needs both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PREFIX = "supervisor-"
 _PACKAGE = home()
 
 
-def keep(state_dir: str) -> str:
+def make(state_dir: str) -> str:
     """Copy the core below *state_dir*; return the path of its launcher. Idempotent."""
     files = {name: _read(os.path.join(_PACKAGE, name)) for name in sorted(_names())}
     digest = hashlib.sha256()
@@ -44,16 +44,16 @@ def keep(state_dir: str) -> str:
     for name in os.listdir(state_dir):
         path = os.path.join(state_dir, name)
         if name.startswith(_PREFIX) and path != home:
-            # Nobody runs from it: one supervisor starts where none is alive.
+            # No process runs from it: a supervisor starts only if none is alive.
             shutil.rmtree(path, ignore_errors=True)
     return os.path.join(home, os.path.basename(_PACKAGE), "core", "launch.py")
 
 
 def interpreter(run: Run, copies: Mapping[str, str]) -> str:
     """
-    Return a Python that stays: the system's, else ours in the kept copy of the minion's tree.
+    Return a Python that stays: the system's, or else ours in the linked copy of its tree.
 
-    *copies* maps directories to their copies; without a fitting one it is the running Python.
+    *copies* maps directories to their linked copies. If none fits, it is the running Python.
     """
     try:
         run((_SYSTEM_PYTHON, "-I", "-S", "-c", _FITS), timeout=_TIMEOUT)

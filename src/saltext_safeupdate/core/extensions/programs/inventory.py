@@ -1,0 +1,69 @@
+"""Print the distributions that this interpreter finds, with their files, as JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+import sysconfig
+from typing import Any
+
+
+def main() -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for place in filter(os.path.isdir, sys.path):
+        for info in sorted(os.listdir(place)):
+            if info.endswith((".dist-info", ".egg-info")):
+                each = importlib.metadata.Distribution.at(os.path.join(place, info))
+                name = each.metadata["Name"]
+                # The first one on the path is what is imported.
+                if name and name.lower().replace("_", "-") not in found:
+                    found[name.lower().replace("_", "-")] = described(each, place, info)
+    print(
+        json.dumps(
+            {
+                "python": list(sys.version_info[:2]),
+                "paths": sys.path,
+                "purelib": sysconfig.get_paths()["purelib"],
+                "distributions": list(found.values()),
+            }
+        )
+    )
+
+
+def described(each: importlib.metadata.Distribution, place: str, info: str) -> dict[str, Any]:
+    """Return what is told of a distribution; *info* is the name of its metadata in *place*."""
+    return {
+        "name": each.metadata["Name"],
+        "version": each.version,
+        "place": place,
+        "info": info,
+        "files": [str(file) for file in each.files or ()] or unlisted(each, place, info),
+        "points": [
+            point.value.partition(":")[0]
+            for point in each.entry_points
+            if point.group == "salt.loader"
+        ],
+        "requires": each.metadata["Requires-Python"] or "",
+    }
+
+
+def unlisted(each: importlib.metadata.Distribution, place: str, info: str) -> list[str]:
+    """Return the files of a distribution that has no list of them."""
+    tops = (each.read_text("top_level.txt") or "").split()
+    files = [path for top in tops for path in below(place, top)]
+    files += [n for n in [*(f"{t}.py" for t in tops), info] if os.path.isfile(f"{place}/{n}")]
+    return [*files, *below(place, info)]
+
+
+def below(place: str, top: str) -> list[str]:
+    return [
+        os.path.relpath(os.path.join(directory, name), place)
+        for directory, _, names in os.walk(os.path.join(place, top))
+        for name in names
+    ]
+
+
+if __name__ == "__main__":
+    main()
