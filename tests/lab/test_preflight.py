@@ -14,22 +14,29 @@ from devtools.lab import Container, Lab
 from devtools.master import Master
 from tests.lab.series import series
 
-# A module as a site may have one of its own: it gathers the facts as Salt alone can.
+# A module as a site may have one of its own: it gathers what only Salt can tell.
 _LOOK = """
 from saltext_safeupdate.admin import facts
+from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.prepare import preflight
 from saltext_safeupdate.factory import Factory
 
 def master():
     return facts.master_version(__salt__, __pillar__)
 
+def resolved(factory, version):
+    try:
+        return {"targets": factory.manager.targets(factory.own().names, version)}
+    except SafeUpdateError as err:
+        return {"unavailable": err}
+
 def look(version):
     factory = Factory(__opts__)
-    told = preflight.preflight(preflight.Facts(
+    told = preflight.preflight(preflight.Circumstances(
         manager=factory.manager,
         own=sorted(factory.own().names),
         running=__grains__["saltversion"],
-        version=str(version),  # "3008.3" on a command line is a number to Salt
+        **resolved(factory, str(version)),  # "3008.3" on a command line is a number to Salt
         state_dir=factory.settings.state_dir,
         roots=factory.roots(),
         master=master(),

@@ -168,6 +168,9 @@ class FakeManager:
     def owners(self, paths):
         return set()
 
+    def unowned(self, paths):
+        return set(paths)
+
     def siblings(self, packages):
         return set(packages)
 

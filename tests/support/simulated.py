@@ -296,6 +296,9 @@ class FakePackages:
     def owners(self, paths):
         return set(self.versions)
 
+    def unowned(self, paths):
+        return set(paths)
+
     def siblings(self, packages):
         return set(packages)
 

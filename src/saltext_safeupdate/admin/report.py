@@ -14,7 +14,7 @@ from .. import hooks
 from ..core.errors import InputError, SafeUpdateError
 from ..core.host import locks
 from ..core.jobs.ledger import State
-from ..core.prepare.preflight import Facts, preflight
+from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import effective
@@ -254,7 +254,7 @@ def _check_own(factory: Factory, add: Any) -> None:
 def _check_host(factory: Factory, add: Any) -> None:
     """Add what would stop an update whatever its version."""
     assert factory.manager is not None  # noqa: S101
-    facts = Facts(
+    circumstances = Circumstances(
         manager=factory.manager,
         own=sorted(factory.own().names),
         running=str(salt.version.__version__),
@@ -264,7 +264,7 @@ def _check_host(factory: Factory, add: Any) -> None:
         targets={},
         masterless=True,
     )
-    for finding in preflight(facts):
+    for finding in preflight(circumstances):
         if finding.blocking:
             add(finding.code, finding.problem, finding.fix)
 

@@ -6,21 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import salt.version
-
 from ..core.errors import CommandError, InputError, SafeUpdateError, VerificationError
-from ..core.host import backup, locks
+from ..core.host import locks
 from ..core.jobs import current
 from ..core.packages.choice import matches
 from ..core.packages.manager import PackageManager
 from ..core.packages.request import File
 from ..core.prepare import resolution
-from ..core.prepare.preflight import Facts, Finding, preflight, unavailable
 from ..core.prepare.resolution import Resolved
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
 from ..factory import Factory
-from . import facts, report
+from . import report
+from .preflight import findings, needs_reboot
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -42,21 +40,15 @@ def plan(
     resolved = _with_findings(
         factory, functions, resolution.request(version, allow_downgrade=allow_downgrade)
     )
-    found = list(resolved.findings)
-    last = factory.store.latest() if factory.store.exists() else None
-    reboot = _needs_reboot(resolver.manager, resolved)
-    if last is not None and not (last.phase.final or reboot):
-        problem = f"Update {last.id} is {last.phase.value}."
-        found.insert(0, Finding("other-update-running", problem, "Wait for its end."))
     return {
         "installed": dict(resolved.installed),
         "targets": dict(resolved.targets),
         "changes": resolved.changes,
         "steps": list(resolved.steps),
-        "reboot": reboot,
+        "reboot": needs_reboot(resolver.manager, resolved),
         "staged": resolved.staged,
         "jobs": factory.awaited_jobs(_jid(factory)),
-        "findings": [finding._asdict() for finding in found],
+        "findings": [finding._asdict() for finding in resolved.findings],
     }
 
 
@@ -70,51 +62,7 @@ def _with_findings(factory: Factory, functions: Functions, wanted: Request) -> R
         problem = err
         installed = resolver.manager.installed(resolver.own)
         resolved = Resolved(request=wanted, installed=installed, targets={})
-    if problem is None and resolved.in_place:
-        return resolved
-    found = _findings(factory, functions, resolved)
-    if problem is not None:
-        found.insert(0, unavailable(problem))
-    try:
-        resolution.refuse_downgrade(resolved)
-    except InputError as err:
-        found.append(Finding("downgrade", str(err), "See the message."))
-    return replace(resolved, findings=tuple(found))
-
-
-def _findings(factory: Factory, functions: Functions, resolved: Resolved) -> list[Finding]:
-    """Return what pre-flight finds on this host."""
-    opts = factory.opts
-    masterless = opts.get("master_type") == "disable" or opts.get("file_client") == "local"
-    found = []
-    try:
-        uses = facts.state_uses(opts, functions)
-    except SafeUpdateError as err:
-        uses = set()
-        found.append(Finding("module-gone", str(err), "Fix them, and look again.", False))
-    resolver = factory.resolver()
-    found += preflight(
-        Facts(
-            manager=resolver.manager,
-            own=resolver.own,
-            running=str(salt.version.__version__),
-            state_dir=factory.settings.state_dir,
-            roots=factory.written(),
-            transaction=factory.waiting(),
-            version=resolved.request.version,
-            targets=resolved.targets,
-            master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
-            masterless=masterless,
-            writes={factory.settings.state_dir: backup.size(factory.backup_paths())},
-            quarantined=[(row.package, row.version) for row in _quarantined(factory)],
-            uses=uses,
-            extensions_policy=factory.settings.extensions,
-        )
-    )
-    if resolved.staged:
-        # They are here, with all that they need.
-        found = [item for item in found if item.code != "target-unavailable"]
-    return found
+    return replace(resolved, findings=tuple(findings(factory, functions, resolved, problem)))
 
 
 def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any]:
@@ -172,12 +120,10 @@ def update(
     if refresh and not resolution.names(wanted, resolver.staged):
         _refresh(resolver.manager)
     resolved = _with_findings(factory, functions, wanted)
-    # What was rolled back is told with its reason, when it is asked for.
-    others = [
-        item
-        for item in resolved.findings
-        if item.blocking and item.code not in ("quarantined", "downgrade")
-    ]
+    # The request itself refuses these, with more of a reason, or replaces an update that waits.
+    own_reasons = ("quarantined", "downgrade", "other-update-running")
+    blocking = [item for item in resolved.findings if item.blocking]
+    others = [item for item in blocking if item.code not in own_reasons]
     if others:
         told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
         raise SafeUpdateError(f"{told} Nothing was changed.")
@@ -224,7 +170,7 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     resolver = factory.resolver()
     resolver.refuse(resolved)
     if resolved.in_place:
-        reboot = _needs_reboot(resolver.manager, resolved)
+        reboot = needs_reboot(resolver.manager, resolved)
         left = "a reboot activates it" if reboot else "nothing to do"
         return {
             "phase": "idle",
@@ -236,13 +182,6 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     numbered = resolved.with_serial(int(jid) if jid.isdigit() else 0)
     record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
     return {**report.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
-
-
-def _needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
-    """Tell whether it is installed in a snapshot that waits for a reboot."""
-    if not resolved.targets or not resolved.in_place:
-        return False
-    return not resolution.reached(manager.running(list(resolved.targets)), resolved.targets)
 
 
 def _refresh(manager: PackageManager) -> None:

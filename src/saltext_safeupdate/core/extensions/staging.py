@@ -41,8 +41,9 @@ def stage_beside_salt(
     """
     Stage the extensions beside the Salt that *program* runs.
 
-    Return the directory that they are in, empty if that is not possible at all, and for each
-    that cannot be staged the reason and what to do. *files* are the new packages of Salt; without them, its Python is taken to stay the same.
+    Return the directory that they are in, empty if they cannot be staged at all; and for each that
+    cannot be staged, why and what to do. *files* are the new packages of Salt; without them, its
+    Python is taken to stay the same.
     """
     python = interpreter.named_by(program) if program else None
     if python is None:

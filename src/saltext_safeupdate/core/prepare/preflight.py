@@ -1,8 +1,8 @@
 """
-Everything that speaks against an update, found before anything changes.
+Find everything that speaks against an update, before anything changes.
 
-Whoever asks gathers the :class:`Facts`; each check looks at one thing and returns what it
-finds, and all of them are made, so that an administrator fixes everything at once.
+The caller gathers the :class:`Circumstances`. Each check looks at one thing and returns its
+findings. All checks are made, so that an administrator can fix everything at once.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import glob
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import InputError, SafeUpdateError
-from ..extensions.distributions import Extension, Problem
+from ..extensions.distributions import Extension
 from ..extensions.requires import unfit
 from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
@@ -40,7 +40,7 @@ _INDEXES = (
 
 
 class Finding(NamedTuple):
-    """One problem: its code, what it is, what to do about it, and whether it stops an update."""
+    """One problem: its code, what it is, how to fix it, and whether it stops an update."""
 
     code: str
     problem: str
@@ -49,19 +49,19 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class Circumstances:
     """
-    What is asked for, and what is known of this minion.
+    What is requested, and what is known about this minion.
 
-    *version* is what was asked for (None: the newest) and *targets* the exact versions, where
-    those have been chosen already. *running* is the version of Salt that runs, *master* the
-    one of its master (None: not known). *writes* maps directories to the bytes that are
-    needed there besides what the packages need; *state_dir* and *roots* need those.
-    *quarantined* are pairs of a package and a version. *under_way* and *transaction* describe
-    another update and a transaction of the system that wait for their end, empty for none.
-    *uses* is what the states of this minion use, *called* what was called otherwise.
-    *extensions_policy* is ``stop`` or ``report``. *python* is the Python minor version of the
-    target, where it is known, and *unstaged* what could not be staged for it.
+    *targets* are the exact versions that the request means; if it means none, *unavailable* says
+    why. *running* is the version of Salt that runs, *master* the version of its master (None:
+    unknown). *roots* and *state_dir* are the directories that the packages
+    need space in; *writes* maps directories to the bytes that are needed there besides.
+    *quarantined* are pairs of a package and a version. *under_way* describes another update,
+    *transaction* a transaction of the system that waits for a boot; both are empty for none.
+    *uses* is what the states of this minion use. *extensions* are the packages beside Salt,
+    *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
+    is ``stop`` or ``report``.
     """
 
     manager: PackageManager
@@ -69,8 +69,8 @@ class Facts:
     running: str
     state_dir: str
     roots: Sequence[str] = ()
-    version: str | None = None
-    targets: Mapping[str, str] | None = None
+    targets: Mapping[str, str] = field(default_factory=dict)
+    unavailable: SafeUpdateError | None = None
     master: str | None = None
     masterless: bool = False
     writes: Mapping[str, int] | None = None
@@ -78,16 +78,14 @@ class Facts:
     under_way: str = ""
     transaction: str = ""
     uses: Collection[Use] = ()
-    called: Collection[Use] = ()
     extensions: Sequence[Extension] = ()
     extensions_policy: str = "stop"
     python: int | None = None
-    unstaged: Sequence[Problem] = ()
 
 
 @dataclass(frozen=True)
 class Host:
-    """What the checks look at by themselves."""
+    """What the checks look at by themselves, on this host."""
 
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     device: Callable[[str], int] = lambda path: os.stat(path).st_dev
@@ -97,18 +95,13 @@ class Host:
     reboot: Sequence[str] = _REBOOT
 
 
-def preflight(facts: Facts, host: Host | None = None) -> list[Finding]:
-    """Return all that speaks against the update; nothing found is an empty list."""
+def preflight(circumstances: Circumstances, host: Host | None = None) -> list[Finding]:
+    """Return everything that speaks against the update; an empty list if nothing does."""
     host = host or Host()
-    found = []
-    if facts.targets is None:
-        try:
-            facts = replace(facts, targets=facts.manager.targets(facts.own, facts.version))
-        except SafeUpdateError as err:
-            found.append(unavailable(err))
+    found: list[Finding] = []
     for code, check in CHECKS.items():
         try:
-            found += check(facts, host)
+            found += check(circumstances, host)
         except (SafeUpdateError, OSError) as err:
             found.append(
                 Finding(
@@ -121,16 +114,16 @@ def preflight(facts: Facts, host: Host | None = None) -> list[Finding]:
     return found
 
 
-def as_findings(problems: Iterable[Problem], policy: str) -> list[Finding]:
-    """Return what is wrong with extensions as findings; the policy says whether it stops."""
-    stops = policy != "report"
-    hint = " Or set 'safeupdate:extensions' to 'report' to go without." if stops else ""
-    return [
-        Finding("extension-not-loadable", each.reason, each.fix + hint, stops) for each in problems
-    ]
+def other_update(under_way: str) -> Finding:
+    """Return the finding that an update is under way, which the text describes."""
+    return Finding(
+        "other-update-running",
+        under_way,
+        "Wait for its end ('safeupdate.status'), or cancel it.",
+    )
 
 
-def unavailable(err: Exception) -> Finding:
+def _unavailable(err: Exception) -> Finding:
     fix = "Ask for a version that is on offer, or set up the repository that has it."
     if not isinstance(err, InputError):
         fix = "Fix what the package manager complains about."
@@ -140,15 +133,17 @@ def unavailable(err: Exception) -> Finding:
 # -- checks ----------------------------------------------------------------------------
 
 
-def _target(facts: Facts, host: Host) -> Iterator[Finding]:
-    """The package manager would do it, and to nobody else's cost."""
-    if not facts.targets:
+def _target(known: Circumstances, host: Host) -> Iterator[Finding]:
+    """The package manager can do it without removing other packages."""
+    if known.unavailable is not None:
+        yield _unavailable(known.unavailable)
+    if not known.targets:
         return
-    request = Request(action=Action.INSTALL, targets=tuple(sorted(facts.targets.items())))
+    request = Request(action=Action.INSTALL, targets=tuple(sorted(known.targets.items())))
     try:
-        changes = facts.manager.simulate(request)
+        changes = known.manager.simulate(request)
     except SafeUpdateError as err:
-        yield unavailable(err)
+        yield _unavailable(err)
         return
     removed = sorted(name for name, change in changes.items() if not change.new)
     if removed:
@@ -159,10 +154,10 @@ def _target(facts: Facts, host: Host) -> Iterator[Finding]:
         )
 
 
-def _disk_space(facts: Facts, host: Host) -> Iterator[Finding]:
-    packages = facts.manager.needs(facts.targets) if facts.targets else 0
-    needed: dict[str, int] = dict(facts.writes or {})
-    for directory in (facts.state_dir, *facts.roots):
+def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
+    packages = known.manager.needs(known.targets) if known.targets else 0
+    needed: dict[str, int] = dict(known.writes or {})
+    for directory in (known.state_dir, *known.roots):
         needed[directory] = needed.get(directory, 0) + packages
     systems: dict[int, dict[str, int]] = {}
     for directory, size in needed.items():
@@ -193,8 +188,8 @@ def _disk_space(facts: Facts, host: Host) -> Iterator[Finding]:
             )
 
 
-def _signatures(facts: Facts, host: Host) -> Iterator[Finding]:
-    policy = facts.manager.signature_policy()
+def _signatures(known: Circumstances, host: Host) -> Iterator[Finding]:
+    policy = known.manager.signature_policy()
     if policy is not None:
         yield Finding(
             "signature-policy",
@@ -204,24 +199,24 @@ def _signatures(facts: Facts, host: Host) -> Iterator[Finding]:
         )
 
 
-def _master(facts: Facts, host: Host) -> Iterator[Finding]:
-    target = _salt(facts)
-    if facts.masterless or target is None:
+def _master(known: Circumstances, host: Host) -> Iterator[Finding]:
+    target = _salt(known)
+    if known.masterless or target is None:
         return
-    if facts.master is None:
+    if known.master is None:
         yield Finding(
             "master-version-unknown",
-            "The master has not told its version, so it may be older than the target.",
+            "The master does not tell its version, so it may be older than the target.",
             "Apply the SLS 'safeupdate.master' on the master, or set 'pillar_opts: True' there; or "
-            "see for yourself that it is not older.",
+            "make sure yourself that it is not older.",
             blocking=False,
         )
         return
-    here, there = _release(facts.master), _release(target)
+    here, there = _release(known.master), _release(target)
     if here < there:
         yield Finding(
             "master-older",
-            f"The master has Salt {facts.master}; the target is {target}. A minion must not be "
+            f"The master has Salt {known.master}; the target is {target}. A minion must not be "
             "newer than its master.",
             "Update the master first.",
             # Within a series they understand each other.
@@ -229,18 +224,18 @@ def _master(facts: Facts, host: Host) -> Iterator[Finding]:
         )
 
 
-def _busy(facts: Facts, host: Host) -> Iterator[Finding]:
-    if facts.manager.busy():
+def _busy(known: Circumstances, host: Host) -> Iterator[Finding]:
+    if known.manager.busy():
         yield Finding(
             "package-manager-busy",
             "A package manager is at work.",
-            "The update waits for its end; end it if it hangs.",
+            "The update waits until it has ended; end it if it hangs.",
             blocking=False,
         )
 
 
-def _half_done(facts: Facts, host: Host) -> Iterator[Finding]:
-    unfinished = facts.manager.unfinished(facts.own)
+def _half_done(known: Circumstances, host: Host) -> Iterator[Finding]:
+    unfinished = known.manager.unfinished(known.own)
     if unfinished:
         yield Finding(
             "half-done",
@@ -250,27 +245,27 @@ def _half_done(facts: Facts, host: Host) -> Iterator[Finding]:
         )
 
 
-def _reboot(facts: Facts, host: Host) -> Iterator[Finding]:
+def _reboot(known: Circumstances, host: Host) -> Iterator[Finding]:
     told = [path for path in host.reboot if host.exists(path)]
     if told:
         yield Finding(
             "reboot-pending",
             f"A reboot of the host is wanted or scheduled ({', '.join(told)}).",
-            "Reboot first, so that the two do not meet.",
+            "Reboot first, so that it does not interrupt the update.",
             blocking=False,
         )
 
 
-def _transaction(facts: Facts, host: Host) -> Iterator[Finding]:
-    if facts.transaction:
+def _transaction(known: Circumstances, host: Host) -> Iterator[Finding]:
+    if known.transaction:
         yield Finding(
             "transaction-pending",
-            facts.transaction,
+            known.transaction,
             "Reboot into it, or discard it, so that nothing of it is lost.",
         )
 
 
-def _clock(facts: Facts, host: Host) -> Iterator[Finding]:
+def _clock(known: Circumstances, host: Host) -> Iterator[Finding]:
     files = [path for pattern in host.indexes for path in glob.glob(pattern)]
     newest = max((os.stat(path).st_mtime for path in files), default=0.0)
     now = host.clock()
@@ -284,17 +279,13 @@ def _clock(facts: Facts, host: Host) -> Iterator[Finding]:
         )
 
 
-def _other_update(facts: Facts, host: Host) -> Iterator[Finding]:
-    if facts.under_way:
-        yield Finding(
-            "other-update-running",
-            facts.under_way,
-            "Wait for its end ('safeupdate.status'), or cancel it.",
-        )
+def _other_update(known: Circumstances, host: Host) -> Iterator[Finding]:
+    if known.under_way:
+        yield other_update(known.under_way)
 
 
-def _quarantine(facts: Facts, host: Host) -> Iterator[Finding]:
-    bad = sorted(set((facts.targets or {}).items()) & set(facts.quarantined))
+def _quarantine(known: Circumstances, host: Host) -> Iterator[Finding]:
+    bad = sorted(set(known.targets.items()) & set(known.quarantined))
     if bad:
         yield Finding(
             "quarantined",
@@ -304,37 +295,34 @@ def _quarantine(facts: Facts, host: Host) -> Iterator[Finding]:
         )
 
 
-def _extensions(facts: Facts, host: Host) -> Iterator[Finding]:
-    problems = [*unfit(facts.extensions, facts.python), *facts.unstaged]
-    yield from as_findings(problems, facts.extensions_policy)
+def _extensions(known: Circumstances, host: Host) -> Iterator[Finding]:
+    stops = known.extensions_policy != "report"
+    hint = " Or set 'safeupdate:extensions' to 'report' to go without." if stops else ""
+    for each in unfit(known.extensions, known.python):
+        yield Finding("extension-not-loadable", each.reason, each.fix + hint, stops)
 
 
-def _modules(facts: Facts, host: Host) -> Iterator[Finding]:
-    target = _salt(facts)
+def _modules(known: Circumstances, host: Host) -> Iterator[Finding]:
+    target = _salt(known)
     if target is None:
         return
-    stops = facts.extensions_policy != "report"
-    for uses, who, blocking in (
-        (set(facts.uses), "The states of this minion use", stops),
-        (set(facts.called) - set(facts.uses), "This minion was asked for", False),
-    ):
-        groups: dict[tuple[str, str | None], list[str]] = {}
-        for each in gone(uses, facts.running, target):
-            groups.setdefault((each.use.kind, each.package), []).append(each.use.function)
-        for (kind, package), functions in groups.items():
-            yield Finding(
-                "module-gone",
-                f"{who} {', '.join(functions)} ({kind}), which the core of Salt "
-                f"{series(target)} no longer has.",
-                f"Install {package} beside Salt ('salt-pip install {package}'): it comes along."
-                if package
-                else "No package that brings it back is known. Change what uses it.",
-                blocking,
-            )
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for each in gone(known.uses, known.running, target):
+        groups.setdefault((each.use.kind, each.package), []).append(each.use.function)
+    for (kind, package), functions in groups.items():
+        yield Finding(
+            "module-gone",
+            f"The states of this minion use {', '.join(functions)} ({kind}), which the core of "
+            f"Salt {series(target)} no longer has.",
+            f"Install {package} beside Salt ('salt-pip install {package}'): it comes along."
+            if package
+            else "No package that brings it back is known. Change what uses it.",
+            known.extensions_policy != "report",
+        )
 
 
-# In this order they are told. The code is what is told of a check that cannot be made.
-CHECKS: dict[str, Callable[[Facts, Host], Iterator[Finding]]] = {
+# The checks in the order of their findings. The code is that of a check that cannot be made.
+CHECKS: dict[str, Callable[[Circumstances, Host], Iterator[Finding]]] = {
     "other-update-running": _other_update,
     "target-unavailable": _target,
     "quarantined": _quarantine,
@@ -354,9 +342,9 @@ CHECKS: dict[str, Callable[[Facts, Host], Iterator[Finding]]] = {
 # -- how -------------------------------------------------------------------------------
 
 
-def _salt(facts: Facts) -> str | None:
-    """Return the version of Salt that the targets mean; None where none looks like one."""
-    told = (_RELEASE.match(version) for _, version in sorted((facts.targets or {}).items()))
+def _salt(known: Circumstances) -> str | None:
+    """Return the version of Salt that the targets mean; None if none looks like one."""
+    told = (_RELEASE.match(version) for _, version in sorted(known.targets.items()))
     return next((found[1] for found in told if found), None)
 
 

@@ -45,6 +45,11 @@ class Staging:
         found = self._store.fact(_FACT)
         return dict(found["targets"]) if found else {}
 
+    def staged_files(self) -> list[File]:
+        """Return the files that are there; empty where there are none."""
+        found = self._store.fact(_FACT)
+        return files(found["files"]) if found else []
+
     def drop(self) -> None:
         """Remove what is staged. Idempotent."""
         self._store.drop_fact(_FACT)

@@ -88,8 +88,8 @@ def program(old, tmp_path):
 def test_what_a_record_carries(old, program, tmp_path):
     old.add("picky", requires=f"<3.{MINOR}")
     told = staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
-    assert told == {"extensions": str(tmp_path / "extensions"), "unstaged": []}
-    assert [each.name for each in staging.load_staged(told["extensions"])] == ["picky"]
+    assert told == (str(tmp_path / "extensions"), [])
+    assert [each.name for each in staging.load_staged(told[0])] == ["picky"]
 
 
 def test_who_does_not_fit_the_new_package_is_told(old, program, tmp_path):
@@ -104,7 +104,7 @@ def test_who_does_not_fit_the_new_package_is_told(old, program, tmp_path):
     told = staging.stage_beside_salt(
         program, str(tmp_path), files=["/x.deb"], unowned=set, run=runner
     )
-    (said,) = told["unstaged"]
+    (said,) = told[1]
     assert said.startswith("picky 1.0 does not go with")
     assert "or remove it" in said
 
@@ -114,11 +114,14 @@ def test_a_program_of_another_kind_has_no_extensions(tmp_path):
         pytest.fail("no program is needed")
 
     for program in (None, "/bin/true"):
-        assert staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == {}
+        assert staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == (
+            "",
+            [],
+        )
 
 
 def test_extensions_that_cannot_be_looked_at_are_in_nobodys_way(program, tmp_path):
     def runner(argv, **_):
         raise CommandError(argv, "cannot be started")
 
-    assert staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == {}
+    assert staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == ("", [])

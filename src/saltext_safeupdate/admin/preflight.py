@@ -1,0 +1,124 @@
+"""Gather what pre-flight has to know, also what only Salt can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import salt.version
+
+from ..core.errors import InputError, SafeUpdateError
+from ..core.extensions import distributions, interpreter, requires
+from ..core.extensions.distributions import Extension
+from ..core.host import backup
+from ..core.host.command import run as run_command
+from ..core.packages.manager import PackageManager
+from ..core.prepare import resolution
+from ..core.prepare.preflight import Circumstances, Finding, other_update, preflight
+from ..core.prepare.removed_modules import Use
+from ..core.prepare.resolution import Resolved
+from ..core.prepare.staging import Staging
+from ..factory import Factory
+from . import facts
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+def findings(
+    factory: Factory,
+    functions: Functions,
+    resolved: Resolved,
+    unavailable: SafeUpdateError | None = None,
+) -> list[Finding]:
+    """
+    Return everything that speaks against the request.
+
+    If its targets are installed, only another update does. *unavailable* is why it has none.
+    """
+    manager = factory.manager
+    assert manager is not None  # noqa: S101
+    under_way = _under_way(factory, manager, resolved)
+    if unavailable is None and resolved.in_place:
+        return [other_update(under_way)] if under_way else []
+    opts, settings = factory.opts, factory.settings
+    masterless = opts.get("master_type") == "disable" or opts.get("file_client") == "local"
+    uses, unrendered = _uses(opts, functions)
+    staging = factory.staging() if resolved.staged else None
+    extensions, python, unlisted = _extensions(factory, staging)
+    quarantined = factory.store.quarantined() if factory.store.exists() else []
+    found = preflight(
+        Circumstances(
+            manager=manager,
+            own=sorted(factory.own().names),
+            running=str(salt.version.__version__),
+            state_dir=settings.state_dir,
+            roots=factory.written(),
+            transaction=factory.waiting(),
+            under_way=under_way,
+            targets=resolved.targets,
+            unavailable=unavailable,
+            master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
+            masterless=masterless,
+            writes={settings.state_dir: backup.size(factory.backup_paths())},
+            quarantined=[(row.package, row.version) for row in quarantined],
+            uses=uses,
+            extensions=extensions,
+            extensions_policy=settings.extensions,
+            python=python,
+        )
+    )
+    if resolved.staged:
+        # They are here, with all that they need.
+        found = [item for item in found if item.code != "target-unavailable"]
+    try:
+        resolution.refuse_downgrade(resolved)
+    except InputError as err:
+        found.append(Finding("downgrade", str(err), "See the message."))
+    return [*found, *unrendered, *unlisted]
+
+
+def needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
+    """Tell whether the targets are installed in a snapshot that waits for a reboot."""
+    if not resolved.targets or not resolved.in_place:
+        return False
+    return not resolution.reached(manager.running(list(resolved.targets)), resolved.targets)
+
+
+def _under_way(factory: Factory, manager: PackageManager, resolved: Resolved) -> str:
+    """Describe another update; empty if there is none, or if this one waits for a reboot."""
+    last = factory.store.latest() if factory.store.exists() else None
+    if last is None or last.phase.final or needs_reboot(manager, resolved):
+        return ""
+    return f"Update {last.id} is {last.phase.value}."
+
+
+def _uses(opts: Mapping[str, Any], functions: Functions) -> tuple[Collection[Use], list[Finding]]:
+    """Return what the states use, and a finding if that is unknown."""
+    try:
+        return facts.state_uses(opts, functions), []
+    except SafeUpdateError as err:
+        return (), [Finding("module-gone", str(err), "Fix them, and look again.", False)]
+
+
+def _extensions(
+    factory: Factory, staging: Staging | None
+) -> tuple[Sequence[Extension], int | None, list[Finding]]:
+    """
+    Return the packages beside Salt, the Python of the staged target, and what is unknown.
+
+    Without staged packages the Python is not known, and so nothing is looked for.
+    """
+    manager = factory.manager
+    program = factory.services.program(factory.settings.service) if staging else None
+    python = interpreter.named_by(program) if program else None
+    if staging is None or manager is None or python is None:
+        return (), None, []
+    try:
+        minor = requires.python_of([file.path for file in staging.staged_files()], run_command)
+        if minor is None:
+            return (), None, []
+        return distributions.listed(python, run_command, manager.unowned), minor, []
+    except (OSError, SafeUpdateError) as err:
+        problem = f"This could not be checked: {err}"
+        fix = "Fix that, and look again."
+        return (), None, [Finding("extension-not-loadable", problem, fix, False)]
