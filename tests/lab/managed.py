@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +67,38 @@ class Managed:
     def argv(self, method: str) -> list[str]:
         return ["python3", "-c", _CALL, self.name, method]
 
-    def killed(self, method: str, what: Any, programs: str, moment: Callable[[], Any]) -> str:
-        """Kill *programs* in the middle of a call when *moment* has come; return what it said."""
-        self.container.write("/var/tmp/arguments", json.dumps([what]))
-        call = self.argv(method)
-        words = f'exec python3 -c "$CALL" {self.name} {method} < /var/tmp/arguments'
+    def killed(self, files: Sequence[File], programs: str, moment: Callable[[], Any]) -> None:
+        """
+        Install *files*, and kill *programs* in the middle: when *moment* is true of them.
+
+        They are stopped for each look. So they are still where it found them when they are
+        killed, however late that is.
+        """
+        self.container.write("/var/tmp/arguments", json.dumps([files]))
+        call = self.argv("install")
+        words = f'exec python3 -c "$CALL" {self.name} install < /var/tmp/arguments'
         process = self.container.popen(["sh", "-c", words], env={**ENV, "CALL": call[2]})
+
+        def caught() -> bool:
+            if self._signal("STOP", programs) and moment():
+                return True
+            self._signal("CONT", programs)
+            assert process.poll() is None, f"it ended before {programs} was in the middle"
+            return False
+
         try:
-            wait_for(moment, f"{programs} to be in the middle")
-            pids = self.run("pgrep", "-x", programs).stdout.split()
-            self.run("kill", "-KILL", *pids)
-            out, _ = process.communicate(timeout=60)
+            wait_for(caught, f"{programs} to be in the middle")
+            assert self._signal("KILL", programs)
+            said, _ = process.communicate(timeout=60)
+            assert "CommandError" in said
             wait_for(lambda: not self("busy"), "the locks of the package manager")
         finally:
             process.kill()
             process.wait(10)
-        return str(out)
+
+    def _signal(self, name: str, programs: str) -> bool:
+        """Send a signal to all that run of these programs; tell whether one does."""
+        return self.run("pkill", f"-{name}", "-x", programs, check=False).ok
 
     def files(self, method: str, what: Any, directory: str = DIRECTORY) -> list[File]:
         """Call ``download`` or ``secure`` into a new private directory."""
@@ -94,6 +110,39 @@ class Managed:
 
     def path(self, file: File) -> Path:
         return self.container.path(file.path)
+
+
+def kill_and_fix(
+    machine: Managed,
+    fix: str,
+    packages: Sequence[str],
+    *,
+    new: Sequence[File],
+    old: Sequence[File],
+    programs: str,
+    moment: Callable[[], Any],
+    unfinished: Collection[str] = (),
+    blocked: tuple[str, str] | None = None,
+    repository: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """
+    Kill the installation of *new* in the middle, and put it right.
+
+    *fix* is ``repair``, ``install`` (it is done again) or ``back`` (*old* is installed). The
+    killed one has left *unfinished* half done. *blocked* is a file that has a script wait, and
+    what to find that script by. *repository* is there for the repair only.
+    """
+    machine.killed(new, programs, moment)
+    if blocked is not None:
+        file, script = blocked
+        machine.run("rm", file)
+        wait_for(lambda: not machine.run("pgrep", "-f", script, check=False).ok, "the script")
+    assert set(unfinished) <= set(machine("unfinished", packages))
+    if fix == "repair":
+        with repository():
+            machine("repair", packages)
+    else:
+        machine("install", new if fix == "install" else old)
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout: float = 60) -> None:

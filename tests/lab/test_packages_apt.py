@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from devtools.lab import Lab
-from tests.lab.managed import BINDS, Managed, Refused, served, versions, wait_for
+from tests.lab.managed import BINDS, Managed, Refused, kill_and_fix, served, versions
 
 OFFERS = ("salt-minion_3006.28", "salt-minion_3007.15", "salt-minion_3008.3")
 SOURCE = "/etc/apt/sources.list.d/lab.list"
@@ -379,17 +379,17 @@ def test_dpkg_is_killed_while_it_configures(machine: Managed, fix: str) -> None:
     configuring = f"{name}.postinst configure"
     # The script of the old version ends first, which is not to be in its way.
     container.write(f"/var/lib/dpkg/info/{name}.prerm", "#!/bin/sh\n", 0o755)
-    said = machine.killed(
-        "install", new, "dpkg", lambda: configuring in container.read("/var/tmp/scripts")
+    kill_and_fix(
+        machine,
+        fix,
+        [name],
+        new=new,
+        old=old,
+        programs="dpkg",
+        moment=lambda: configuring in container.read("/var/tmp/scripts"),
+        unfinished=[name],
+        blocked=("/run/block-postinst", "postinst"),
     )
-    assert "CommandError" in said
-    machine.run("rm", "/run/block-postinst")
-    wait_for(lambda: not machine.run("pgrep", "-f", "postinst", check=False).ok, "the script")
-    assert machine("unfinished", [name]) == [name]
-    if fix == "repair":
-        machine("repair", [name])
-    else:
-        machine("install", new if fix == "install" else old)
     version = "1" if fix == "back" else "2"
     assert machine("installed", [name]) == {name: version}
     assert machine("version_locked", [name]) == [name]
@@ -402,21 +402,19 @@ def test_dpkg_is_killed_while_it_unpacks(machine: Managed, fix: str) -> None:
     with served(machine.container, "/srv/repo"):
         old = machine.files("secure", ["salt-minion"], "/var/lib/old")
         new = machine.files("download", {"salt-minion": "3008.3"}, "/var/lib/new")
-        machine.run("apt-mark", "hold", "salt-minion")
-        machine.run("truncate", "--size=0", "/var/log/dpkg.log")
-        unpacked = machine.container.path("/opt/saltstack/salt/bin")
-        said = machine.killed(
-            "install",
-            new,
-            "dpkg|dpkg-deb|tar",
-            lambda: any(entry.name.endswith(".dpkg-new") for entry in os.scandir(unpacked)),
-        )
-        assert "CommandError" in said
-        assert machine("unfinished", ["salt-minion"]) == ["salt-minion"]
-        if fix == "repair":
-            machine("repair", ["salt-minion"])
-    if fix != "repair":
-        machine("install", new if fix == "install" else old)
+    machine.run("apt-mark", "hold", "salt-minion")
+    unpacked = machine.container.path("/opt/saltstack/salt/bin")
+    kill_and_fix(
+        machine,
+        fix,
+        ["salt-minion"],
+        new=new,
+        old=old,
+        programs="dpkg|dpkg-deb|tar",
+        moment=lambda: any(entry.name.endswith(".dpkg-new") for entry in os.scandir(unpacked)),
+        unfinished=["salt-minion"],
+        repository=lambda: served(machine.container, "/srv/repo"),
+    )
     assert _minion(machine) == ("3007.15" if fix == "back" else "3008.3", "hold ok installed")
     assert machine("version_locked", ["salt-minion"]) == ["salt-minion"]
     _clean(machine, "salt-minion")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from devtools.lab import Container, Lab
-from tests.lab.managed import BINDS, Managed, Refused, served, versions, wait_for
+from tests.lab.managed import BINDS, Managed, Refused, kill_and_fix, served, versions
 
 REPOSITORY = "/srv/rpms"
 REPO_FILES = {"dnf": "/etc/yum.repos.d/lab.repo", "zypper": "/etc/zypp/repos.d/lab.repo"}
@@ -294,17 +294,17 @@ def test_rpm_is_killed_in_a_scriptlet(container: Container, machine: Managed, fi
     new = machine.files("download", machine("targets", OWN, "3006.28"), "/var/lib/new")
     old = machine.files("secure", OWN, "/var/lib/old")
     container.write("/run/block-post", "")
-    said = machine.killed(
-        "install", new, "rpm", lambda: "post 3006.28" in container.read("/var/tmp/scripts")
+    kill_and_fix(
+        machine,
+        fix,
+        OWN,
+        new=new,
+        old=old,
+        programs="rpm",
+        moment=lambda: "post 3006.28" in container.read("/var/tmp/scripts"),
+        unfinished=["salt-minion"],
+        blocked=("/run/block-post", "rpm-tmp"),
     )
-    assert "CommandError" in said
-    machine.run("rm", "/run/block-post")
-    wait_for(lambda: not machine.run("pgrep", "-f", "rpm-tmp", check=False).ok, "the scriptlet")
-    assert "salt-minion" in machine("unfinished", OWN)
-    if fix == "repair":
-        machine("repair", OWN)
-    else:
-        machine("install", new if fix == "install" else old)
     _clean(machine, "3007.15" if fix == "back" else "3006.28")
 
 
@@ -329,13 +329,15 @@ def test_rpm_is_killed_while_it_unpacks(container: Container, machine: Managed, 
     new = machine.files("download", machine("targets", names, "2"), "/var/lib/big-new")
     folder = container.path("/opt/salt-big/lib")
     before = {entry.name: entry.inode() for entry in os.scandir(folder)}
-    machine.killed(
-        "install",
-        new,
-        "rpm",
-        lambda: any(before.get(e.name) != e.inode() for e in os.scandir(folder)),
+    kill_and_fix(
+        machine,
+        fix,
+        names,
+        new=new,
+        old=old,
+        programs="rpm",
+        moment=lambda: any(before.get(e.name) != e.inode() for e in os.scandir(folder)),
     )
-    machine("install", new if fix == "install" else old)
     _clean(machine, "1" if fix == "back" else "2", names)
     assert {entry.name for entry in os.scandir(folder)} == set(before)
     machine.run("rpm", "--erase", *names)
