@@ -13,8 +13,8 @@ class CommandError(SafeUpdateError):
     """
     A program could not be run, failed, or did not end in time.
 
-    ``argv`` is what was called, ``returncode`` its exit status (``None`` where there is
-    none), ``stdout`` and ``stderr`` what it printed until then.
+    ``argv`` is the command, ``returncode`` its exit status (``None`` if there is none),
+    ``stdout`` and ``stderr`` what it printed until then.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class CommandError(SafeUpdateError):
         self.stdout = stdout
         self.stderr = stderr
         self.returncode = returncode
-        # The arguments stay out of the message: they may hold a secret.
+        # The message does not show the arguments: they may contain a secret.
         detail = (stderr.strip() or stdout.strip())[-2000:]
         super().__init__(f"{self.argv[0]}: {reason}" + (f": {detail}" if detail else ""))
 
@@ -41,16 +41,16 @@ class RecordError(SafeUpdateError):
 
 
 class TransitionError(SafeUpdateError):
-    """The phase of the update does not allow what was asked for."""
+    """The phase of the update does not allow the request."""
 
 
 class LockHeldError(SafeUpdateError):
-    """Another process holds a lock that this needs."""
+    """Another process has a lock that is needed here."""
 
 
 class VerificationError(SafeUpdateError):
-    """Something is not what it has to be: a signature, a hash, a version, a health check."""
+    """A check failed: a signature, a hash, a version, or the health of the minion."""
 
 
 class InputError(SafeUpdateError):
-    """What the caller gave is not valid; nothing was changed."""
+    """The input is not valid; nothing was changed."""

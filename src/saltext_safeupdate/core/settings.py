@@ -11,7 +11,7 @@ from typing import Any
 
 from .errors import InputError
 
-# The words that a key may have.
+# The words that a key accepts.
 _WORDS = {
     "rollback": ("required", "optional"),
     "extensions": ("stop", "report"),
@@ -22,7 +22,7 @@ _WORDS = {
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """
-    What an administrator can set. Every duration is in seconds.
+    The settings of an administrator. Every duration is in seconds.
 
     state_dir
         Directory of the database, mode 0700. Survives reboots.
@@ -31,44 +31,44 @@ class Settings:
     service
         Name of the minion's own unit or service.
     packages
-        The minion's own packages; empty: asked of the package manager.
+        The minion's own packages; empty: ask the package manager.
     jobs_timeout
         How long an update waits for the other jobs before it is postponed.
     return_timeout
-        How long a restart waits until the returns have reached the master.
+        How long a restart waits for returns to reach the master.
     restart_timeout
         How long the minion may take to report that it runs, after a restart or a rollback.
     watch_timeout
         How long an updated minion may take to prove healthy; then it is rolled back.
     stable_interval
-        How long its process has to stay the same before the update is committed.
+        How long the minion has to run without a restart before the update is committed.
     health_check
-        What has to succeed before an update is committed: a program with its arguments, its
-        path absolute, or the name of an SLS.
+        A check that has to succeed before an update is committed: a program with its absolute
+        path and its arguments, or the name of an SLS.
     rollback
-        ``required`` or ``optional``: whether an update that is asked for starts where there
+        ``required`` or ``optional``: with ``optional``, a requested update also starts if there
         would be no way back.
     extensions
-        ``stop`` or ``report``: what becomes of an update for which something that is installed
-        beside Salt, or that the states use, would not be there any more.
+        ``stop`` or ``report``: whether an update is stopped or goes on if an extension beside
+        Salt, or a module that the states use, would be missing after it.
     backup
-        Files and directories that are put back on a rollback, besides those of the minion.
+        Files and directories that a rollback restores, besides those of the minion.
     steps_dir
         Directory of the upgrade steps.
     step_timeout
         How long one upgrade step may take.
     transactional_reboot
-        ``manual``, ``rollback`` or ``always``: which reboots are asked for on a transactional
-        system, where an update and a rollback take effect with the next boot.
+        ``manual``, ``rollback`` or ``always``: which reboots are requested on a transactional
+        system. An update and a rollback take effect there with the next boot.
     tick_interval
         How often the engine looks at the database.
     stop_timeout
-        How long a stop or restart of the service, by whomever, waits for running jobs.
+        How long any stop or restart of the service waits for running jobs.
     shutdown_timeout
-        The same where the whole system is shut down.
+        The same if the whole system shuts down.
     attempts
-        How often a job is started, the first time included, before its interruption is
-        reported. A number.
+        How often a job is started before its interruption is reported, as a number. The first
+        start counts.
     rerun
         Functions that may be run again when a restart or a crash has interrupted them;
         ``module.*`` stands for every function of a module. State runs are resumed anyway.
@@ -102,7 +102,7 @@ class Settings:
 
 
 def as_json(settings: Settings) -> str:
-    """Return what :func:`from_mapping` reads again, for another process."""
+    """Return the settings as text, from which :func:`from_mapping` makes them again."""
     return json.dumps(
         {
             name: list(value) if isinstance(value, tuple) else value
@@ -133,9 +133,9 @@ def from_mapping(given: object) -> Settings:
 
 def effective(given: object) -> tuple[Settings, list[str]]:
     """
-    Return the Settings that hold for the ``safeupdate:`` value, and what is wrong with it.
+    Return the Settings that are in effect for the ``safeupdate:`` value, and what is wrong with it.
 
-    What is not valid counts as not given: jobs run and are looked after nevertheless.
+    A key that is not valid counts as not given: jobs run, and are recorded, nevertheless.
     """
     if not isinstance(given, Mapping):
         try:

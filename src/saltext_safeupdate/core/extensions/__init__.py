@@ -1,1 +1,1 @@
-"""What was installed beside Salt, this extension first: found, made ready, brought along."""
+"""Packages that pip installed beside Salt, this extension first: find, stage, carry along."""

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write and remove files so that a crash leaves no half of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 
 
 def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
-    """Write *content* so that a crash leaves either the old file or the new one, and it lasts."""
+    """Write *content* to the disk. A crash leaves either the old file or the new one."""
     directory = os.path.dirname(path)
     fd, temporary = tempfile.mkstemp(dir=directory, prefix=f".{os.path.basename(path)}.")
     try:
@@ -26,7 +26,7 @@ def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
 
 
 def remove(path: str) -> bool:
-    """Remove a file; say whether it was there."""
+    """Remove a file; tell whether it was there."""
     try:
         os.unlink(path)
     except FileNotFoundError:

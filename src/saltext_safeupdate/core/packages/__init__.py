@@ -1,1 +1,1 @@
-"""Package managers: what is installed, who owns what, and what a request would change."""
+"""Package managers: what is installed, which files belong to it, what a request changes."""

@@ -22,7 +22,7 @@ from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
 from .removed_modules import Use, gone, series
 
-# Bytes and files that are left free wherever something is written.
+# Bytes and files that have to stay free on each file system that is written to.
 _RESERVE = 32 << 20
 _FILES = 20_000
 # Seconds by which the clock may be behind the newest index of packages.

@@ -1,8 +1,8 @@
 """
-What a minion uses that the core of another Salt series no longer has.
+Which functions that a minion uses are no longer in the core of another Salt series.
 
-Salt 3008 dropped more than half of the modules of 3007. Some live on as packages of their
-own, Salt extensions; what is installed of those before the update comes along.
+Salt 3008 dropped more than half of the modules of 3007. Some live on as packages of their own,
+which are Salt extensions. Those that are installed before the update come along.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from .removed_modules_data import FILES, NAMES, SERIES
 
-# The packages that bring a file of the core back: published, and seen to contain it. A file of
-# the core that is not here is in no package that we know of.
+# The packages that bring a file of the core back. They are published, and we saw the file in
+# them. We know of no package for the other files.
 PACKAGES = {
     "saltext-safeupdate": "executors/transactional_update modules/rebootmgr "
     "modules/transactional_update",
@@ -82,7 +82,7 @@ class Use(NamedTuple):
     One function that this minion uses, such as ``zfs.list``; of other loaders, a name.
 
     *kind* is the directory of the loader. *file* is the file of Salt's core that has the
-    function here, where that is known: several files may go by one name.
+    function here, if that is known: several files may have the same name for the loader.
     """
 
     kind: str
@@ -102,45 +102,29 @@ class Gone(NamedTuple):
 
 
 def series(version: str) -> str | None:
-    """Return the series of a version of Salt or of its package; None where it names none."""
+    """Return the series of a version of Salt or of its package; None if it names none."""
     found = _SERIES.match(version)
     return found[1] if found else None
 
 
-def used(chunks: Iterable[Mapping[str, Any]], executed: Iterable[str] = ()) -> set[Use]:
+def used(chunks: Iterable[Mapping[str, Any]]) -> set[Use]:
     """
-    Return what these low chunks use, as ``state.show_lowstate`` returns them, and these calls.
+    Return what these low chunks use, as ``state.show_lowstate`` returns them.
 
-    What only a template calls while it is rendered is in no chunk.
+    No chunk shows what only a template calls while it is rendered.
     """
-    found = {Use("modules", function) for function in executed if _FUNCTION.fullmatch(function)}
+    found = set()
     for chunk in chunks:
         found.add(Use("states", f"{chunk.get('state')}.{chunk.get('fun')}"))
         found.update(Use("modules", function) for function in _called(chunk))
     return found
 
 
-def configured(opts: Mapping[str, Any]) -> set[Use]:
-    """Return what the configuration of a minion names."""
-    named = {
-        "beacons": _keys(opts.get("beacons")),
-        "engines": _keys(opts.get("engines")),
-        "executors": _keys(opts.get("module_executors")),
-        "renderers": str(opts.get("renderer") or "").split("|"),
-        "returners": [name for key in ("return", "returner") for name in _keys(opts.get(key))],
-    }
-    found = {Use(kind, name) for kind, names in named.items() for name in names if name}
-    schedule = opts.get("schedule")
-    jobs = schedule.values() if isinstance(schedule, Mapping) else ()
-    functions = [str(job.get("function")) for job in jobs if isinstance(job, Mapping)]
-    return found | {Use("modules", name) for name in functions if _named(name)}
-
-
 def gone(uses: Iterable[Use], current: str, target: str) -> list[Gone]:
     """
-    Return what the core of *target* no longer has of what the core of *current* has.
+    Return the uses that the core of *current* has and that of *target* no longer has.
 
-    Both are versions. A series newer than the newest known is taken for that one.
+    Both are versions. A series newer than the newest known one counts as that one.
     """
     here, there = _known(current), _known(target)
     found = []
@@ -168,17 +152,6 @@ def _called(chunk: Mapping[str, Any]) -> Iterator[str]:
         yield from _SLOT.findall(text)
 
 
-def _keys(value: object) -> list[str]:
-    """Return the names in a setting: a text with commas, a list, a mapping, or a mix."""
-    if isinstance(value, str):
-        return [name.strip() for name in value.split(",")]
-    if isinstance(value, Mapping):
-        return [str(name) for name in value]
-    if isinstance(value, list | tuple):
-        return [name for each in value for name in _keys(each)]
-    return []
-
-
 def _named(text: str) -> bool:
     return _FUNCTION.fullmatch(text) is not None
 
@@ -203,7 +176,7 @@ def _files(use: Use) -> list[tuple[str, str]]:
 
 
 def _by_name(use: Use) -> list[str]:
-    """Return the files that take this name with them."""
+    """Return the files that the loader knows by this name."""
     return [file for file in _spans(use.kind) if use.name in _names(use.kind, file)]
 
 

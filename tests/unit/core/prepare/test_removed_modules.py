@@ -136,39 +136,6 @@ def test_what_chunks_use():
     }
 
 
-def test_functions_that_were_executed_count_and_rubbish_does_not():
-    assert used([], ["zfs.list", "state.apply", "not a function", ""]) == {
-        Use("modules", "zfs.list"),
-        Use("modules", "state.apply"),
-    }
-
-
-def test_what_a_configuration_names():
-    assert removed_modules.configured(
-        {
-            "beacons": {"wtmp": [{}], "diskusage": []},
-            "engines": [{"stalekey": {}}, "reactor"],
-            "module_executors": "safeupdate, direct_call",
-            "renderer": "jinja|yaml",
-            "return": ["redis", "mysql"],
-            "schedule": {"scrub": {"function": "zpool.scrub"}, "enabled": True},
-        }
-    ) == {
-        Use("beacons", "wtmp"),
-        Use("beacons", "diskusage"),
-        Use("engines", "stalekey"),
-        Use("engines", "reactor"),
-        Use("executors", "safeupdate"),
-        Use("executors", "direct_call"),
-        Use("renderers", "jinja"),
-        Use("renderers", "yaml"),
-        Use("returners", "redis"),
-        Use("returners", "mysql"),
-        Use("modules", "zpool.scrub"),
-    }
-    assert removed_modules.configured({"schedule": None, "return": ""}) == set()
-
-
 def _gone(*uses, current="3007.15", target="3008.3"):
     return {(each.use.function, each.package) for each in gone(uses, current, target)}
 
