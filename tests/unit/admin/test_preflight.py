@@ -14,7 +14,8 @@ from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.prepare import preflight as checks
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.staging import Staging
-from saltext_safeupdate.core.record.update import Phase, Update
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
 
 from .test_updates import NEW, OLD, made  # noqa: F401 (a fixture)
 
