@@ -153,7 +153,7 @@ def test_an_interrupted_job_may_be_resumed_or_forgotten_by_hand(
         ["salt-call", "--local", "safeupdate.resume", "20200101000000000000"], check=False
     )
     assert not nobody.ok
-    assert "Nothing is kept of job 20200101000000000000" in nobody.stdout + nobody.stderr
+    assert "There is no open job 20200101000000000000" in nobody.stdout + nobody.stderr
     assert scene.salt_call("--local", "safeupdate.forget", unwanted) == [unwanted]
     done = scene.salt_call("--local", "safeupdate.resume", wanted)
     assert done == {wanted: "it is started again"}

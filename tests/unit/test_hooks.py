@@ -12,6 +12,7 @@ from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.engines import safeupdate as engine
 from saltext_safeupdate.executors import safeupdate as executor
 from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.minion import engine as minion_engine
 from tests.support.forked import forked
 
 # Seen here, because Salt starts programs when it is imported.
@@ -99,7 +100,7 @@ def test_without_a_function_of_the_table_salt_is_left_as_it_is_and_jobs_run(
     # Updates come to their end, and returns that wait are sent.
     monkeypatch.setattr(engine, "__opts__", opts, raising=False)
     assert engine.__virtual__() == "safeupdate"
-    assert not engine._has_master(opts)
+    assert _started(engine, monkeypatch) == {"hooked": False}
 
 
 def test_without_a_place_for_the_hooks_salt_is_left_as_it_is(opts, monkeypatch):
@@ -121,5 +122,16 @@ def test_the_main_process_and_its_jobs_know_who_put_them_in(opts, monkeypatch):
     assert hooks.installed_by() > 0
     assert hooks.stood_down() == ""
     monkeypatch.setattr(engine, "__opts__", opts, raising=False)
-    assert engine._has_master({**opts, "master_type": "str"})
-    assert not engine._has_master({**opts, "master_type": "disable"})
+    assert _started(engine, monkeypatch) == {"hooked": True}
+    assert minion_engine.has_master({**opts, "master_type": "str"}, hooked=True)
+    assert not minion_engine.has_master({**opts, "master_type": "str"}, hooked=False)
+    assert not minion_engine.has_master({**opts, "master_type": "disable"}, hooked=True)
+
+
+def _started(engine, monkeypatch):
+    """Return what the engine tells its loop of the hooks."""
+    told = []
+    monkeypatch.setattr(minion_engine, "run", lambda opts, functions, **kwargs: told.append(kwargs))
+    monkeypatch.setattr(engine, "__salt__", {}, raising=False)
+    engine.start()
+    return told[0]

@@ -1,4 +1,4 @@
-"""What pre-flight has to know that only Salt can tell."""
+"""What pre-flight has to know and only Salt can tell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import salt
-import salt.loader
 from salt.exceptions import SaltException
 
 from ..core.errors import SafeUpdateError
@@ -17,34 +16,34 @@ from ..core.prepare.removed_modules import Use, series, used
 
 log = logging.getLogger(__name__)
 
-_ASK_MASTER = "safeupdate.master_version"
+Functions = Mapping[str, Callable[..., Any]]
+
+_MASTER_VERSION = "safeupdate.master_version"
 
 
-def master_version(
-    functions: Mapping[str, Callable[..., Any]], pillar: Mapping[str, Any]
-) -> str | None:
+def master_version(functions: Functions, pillar: Mapping[str, Any]) -> str | None:
     """
-    Return the version of the master, asked now; None where it does not tell.
+    Ask the master for its version and return it; None if the master does not tell.
 
-    A minion learns of it only where the master was set up so: by our runner function in
-    ``peer_run``, or by ``pillar_opts``, which puts it into the pillar.
+    A master tells only if it was set up for that: by our runner function in ``peer_run``, or
+    by ``pillar_opts``, which puts its version into the pillar.
     """
     try:
-        told = functions["publish.runner"](_ASK_MASTER)
-        if _version(told) is None and isinstance(pillar.get("master"), Mapping):
+        answer = functions["publish.runner"](_MASTER_VERSION)
+        if _version(answer) is None and isinstance(pillar.get("master"), Mapping):
             # The pillar in memory may be older than the master.
-            told = functions["pillar.items"]().get("master", {}).get("saltversion")
+            answer = functions["pillar.items"]().get("master", {}).get("saltversion")
     except SaltException as err:
         log.debug("safeupdate: the master cannot be asked for its version: %s", err)
         return None
-    return _version(told)
+    return _version(answer)
 
 
-def _version(told: object) -> str | None:
-    return told if isinstance(told, str) and series(told) else None
+def _version(answer: object) -> str | None:
+    return answer if isinstance(answer, str) and series(answer) else None
 
 
-def state_uses(opts: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> set[Use]:
+def state_uses(opts: Mapping[str, Any], functions: Functions) -> set[Use]:
     """Return what the highstate of this minion uses of Salt's core, or raise SafeUpdateError."""
     try:
         chunks = functions["state.show_lowstate"](concurrent=True)
@@ -52,18 +51,17 @@ def state_uses(opts: Mapping[str, Any], functions: Mapping[str, Callable[..., An
         raise SafeUpdateError(f"The states of this minion cannot be rendered: {err}") from err
     if not isinstance(chunks, list) or not all(isinstance(chunk, Mapping) for chunk in chunks):
         raise SafeUpdateError(f"The states of this minion cannot be rendered: {chunks}")
-    return of_core(used(chunks), functions, _states(opts, functions))
+    # Salt's loader for states is needed here only.
+    from ..ordering import state_functions
+
+    return of_core(used(chunks), functions, state_functions.load(opts, functions))
 
 
-def of_core(
-    uses: Iterable[Use],
-    functions: Mapping[str, Callable[..., Any]],
-    states: Mapping[str, Callable[..., Any]],
-) -> set[Use]:
+def of_core(uses: Iterable[Use], functions: Functions, states: Functions) -> set[Use]:
     """
-    Return the uses with the file of the core that each comes from.
+    Return those uses that Salt's core provides, each with its file in the core.
 
-    Left out is what an extension or a synced module provides, and what cannot be loaded now.
+    Extensions and synced modules provide the others, or they cannot be loaded now.
     """
     found = set()
     core = os.path.join(os.path.dirname(os.path.realpath(salt.__file__)), "")
@@ -73,16 +71,7 @@ def of_core(
         except KeyError:
             continue
         code = inspect.unwrap(function).__globals__
-        # The loader's own names do not tell: what lies beside Salt counts as "int" there.
+        # The loader's names do not tell: it also calls "int" what pip installed next to Salt.
         if os.path.realpath(str(code.get("__file__", ""))).startswith(core):
             found.add(use._replace(file=str(code["__name__"]).rpartition(".")[2]))
     return found
-
-
-def _states(
-    opts: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]
-) -> Mapping[str, Callable[..., Any]]:
-    loaded: Mapping[str, Callable[..., Any]] = salt.loader.states(
-        opts, functions, salt.loader.utils(opts), salt.loader.serializers(opts)
-    )
-    return loaded

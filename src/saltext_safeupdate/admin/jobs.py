@@ -1,4 +1,4 @@
-"""What an administrator may do about single jobs of the ledger."""
+"""The jobs of this minion, and what an administrator may do about single ones."""
 
 from __future__ import annotations
 
@@ -15,64 +15,22 @@ from ..factory import Factory
 from ..minion import queues
 
 
-def resume(factory: Factory, jid: object) -> dict[str, str]:
-    """Start again what was interrupted, and have sent what is finished; say what was done."""
-    done = {}
-    for job in _open(factory, jid):
-        if job.state is State.FINISHED:
-            # The engine sends when the database has changed.
-            factory.ledger.sent(job.key)
-            done[job.key] = "its return is sent"
-            continue
-        if not factory.ledger.take(job, processes.identity(os.getppid())):
-            raise LockHeldError(f"Job {jid} has just been taken up. Nothing was done.")
-        full = factory.ledger.full(job.key)
-        if full is None or full.call is None:
-            raise SafeUpdateError(f"What job {jid} was published with is not kept any more.")
-        opts = {**factory.opts, "master": job.master or factory.opts.get("master")}
-        if queues.find(opts, job.jid) is None:
-            queues.put(opts, salt.payload.loads(full.call))
-        done[job.key] = "it is started again"
-    return done
+def listed(factory: Factory) -> dict[str, Any]:
+    """Return the jobs that run, those that are held, and what the ledger has of jobs."""
+    rows = factory.ledger.open() if factory.ledger.exists() else []
+    return {
+        "running": factory.running_jobs(),
+        "held": [f"{job.get('jid')} {job.get('fun')}" for job in queues.listed(factory.opts)],
+        "undelivered": [
+            {"jid": row.jid, "fun": row.fun, "since": row.changed, "attempts": row.sends}
+            for row in rows
+            if row.state is State.FINISHED
+        ],
+        "recorded": [_described(row) for row in rows],
+    }
 
 
-def forget(factory: Factory, jid: object) -> list[str]:
-    """Drop what is kept of a job: it is neither run nor returned any more."""
-    done = []
-    for job in _open(factory, jid):
-        path = queues.find(factory.opts, job.jid)
-        if path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        factory.ledger.forget(job.key)
-        done.append(job.key)
-    return done
-
-
-def _open(factory: Factory, jid: object) -> list[Job]:
-    """Return what is kept of a job that does not run."""
-    if isinstance(jid, bool) or not isinstance(jid, str | int):
-        raise InputError("'jid' must be a job ID.")
-    found = factory.ledger.find(str(jid)) if factory.ledger.exists() else []
-    jobs = [job for job in found if job.state is not State.DELIVERED]
-    if not jobs:
-        raise InputError(
-            f"Nothing is kept of job {jid}: it is delivered or was never accepted. "
-            "'safeupdate.jobs' lists what there is."
-        )
-    if any(_runs(job) for job in jobs):
-        raise LockHeldError(f"Job {jid} is running. Nothing was done; wait for its end.")
-    return jobs
-
-
-def _runs(job: Job) -> bool:
-    if job.state is State.RUNNING:
-        return processes.alive(job.runner)
-    return job.state is State.ACCEPTED and processes.alive(job.owner)
-
-
-def kept(job: Job) -> dict[str, Any]:
-    """Return a row as plain data."""
+def _described(job: Job) -> dict[str, Any]:
     return {
         "jid": job.jid,
         "fun": job.fun,
@@ -82,3 +40,79 @@ def kept(job: Job) -> dict[str, Any]:
         "sends": job.sends,
         "master": job.master,
     }
+
+
+def accepted(factory: Factory, jids: object) -> dict[str, str]:
+    """Return the states of those jobs that this minion has, in its ledger or in a queue."""
+    if not isinstance(jids, list) or not all(isinstance(jid, str | int) for jid in jids):
+        raise InputError("'jids' must be a list of job IDs.")
+    wanted = [str(jid) for jid in jids]
+    found = {str(job.get("jid")): "held" for job in queues.listed(factory.opts)}
+    found |= factory.ledger.known(wanted) if factory.ledger.exists() else {}
+    return {jid: found[jid] for jid in wanted if jid in found}
+
+
+def resume(factory: Factory, jid: object) -> dict[str, str]:
+    """Start an interrupted job again, have a finished one sent; say what was done."""
+    done = {}
+    for job in _open(factory, jid):
+        if job.state is State.FINISHED:
+            # The engine sends as soon as it sees that the database has changed.
+            factory.ledger.sent(job.key)
+            done[job.key] = "its return is sent"
+            continue
+        if not factory.ledger.take(job, processes.identity(os.getppid())):
+            raise LockHeldError(
+                f"Job {jid} has just been taken up by another process. Nothing was done."
+            )
+        full = factory.ledger.full(job.key)
+        if full is None or full.call is None:
+            raise SafeUpdateError(
+                f"The ledger no longer has the call of job {jid}, so it cannot be started again. "
+                "'safeupdate.forget' removes the job."
+            )
+        opts = _opts_of(factory, job)
+        if queues.find(opts, job.jid) is None:
+            queues.put(opts, salt.payload.loads(full.call))
+        done[job.key] = "it is started again"
+    return done
+
+
+def forget(factory: Factory, jid: object) -> list[str]:
+    """Remove a job from the ledger and from the queue: it is neither run nor returned."""
+    done = []
+    for job in _open(factory, jid):
+        path = queues.find(_opts_of(factory, job), job.jid)
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        factory.ledger.forget(job.key)
+        done.append(job.key)
+    return done
+
+
+def _open(factory: Factory, jid: object) -> list[Job]:
+    """Return the rows of a job that does not run and is not delivered."""
+    if isinstance(jid, bool) or not isinstance(jid, str | int):
+        raise InputError("'jid' must be a job ID.")
+    found = factory.ledger.find(str(jid)) if factory.ledger.exists() else []
+    jobs = [job for job in found if job.state is not State.DELIVERED]
+    if not jobs:
+        raise InputError(
+            f"There is no open job {jid}: it is delivered or was never accepted. "
+            "'safeupdate.jobs' lists the open ones."
+        )
+    if any(_runs(job) for job in jobs):
+        raise LockHeldError(f"Job {jid} is running. Nothing was done; wait for its end.")
+    return jobs
+
+
+def _opts_of(factory: Factory, job: Job) -> dict[str, Any]:
+    """Return the opts with the job's own master: each master has a queue of its own."""
+    return {**factory.opts, "master": job.master or factory.opts.get("master")}
+
+
+def _runs(job: Job) -> bool:
+    if job.state is State.RUNNING:
+        return processes.alive(job.runner)
+    return job.state is State.ACCEPTED and processes.alive(job.owner)

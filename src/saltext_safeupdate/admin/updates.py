@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,10 @@ from ..core.prepare.resolution import Resolved
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
 from ..factory import Factory
-from . import report
+from . import status
 from .preflight import findings, needs_reboot
+
+log = logging.getLogger(__name__)
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -181,7 +184,7 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     # The JIDs of a master grow.
     numbered = resolved.with_serial(int(jid) if jid.isdigit() else 0)
     record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
-    return {**report.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
+    return {**status.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
 
 
 def _refresh(manager: PackageManager) -> None:
@@ -189,7 +192,7 @@ def _refresh(manager: PackageManager) -> None:
     try:
         manager.refresh()
     except CommandError as err:
-        report.log.warning("safeupdate: the index of packages is not refreshed: %s", err)
+        log.warning("safeupdate: the index of packages is not refreshed: %s", err)
 
 
 def _quarantined(factory: Factory) -> list[Quarantined]:

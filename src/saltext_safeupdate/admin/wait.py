@@ -14,7 +14,7 @@ from ..core.host import locks
 from ..core.jobs import current, update_wait
 from ..core.record.update import Update
 from ..factory import Factory
-from . import report
+from .status import described
 
 # Seconds between two looks at the record.
 _POLL_INTERVAL = 0.5
@@ -34,7 +34,7 @@ def wait(
     found = _find(factory, wanted)
     deadline = (_accepted(factory) or clock()) + timeout
     if found.phase.final or clock() >= deadline:
-        return report.described(found)
+        return described(found)
     _refuse_to_wait_for_ourselves(factory)
     while not found.phase.final and clock() < deadline:
         sleep(_POLL_INTERVAL)
@@ -43,7 +43,7 @@ def wait(
         # What this program has not loaded yet may be gone: let its successor tell.
         with contextlib.suppress(OSError):
             os.execv(sys.argv[0], sys.argv)  # noqa: S606
-    return report.described(found)
+    return described(found)
 
 
 def _find(factory: Factory, wanted: object) -> Update:

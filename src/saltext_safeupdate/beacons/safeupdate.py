@@ -12,9 +12,7 @@ and when it has ended, with the fields ``pending``, ``phase``, ``update`` and ``
         - interval: 10
 """
 
-from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.core.settings import from_mapping
+from saltext_safeupdate.admin import status
 
 __virtualname__ = "safeupdate"
 
@@ -25,7 +23,7 @@ def __virtual__():
 
 def validate(config):
     """
-    Check the configuration of the beacon: a list, of which ``interval`` is the beacon's own.
+    Check the configuration of the beacon: a list, which may have ``interval``.
     """
     if not isinstance(config, list):
         return False, "The configuration of the beacon safeupdate must be a list."
@@ -34,24 +32,6 @@ def validate(config):
 
 def beacon(config):
     """
-    Return one event where the phase is another than at the last look.
+    Return an event if the phase is another than at the last look.
     """
-    try:
-        store = Store(from_mapping(__opts__.get("safeupdate")).database)
-        last = store.latest() if store.exists() else None
-    except SafeUpdateError as err:
-        now = {"pending": False, "phase": "unknown", "update": "", "reason": str(err)}
-    else:
-        if last is None:
-            return []
-        now = {
-            "pending": not last.phase.final,
-            "phase": last.phase.value,
-            "update": last.id,
-            "reason": last.reason,
-        }
-    before = __context__.get("safeupdate.beacon")
-    __context__["safeupdate.beacon"] = now
-    if now == before or (before is None and not now["pending"]):
-        return []
-    return [now]
+    return status.beacon_events(__opts__, __context__)

@@ -14,32 +14,26 @@ default snapshot, with ``running`` and ``default`` (snapshot numbers); the event
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import salt.utils.path
 
-from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.host import command
-from saltext_safeupdate.core.transactional import detect, roots
+from saltext_safeupdate.admin import reboots
 
 if TYPE_CHECKING:
     __context__: dict = {}
 
-log = logging.getLogger(__name__)
-
 __virtualname__ = "transactional_update"
-_LAST = "transactional_update.beacon"
 
 
 def __virtual__():
-    if not salt.utils.path.which(detect.TOOL):
+    if not salt.utils.path.which(reboots.TOOL):
         return False, "the transactional_update beacon needs transactional-update"
     return __virtualname__
 
 
 def validate(config):
-    """Validate the beacon's configuration: a list that may hold ``interval``."""
+    """Check the configuration of the beacon: a list, which may have ``interval``."""
     if not isinstance(config, list):
         return False, "The configuration of the beacon transactional_update has to be a list"
     return True, "Valid configuration"
@@ -47,15 +41,4 @@ def validate(config):
 
 def beacon(config):
     """Return an event for a default snapshot that was not reported yet."""
-    try:
-        found = roots.read_roots(command.run)
-    except SafeUpdateError as err:
-        log.warning("the pending snapshot cannot be read: %s", err)
-        return []
-    last, now = __context__.get(_LAST), found.default if found.pending else None
-    __context__[_LAST] = now
-    if now == last:
-        return []
-    running = found.running.number if found.running else None
-    tag = "pending" if found.pending else "activated"
-    return [{"tag": tag, "running": running, "default": found.default.number}]
+    return reboots.snapshot_events(__context__)

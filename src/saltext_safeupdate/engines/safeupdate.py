@@ -17,17 +17,8 @@ Each phase is an event ``salt/minion/<id>/safeupdate/<phase>`` with the fields `
 with each event of this minion) and ``at`` (epoch seconds).
 """
 
-import logging
-import os
-import time
-
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.host import locks, processes
-from saltext_safeupdate.core.jobs.ticker import Ticker
-from saltext_safeupdate.factory import Factory
-
-log = logging.getLogger(__name__)
 
 __virtualname__ = "safeupdate"
 
@@ -46,37 +37,6 @@ def start():
     """
     Run until the minion ends.
     """
-    from saltext_safeupdate.minion.delivery import Delivery
+    from saltext_safeupdate.minion import engine
 
-    minion = os.getppid()
-    factory = Factory(__opts__)
-    lock = locks.Lock(factory.settings.run_dir, "engine")
-    # With several masters there are several engines: one acts.
-    lock.exclusive()
-    delivery = Delivery(__opts__, __salt__)
-    ticker = Ticker(
-        settings=factory.settings,
-        store=factory.store,
-        ledger=factory.ledger,
-        delivery=delivery,
-        launch=factory.launch,
-        owner=processes.identity(minion),
-        stand_down=bool(__opts__.get("resume_jobs_on_restart")),
-    )
-    announced = False
-    # An engine that outlives its minion must not act beside that of the next one.
-    while os.getppid() == minion:
-        try:
-            if not announced:
-                factory.ledger.anchor()
-                ticker.started(delivery.salt_version, master=_has_master(__opts__))
-                announced = True
-            ticker.tick()
-        except SafeUpdateError as err:
-            log.error("safeupdate: %s", err)
-        time.sleep(factory.settings.tick_interval)
-
-
-def _has_master(opts):
-    """Tell whether jobs of this minion come back to a master."""
-    return opts.get("master_type") != "disable" and not hooks.stood_down()
+    engine.run(__opts__, __salt__, hooked=not hooks.stood_down())

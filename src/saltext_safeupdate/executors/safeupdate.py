@@ -19,7 +19,6 @@ from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.settings import effective
 
 __virtualname__ = "safeupdate"
 
@@ -32,14 +31,12 @@ def execute(opts, data, func, args, kwargs):
     """
     Take the job's share of the jobs lock and leave the rest to the next executor.
     """
-    from saltext_safeupdate.core.jobs import current, functions
+    from saltext_safeupdate.minion import executor
 
     try:
         if not hooks.install(opts):
             return
         hooks.adopt(func)
-        if functions.needs_lock(data.get("fun")):
-            settings, _ = effective(opts.get("safeupdate"))
-            current.ensure(settings, str(data.get("jid", "")))
+        executor.begin(opts, data)
     except SafeUpdateError as err:
         raise CommandExecutionError(str(err)) from err

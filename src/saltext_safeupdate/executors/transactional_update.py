@@ -29,12 +29,11 @@ For one call:
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import salt.utils.path
 
-from saltext_safeupdate.core.transactional import delegate, detect
+from saltext_safeupdate.admin import delegation
 
 if TYPE_CHECKING:
     __salt__: dict = {}
@@ -43,7 +42,7 @@ __virtualname__ = "transactional_update"
 
 
 def __virtual__():
-    if not salt.utils.path.which(detect.TOOL):
+    if not salt.utils.path.which(delegation.TOOL):
         return False, "the transactional_update executor needs transactional-update"
     return __virtualname__
 
@@ -55,11 +54,9 @@ def execute(opts, data, func, args, kwargs):
     A delegated function that returns ``None`` gives ``{}``: the next executor would run it
     once more, outside.
     """
-    fun = data.get("fun")
-    target = delegate.delegate(fun, opts, data, os.environ)
-    if target is None:
-        return func(*args, **kwargs) if delegate.is_last(opts, data) else None
-    if target == delegate.CALL:
-        args = (fun, *args)
+    found = delegation.instead(opts, data, args)
+    if found is None:
+        return func(*args, **kwargs) if delegation.is_last(opts, data) else None
+    target, args = found
     result = __salt__[target](*args, **kwargs)
     return {} if result is None else result

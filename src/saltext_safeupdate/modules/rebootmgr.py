@@ -8,27 +8,21 @@ Replaces the module of Salt 3006 and 3007 that Salt 3008 dropped. It speaks to r
 from __future__ import annotations
 
 import salt.utils.path
-from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.host import command
-from saltext_safeupdate.core.transactional.rebootmgr import PROGRAM, RebootManager
+from saltext_safeupdate.admin import errors, reboots
 
 __virtualname__ = "rebootmgr"
 
 
 def __virtual__():
-    if not salt.utils.path.which(PROGRAM):
+    if not salt.utils.path.which(reboots.PROGRAM):
         return False, "rebootmgr needs the program rebootmgrctl"
     return __virtualname__
 
 
 def _ask(method, *args, **kwargs):
-    """Call a method of RebootManager and translate its errors."""
-    try:
-        return getattr(RebootManager(command.run), method)(*args, **kwargs)
-    except SafeUpdateError as err:
-        raise CommandExecutionError(str(err)) from err
+    with errors.as_salts():
+        return getattr(reboots.manager(), method)(*args, **kwargs)
 
 
 def version():

@@ -11,15 +11,13 @@ more: it checks and downloads everything first. Either way the updated minion is
 and rolled back where it does not prove healthy.
 """
 
-from contextlib import contextmanager
-
 import salt.defaults.exitcodes
-from salt.exceptions import CommandExecutionError
 
+from saltext_safeupdate.admin import check as checks
+from saltext_safeupdate.admin import errors, steering, updates
 from saltext_safeupdate.admin import jobs as job_actions
-from saltext_safeupdate.admin import report, updates
+from saltext_safeupdate.admin import status as statuses
 from saltext_safeupdate.admin import wait as waiting
-from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.factory import Factory
 
 __virtualname__ = "safeupdate"
@@ -27,14 +25,6 @@ __virtualname__ = "safeupdate"
 
 def __virtual__():
     return __virtualname__
-
-
-@contextmanager
-def _salt_errors():
-    try:
-        yield
-    except SafeUpdateError as err:
-        raise CommandExecutionError(str(err)) from err
 
 
 def status():
@@ -54,8 +44,8 @@ def status():
 
     :raises CommandExecutionError: if the database cannot be read.
     """
-    with _salt_errors():
-        return report.status(Factory(__opts__))
+    with errors.as_salts():
+        return statuses.status(Factory(__opts__))
 
 
 def history(limit=20):
@@ -73,8 +63,8 @@ def history(limit=20):
 
     :raises CommandExecutionError: if the database cannot be read.
     """
-    with _salt_errors():
-        return report.history(Factory(__opts__), limit)
+    with errors.as_salts():
+        return statuses.history(Factory(__opts__), limit)
 
 
 def restart(reason="safeupdate.restart"):
@@ -95,8 +85,8 @@ def restart(reason="safeupdate.restart"):
 
     :raises CommandExecutionError: if an update is under way that has not installed yet.
     """
-    with _salt_errors():
-        return report.restart(Factory(__opts__), str(reason))
+    with errors.as_salts():
+        return steering.restart(Factory(__opts__), str(reason))
 
 
 def plan(version=None, allow_downgrade=False):
@@ -123,7 +113,7 @@ def plan(version=None, allow_downgrade=False):
 
     :raises CommandExecutionError: if Salt was not installed from packages.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return updates.plan(
             Factory(__opts__), __salt__, version, allow_downgrade=bool(allow_downgrade)
         )
@@ -144,7 +134,7 @@ def stage(version=None):
 
     :raises CommandExecutionError: if it cannot be had or is not what it has to be.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return updates.stage(Factory(__opts__), version)
 
 
@@ -179,7 +169,7 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
 
     :raises CommandExecutionError: if it cannot be, with the reason; nothing is changed then.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return updates.update(
             Factory(__opts__),
             __salt__,
@@ -215,7 +205,7 @@ def wait(update=None, timeout=3600):
     :raises CommandExecutionError: if there is no such update, or if it would wait for this
         very job, such as a state run.
     """
-    with _salt_errors():
+    with errors.as_salts():
         found = waiting.wait(Factory(__opts__), update, timeout)
     if found["phase"] != "committed":
         __context__["retcode"] = salt.defaults.exitcodes.EX_GENERIC
@@ -241,7 +231,7 @@ def rollback(to=None):
 
     :raises CommandExecutionError: if there is none, or an update is under way.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return updates.rollback(Factory(__opts__), to)
 
 
@@ -260,7 +250,7 @@ def revisions():
 
     :raises CommandExecutionError: if the database cannot be read.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return updates.revisions(Factory(__opts__))
 
 
@@ -279,7 +269,7 @@ def unquarantine(version):
 
     :raises CommandExecutionError: if it is not in quarantine.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return updates.unquarantine(Factory(__opts__), version)
 
 
@@ -295,8 +285,8 @@ def cancel():
 
     :raises CommandExecutionError: if nothing waits, or the point of no return has passed.
     """
-    with _salt_errors():
-        return report.cancel(Factory(__opts__))
+    with errors.as_salts():
+        return steering.cancel(Factory(__opts__))
 
 
 def drain():
@@ -309,8 +299,8 @@ def drain():
 
         salt '*' safeupdate.drain
     """
-    with _salt_errors():
-        return report.drain(Factory(__opts__))
+    with errors.as_salts():
+        return steering.drain(Factory(__opts__))
 
 
 def jobs():
@@ -330,8 +320,8 @@ def jobs():
 
     :raises CommandExecutionError: if the database cannot be read.
     """
-    with _salt_errors():
-        return report.jobs(Factory(__opts__))
+    with errors.as_salts():
+        return job_actions.listed(Factory(__opts__))
 
 
 def resume(jid):
@@ -351,7 +341,7 @@ def resume(jid):
 
     :raises CommandExecutionError: if it runs, or nothing is kept of it.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return job_actions.resume(Factory(__opts__), jid)
 
 
@@ -370,7 +360,7 @@ def forget(jid):
 
     :raises CommandExecutionError: if it runs, or nothing is kept of it.
     """
-    with _salt_errors():
+    with errors.as_salts():
         return job_actions.forget(Factory(__opts__), jid)
 
 
@@ -392,8 +382,8 @@ def accepted(jids):
 
     :raises CommandExecutionError: if the database cannot be read.
     """
-    with _salt_errors():
-        return report.accepted(Factory(__opts__), jids)
+    with errors.as_salts():
+        return job_actions.accepted(Factory(__opts__), jids)
 
 
 def check():
@@ -409,5 +399,5 @@ def check():
 
         salt '*' safeupdate.check
     """
-    with _salt_errors():
-        return report.check(Factory(__opts__))
+    with errors.as_salts():
+        return checks.check(Factory(__opts__))

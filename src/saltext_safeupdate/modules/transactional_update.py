@@ -39,32 +39,11 @@ lock_timeout
 
 from __future__ import annotations
 
-import os
-import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import salt.utils.path
-from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.host import command as commands
-from saltext_safeupdate.core.transactional import call as calls
-from saltext_safeupdate.core.transactional import (
-    cli,
-    delegate,
-    detect,
-    inside,
-    summary,
-)
-from saltext_safeupdate.core.transactional import (
-    reboot as reboots,
-)
-from saltext_safeupdate.core.transactional import (
-    status as statuses,
-)
-from saltext_safeupdate.core.transactional.cli import Options
-from saltext_safeupdate.core.transactional.tool import Tool, refuse_inside
+from saltext_safeupdate.admin import errors, transactions
 
 if TYPE_CHECKING:
     __context__: dict = {}
@@ -76,28 +55,13 @@ __func_alias__ = {"apply_": "apply"}
 
 
 def __virtual__():
-    if not salt.utils.path.which(detect.TOOL):
+    if not salt.utils.path.which(transactions.TOOL):
         return False, "transactional_update needs the program transactional-update"
     return __virtualname__
 
 
-@contextmanager
-def _salt_errors():
-    try:
-        yield
-    except SafeUpdateError as err:
-        raise CommandExecutionError(str(err)) from err
-
-
-def _tool():
-    return Tool(run=commands.run, host=calls.host(__opts__))
-
-
-def _change(words, options, timeout=None, lock_timeout=None):
-    """Call the tool, check the outcome, return what it printed."""
-    with _salt_errors():
-        limits = calls.limits(__opts__, timeout, lock_timeout)
-        return _tool().invoke(words, options, limits).check().result.stdout
+def _transactions():
+    return transactions.Transactions(__opts__, __salt__, __context__)
 
 
 def _documented(function, name, summary, parameters, example):
@@ -117,15 +81,16 @@ def _documented(function, name, summary, parameters, example):
 
 def _cleaner(word, summary):
     def function(self_update=False):
-        return _change([word], Options(self_update=self_update))
+        with errors.as_salts():
+            return _transactions().change([word], self_update)
 
     return _documented(function, word.replace("-", "_"), summary, "", "")
 
 
 def _maker(word, summary):
     def function(self_update=False, snapshot=None, timeout=None, lock_timeout=None):
-        options = Options(self_update=self_update, snapshot=snapshot)
-        return _change([word], options, timeout, lock_timeout)
+        with errors.as_salts():
+            return _transactions().change([word], self_update, snapshot, timeout, lock_timeout)
 
     name = word.replace("-", "_").replace(".", "_")
     return _documented(function, name, summary, "", ' snapshot="continue"')
@@ -141,10 +106,9 @@ def _packager(verb, summary):
         timeout=None,
         lock_timeout=None,
     ):
-        with _salt_errors():
-            words = cli.package_words(verb, pkg, pkgs, args)
-        options = Options(self_update=self_update, snapshot=snapshot)
-        return _change(words, options, timeout, lock_timeout)
+        with errors.as_salts():
+            words = transactions.package_words(verb, pkg, pkgs, args)
+            return _transactions().change(words, self_update, snapshot, timeout, lock_timeout)
 
     parameters = """
     pkg
@@ -202,8 +166,8 @@ def transactional():
 
         salt microos transactional_update.transactional
     """
-    with _salt_errors():
-        return detect.transactional(commands.run)
+    with errors.as_salts():
+        return transactions.is_transactional()
 
 
 def in_transaction():
@@ -216,7 +180,7 @@ def in_transaction():
 
         salt microos transactional_update.in_transaction
     """
-    return detect.in_transaction(os.environ)
+    return transactions.in_transaction()
 
 
 def pending_transaction():
@@ -229,9 +193,8 @@ def pending_transaction():
 
         salt microos transactional_update.pending_transaction
     """
-    with _salt_errors():
-        refuse_inside(os.environ)
-        return _tool().roots().pending
+    with errors.as_salts():
+        return _transactions().pending()
 
 
 def snapshots():
@@ -244,8 +207,8 @@ def snapshots():
 
         salt microos transactional_update.snapshots
     """
-    with _salt_errors():
-        return [snap.as_dict() for snap in _tool().snapshots()]
+    with errors.as_salts():
+        return _transactions().snapshots()
 
 
 def status():
@@ -263,8 +226,8 @@ def status():
 
         salt microos transactional_update.status
     """
-    with _salt_errors():
-        return statuses.status(_tool())
+    with errors.as_salts():
+        return _transactions().status()
 
 
 def register(args=None, self_update=False, snapshot=None, timeout=None, lock_timeout=None):
@@ -281,10 +244,9 @@ def register(args=None, self_update=False, snapshot=None, timeout=None, lock_tim
 
         salt microos transactional_update.register args="--product sle-module/15.5/x86_64"
     """
-    options = Options(self_update=self_update, snapshot=snapshot)
-    with _salt_errors():
-        words = ["register", *cli.split_words(args, "args")]
-    return _change(words, options, timeout, lock_timeout)
+    with errors.as_salts():
+        words = transactions.register_words(args)
+        return _transactions().change(words, self_update, snapshot, timeout, lock_timeout)
 
 
 def apply_snapshot(lock_timeout=None):
@@ -299,7 +261,8 @@ def apply_snapshot(lock_timeout=None):
 
         salt microos transactional_update.apply_snapshot
     """
-    return _change(["apply"], Options(drop_if_no_change=False), None, lock_timeout)
+    with errors.as_salts():
+        return _transactions().change(["apply"], lock_timeout=lock_timeout, drop_if_no_change=False)
 
 
 def run(
@@ -331,16 +294,10 @@ def run(
 
         salt microos transactional_update.run "mkdir -p '/usr/share/my data'" snapshot="continue"
     """
-    options = Options(
-        self_update=self_update,
-        snapshot=snapshot,
-        keep=keep,
-        drop_if_no_change=drop_if_no_change,
-        quiet=True,
-    )
-    with _salt_errors():
-        limits = calls.limits(__opts__, timeout, lock_timeout)
-        return _tool().run_command(command, options, limits).check().result.stdout
+    with errors.as_salts():
+        return _transactions().run(
+            command, self_update, snapshot, timeout, lock_timeout, keep, drop_if_no_change
+        )
 
 
 def reboot(self_update=False, lock_timeout=None):
@@ -355,11 +312,8 @@ def reboot(self_update=False, lock_timeout=None):
 
         salt microos transactional_update.reboot
     """
-    with _salt_errors():
-        if in_transaction() and inside.ask_for_reboot(os.environ):
-            return "the reboot comes after the transaction"
-        limits = calls.limits(__opts__, None, lock_timeout)
-        return reboots.reboot(_tool(), self_update=self_update, limits=limits)
+    with errors.as_salts():
+        return _transactions().reboot(self_update, lock_timeout)
 
 
 def soft_reboot(lock_timeout=None):
@@ -372,8 +326,8 @@ def soft_reboot(lock_timeout=None):
 
         salt microos transactional_update.soft_reboot
     """
-    with _salt_errors():
-        return reboots.soft_reboot(_tool(), limits=calls.limits(__opts__, None, lock_timeout))
+    with errors.as_salts():
+        return _transactions().soft_reboot(lock_timeout)
 
 
 def rollback(snapshot=None, lock_timeout=None):
@@ -389,9 +343,8 @@ def rollback(snapshot=None, lock_timeout=None):
 
         salt microos transactional_update.rollback
     """
-    with _salt_errors():
-        limits = calls.limits(__opts__, None, lock_timeout)
-        return _tool().rollback(snapshot, limits).check().result.stdout
+    with errors.as_salts():
+        return _transactions().rollback(snapshot, lock_timeout)
 
 
 def call(function, *args, **kwargs):
@@ -428,26 +381,8 @@ def call(function, *args, **kwargs):
         salt microos transactional_update.call ssh.set_auth_key user key=mykey
         salt microos transactional_update.call pkg.install emacs activate_transaction=True
     """
-    activate = kwargs.pop("activate_transaction", False)
-    with _salt_errors():
-        own, ours = calls.split_reserved(kwargs)
-        reply = calls.call(
-            _tool(),
-            function,
-            args,
-            own,
-            salt_call=calls.salt_call_words(__opts__),
-            options=Options(
-                snapshot=ours.get("snapshot", "continue"),
-                keep=bool(ours.get("keep")),
-                quiet=True,
-            ),
-            limits=calls.limits(__opts__, ours.get("timeout"), ours.get("lock_timeout")),
-        )
-        __context__["retcode"] = reply.retcode
-        if reply.reboot_due(activate):
-            reboots.reboot(_tool(), limits=calls.limits(__opts__, None, None))
-    return reply.shown(bool(ours.get("report")))
+    with errors.as_salts():
+        return _transactions().call(function, args, kwargs)
 
 
 def perform(path, **kwargs):
@@ -460,26 +395,9 @@ def perform(path, **kwargs):
 
         salt-call transactional_update.perform /var/cache/salt-safeupdate/1234
     """
-    with _salt_errors():
-        inside.perform(path, __salt__, __context__, os.environ, time.time, kwargs)
+    with errors.as_salts():
+        transactions.perform(path, __salt__, __context__, kwargs)
     return True
-
-
-def _state_run(function, args, queue, kwargs):
-    """Run a state function in a transaction, unless another state run is in the way."""
-    if queue is None:
-        queue = __opts__.get("state_queue", False)
-    conflict = delegate.wait_or_refuse(
-        queue,
-        lambda: __salt__["saltutil.is_running"]("state.*"),
-        kwargs.get("__pub_jid"),
-        time.sleep,
-    )
-    if conflict:
-        __context__["retcode"] = 1
-        return conflict
-    # The job itself stands in the shared job directory: the inner run must not mind it.
-    return call(function, *args, **{**kwargs, "concurrent": True})
 
 
 def apply_(mods=None, **kwargs):
@@ -527,7 +445,8 @@ def sls(mods, activate_transaction=False, queue=None, **kwargs):
         salt microos transactional_update.sls stuff activate_transaction=True
     """
     kwargs["activate_transaction"] = activate_transaction
-    return _state_run("state.sls", [mods], queue, kwargs)
+    with errors.as_salts():
+        return _transactions().run_states("state.sls", (mods,), kwargs, queue)
 
 
 def highstate(activate_transaction=False, queue=None, **kwargs):
@@ -543,7 +462,8 @@ def highstate(activate_transaction=False, queue=None, **kwargs):
         salt microos transactional_update.highstate activate_transaction=True
     """
     kwargs["activate_transaction"] = activate_transaction
-    return _state_run("state.highstate", [], queue, kwargs)
+    with errors.as_salts():
+        return _transactions().run_states("state.highstate", (), kwargs, queue)
 
 
 def single(fun, name, activate_transaction=False, queue=None, **kwargs):
@@ -557,7 +477,6 @@ def single(fun, name, activate_transaction=False, queue=None, **kwargs):
         salt microos transactional_update.single pkg.installed name=emacs
         salt microos transactional_update.single pkg.installed name=emacs activate_transaction=True
     """
-    with _salt_errors():
-        data, run_kwargs = summary.single_as_high(fun, name, kwargs)
-    run_kwargs["activate_transaction"] = activate_transaction
-    return _state_run("state.high", [data], queue, run_kwargs)
+    kwargs["activate_transaction"] = activate_transaction
+    with errors.as_salts():
+        return _transactions().run_state(fun, name, kwargs, queue)

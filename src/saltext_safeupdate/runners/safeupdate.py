@@ -5,12 +5,10 @@ Runner of safeupdate
 .. versionadded:: 0.1.0
 """
 
-from contextlib import contextmanager
-
 import salt.version
 from salt.exceptions import SaltInvocationError
 
-from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import redelivery
 
 __virtualname__ = "safeupdate"
@@ -18,14 +16,6 @@ __virtualname__ = "safeupdate"
 
 def __virtual__():
     return __virtualname__
-
-
-@contextmanager
-def _salt_errors():
-    try:
-        yield
-    except InputError as err:
-        raise SaltInvocationError(str(err)) from err
 
 
 def redeliver(target="*", tgt_type="glob", window=3600, timeout=30):
@@ -61,7 +51,7 @@ def redeliver(target="*", tgt_type="glob", window=3600, timeout=30):
 
     :raises SaltInvocationError: for a window or timeout that is no number of seconds.
     """
-    with _salt_errors():
+    with errors.as_salts(SaltInvocationError):
         window, timeout = redelivery.checked(window, timeout)
         with redelivery.Redelivery(__opts__) as work:
             return redelivery.redeliver(work, work.targeted(target, tgt_type), window, timeout)

@@ -157,12 +157,9 @@ def mod_watch(name, **kwargs):
         ret["result"] = None
         ret["comment"] = "The minion would restart."
         return ret
-    from saltext_safeupdate.ordering import runs
+    from saltext_safeupdate.admin import steering
 
-    run = runs.current()
-    if run is not None:
-        run.restart_reason = run.restart_reason or f"state {name}"
-        run.restart_asked = True
-    else:
-        __salt__["safeupdate.restart"](reason=f"state {name}")
+    reason = f"state {name}"
+    if not steering.restart_after_run(reason):
+        __salt__["safeupdate.restart"](reason=reason)
     return ret

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core.transactional import summary
+from saltext_safeupdate.admin import transactions
 
 if TYPE_CHECKING:
     __opts__: dict = {}
@@ -60,11 +60,11 @@ def applied(name, mods=None, **kwargs):
         return {"name": name, "changes": {}, "result": False, "comment": comment}
     try:
         found = __salt__["transactional_update.apply"](
-            mods, test=__opts__["test"], **summary.without_internals(kwargs)
+            mods, test=__opts__["test"], **transactions.without_internals(kwargs)
         )
     except CommandExecutionError as err:
         return {"name": name, "changes": {}, "result": False, "comment": str(err)}
-    return {"name": name, **summary.summarise(found, test=__opts__["test"])}
+    return {"name": name, **transactions.summarise(found, test=__opts__["test"])}
 
 
 def rebooted(name):

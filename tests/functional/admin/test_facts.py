@@ -5,6 +5,7 @@ import pytest
 from saltext_safeupdate.admin import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.prepare.removed_modules import Use
+from saltext_safeupdate.ordering import state_functions
 
 TOP = {"base": {"*": ["site"]}}
 SITE = """
@@ -35,7 +36,7 @@ def test_the_highstate_tells_what_it_uses_by_the_file_of_the_core(minion):
 
 
 def test_what_somebody_else_provides_or_nobody_is_not_the_cores(minion):
-    states = facts._states(minion.opts, minion.functions)
+    states = state_functions.load(minion.opts, minion.functions)
     uses = {
         Use("modules", "cmd.run"),
         Use("modules", "pkg.install"),  # from the directory of the test's own modules

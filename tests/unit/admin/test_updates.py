@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from saltext_safeupdate.admin import facts, report, updates
+from saltext_safeupdate.admin import facts, status, updates
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages.own import Own
@@ -178,7 +178,7 @@ class TestTransactional:
     @pytest.mark.parametrize("boot", [processes.boot(), "another"])
     def test_the_status_tells_of_the_reboot(self, made, boot):
         made.store.save(_waiting(boot))
-        told = report.status(made)["reboot"]
+        told = status.status(made)["reboot"]
         assert told == ("" if boot == "another" else "pending: reboot the host when it suits")
 
     def test_only_snapshots_are_written_to(self, made):

@@ -31,7 +31,7 @@ def test_each_change_is_told_once(read):
 def test_what_cannot_be_read_is_no_event(read, caplog):
     read.side_effect = SafeUpdateError("x")
     assert beacon.beacon([]) == []
-    assert "cannot be read: x" in caplog.text
+    assert "whether a snapshot waits for a reboot is not known: x" in caplog.text
 
 
 def test_validate():

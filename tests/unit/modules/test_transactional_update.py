@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 from salt.exceptions import CommandExecutionError
 
+from saltext_safeupdate.admin import transactions
 from saltext_safeupdate.core.errors import LockHeldError
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import call as calls
@@ -47,7 +48,7 @@ def sent(monkeypatch):
     fake.rollback.side_effect = lambda snapshot, limits: outcome(
         cli.rollback_words(snapshot), None, limits
     )
-    monkeypatch.setattr(module, "_tool", lambda: fake)
+    monkeypatch.setattr(transactions, "Tool", lambda **_: fake)
     fake.lines = lines
     return fake
 

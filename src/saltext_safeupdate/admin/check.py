@@ -1,0 +1,244 @@
+"""What is not set up right on this minion, and how to fix it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import salt.version
+
+from .. import hooks
+from ..core.errors import SafeUpdateError
+from ..core.host import locks
+from ..core.prepare.preflight import Circumstances, preflight
+from ..core.record.phase import Phase
+from ..core.record.update import Update
+from ..core.settings import effective
+from ..factory import Factory, enabled
+
+# Bytes that the database should be able to grow by: returns that masters do not get at once.
+_LEAST_SPACE = 16 << 20
+
+
+class Problem(NamedTuple):
+    """Something that is wrong, and what to do about it."""
+
+    code: str
+    problem: str
+    fix: str
+
+
+def check(factory: Factory) -> list[dict[str, str]]:
+    """Return every problem, not only the first."""
+    return [problem._asdict() for look in _CHECKS for problem in look(factory)]
+
+
+def _configuration(factory: Factory) -> Iterator[Problem]:
+    for problem in effective(factory.opts.get("safeupdate"))[1]:
+        yield Problem(
+            "configuration",
+            f"{problem} The default applies.",
+            "Correct it in the configuration of the minion, and restart the minion.",
+        )
+
+
+def _executor(factory: Factory) -> Iterator[Problem]:
+    executors = factory.opts.get("module_executors") or []
+    if isinstance(executors, str):
+        executors = [executors]
+    if "safeupdate" not in executors:
+        yield Problem(
+            "executor",
+            "The executor 'safeupdate' is not in 'module_executors'.",
+            "Set 'module_executors: [safeupdate, direct_call]', or apply the SLS 'safeupdate'.",
+        )
+    elif executors[-1] == "safeupdate":
+        yield Problem(
+            "executor-last",
+            "The executor 'safeupdate' is the last of 'module_executors', so nothing runs a job.",
+            "Put 'direct_call' after it.",
+        )
+
+
+def _engine(factory: Factory) -> Iterator[Problem]:
+    if not enabled({**factory.opts, "module_executors": []}):
+        yield Problem(
+            "engine",
+            "The engine 'safeupdate' is not in 'engines': returns that did not arrive are not "
+            "sent again, and an interrupted update is not brought to its end.",
+            "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
+            "'safeupdate'.",
+        )
+
+
+def _hooks(factory: Factory) -> Iterator[Problem]:
+    if hooks.stood_down():
+        yield Problem(
+            "hooks",
+            hooks.stood_down(),
+            "Install a version of saltext-safeupdate that knows this Salt.",
+        )
+    elif not _hooked(factory.opts):
+        yield Problem(
+            "hooks",
+            "The minion has no hooks: state runs are not ordered and jobs are not held.",
+            "Restart the minion after the configuration has been changed.",
+        )
+
+
+def _hooked(opts: Mapping[str, Any]) -> bool:
+    """Tell whether the minion's main process has the hooks: its children have them then."""
+    if str(opts.get("__cli", "")).endswith("salt-call") or not opts.get("multiprocessing", True):
+        return hooks.installed_by() != 0
+    # If the minion has none, the executor puts them into the job's own process.
+    return hooks.installed_by() not in (0, os.getpid())
+
+
+def _own_packages(factory: Factory) -> Iterator[Problem]:
+    if factory.manager is None:
+        yield Problem(
+            "package-manager",
+            "This host has no package manager that safeupdate knows.",
+            "None is needed if Salt was not installed from packages.",
+        )
+        return
+    try:
+        own = factory.own()
+        installed = factory.manager.installed(own.names)
+        unfinished = factory.manager.unfinished(own.names)
+    except SafeUpdateError as err:
+        yield Problem(
+            "own-packages", f"The minion's own packages are not known: {err}", "Fix that first."
+        )
+        return
+    if not own.names:
+        yield Problem(
+            "own-packages",
+            "No package owns the code, the interpreter or the unit of this minion.",
+            "Name the packages in 'safeupdate:packages' if it was installed from packages.",
+        )
+        return
+    missing = set(own.names) - set(installed)
+    if own.configured and missing:
+        yield Problem(
+            "own-packages",
+            "'safeupdate:packages' names packages that are not installed: "
+            f"{', '.join(sorted(missing))}.",
+            "Correct the list, or leave it out: the packages are found.",
+        )
+    if unfinished:
+        yield Problem(
+            "half-done",
+            f"The package manager has not finished the installation of: {', '.join(unfinished)}.",
+            "Run its repair, such as 'dpkg --configure -a'.",
+        )
+    yield from _host(factory)
+    yield from _service(factory)
+
+
+def _host(factory: Factory) -> Iterator[Problem]:
+    """Yield what would stop an update, whatever its version."""
+    assert factory.manager is not None  # noqa: S101
+    circumstances = Circumstances(
+        manager=factory.manager,
+        own=sorted(factory.own().names),
+        running=str(salt.version.__version__),
+        state_dir=factory.settings.state_dir,
+        roots=factory.written(),
+        transaction=factory.waiting(),
+        targets={},
+        masterless=True,
+    )
+    for finding in preflight(circumstances):
+        if finding.blocking:
+            yield Problem(finding.code, finding.problem, finding.fix)
+
+
+def _service(factory: Factory) -> Iterator[Problem]:
+    state = factory.services.state(factory.settings.service)
+    if state.enabled == "" and factory.services.name == "systemd":
+        yield Problem(
+            "service",
+            f"There is no unit {factory.settings.service}.",
+            "Set 'safeupdate:service' to the name of the minion's unit.",
+        )
+
+
+def _state_dir(factory: Factory) -> Iterator[Problem]:
+    directory = factory.settings.state_dir
+    try:
+        mode = stat.S_IMODE(os.stat(directory).st_mode)
+    except FileNotFoundError:
+        return
+    if mode & 0o077:
+        yield Problem(
+            "state-dir",
+            f"Other users can look into {directory} (mode {mode:04o}).",
+            f"chmod 0700 {directory}",
+        )
+    space = os.statvfs(directory)
+    free = space.f_bavail * space.f_frsize
+    if free < _LEAST_SPACE:
+        yield Problem(
+            "space",
+            f"The file system of {directory} has only {free >> 10} kB free. Jobs still run, but a "
+            "restart may lose them and their returns.",
+            f"Make room there, at least {_LEAST_SPACE >> 20} MB.",
+        )
+
+
+def _last_update(factory: Factory) -> Iterator[Problem]:
+    if not os.path.exists(factory.settings.state_dir):
+        return
+    try:
+        last = factory.store.latest()
+    except SafeUpdateError as err:
+        yield Problem("database", str(err), "See the message.")
+        return
+    if last is not None and _interrupted(factory, last):
+        yield Problem(
+            "interrupted",
+            f"Update {last.id} was interrupted while {last.phase.value}.",
+            "The engine starts the supervisor for it; if the engine does not run, restart the "
+            "minion.",
+        )
+    if last is not None and last.phase in (Phase.FAILED, Phase.ROLLED_BACK):
+        ended = "failed" if last.phase is Phase.FAILED else "was rolled back"
+        yield Problem(
+            "last-update", f"The last update {ended}: {last.reason}", "Fix that and try again."
+        )
+    if factory.services.inhibited(factory.settings.service) and (last is None or last.phase.final):
+        yield Problem(
+            "inhibited",
+            "The service refuses to stop although no update is under way.",
+            "Restart the minion's host, or remove 50-safeupdate-quiet.conf below "
+            "/run/systemd/system and reload systemd.",
+        )
+
+
+def _interrupted(factory: Factory, update: Update) -> bool:
+    """Tell whether nobody works on an update that has not ended."""
+    if update.phase.final or update.awaits_boot:
+        return False
+    run_dir = factory.settings.run_dir
+    return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
+
+
+def _stop_guard(factory: Factory) -> Iterator[Problem]:
+    if factory.stop_guard is not None:
+        for problem, fix in factory.stop_guard.problems():
+            yield Problem("stop-guard", problem, fix)
+
+
+_CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
+    _configuration,
+    _executor,
+    _engine,
+    _hooks,
+    _own_packages,
+    _state_dir,
+    _last_update,
+    _stop_guard,
+)

@@ -1,0 +1,130 @@
+"""
+Where this minion is: its newest update, all its updates, and what grain and beacon tell.
+
+The grain is made whenever the minion starts, so importing this module is cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import salt.version
+
+from ..core.errors import InputError, SafeUpdateError
+from ..core.host import locks
+from ..core.record.store import Store
+from ..core.record.update import Update
+from ..core.settings import from_mapping
+
+if TYPE_CHECKING:
+    from ..factory import Factory
+
+_LAST_EVENT = "safeupdate.beacon"
+
+
+def status(factory: Factory) -> dict[str, Any]:
+    """Return the newest update, the versions that run and are installed, and the jobs' state."""
+    last = factory.store.latest() if factory.store.exists() else None
+    found: dict[str, Any] = {
+        "phase": "idle",
+        "running": str(salt.version.__version__),
+        "installed": _installed(factory),
+        "draining": locks.held(factory.settings.run_dir, "drain"),
+        "undelivered": len(factory.ledger.undelivered()) if factory.store.exists() else 0,
+    }
+    if last is not None:
+        found |= described(last)
+    return found
+
+
+def _installed(factory: Factory) -> dict[str, str]:
+    if factory.manager is None:
+        return {}
+    return factory.manager.installed(factory.own().names)
+
+
+def described(update: Update) -> dict[str, Any]:
+    """Return the record as plain data."""
+    # Says that the update waits for a reboot of the host, and who takes care of that.
+    reboot = f"pending: {update.boot.reboot or 'reboot the host when it suits'}"
+    return {
+        "update": update.id,
+        "kind": update.kind,
+        "phase": update.phase.value,
+        "reason": update.reason,
+        "jid": update.jid,
+        "from": update.versions_from,
+        "to": update.versions_to,
+        "steps": list(update.progress.steps),
+        "way_back": "" if update.has_way_back else update.way_back.missing,
+        "reboot": reboot if update.awaits_boot else "",
+        "created": update.created,
+        "changed": update.changed,
+    }
+
+
+def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
+    """Return the newest updates with their phases, newest first."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError("'limit' must be a whole number above 0.")
+    if not factory.store.exists():
+        return []
+    return [
+        {
+            **described(update),
+            "phases": [
+                {"phase": row.phase, "reason": row.reason, "at": row.at}
+                for row in factory.store.history(update.id)
+            ],
+        }
+        for update in factory.store.updates(limit)
+    ]
+
+
+def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the version that runs and the phase; ``unknown`` if the record cannot be read."""
+    found = {"version": str(salt.version.__version__), "phase": "idle", "pending": False}
+    try:
+        last = _newest(opts)
+    except SafeUpdateError as err:
+        return {**found, "phase": "unknown", "reason": str(err)}
+    if last is not None:
+        found |= {"phase": last.phase.value, "pending": not last.phase.final}
+        if last.reason and last.phase.final:
+            found["reason"] = last.reason
+    return found
+
+
+def beacon_events(
+    opts: Mapping[str, Any], context: MutableMapping[str, Any]
+) -> list[dict[str, Any]]:
+    """
+    Return an event if the phase is another than at the last look, which is in *context*.
+
+    An update that had ended before the first look is no event.
+    """
+    try:
+        last = _newest(opts)
+    except SafeUpdateError as err:
+        now = {"pending": False, "phase": "unknown", "update": "", "reason": str(err)}
+    else:
+        if last is None:
+            return []
+        now = {
+            "pending": not last.phase.final,
+            "phase": last.phase.value,
+            "update": last.id,
+            "reason": last.reason,
+        }
+    before = context.get(_LAST_EVENT)
+    context[_LAST_EVENT] = now
+    if now == before or (before is None and not now["pending"]):
+        return []
+    return [now]
+
+
+def _newest(opts: Mapping[str, Any]) -> Update | None:
+    """Return the newest record. Writes nothing."""
+    store = Store(from_mapping(opts.get("safeupdate")).database)
+    return store.latest() if store.exists() else None

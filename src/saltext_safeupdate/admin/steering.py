@@ -1,0 +1,52 @@
+"""What an administrator can still do about an update or a restart that was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.host import locks
+from ..core.jobs import current
+from ..factory import Factory
+from .jobs import listed
+from .status import described
+
+_DEFERRED = "The minion restarts as soon as every job has ended and its return has been delivered."
+
+
+def restart(factory: Factory, reason: str) -> dict[str, Any]:
+    """Ask for the deferred restart; return its record."""
+    from ..core.supervisor import requests
+
+    # If the hooks are not there yet, this job has no share of the jobs lock, and the restart
+    # would not wait for it.
+    jid = current.ensure(factory.settings).jid
+    update = requests.restart(factory.initiator(jid), jid=jid, reason=reason)
+    return {**described(update), "comment": _DEFERRED}
+
+
+def restart_after_run(reason: str) -> bool:
+    """Have the state run of this thread ask for the restart at its end. False: there is none."""
+    from ..ordering import runs
+
+    run = runs.current()
+    if run is None:
+        return False
+    run.ask_for_restart(reason)
+    return True
+
+
+def cancel(factory: Factory) -> dict[str, Any]:
+    """Call off what waits; return its record."""
+    from ..core.supervisor import requests
+
+    return described(requests.cancel(factory.initiator()))
+
+
+def drain(factory: Factory) -> dict[str, Any]:
+    """Return whether new jobs are held, and which jobs run and are held now."""
+    jobs = listed(factory)
+    return {
+        "draining": locks.held(factory.settings.run_dir, "drain"),
+        "running": jobs["running"],
+        "held": jobs["held"],
+    }

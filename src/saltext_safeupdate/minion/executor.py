@@ -1,0 +1,20 @@
+"""What the executor does in the process of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.jobs import current, functions
+from ..core.settings import effective
+
+
+def begin(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    """
+    Take this job's share of the jobs lock, unless it only looks or has one.
+
+    Raise LockHeldError while an update holds new jobs.
+    """
+    if functions.needs_lock(data.get("fun")):
+        settings, _ = effective(opts.get("safeupdate"))
+        current.ensure(settings, str(data.get("jid", "")))
