@@ -167,7 +167,7 @@ def redeliver(work: Redelivery, targets: set[str], window: float, timeout: float
         elif gone is None:
             report["not_set_up"].append(minion)
         else:
-            report["accepted"][minion] = {jid: answer[jid] for jid in jids if jid in answer}  # type: ignore[index]
+            report["accepted"][minion] = {jid: answer[jid] for jid in jids if jid not in gone}
             for jid in gone:
                 again.setdefault(jid, []).append(minion)
     for jid, minions in sorted(again.items()):
