@@ -19,7 +19,7 @@ def package_manager(run: Run = run_command) -> PackageManager | None:
         from .transactional.detect import transactional
 
         if transactional(run):
-            from .transactional.packages import TransactionalUpdate
+            from .transactional.manager import TransactionalUpdate
 
             return TransactionalUpdate(run)
     return found

@@ -14,7 +14,7 @@ _DEAD = ("Z", "X", "x")
 
 def identity(pid: int) -> str:
     """Return a name that no other process ever has; empty if there is no such process."""
-    start = _start(pid)
+    start = start_time(pid)
     return f"{boot()}:{pid}:{start}" if start else ""
 
 
@@ -22,7 +22,7 @@ def alive(who: str) -> bool:
     """Tell whether the process with this :func:`identity` still runs."""
     which, _, rest = who.partition(":")
     pid, _, start = rest.partition(":")
-    return which == boot() and pid.isdigit() and _start(int(pid)) == start
+    return which == boot() and pid.isdigit() and start_time(int(pid)) == start
 
 
 def ancestors() -> Iterator[int]:
@@ -34,7 +34,8 @@ def ancestors() -> Iterator[int]:
         pid = int(fields[_PARENT_FIELD]) if fields else 0
 
 
-def _start(pid: int) -> str:
+def start_time(pid: int) -> str:
+    """Return what tells a process from a later one of the same PID; empty if it is dead."""
     fields = _stat(pid)
     return fields[_START_FIELD] if fields and fields[0] not in _DEAD else ""
 

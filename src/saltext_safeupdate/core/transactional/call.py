@@ -114,7 +114,7 @@ def settings(opts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def host(opts: Mapping[str, Any]) -> Host:
-    """Return where the hand-over lies."""
+    """Return the places of this host, with the configured place of the hand-over."""
     place = settings(opts).get("handover_dir")
     if place is None:
         return Host()
@@ -214,7 +214,7 @@ def _effect(outcome: Outcome) -> str:
 
 
 def _told(reply: Reply) -> Reply:
-    """Put what the caller has to know into a state run's result; raise where there is no place."""
+    """Put what the caller has to know into a state run's result; raise if it has none."""
     sentences, good = remarks(reply)
     retcode = reply.retcode or int(not good)
     if not is_state_result(reply.value):
@@ -243,7 +243,7 @@ def _replace(reply: Reply, value: Any, retcode: int) -> Reply:
 
 
 def remarks(reply: Reply) -> tuple[list[str], bool]:
-    """Return what is worth saying, and whether all went well."""
+    """Return the sentences for the user, and whether all went well."""
     settled, outcome, wishes = reply.settled, reply.outcome, reply.wishes
     said = []
     if outcome.failure:
@@ -273,7 +273,7 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
         said.append(f"Copies of those edits lie in {outcome.copies}.")
     if reply.vanished:
         said.append(
-            "Written where no one will see it (not part of a snapshot): "
+            "Written to places that are not part of a snapshot, so nobody will see it: "
             f"{', '.join(reply.vanished)}. Such files have to be written outside of a transaction."
         )
     return said, not (outcome.failure or settled.failed)

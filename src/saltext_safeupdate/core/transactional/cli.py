@@ -26,8 +26,7 @@ class Subcommand:
     """
     A subcommand: since which version, without which ones, whether it opens a snapshot.
 
-    ``takes`` and ``leaves`` say which of the general options stand before it; the
-    command lines are those that Salt 3006 and 3007 sent.
+    The command lines are those that Salt 3006 and 3007 sent.
     """
 
     since: tuple[int, ...] = (0,)
@@ -35,7 +34,7 @@ class Subcommand:
     opens: bool = True
 
     def check(self, name: str, version: tuple[int, ...]) -> None:
-        """Raise InputError where *version* does not have it."""
+        """Raise InputError if *version* does not have it."""
         if version < self.since:
             raise InputError(
                 f"transactional-update {dotted(version)} has no '{name}': it came with "

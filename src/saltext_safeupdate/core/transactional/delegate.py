@@ -1,4 +1,4 @@
-"""Which calls the executor sends into a transaction, and which state runs stand in the way."""
+"""Which calls the executor sends into a transaction, and which state runs are in the way."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def wait_or_refuse(
     pause: Callable[[float], None],
 ) -> list[str] | None:
     """
-    Wait for the state runs before this one, or return what stands in the way.
+    Wait for the state runs before this one, or return those that are in the way.
 
     ``queue=True`` waits however many there are, a number only for so many.
     """

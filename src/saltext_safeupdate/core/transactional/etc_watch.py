@@ -1,9 +1,9 @@
 """
 Edits of the live /etc while a transaction runs.
 
-When a transaction changed nothing but /etc, the tool drops it and copies its /etc over
-the live one, with deletion: what somebody else edited there meanwhile is undone. This
-watches for such edits, keeps a copy of what they wrote, and names what is lost.
+If a transaction changed nothing but /etc, the tool drops it and copies its /etc over the
+live one, with deletion: edits that somebody else made there meanwhile are undone. This
+module watches for such edits, keeps a copy of them, and names those that are lost.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class EtcWatch:
         return lost
 
     def copy_of(self, path: str) -> Path:
-        """Return where the copy of *path* lies, if there is one."""
+        """Return the path that a copy of *path* has."""
         return self.copies / path.lstrip("/").replace("/", "%")
 
     def _copy(self, path: str, entry: Entry) -> None:

@@ -1,9 +1,9 @@
 """
-What a call in a transaction is asked and answers: files on both sides of the chroot.
+The request and the answer of a call in a transaction: files on both sides of the chroot.
 
 Neither the arguments nor the result pass through argument lists, pipes or logs: the
 tool writes those to its log file and the journal. A call has a directory of its own,
-0700, on a place that the tool mounts into the snapshot; it is removed when the call
+0700, in a place that the tool mounts into the snapshot. It is removed when the call
 ends, or by the next call if this process was killed.
 """
 
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, RecordError
+from ..host import processes
 from . import plain
-from .processes import start_time
 
 BASE = Path("/var/cache/salt-safeupdate")
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -64,7 +64,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _read(path: Path, limit: int) -> bytes | None:
-    """Read a file that is ours alone; ``None`` where there is none."""
+    """Read a file that is ours alone; ``None`` if there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -133,7 +133,7 @@ class Directory:
         return self.path / "bin"
 
     def put_request(self, request: Request) -> None:
-        """Write what is asked for; raise InputError where it cannot be handed over."""
+        """Write what is asked for; raise InputError if it cannot be handed over."""
         document = {
             "function": request.function,
             "args": list(request.args),
@@ -168,7 +168,7 @@ class Directory:
 
     def begin(self) -> None:
         """Say that the function is about to be called, and by which process."""
-        _write(self.path / "begun", f"{os.getpid()} {start_time(os.getpid())}".encode())
+        _write(self.path / "begun", f"{os.getpid()} {processes.start_time(os.getpid())}".encode())
 
     @property
     def begun(self) -> bool:
@@ -178,9 +178,10 @@ class Directory:
     def performer(self) -> int | None:
         """Return the pid of the process that calls the function, if it lives."""
         words = (_read(self.path / "begun", 100) or b"").decode("ascii", "replace").split()
-        if len(words) != 2 or not words[0].isdigit() or start_time(int(words[0])) != words[1]:
+        if len(words) != 2 or not words[0].isdigit():
             return None
-        return int(words[0])
+        pid = int(words[0])
+        return pid if processes.start_time(pid) == words[1] else None
 
     def put_answer(self, answer: Answer) -> None:
         """Write the answer as one line; it appears whole or not at all."""
@@ -195,7 +196,7 @@ class Directory:
         os.replace(self.path / "answer.new", self.path / "answer")
 
     def answer(self) -> Answer | None:
-        """Read the answer; ``None`` where the call did not get that far."""
+        """Read the answer; ``None`` if the call did not get that far."""
         document = self._document("answer")
         if document is None:
             return None
@@ -237,7 +238,7 @@ class Directory:
         return path
 
     def exit_status(self) -> int | None:
-        """Read the exit status of a plain command; ``None`` where it did not end by itself."""
+        """Read the exit status of a plain command; ``None`` if it did not end by itself."""
         data = _read(self.status, 16)
         text = (data or b"").decode("ascii", "replace").strip()
         return int(text) if re.fullmatch(r"-?\d{1,3}", text) else None

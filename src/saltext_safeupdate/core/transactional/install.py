@@ -1,8 +1,8 @@
 """
-Inside a transaction: install package files, and what lives beside Salt with them.
+Inside a transaction: install package files, and the extensions beside Salt with them.
 
-All that is needed is imported before anything changes: the packages may hold the Python
-that runs this.
+Every module is imported before anything changes: the packages may contain the Python that
+runs this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMEOUT = 3000.0
 
 
 def main(argv: Sequence[str], run: command.Run = command.run) -> int:
-    """Return the exit status: other than 0, the snapshot is not kept."""
+    """Return the exit status. If it is not 0, the snapshot is discarded."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", default="")
     parser.add_argument("--extensions", default="")

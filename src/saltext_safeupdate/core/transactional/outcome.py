@@ -1,4 +1,4 @@
-"""What a call of the tool came to, judged by comparison and not by its exit status."""
+"""What a call of the tool did: found by comparison, not by its exit status."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from ..errors import CommandError, InputError
 from ..host.command import Result
 from .cli import DISCARDS_SINCE, Options
-from .processes import Ended
 from .roots import Roots
+from .timed import Ended
 
 # Seconds that a call of the tool may take, and that a busy tool is waited for.
 DEFAULT_TIMEOUT = 4 * 3600.0
@@ -95,7 +95,7 @@ class Outcome:
         )
 
     def check(self) -> Outcome:
-        """Raise CommandError where the call failed; else return itself."""
+        """Raise CommandError if the call failed; otherwise return itself."""
         if self.failure is not None:
             raise CommandError(
                 self.call.argv,

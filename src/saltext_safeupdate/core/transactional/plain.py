@@ -34,7 +34,7 @@ def decode(data: bytes) -> Any:
 
 
 def _tagged(value: Any) -> Any:
-    """Return *value* itself where JSON can say it, so that a large result is not copied."""
+    """Return *value* itself if JSON can say it, so that a large result is not copied."""
     if isinstance(value, bytes):
         return {_TAG: "bytes", "data": base64.b64encode(value).decode("ascii")}
     if isinstance(value, (set, frozenset)):

@@ -78,7 +78,7 @@ def reboot(
     files: Sequence[Path] = CONFIG,
     kured_file: Path = KURED_FILE,
 ) -> str:
-    """Let the tool reboot; return what will happen, or raise where nothing will."""
+    """Let the tool reboot; return what will happen; raise if nothing will."""
     name = method(tool.run, files)
     options = Options(self_update=self_update)
     outcome = tool.invoke(["reboot"], options, limits).check()
@@ -104,7 +104,7 @@ def soft_reboot(
     tukit: Sequence[Path] = TUKIT_CONFIG,
     files: Sequence[Path] = CONFIG,
 ) -> str:
-    """Reboot user space only, where the pending change allows that; else raise."""
+    """Reboot user space only; raise if the pending change needs more."""
     version = cli.tool_version(tool.run)
     if version < cli.SOFT_REBOOT_SINCE:
         raise InputError(

@@ -46,7 +46,7 @@ class Subvolume:
 
 @dataclass(frozen=True, kw_only=True)
 class Roots:
-    """The running snapshot (``None`` where the root is none) and the default one."""
+    """The running snapshot (``None`` if the root is none) and the default one."""
 
     running: Subvolume | None
     default: Subvolume
@@ -85,9 +85,9 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 def running_root(text: str) -> Subvolume | None:
     """
-    Return the snapshot that the system runs from, or ``None`` where it runs from none.
+    Return the snapshot that the system runs from, or ``None`` if it runs from none.
 
-    ``/usr`` counts where it is a mount of its own: ``transactional-update apply``
+    ``/usr`` counts if it is a mount of its own: ``transactional-update apply``
     mounts it from the new snapshot.
     """
     top: dict[str, Mount] = {mount.point: mount for mount in parse_mountinfo(text)}
@@ -110,7 +110,7 @@ def parse_default(text: str) -> Subvolume | None:
 
 
 def read_roots(run: Run, mountinfo: Path = MOUNTINFO) -> Roots:
-    """Ask the kernel and btrfs; raise SafeUpdateError where the root is no snapshot."""
+    """Ask the kernel and btrfs; raise SafeUpdateError if the root is no snapshot."""
     answer = run(GET_DEFAULT, timeout=QUERY_TIMEOUT)
     default = parse_default(answer.stdout)
     if default is None:

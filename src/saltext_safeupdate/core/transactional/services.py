@@ -1,9 +1,9 @@
 """
 Restarts and reboots that a transaction asked for, done when they can work.
 
-Inside, systemctl ignores them and reports success. Where the transaction changed /etc
-only, its change is live afterwards and the services are restarted then. Where a new
-snapshot waits for the reboot, a restart would start the old code: the reboot does it.
+Inside, systemctl ignores them and reports success. If the transaction changed /etc only,
+its change is live afterwards, and the services are restarted then. If a new snapshot waits
+for the reboot, a restart would start the old code: the reboot does it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWN_UNITS = ("salt-minion", "venv-salt-minion")
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.@\\-]{0,254}")
 _REBOOTS = ("kexec", "reboot", "soft-reboot")
-# What Salt's service states say where there is no running systemd.
+# What Salt's service states say if no systemd runs.
 _OFFLINE = "Running in OFFLINE mode"
 _STATE_VERBS = {"running": "start", "dead": "stop"}
 

@@ -1,4 +1,4 @@
-"""What an update of the minion needs of the snapshots: one to go to, and one to go back to."""
+"""The snapshots of an update of the minion: one to go to, and one to go back to."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .outcome import Limits
 from .roots import QUERY_TIMEOUT, Roots, Subvolume
 from .tool import Tool
 
-# Seconds that the installation into a new snapshot may take, and that a busy tool is waited for.
+# Seconds that the installation into a new snapshot may take, and to wait for a busy tool.
 _INSTALL_LIMITS = Limits(timeout=3600.0, lock_timeout=900.0)
 _LIMITS = Limits(timeout=600.0, lock_timeout=900.0)
 _PLACE = "/.snapshots"
 
 
 class Snapshots:
-    """The snapshots of the root file system; every change of them is looked at, not believed."""
+    """The snapshots of the root file system. Every change of them is verified."""
 
     def __init__(self, run: Run, tool: Tool | None = None, place: str = _PLACE) -> None:
         self._run = run
@@ -41,27 +41,27 @@ class Snapshots:
 
     @property
     def next_root(self) -> str | None:
-        """Return where the root of the next boot is; None: the running one is it."""
+        """Return the path of the root of the next boot; None if it is the running root."""
         roots = self.roots()
         return self._path(roots.default.number) if roots.pending else None
 
     def running(self) -> dict[str, int]:
-        """Return what names the running snapshot for ever, as plain data."""
+        """Return the running snapshot as plain data, which names it for ever."""
         found = self.roots().running
         if found is None:
             raise SafeUpdateError("The root file system is no snapshot; nothing was changed.")
         return _plain(found)
 
     def default(self) -> dict[str, int]:
-        """Return what names the snapshot of the next boot for ever, as plain data."""
+        """Return the snapshot of the next boot as plain data, which names it for ever."""
         return _plain(self.roots().default)
 
     def busy(self) -> bool:
-        """Tell whether a transaction is being made."""
+        """Tell whether a transaction is under way."""
         return self._tool.lock_holder() is not None
 
     def exists(self, snapshot: Mapping[str, int]) -> bool:
-        """Tell whether it is still there: numbers are used again."""
+        """Tell whether the snapshot still exists: its number may be that of a later one."""
         path = self._path(snapshot["number"])
         if not os.path.isdir(path):
             return False
@@ -74,9 +74,10 @@ class Snapshots:
         """
         Install the package files into a new snapshot of the running one, which becomes the default.
 
-        *extensions* is where what lives beside Salt is staged: it is put into the interpreter
-        that *program* names there; *strict*: or nothing is kept. Raises CommandError, with
-        the default snapshot as before.
+        *extensions* is the directory with the staged extensions beside Salt. They are installed
+        for the interpreter that *program* names in the new snapshot. If that fails and *strict*
+        is set, the snapshot is discarded. Raises CommandError, with the default snapshot as
+        before.
         """
         with handover.opened(self._tool.host.base) as directory:
             # The state directory is no part of a snapshot, this place is in every one.
@@ -96,7 +97,7 @@ class Snapshots:
             self._tool.run_command([*words, "--", *names], options, _INSTALL_LIMITS).check()
 
     def go_back(self, snapshot: Mapping[str, int]) -> None:
-        """Make the snapshot the default. Idempotent. Raises SafeUpdateError where it is gone."""
+        """Make the snapshot the default. Idempotent. Raises SafeUpdateError if it is gone."""
         if self.default() == dict(snapshot):
             return
         number = snapshot["number"]

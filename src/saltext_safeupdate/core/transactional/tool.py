@@ -1,5 +1,5 @@
 """
-Calls of ``transactional-update`` whose outcome is looked at, not believed.
+Calls of ``transactional-update``, with a look at what each of them did.
 
 The tool's exit status proves little: 0 may come without a new default snapshot (a
 failed ``tukit close``) and, before 5.5, with the snapshot of a command that failed.
@@ -27,11 +27,12 @@ from ..host.command import Result, Run
 from . import cli, detect, handover, roots
 from .cli import Options
 from .etc_watch import EtcWatch
+from .family import Family
 from .handover import Directory
 from .outcome import Call, Limits, Outcome, cut_short, failure_of, status_words
-from .processes import TERM_GRACE, Ended, Family, Supervisor
 from .programs import witness
 from .roots import Roots, Snapshot
+from .timed import TERM_GRACE, Ended, TimedRun
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class Tool:
         failed: Callable[[], str | None] = lambda: None,
     ) -> Outcome:
         """
-        Call the tool, waiting while it is busy, and say what came of it.
+        Wait while the tool is busy, call it, and return what it did.
 
         *directory* is the hand-over of a call, if it has one. *failed* is asked after the
         call and returns why what ran inside failed, or ``None``.
@@ -133,7 +134,7 @@ class Tool:
     def run_command(
         self, command_line: Sequence[object] | str, options: Options, limits: Limits
     ) -> Outcome:
-        """Run a command in a new snapshot; learn its exit status where the tool hides it."""
+        """Run a command in a new snapshot; learn its exit status even if the tool hides it."""
         refuse_inside(self.environ)
         words = cli.command_words(command_line)
         if cli.tool_version(self.run) >= cli.DISCARDS_SINCE:
@@ -154,7 +155,7 @@ class Tool:
             return self.invoke(watched, options, limits, directory=directory, failed=failed)
 
     def rollback(self, snapshot: str | int | None, limits: Limits) -> Outcome:
-        """Set the default snapshot; no error where it is the one already."""
+        """Set the default snapshot; no error if it is the default already."""
         words = cli.rollback_words(snapshot)
         outcome = self.invoke(words, None, limits)
         target = outcome.before.running.number if outcome.before.running else None
@@ -206,7 +207,7 @@ class Tool:
         try:
             ended = self._supervised(call, family, deadline, watch)
         finally:
-            # Also where this process was told to stop: leave nothing open, nothing pending.
+            # Also if this process was told to stop: leave nothing open, nothing pending.
             ended = ended or Ended()
             short = cut_short(ended, call.limits.timeout) is not None
             if short or call.opens:
@@ -218,11 +219,11 @@ class Tool:
         return self._with_lost_edits(outcome, watch)
 
     def _supervised(self, call: Call, family: Family, deadline: float, watch: EtcWatch) -> Ended:
-        supervise = Supervisor(
+        timed = TimedRun(
             self.run, clock=self._clock, watch=watch.look if call.merges_etc else lambda: None
         )
         while True:
-            ended = supervise(call.argv, family, timeout=call.limits.timeout)
+            ended = timed(call.argv, family, timeout=call.limits.timeout)
             if not (ended.result and is_busy(ended.result)):
                 return ended
             self._wait_or_give_up(deadline, call.limits)
@@ -268,7 +269,7 @@ class Tool:
                 self._delete(snap.number)
 
     def _undo(self, outcome: Outcome, *, certain: bool) -> Outcome:
-        """Where a tool before 5.5 made a failed snapshot the default: make it none again."""
+        """A tool before 5.5 made the snapshot of a failed command the default: go back."""
         bad, good = outcome.after.default.number, outcome.before.default.number
         if outcome.call.version >= cli.DISCARDS_SINCE or not certain:
             return replace(

@@ -24,7 +24,7 @@ from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import requests, watchdog
 from saltext_safeupdate.core.supervisor.adoption import adopt
 from saltext_safeupdate.core.supervisor.initiator import Initiator, Installation
-from saltext_safeupdate.core.transactional.packages import TransactionalUpdate
+from saltext_safeupdate.core.transactional.manager import TransactionalUpdate
 
 MINION = "/run/rig/minion"
 OWN = ("salt", "salt-minion")

@@ -1,1 +1,1 @@
-"""Programs that run inside a transaction, where this package may not be installed."""
+"""Programs that run inside a transaction. This package may not be installed there."""

@@ -1,7 +1,7 @@
 """
-Install in a snapshot, whatever ``sys.path`` says: run as a script with ``-I``.
+Install in a snapshot, whatever ``sys.path`` says. Run as a script with ``-I``.
 
-It lies in a copy of this package that is visible inside the transaction.
+This file is part of a copy of the package that is visible inside the transaction.
 """
 
 import os

@@ -9,7 +9,7 @@ from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.packages.zypper import Zypper
 from saltext_safeupdate.core.transactional import detect
-from saltext_safeupdate.core.transactional.packages import TransactionalUpdate
+from saltext_safeupdate.core.transactional.manager import TransactionalUpdate
 from tests.support.fakes import FakeRunner
 
 QUERY = ("-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "salt")

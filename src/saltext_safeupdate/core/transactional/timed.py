@@ -1,4 +1,4 @@
-"""The processes of one call of the tool: found by a mark in their environment."""
+"""One call of the tool that comes to its end in time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..errors import CommandError
 from ..host.command import Result, Run
-
-# The mark that every process of a call inherits.
-MARK = "SALT_SAFEUPDATE_CALL"
-PROC = Path("/proc")
+from .family import MARK, Family
 
 # Seconds between two looks at a running call.
 TICK = 1.0
@@ -23,94 +19,6 @@ TICK = 1.0
 TERM_GRACE = 5.0
 # Seconds that the tool gets to drop its snapshot after its command is gone.
 CLOSE_GRACE = 120.0
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process of a call, and whether it runs inside the transaction."""
-
-    pid: int
-    parent: int
-    inside: bool
-
-
-@dataclass(frozen=True)
-class Family:
-    """
-    The processes of one call, whoever their parent is by now.
-
-    They carry *mark* in their environment, descend from one that does, or descend from
-    *seed*. A program may write over its environment (Salt does, with its title), and one
-    whose parent was killed has another parent: hence all three.
-    """
-
-    mark: str
-    seed: Callable[[], int | None] = lambda: None
-    proc: Path = PROC
-
-    def members(self) -> list[Process]:
-        """Find those that live."""
-        sought = f"{MARK}={self.mark}".encode()
-        parents: dict[int, int] = {}
-        known: dict[int, Process] = {}
-        for entry in self.proc.iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-                words = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue  # it ended meanwhile
-            state, parent = stat.rpartition(")")[2].split()[:2]
-            if state in "ZX":
-                continue
-            pid = int(entry.name)
-            parents[pid] = int(parent)
-            if sought in words:
-                inside = any(word.startswith(b"TRANSACTIONAL_UPDATE=") for word in words)
-                known[pid] = Process(pid, int(parent), inside)
-        seed = self.seed()
-        if seed in parents:
-            known[seed] = Process(seed, parents[seed], True)
-        return self._with_descendants(known, parents)
-
-    @staticmethod
-    def _with_descendants(known: dict[int, Process], parents: dict[int, int]) -> list[Process]:
-        """Add those below the *known* ones: what lost the mark runs inside."""
-        growing = True
-        while growing:
-            growing = False
-            for pid, parent in parents.items():
-                if pid not in known and parent in known:
-                    known[pid] = Process(pid, parent, True)
-                    growing = True
-        return list(known.values())
-
-    def send(
-        self,
-        signum: signal.Signals,
-        *,
-        inside_only: bool,
-        kill: Callable[[int, int], None] = os.kill,
-    ) -> int:
-        """Send *signum* to the members; return how many there were."""
-        sent = 0
-        for process in self.members():
-            if process.pid == os.getpid() or (inside_only and not process.inside):
-                continue
-            with suppress(ProcessLookupError):
-                kill(process.pid, signum)
-                sent += 1
-        return sent
-
-
-def start_time(pid: int, proc: Path = PROC) -> str | None:
-    """Return what tells a process from a later one of the same pid."""
-    try:
-        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +31,7 @@ class Ended:
     orphaned: bool = False
 
 
-class Supervisor:
+class TimedRun:
     """
     Runs the tool in a thread and ends what hangs in the one order that loses nothing.
 
@@ -157,7 +65,7 @@ class Supervisor:
             try:
                 timed_out, orphaned = self._wait(done, family, timeout)
             finally:
-                # Also where this process was told to stop: leave nothing open.
+                # Also if this process was told to stop: leave nothing open.
                 if not done.is_set():
                     self._end_inside(done, family)
                 worker.join()
@@ -206,7 +114,7 @@ class Supervisor:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit where it would end this process on the spot."""
+    """Let SIGTERM raise SystemExit if it would end this process on the spot."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

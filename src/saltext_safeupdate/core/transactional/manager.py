@@ -1,4 +1,4 @@
-"""transactional-update: zypper chooses and fetches, a new snapshot gets what is installed."""
+"""The package manager of a transactional system: zypper fetches, a new snapshot gets it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class TransactionalUpdate(Zypper):
     """
     openSUSE MicroOS, SL Micro and their relatives, whose root is a read-only snapshot.
 
-    What is *installed* is what the next boot starts: a change is there at once for whoever
-    asks, and never half done. The running system is not touched by it.
+    Installed is what the next boot starts. So a change is complete as soon as it is made, and
+    never half done; the running system stays as it is.
     """
 
     name = "transactional-update"
     write_ahead = True
-    # Without the first, zypper refuses to do anything on a read-only root.
+    # Without --dry-run, zypper does nothing on a read-only root.
     download_only = ("--dry-run", "--download-only")
 
     def __init__(self, run: Run, snapshots: Snapshots | None = None) -> None:
@@ -35,7 +35,7 @@ class TransactionalUpdate(Zypper):
         self.snapshots.install([file.path for file in files])
 
     def unfinished(self, packages: Iterable[str]) -> list[str]:
-        """A transaction is kept as a whole or not at all."""
+        """Return nothing: a snapshot is kept as a whole or not at all."""
         return []
 
     def busy(self) -> bool:

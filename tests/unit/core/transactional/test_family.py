@@ -3,15 +3,7 @@ import signal
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError
-from saltext_safeupdate.core.host.command import Result
-from saltext_safeupdate.core.transactional.processes import (
-    MARK,
-    Family,
-    Process,
-    Supervisor,
-    start_time,
-)
+from saltext_safeupdate.core.transactional.family import MARK, Family, Process
 
 
 class FakeProc:
@@ -70,38 +62,3 @@ def test_send(proc):
     assert sent == [(11, signal.SIGTERM)]
     family.send(signal.SIGKILL, inside_only=False, kill=kill)
     assert set(sent[1:]) == {(10, signal.SIGKILL), (11, signal.SIGKILL)}
-
-
-def test_start_time(proc):
-    proc.add(10, 1)
-    assert start_time(10, proc.root) == "1000"
-    assert start_time(11, proc.root) is None
-
-
-def test_a_call_that_ends(proc):
-    def run(argv, **kwargs):
-        assert kwargs["env"] == {MARK: "m"}
-        assert kwargs["ok"] is None
-        return Result(argv=argv, returncode=7, stdout="", stderr="")
-
-    supervise = Supervisor(run, clock=lambda: 0.0, watch=lambda: None)
-    ended = supervise(("x",), Family("m", proc=proc.root), timeout=5)
-    assert (ended.result.returncode, ended.error, ended.timed_out) == (7, None, False)
-
-
-def test_a_call_that_cannot_start(proc):
-    def run(argv, **kwargs):
-        raise CommandError(argv, "cannot be started")
-
-    supervise = Supervisor(run, clock=lambda: 0.0, watch=lambda: None)
-    ended = supervise(("x",), Family("m", proc=proc.root), timeout=5)
-    assert (ended.result, ended.error.reason) == (None, "cannot be started")
-
-
-def test_sigterm_is_as_before_afterwards(proc):
-    def run(argv, **kwargs):
-        return Result(argv=argv, returncode=0, stdout="", stderr="")
-
-    before = signal.getsignal(signal.SIGTERM)
-    Supervisor(run, clock=lambda: 0.0, watch=lambda: None)(("x",), Family("m"), timeout=5)
-    assert signal.getsignal(signal.SIGTERM) == before
