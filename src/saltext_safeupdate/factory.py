@@ -1,7 +1,8 @@
 """
 Build the objects that act, in one place, from the opts of Salt.
 
-What only an update needs is imported when it is built: every minion keeps the rest.
+Modules that only an update needs are imported when it begins: all others stay in the memory
+of every minion.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Factory:
 
     @cached_property
     def stop_guard(self) -> StopGuard | None:
-        """None where there is no systemd."""
+        """The stop guard; None if there is no systemd."""
         return StopGuard(self.settings) if self.services.name == "systemd" else None
 
     @cached_property
@@ -143,7 +144,7 @@ class Factory:
         return [*found, *self.settings.backup]
 
     def own(self) -> Own:
-        """Return the own packages; none where no package manager is known."""
+        """Return the own packages; none if no package manager is known."""
         return Own(frozenset(), False) if self.manager is None else self._finder()
 
     def _paths(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class Factory:
         return self.roots()
 
     def waiting(self) -> str:
-        """Say that a snapshot waits for a reboot, or nothing."""
+        """Return the sentence that a snapshot waits for a reboot; empty if none does."""
         snapshots = self.manager.snapshots if self.manager is not None else None
         if snapshots is None or not snapshots.pending:
             return ""

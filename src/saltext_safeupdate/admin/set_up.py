@@ -15,7 +15,7 @@ _HEAD = "# Managed by the state safeupdate.enabled.\n"
 
 
 def configuration(opts: Mapping[str, Any]) -> str:
-    """Return the file's content: what this minion has, with the executor and the engine added."""
+    """Return the file's content: the lists that this minion has, with ours added."""
     executors = [
         name for name in opts.get("module_executors") or ["direct_call"] if name != "safeupdate"
     ]
@@ -32,7 +32,7 @@ def configuration(opts: Mapping[str, Any]) -> str:
 
 
 class Plan:
-    """What is to be written so that this minion is set up."""
+    """The files that have to be written so that this minion is set up."""
 
     def __init__(self, opts: Mapping[str, Any], config_file: str, stop_guard: bool) -> None:
         self._config_file = config_file
@@ -55,7 +55,7 @@ class Plan:
         return found
 
     def carry_out(self) -> None:
-        """Write it. Raises SafeUpdateError."""
+        """Write the files. Raises SafeUpdateError."""
         if self._guard is not None:
             if self._guarded:
                 self._guard.install()
@@ -71,7 +71,7 @@ class Plan:
 
 
 def read(path: str) -> str:
-    """Return the content of the file, empty where there is none."""
+    """Return the content of the file; empty if there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

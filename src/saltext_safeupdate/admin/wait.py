@@ -1,4 +1,4 @@
-"""Wait for the end of an update, in a program that the update does not wait for."""
+"""Wait for the end of an update, in a process that the update does not wait for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wait(
         sleep(_POLL_INTERVAL)
         found = _find(factory, wanted)
     if found.phase.final and factory.opts.get("__cli") == "salt-call":
-        # What this program has not loaded yet may be gone: let its successor tell.
+        # Modules that this program has not loaded yet may be gone: the new version answers.
         with contextlib.suppress(OSError):
             os.execv(sys.argv[0], sys.argv)  # noqa: S606
     return described(found)

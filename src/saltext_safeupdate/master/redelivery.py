@@ -123,12 +123,12 @@ class Redelivery:
         return reached
 
     def _load(self, jid: str) -> dict[str, Any]:
-        """Return what was published; empty where the job cache cannot tell."""
+        """Return what was published; empty if the job cache cannot tell."""
         try:
             return dict(self._cache("get_load")(jid) or {})
         except (salt.exceptions.SaltException, OSError) as err:
-            # A return that no master published, as of a job that a minion gave itself, leaves
-            # an entry without minions, which Salt's own job cache cannot read.
+            # The return of a job that no master published, such as one that a minion gave
+            # itself, leaves an entry without minions, which Salt's own job cache cannot read.
             log.debug("safeupdate: job %s is left alone: %s", jid, err)
             return {}
 
@@ -136,7 +136,7 @@ class Redelivery:
         return self._minion.returners[f"{self._opts['master_job_cache']}.{function}"]
 
     def _now(self) -> datetime.datetime:
-        # As the master makes its JIDs: without a zone, in local time where not told otherwise.
+        # As the master makes its JIDs: without a zone, and in local time unless configured.
         now = datetime.datetime.now(datetime.timezone.utc)
         if not self._opts.get("utc_jid"):
             now = now.astimezone()

@@ -4,11 +4,11 @@ Update the minion with Salt itself, and lose nothing
 
 .. versionadded:: 0.1.0
 
-Look at and steer the updates of this minion. Updating needs no function of this module:
-any state or function that changes the minion's own packages is moved to the end and
-followed by a restart as soon as every job is done and delivered. :py:func:`update` does
-more: it checks and downloads everything first. Either way the updated minion is watched,
-and rolled back where it does not prove healthy.
+Look at and steer the updates of this minion. Updating needs no function of this module: a
+state that changes the minion's own packages is deferred to the end of its run, and the
+minion restarts as soon as every job has ended and its return has been delivered.
+:py:func:`update` does more: it checks and downloads everything first. Either way the updated
+minion is watched, and rolled back if it does not prove healthy.
 """
 
 import salt.defaults.exitcodes
@@ -29,12 +29,12 @@ def __virtual__():
 
 def status():
     """
-    Return where the newest update of this minion is, and what is installed.
+    Return the newest update of this minion, and the versions that run and are installed.
 
-    ``phase`` is ``idle`` where there never was one. ``phase``, ``reason``, ``from`` and
-    ``to`` tell of the newest update or deferred restart, ``running`` and ``installed`` of
-    the versions now, ``draining`` whether new jobs are held, ``undelivered`` how many
-    returns wait for their master.
+    ``phase``, ``reason``, ``from`` and ``to`` are those of the newest update or deferred
+    restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are
+    the versions now. ``draining`` tells whether new jobs are held, ``undelivered`` how many
+    returns their master does not have yet.
 
     CLI Example:
 
@@ -50,7 +50,7 @@ def status():
 
 def history(limit=20):
     """
-    Return the newest updates with every phase they went through, newest first.
+    Return the newest updates with all their phases, newest first.
 
     CLI Example:
 
@@ -59,9 +59,10 @@ def history(limit=20):
         salt '*' safeupdate.history limit=5
 
     limit
-        How many updates. Defaults to ``20``.
+        How many updates, at most. Defaults to ``20``.
 
-    :raises CommandExecutionError: if the database cannot be read.
+    :raises CommandExecutionError: if ``limit`` is not a whole number above 0, or the database
+        cannot be read.
     """
     with errors.as_salts():
         return statuses.history(Factory(__opts__), limit)
@@ -71,8 +72,8 @@ def restart(reason="safeupdate.restart"):
     """
     Restart the minion as soon as every job has ended and its return is delivered.
 
-    Returns at once; the result appears in :py:func:`status`. Where a restart is to come
-    anyway, this asks for no second one.
+    Returns at once; the result appears in :py:func:`status`. If a restart is to come anyway,
+    there is no second one.
 
     CLI Example:
 
@@ -93,10 +94,10 @@ def plan(version=None, allow_downgrade=False):
     """
     Return what an update would do, and what speaks against it. Nothing is changed.
 
-    ``changes`` holds the versions before and after, ``jobs`` what it would wait for, ``steps``
-    the upgrade steps that would run, ``staged`` whether it needs no network any more, and
-    ``findings`` every problem with a ``code``, a ``problem``, a ``fix`` and whether it is
-    ``blocking``.
+    ``changes`` has the versions before and after, ``jobs`` the jobs that the update would wait
+    for, and ``steps`` the upgrade steps that would run. ``staged`` tells whether the update
+    needs no network any more. ``findings`` has every problem with a ``code``, a ``problem``, a
+    ``fix`` and whether it is ``blocking``.
 
     CLI Example:
 
@@ -132,7 +133,8 @@ def stage(version=None):
     version
         As for :py:func:`plan`.
 
-    :raises CommandExecutionError: if it cannot be had or is not what it has to be.
+    :raises CommandExecutionError: if the version cannot be downloaded, if a signature or
+        checksum is wrong, or if an update is under way.
     """
     with errors.as_salts():
         return updates.stage(Factory(__opts__), version)
@@ -143,9 +145,9 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     Update the minion: check, download, secure the way back, install, restart and watch.
 
     Returns at once; the result appears in :py:func:`status`. The same request again is the
-    same update. Another one takes its place as long as nothing is installed; after that it is
-    refused. The updated minion has to prove healthy, or it is rolled back, and the version is
-    kept in quarantine.
+    same update. Another request takes its place as long as nothing is installed; after that it
+    is refused. The updated minion has to prove healthy. If it does not, it is rolled back, and
+    its version goes into quarantine.
 
     CLI Example:
 
@@ -157,9 +159,9 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
         As for :py:func:`plan`.
 
     when
-        ``idle``: wait for a moment in which no job runs, however long. ``now``: hold new jobs,
-        and wait for the others as long as ``safeupdate:jobs_timeout`` says. Defaults to
-        ``idle``.
+        ``idle``: wait for a moment in which no job runs, however long that takes. ``now``: hold
+        new jobs, and wait for the others up to ``safeupdate:jobs_timeout`` seconds. Defaults
+        to ``idle``.
 
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.
@@ -167,7 +169,8 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     refresh
         Whether the index of the packages is refreshed first. Defaults to ``True``.
 
-    :raises CommandExecutionError: if it cannot be, with the reason; nothing is changed then.
+    :raises CommandExecutionError: if the update cannot be made. The error gives the reason;
+        nothing was changed.
     """
     with errors.as_salts():
         return updates.update(
@@ -184,9 +187,9 @@ def wait(update=None, timeout=3600):
     """
     Wait for the end of an update or a deferred restart, and return what became of it.
 
-    The return code is not ``0`` unless it was ``committed``: so ``salt-call`` and, where
-    the master is to wait, ``salt`` end with an exit status that tells. No update waits for
-    this job; a master gets its return from the minion that runs in the end.
+    The return code is ``0`` only if the update was ``committed``: so the exit status of
+    ``salt-call`` tells, and so does that of ``salt`` if it waits long enough. No update waits
+    for this job. A master gets its return from the minion that runs in the end.
 
     CLI Example:
 
@@ -197,13 +200,13 @@ def wait(update=None, timeout=3600):
 
     update
         The ID of an update, as :py:func:`update` and :py:func:`history` give it. Defaults to
-        the newest, also where that changes meanwhile.
+        the newest update; a newer one that comes meanwhile takes its place.
 
     timeout
-        Seconds after which what is so far is returned. Defaults to ``3600``.
+        Seconds to wait. Then the update is returned as it is. Defaults to ``3600``.
 
-    :raises CommandExecutionError: if there is no such update, or if it would wait for this
-        very job, such as a state run.
+    :raises CommandExecutionError: if there is no such update, or if the update would wait for
+        the job that calls this, such as a state run.
     """
     with errors.as_salts():
         found = waiting.wait(Factory(__opts__), update, timeout)
@@ -214,10 +217,10 @@ def wait(update=None, timeout=3600):
 
 def rollback(to=None):
     """
-    Go back to the previous version, from the packages that were kept. Needs no network.
+    Go back to the previous revision: the packages that were secured. Needs no network.
 
-    It is an update like any other: it waits for jobs, and is watched. The version that is left
-    is kept in quarantine, so that no state run installs it again.
+    This is an update like any other: it waits for jobs, and the minion is watched. The version
+    that is left goes into quarantine, so that no state run installs it again.
 
     CLI Example:
 
@@ -226,10 +229,11 @@ def rollback(to=None):
         salt '*' safeupdate.rollback
 
     to
-        A version. Defaults to the one that :py:func:`revisions` calls ``previous``. Another one
-        is downloaded.
+        A version. Defaults to the one that :py:func:`revisions` calls ``previous``. Another
+        version is downloaded.
 
-    :raises CommandExecutionError: if there is none, or an update is under way.
+    :raises CommandExecutionError: if this minion has no previous revision, or an update is
+        under way.
     """
     with errors.as_salts():
         return updates.rollback(Factory(__opts__), to)
@@ -237,10 +241,10 @@ def rollback(to=None):
 
 def revisions():
     """
-    Return the versions this minion knows of.
+    Return the revisions that this minion knows.
 
     ``active`` is installed, ``previous`` is what :py:func:`rollback` goes back to, ``staged``
-    is downloaded, and ``skipped`` was rolled back, with the reason.
+    is downloaded and verified, and ``skipped`` was rolled back, with the reason.
 
     CLI Example:
 
@@ -291,7 +295,7 @@ def cancel():
 
 def drain():
     """
-    Tell whether new jobs are held, which jobs run, and which are held.
+    Tell whether new jobs are held, and which jobs run and are held now.
 
     CLI Example:
 
@@ -305,12 +309,13 @@ def drain():
 
 def jobs():
     """
-    List the jobs that run, the ones that are held, and what the ledger keeps of jobs.
+    List the jobs that run, the jobs that are held, and the open jobs of the ledger.
 
-    ``running`` and ``held`` are "JID function"; ``undelivered`` are returns that wait for
-    their master; ``recorded`` is every job that is not delivered, with its ``state``
-    (``held``, ``accepted``, ``running``, ``finished``), ``attempts`` (starts), ``sends``
-    (tries to return), ``accepted`` (epoch seconds) and ``master``.
+    ``running`` and ``held`` are "JID function"; ``undelivered`` are returns that their master
+    does not have yet; ``recorded`` is every job that is not delivered, with its ``state``
+    (``held``, ``accepted``, ``running``, ``finished``), ``attempts`` (how often it was
+    started), ``sends`` (how often its return was sent), ``accepted`` (epoch seconds) and
+    ``master``.
 
     CLI Example:
 
@@ -339,7 +344,7 @@ def resume(jid):
     jid
         The job ID, as listed by :py:func:`jobs`.
 
-    :raises CommandExecutionError: if it runs, or nothing is kept of it.
+    :raises CommandExecutionError: if the job runs, or is not open.
     """
     with errors.as_salts():
         return job_actions.resume(Factory(__opts__), jid)
@@ -347,7 +352,7 @@ def resume(jid):
 
 def forget(jid):
     """
-    Drop what is kept of a job: it is not run and not returned any more.
+    Remove a job from the ledger and from the queue: it is neither run nor returned.
 
     CLI Example:
 
@@ -358,7 +363,7 @@ def forget(jid):
     jid
         The job ID, as listed by :py:func:`jobs`.
 
-    :raises CommandExecutionError: if it runs, or nothing is kept of it.
+    :raises CommandExecutionError: if the job runs, or is not open.
     """
     with errors.as_salts():
         return job_actions.forget(Factory(__opts__), jid)
@@ -368,8 +373,8 @@ def accepted(jids):
     """
     Return which of these jobs this minion has accepted, with their states.
 
-    Asked by the master before it publishes a job again. A job that is not in the answer has
-    never arrived, or is one of the cheap functions that are not recorded.
+    The master asks this before it publishes a job again. A job that is not in the answer has
+    never arrived, or its function is one that the ledger does not record.
 
     CLI Example:
 
@@ -380,7 +385,8 @@ def accepted(jids):
     jids
         List of job IDs.
 
-    :raises CommandExecutionError: if the database cannot be read.
+    :raises CommandExecutionError: if ``jids`` is not a list of job IDs, or the database cannot
+        be read.
     """
     with errors.as_salts():
         return job_actions.accepted(Factory(__opts__), jids)
@@ -388,10 +394,10 @@ def accepted(jids):
 
 def check():
     """
-    Return what is not set up right, and how to fix it. An empty list: all is well.
+    Return what is not set up right, and how to fix it. The list is empty if all is well.
 
-    Each entry has a ``code``, a ``problem`` and a ``fix``. An update that failed or was rolled
-    back is one of them.
+    Each entry has a ``code``, a ``problem`` and a ``fix``. A last update that failed or was
+    rolled back is an entry, too.
 
     CLI Example:
 

@@ -279,14 +279,14 @@ def run(
 
     command
         A list, or a string that is split with the shell's rules. There is no shell:
-        nothing in it is interpreted. The tool writes it to its log: what has to stay secret
-        belongs into :py:func:`call`.
+        nothing in it is interpreted. The tool writes it to its log: use :py:func:`call` for
+        anything that has to stay secret.
 
     keep
         Keep the snapshot of a failed command, to look at it (tool 5.1 or newer).
 
     drop_if_no_change
-        Drop the snapshot where nothing but ``/etc`` was changed. Defaults to ``True``.
+        Drop the snapshot if nothing but ``/etc`` was changed. Defaults to ``True``.
 
     CLI Example:
 
@@ -302,7 +302,7 @@ def run(
 
 def reboot(self_update=False, lock_timeout=None):
     """
-    Reboot by the configured ``REBOOT_METHOD``, and say so where that did not work.
+    Reboot by the configured ``REBOOT_METHOD``, and say so if that did not work.
 
     Inside a transaction the reboot comes after it.
 
@@ -318,7 +318,7 @@ def reboot(self_update=False, lock_timeout=None):
 
 def soft_reboot(lock_timeout=None):
     """
-    Reboot user space only; an error where the pending change needs more (tool 4.6 or newer).
+    Reboot user space only; an error if the pending change needs more (tool 4.6 or newer).
 
     CLI Example:
 
@@ -351,17 +351,17 @@ def call(function, *args, **kwargs):
     """
     Call a Salt function in a new snapshot and return what it returned.
 
-    The snapshot starts from the default one, so that pending changes are not lost. Where
-    the function fails, the snapshot is discarded and nothing of it is in effect.
+    The snapshot starts from the default one, so that pending changes are not lost. If the
+    function fails, the snapshot is discarded and nothing of it is in effect.
 
     function
-        The function. What follows is for it, but for:
+        The function. All other parameters are for it, except these:
 
     activate_transaction
         Reboot afterwards, if a new snapshot waits for that. Defaults to ``False``.
 
     transaction_timeout, transaction_lock_timeout
-        As ``timeout`` and ``lock_timeout`` elsewhere: those words belong to the function.
+        As ``timeout`` and ``lock_timeout`` elsewhere: here those two are for the function.
 
     transaction_snapshot
         What the new snapshot starts from. Defaults to ``continue``.
@@ -422,9 +422,9 @@ def sls(mods, activate_transaction=False, queue=None, **kwargs):
     """
     Apply SLS files inside a transaction.
 
-    The full state results come back, also where a state fails; then the snapshot is
-    discarded. A state ``transaction`` is added where there is something to say: services
-    that were restarted afterwards or wait for the reboot, edits or files that got lost.
+    The full state results come back, also if a state fails; the snapshot is discarded then.
+    A state ``transaction`` is added if there is something to say: services that were restarted
+    afterwards or wait for the reboot, edits or files that were lost.
 
     mods
         The SLS files. ``test``, ``pillar``, ``exclude``, ``saltenv`` and the like are as
@@ -434,8 +434,8 @@ def sls(mods, activate_transaction=False, queue=None, **kwargs):
         Reboot afterwards, if a new snapshot waits for that. Defaults to ``False``.
 
     queue
-        Wait for other state runs instead of failing; a number: for at most so many.
-        Defaults to the setting ``state_queue``, which is ``False``.
+        Wait for other state runs instead of failing. A number: wait only if there are at most
+        that many. Defaults to the setting ``state_queue``, which is ``False``.
 
     CLI Example:
 

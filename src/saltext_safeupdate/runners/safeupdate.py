@@ -22,10 +22,10 @@ def redeliver(target="*", tgt_type="glob", window=3600, timeout=30):
     """
     Publish again, under their JIDs, the jobs that minions have missed.
 
-    Each minion is asked which of the jobs that it has not returned it has accepted. What
-    it does not know of is published to it again; what it has is left alone. Minions
-    without this extension are left alone as well. The engine ``safeupdate_redeliver``
-    does the same by itself whenever a minion starts.
+    Each minion is asked which jobs it has accepted of those that it has not returned. The jobs
+    that it does not know are published to it again; the others are left alone. Minions without
+    this extension are left alone as well. The engine ``safeupdate_redeliver`` does the same by
+    itself whenever a minion starts.
 
     Returns ``published`` (minions by JID), ``accepted`` (states of jobs by minion),
     ``no_answer`` and ``not_set_up`` (minions).
@@ -49,7 +49,7 @@ def redeliver(target="*", tgt_type="glob", window=3600, timeout=30):
     timeout
         Seconds that minions have to answer. Defaults to ``30``.
 
-    :raises SaltInvocationError: for a window or timeout that is no number of seconds.
+    :raises SaltInvocationError: if ``window`` or ``timeout`` is not a number of seconds above 0.
     """
     with errors.as_salts(SaltInvocationError):
         window, timeout = redelivery.checked(window, timeout)
@@ -61,9 +61,9 @@ def master_version():
     """
     Return the version of this master.
 
-    Minions ask for it before they update, so that none becomes newer than its master. They
-    may where ``peer_run`` of the master lists this function; the SLS ``safeupdate.master``
-    sees to it.
+    Minions ask for it before they update, so that none becomes newer than its master. They may
+    ask if ``peer_run`` of the master lists this function; the SLS ``safeupdate.master`` sets
+    that.
 
     CLI Example:
 

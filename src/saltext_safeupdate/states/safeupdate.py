@@ -32,8 +32,8 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
     """
     Set the minion up for safe updates: executor, engine and stop guard.
 
-    The minion restarts, deferred, where its configuration has changed. Where the last update of
-    the minion failed or was rolled back, the result carries a warning.
+    If the configuration has changed, the minion restarts, deferred. If the last update of the
+    minion failed or was rolled back, the result has a warning.
 
     .. code-block:: yaml
 
@@ -48,8 +48,8 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
         ``/etc/salt/minion.d/safeupdate.conf``.
 
     stop_guard
-        Whether a stop or restart of the service, by whomever, waits for running jobs.
-        Defaults to ``True``. It is left out where there is no systemd.
+        Whether every stop or restart of the service, whoever asks for it, waits for running
+        jobs. Defaults to ``True``. It has no effect if there is no systemd.
     """
     from saltext_safeupdate.admin import set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
@@ -83,11 +83,11 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
 
 def updated(name, version=None, allow_downgrade=False):
     """
-    Have the minion in a version; ask for the update where it is in another.
+    Make sure that the minion has a version; ask for the update if it has another.
 
     The update begins when this run and every other job has ended, and the minion is watched
-    afterwards. Its result is in ``safeupdate.status``, and in this state the next time: a
-    version that was rolled back makes it fail.
+    afterwards. The result is in ``safeupdate.status``, and in this state when it runs again:
+    it fails for a version that was rolled back.
 
     .. code-block:: yaml
 

@@ -69,7 +69,7 @@ def applied(name, mods=None, **kwargs):
 
 def rebooted(name):
     """
-    Reboot if a new snapshot waits for that; else do nothing.
+    Reboot if a new snapshot waits for that; otherwise do nothing.
 
     Inside a transaction the reboot comes after it.
 
