@@ -31,13 +31,17 @@ def configuration(opts: Mapping[str, Any]) -> str:
     return _HEAD + text
 
 
-class Plan:
-    """The files that have to be written so that this minion is set up."""
+class SetUp:
+    """
+    The files that have to be written so that this minion is set up.
 
-    def __init__(self, opts: Mapping[str, Any], config_file: str, stop_guard: bool) -> None:
+    *config_file* gets the configuration. *stop_guard* tells whether there is to be one.
+    """
+
+    def __init__(self, factory: Factory, config_file: str, stop_guard: bool) -> None:
         self._config_file = config_file
-        self._wanted = configuration(opts)
-        self._guard = Factory(opts).stop_guard
+        self._wanted = configuration(factory.opts)
+        self._guard = factory.stop_guard
         self._guarded = stop_guard
         # Whether the minion has to read its configuration again.
         self.restarts = read(config_file) != self._wanted

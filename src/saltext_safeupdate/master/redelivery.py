@@ -164,7 +164,7 @@ def redeliver(work: Redelivery, targets: set[str], window: float, timeout: float
         gone = missed(jids, answer)
         if minion not in answers:
             report["no_answer"].append(minion)
-        elif gone is None:
+        elif gone is None or not isinstance(answer, Mapping):
             report["not_set_up"].append(minion)
         else:
             report["accepted"][minion] = {jid: answer[jid] for jid in jids if jid not in gone}

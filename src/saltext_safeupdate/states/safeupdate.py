@@ -53,27 +53,28 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
     """
     from saltext_safeupdate.admin import set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
+    from saltext_safeupdate.factory import Factory
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
     last = __salt__["safeupdate.status"]()
     if last["phase"] in ("failed", "rolled_back"):
         ret["warnings"] = [f"The last update is {last['phase']}: {last['reason']}"]
     try:
-        plan = set_up.Plan(__opts__, config_file, bool(stop_guard))
-        ret["changes"] = plan.changes()
+        wanted = set_up.SetUp(Factory(__opts__), config_file, bool(stop_guard))
+        ret["changes"] = wanted.changes()
         if not ret["changes"]:
             return ret
         if __opts__["test"]:
             ret["result"] = None
             ret["comment"] = f"{', '.join(ret['changes'])} would be written."
-            if plan.restarts:
+            if wanted.restarts:
                 ret["comment"] += " The minion would restart."
             return ret
-        plan.carry_out()
+        wanted.carry_out()
     except SafeUpdateError as err:
         return {**ret, "result": False, "comment": str(err)}
     ret["comment"] = f"{', '.join(ret['changes'])} changed."
-    if plan.restarts:
+    if wanted.restarts:
         __salt__["safeupdate.restart"](reason="safeupdate.enabled")
         ret["comment"] += (
             " The minion restarts as soon as every job has ended and its return has been delivered."

@@ -3,7 +3,10 @@
 import pytest
 from salt.exceptions import CommandExecutionError
 
+from saltext_safeupdate import factory
+from saltext_safeupdate.admin import steering
 from saltext_safeupdate.states import safeupdate as module
+from tests.support.factory import opts, simulated
 
 CHANGES = {"salt-minion": {"old": "3007.15", "new": "3008.3"}}
 
@@ -68,3 +71,82 @@ class TestUpdated:
         ret = module.updated("x")
         assert (ret["result"], ret["changes"]) == (False, {})
         assert ret["comment"] == "Another update is under way."
+
+
+class TestEnabled:
+    @pytest.fixture
+    def minion(self, functions, monkeypatch, tmp_path):
+        """A minion that is not set up; what it is asked for is in ``asked``."""
+        made = simulated({**opts(tmp_path), "test": False, "module_executors": [], "engines": []})
+        made.asked, made.config = [], tmp_path / "safeupdate.conf"
+        monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
+        monkeypatch.setattr(factory, "Factory", lambda _: made)
+        functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
+        functions["safeupdate.restart"] = lambda reason: made.asked.append(reason)  # noqa: PLW0108
+        return made
+
+    def test_it_writes_the_configuration_and_asks_for_a_restart(self, minion):
+        ret = module.enabled("x", str(minion.config))
+        assert ret["result"] is True
+        assert list(ret["changes"]) == [str(minion.config)]
+        assert "engines:" in minion.config.read_text()
+        assert minion.asked == ["safeupdate.enabled"]
+        assert "The minion restarts as soon as" in ret["comment"]
+
+    def test_what_is_set_up_is_no_change(self, minion):
+        module.enabled("x", str(minion.config))
+        ret = module.enabled("x", str(minion.config))
+        assert (ret["result"], ret["changes"], minion.asked) == (True, {}, ["safeupdate.enabled"])
+
+    def test_it_changes_nothing_in_test_mode(self, minion):
+        minion.opts["test"] = True
+        ret = module.enabled("x", str(minion.config))
+        assert (ret["result"], list(ret["changes"])) == (None, [str(minion.config)])
+        assert "would restart" in ret["comment"]
+        assert not minion.config.exists()
+        assert minion.asked == []
+
+    def test_what_cannot_be_written_is_an_error(self, minion):
+        ret = module.enabled("x", str(minion.config.parent / "missing" / "x.conf"))
+        assert ret["result"] is False
+        assert "cannot be" in ret["comment"]
+        assert minion.asked == []
+
+    @pytest.mark.parametrize("phase", ["failed", "rolled_back"])
+    def test_a_last_update_that_went_wrong_is_a_warning(self, minion, functions, phase):
+        functions["safeupdate.status"] = lambda: {"phase": phase, "reason": "no space"}
+        (warning,) = module.enabled("x", str(minion.config))["warnings"]
+        assert phase in warning
+        assert "no space" in warning
+
+
+class TestRestarted:
+    @pytest.fixture
+    def asked(self, functions, monkeypatch):
+        found = []
+        monkeypatch.setattr(steering, "restart_after_run", lambda reason: False)
+        functions["safeupdate.restart"] = lambda reason: found.append(reason)  # noqa: PLW0108
+        return found
+
+    def test_outside_of_a_state_run_it_asks_at_once(self, asked):
+        ret = module.mod_watch("x")
+        assert (ret["result"], ret["changes"]) == (True, {"restart": "deferred"})
+        assert asked == ["state x"]
+
+    def test_in_a_state_run_the_run_asks_at_its_end(self, asked, monkeypatch):
+        reasons = []
+        monkeypatch.setattr(
+            steering, "restart_after_run", lambda reason: reasons.append(reason) or True
+        )
+        assert module.mod_watch("x")["result"] is True
+        assert (reasons, asked) == (["state x"], [])
+
+    def test_it_asks_for_nothing_in_test_mode(self, asked):
+        module.__opts__["test"] = True
+        ret = module.mod_watch("x")
+        assert (ret["result"], ret["comment"]) == (None, "The minion would restart.")
+        assert asked == []
+
+    def test_by_itself_it_does_nothing(self, asked):
+        ret = module.restarted("x")
+        assert (ret["result"], ret["changes"], asked) == (True, {}, [])
