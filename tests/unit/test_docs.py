@@ -13,6 +13,7 @@ import pytest
 from devtools.__main__ import parser
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
+from tests.unit import test_layers
 
 REPO = pathlib.Path(__file__).parents[2]
 PAGE = (REPO / "docs" / "ref" / "configuration" / "index.md").read_text(encoding="utf-8")
@@ -367,3 +368,40 @@ def test_the_reasons_that_troubleshooting_explains_are_given():
     ]
     assert len(explained) == 4
     assert [reason for reason in explained if not any(reason in text for text in texts)] == []
+
+
+def _key(name):
+    """Return what test_layers calls a room or module of the tables."""
+    return name.rstrip("/").removesuffix(".py")
+
+
+def test_the_tables_say_what_the_rules_of_the_imports_say():
+    told = {}
+    for heads in ("Room | What it holds | May import", "Module | What it does | May import"):
+        for names, _, may in _rows(heads):
+            allowed = {_key(name) for name in _quoted(may)}
+            if "the rooms of the core" in may:
+                allowed |= test_layers.CORE - test_layers.BASE
+            told |= {_key(name): allowed for name in _quoted(names)}
+    rules = {room: may - test_layers.BASE for room, may in test_layers.MAY_IMPORT.items()}
+    shells = rules.pop("shells")
+    rules |= dict.fromkeys(test_layers.SHELLS, shells)
+    assert told == {room: may for room, may in rules.items() if room in told}
+    assert {room for room in rules if room and room not in told} <= {"fleet"}
+
+
+# -- quoted outputs --------------------------------------------------------------------
+
+
+def test_the_tutorial_quotes_what_the_result_says():
+    page = (REPO / "docs/topics/tutorial/first-update.md").read_text(encoding="utf-8")
+    texts = {
+        node.value.format(names="salt-minion")
+        for path in (PACKAGE / "ordering").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith(("{names} ", "Moved ", "Deferred "))
+        and "{names}" in node.value
+    }
+    assert [text for text in texts if text in " ".join(page.split())]
