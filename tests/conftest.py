@@ -1,9 +1,17 @@
+import logging
+
 import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_log_at_exit():
-    """Salt keeps messages for a log that is never set up, and prints them after the tests."""
+def _salt_says_less():
+    """
+    Have Salt make no messages below INFO, and none for a log that is never set up.
+
+    It asks for messages of every level when it is imported; its loaders' own take longer than
+    most tests. What is kept for a log to come would be printed after the tests.
+    """
     import salt._logging
 
+    logging.getLogger().setLevel(logging.INFO)
     salt._logging.shutdown_temp_handler()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 from pathlib import Path
 
 import salt.config
@@ -36,6 +37,16 @@ CORE_PROVIDERS = [
     *("debian_service", "rh_service", "systemd_service", "gentoo_service", "upstart_service"),
     *("service", "runit", "slackware_service", "dpkg_lowpkg", "rpm_lowpkg"),
 ]
+# Salt loads every module that it has for some questions (a condition, the name of a virtual
+# module), which takes longer than the runs themselves: the minion has those that runs use.
+LOADED = {
+    "modules": (
+        *("cmdmod", "config", "cp", "data", "event", "file", "grains", "hashutil", "match", "minion"),
+        *("pillar", "pkg_resource", "saltutil", "slsutil", "state", "status", "sysmod", "test"),
+        *("user", "useradd", "transactional_update", "safeupdate", "schedule", "mine"),
+    ),
+    "states": ("cmd", "file", "module", "pkg", "saltmod", "service", "test"),
+}
 OWN = ("salt-minion", "salt-common")
 INSTALLED = {"salt-minion": "1", "salt-common": "1", "vim": "1", "nano": "1", "plugin": "1"}
 AVAILABLE = {
@@ -54,6 +65,14 @@ def _grains():
     opts = salt.config.minion_config(None)
     opts["file_client"] = "local"
     return salt.loader.grains(opts)
+
+
+@functools.cache
+def _not_loaded(kind):
+    """Return the modules of Salt's own that a minion of the tests does not have."""
+    (package,) = importlib.import_module(f"salt.{kind}").__path__
+    names = {path.stem for path in Path(package).iterdir() if path.stem != "__init__"}
+    return sorted(names.difference(LOADED[kind]))
 
 
 class Minion:
@@ -80,7 +99,8 @@ class Minion:
             file_roots={"base": [str(self.path / "roots")]},
             pillar_roots={"base": [str(self.path / "pillar")]},
             module_dirs=[str(MODULES)],
-            disable_modules=CORE_PROVIDERS,
+            disable_modules=[*CORE_PROVIDERS, *_not_loaded("modules")],
+            disable_states=_not_loaded("states"),
             fake_packages=str(self.database.path),
             log_level="error",
             safeupdate={
