@@ -17,8 +17,8 @@ from table import row
 from devtools import host, venvs
 from devtools.command import ToolError
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
-from devtools.lab import Lab
-from devtools.labrecipes import of_version
+from devtools.lab.container import Lab
+from devtools.lab.recipes import of_version
 from devtools.master import Master
 
 RATE = 50

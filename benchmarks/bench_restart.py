@@ -18,7 +18,7 @@ from table import row
 
 from devtools import venvs
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
-from devtools.lab import Container, Lab
+from devtools.lab.container import Container, Lab
 from devtools.master import Master
 
 ROUNDS = 6

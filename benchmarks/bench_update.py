@@ -22,8 +22,8 @@ from bench_restart import answering
 from table import row
 
 from devtools import processes, venvs
-from devtools.lab import Container, Lab
-from devtools.labrecipes import FAULT_FILE, PREFIX
+from devtools.lab.container import Container, Lab
+from devtools.lab.recipes import FAULT_FILE, PREFIX
 from tests.lab.engine import EngineScene, deb
 from tests.lab.scene import RUN_DIR, STATE_DIR
 

@@ -9,10 +9,11 @@ import signal
 import sys
 from pathlib import Path
 
-from devtools import host, labstate, progress, rundir
+from devtools import host, progress, rundir
 from devtools.cache import Cache, default_root
 from devtools.command import Stopped, ToolError, interrupt_all
 from devtools.experiment import SUPPORTED_PAIRS
+from devtools.lab import state
 
 MINIMUM_PYTHON = (3, 10)
 DEFAULT_PAIR = ":".join(SUPPORTED_PAIRS[0])
@@ -85,7 +86,7 @@ def main(arguments: list[str]) -> int:
 
 
 def clean(*, cache: bool) -> int:
-    found = rundir.clean() + (labstate.clean() if host.is_root() else [])
+    found = rundir.clean() + (state.clean() if host.is_root() else [])
     for path in found:
         progress.say(f"removed {path}")
     if cache:

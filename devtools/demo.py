@@ -8,7 +8,7 @@ from pathlib import Path
 from devtools import progress, report, venvs
 from devtools.command import ToolError
 from devtools.experiment import SUPPORTED_PAIRS, Experiment, pairs
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from devtools.outcome import Outcome
 
 Pair = tuple[str, str]

@@ -13,8 +13,8 @@ from typing import Any
 
 from devtools import progress
 from devtools.command import ToolError, check_stopping
-from devtools.lab import SITE_PACKAGES, Container, Lab
-from devtools.labrecipes import DEBS, of_version
+from devtools.lab.container import SITE_PACKAGES, Container, Lab
+from devtools.lab.recipes import DEBS, of_version
 from devtools.master import Master
 from devtools.observe import Moment, Observer
 from devtools.outcome import Job, Outcome, state_names, update_name

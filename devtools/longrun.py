@@ -13,7 +13,7 @@ from devtools.cache import Cache
 from devtools.command import REPO, Result, ToolError, run
 from devtools.demo import Pair, prepare
 from devtools.experiment import Experiment
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 
 BENCH_TIMEOUT = 3600
 FIGURES = REPO / "docs" / "topics" / "explanation" / "figures.md"

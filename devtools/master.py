@@ -15,7 +15,7 @@ from typing import Any
 
 from devtools import venvs
 from devtools.command import REPO, ToolError, check_stopping, end
-from devtools.lab import Network
+from devtools.lab.container import Network
 
 START_TIMEOUT = 60.0
 REPLY_TIMEOUT = 60.0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from devtools.command import ToolError
-from devtools.lab import Container
+from devtools.lab.container import Container
 
 POLL_INTERVAL = 0.25
 DPKG_LOG = "/var/log/dpkg.log"

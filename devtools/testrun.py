@@ -10,10 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from devtools import host, labstate, lint, progress, rundir, venvs
+from devtools import host, lint, progress, rundir, venvs
 from devtools.cache import Cache
 from devtools.command import REPO, ToolError, check_stopping
-from devtools.labbuild import LabCache
+from devtools.lab import state
+from devtools.lab.artefacts import LabCache
 from devtools.lanes import NO_TESTS, Lane, LaneResult, tail
 
 KINDS = ("unit", "functional", "integration", "lab")
@@ -82,7 +83,7 @@ def run_tests(
             results = _side_by_side([series_first, system])
         finally:
             if host.is_root():
-                labstate.clean()
+                state.clean()
     if choice:
         results = [result for result in results if result.rc != NO_TESTS]
     return _summary(results, wrong_lint, with_lint, skipped_lab, time.monotonic() - began)

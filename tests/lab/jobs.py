@@ -13,8 +13,8 @@ from typing import Any
 
 from devtools.command import ToolError, run
 from devtools.experiment import MINION
-from devtools.lab import Lab, Network
-from devtools.labrecipes import PREFIX
+from devtools.lab.container import Lab, Network
+from devtools.lab.recipes import PREFIX
 from devtools.master import Master
 from tests.lab.scene import STATE_DIR, Scene
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from devtools.command import REPO, Result, end
-from devtools.lab import Container
+from devtools.lab.container import Container
 from saltext_safeupdate.core.packages.request import File
 
 BINDS = {"/srv/src": str(REPO / "src")}

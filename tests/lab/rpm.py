@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from devtools import labrpms
-from devtools.lab import Container, Lab
-from devtools.labrpms import PACKAGES, RELEASE, REPOSITORY
+from devtools.lab import rpm_recipes
+from devtools.lab.container import Container, Lab
+from devtools.lab.rpm_recipes import PACKAGES, RELEASE, REPOSITORY
 from tests.lab.engine import EngineScene
 from tests.lab.managed import BINDS, Managed
 
-OLD, NEW = (f"{version}-{RELEASE}" for version in labrpms.VERSIONS)
+OLD, NEW = (f"{version}-{RELEASE}" for version in rpm_recipes.VERSIONS)
 
 
 class RpmScene(EngineScene):
@@ -31,15 +31,15 @@ class RpmScene(EngineScene):
         self._offers = offers
         cache = lab.cache
         layers = [*layers, self._system(lab), cache.rpm_host(version), cache.rpm_tools()]
-        binds = {f"{REPOSITORY}/{each}": str(cache.rpms(each)) for each in labrpms.VERSIONS}
+        binds = {f"{REPOSITORY}/{each}": str(cache.rpms(each)) for each in rpm_recipes.VERSIONS}
         return lab.container(None, extra_layers=layers, binds={**BINDS, **binds})
 
     def _system(self, lab: Lab) -> Path:
         """Return a layer that makes it a system of one kind, and no Debian."""
         layer = lab.run_dir.path / f"{self.front_end}{lab.run_dir.number()}"
         files = {
-            "/usr/lib/os-release": labrpms.OS_RELEASE[self.front_end],
-            labrpms.REPO_FILES[self.front_end]: labrpms.REPO,
+            "/usr/lib/os-release": rpm_recipes.OS_RELEASE[self.front_end],
+            rpm_recipes.REPO_FILES[self.front_end]: rpm_recipes.REPO,
         }
         for path, text in files.items():
             target = layer / path.lstrip("/")
@@ -47,7 +47,7 @@ class RpmScene(EngineScene):
             target.write_text(text)
         programs = layer / "usr/bin"
         programs.mkdir()
-        for name in labrpms.HIDDEN[self.front_end]:
+        for name in rpm_recipes.HIDDEN[self.front_end]:
             # To an overlay this is a file that is not there.
             os.mknod(programs / name, stat.S_IFCHR, os.makedev(0, 0))
         return layer
@@ -59,7 +59,7 @@ class RpmScene(EngineScene):
 
     def offer(self, *versions: str) -> None:
         """Have exactly these versions in the repository."""
-        names = [f"{each}/{labrpms.file(name, each)}" for each in versions for name in PACKAGES]
+        names = [f"{each}/{rpm_recipes.file(name, each)}" for each in versions for name in PACKAGES]
         self.container.write("/var/tmp/offers", "".join(f"{name}\n" for name in names))
         argv = ["createrepo_c", "--quiet", "--pkglist", "/var/tmp/offers", REPOSITORY]
         self.container.run(argv)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
-from devtools.lab import Container, Lab
+from devtools.lab.container import Container, Lab
 from devtools.master import Master
 
 # With less of the watch than users get: most tests are not about that.

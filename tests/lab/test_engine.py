@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devtools.command import run
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 

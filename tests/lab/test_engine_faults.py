@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from devtools.lab import Lab
-from devtools.labrecipes import FAULT_FILE, PREFIX
+from devtools.lab.container import Lab
+from devtools.lab.recipes import FAULT_FILE, PREFIX
 from tests.lab.engine import OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 

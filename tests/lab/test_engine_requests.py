@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devtools.experiment import MINION
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from tests.lab.engine import EngineScene, deb
 from tests.lab.scene import state
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools.lab import SITE_PACKAGES, Lab
-from devtools.labrecipes import FAULT_FILE, PREFIX
+from devtools.lab.container import SITE_PACKAGES, Lab
+from devtools.lab.recipes import FAULT_FILE, PREFIX
 from tests.lab.engine import OLD, QUICK, EngineScene, deb
 
 FAULTY = "3008.3+faulty"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devtools.lab import Lab
-from devtools.labrecipes import FAULT_FILE
+from devtools.lab.container import Lab
+from devtools.lab.recipes import FAULT_FILE
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 

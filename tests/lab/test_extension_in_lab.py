@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devtools.experiment import extension_layer
-from devtools.lab import Container, Lab
-from devtools.labrecipes import PREFIX
+from devtools.lab.container import Container, Lab
+from devtools.lab.recipes import PREFIX
 
 _FIND = (
     "from importlib.metadata import entry_points;"

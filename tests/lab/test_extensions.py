@@ -9,9 +9,9 @@ from pathlib import Path
 
 from devtools.command import run
 from devtools.experiment import extension_layer, minion_config
-from devtools.lab import Container, Lab
-from devtools.labbuild import GUEST_PYTHON
-from devtools.labrecipes import MOVED_PREFIX, PREFIX
+from devtools.lab.artefacts import GUEST_PYTHON
+from devtools.lab.container import Container, Lab
+from devtools.lab.recipes import MOVED_PREFIX, PREFIX
 from devtools.venvs import pip_env
 
 OLD, NEW = f"{PREFIX}/bin/python3", f"{MOVED_PREFIX}/bin/python3"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from tests.lab.jobs import DATABASE, JobScene
 from tests.lab.scene import STATE_DIR
 from tests.lab.series import series

@@ -12,7 +12,7 @@ import yaml
 
 from devtools import venvs
 from devtools.experiment import MINION
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from devtools.master import Master
 from tests.lab.jobs import ENGINE, WORK, JobScene
 from tests.lab.scene import RUN_DIR, STATE_DIR

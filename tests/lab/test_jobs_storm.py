@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devtools import venvs
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from tests.lab.jobs import JobScene, Stream, thirty
 from tests.lab.series import series
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from devtools import labstate, processes
+from devtools import processes
 from devtools.command import REPO, CommandFailed, ToolError
 from devtools.experiment import MINION, minion_config
-from devtools.lab import Container, Lab, Network
-from devtools.labrecipes import DEBS, PREFIX
+from devtools.lab import state
+from devtools.lab.container import Container, Lab, Network
+from devtools.lab.recipes import DEBS, PREFIX
 from devtools.master import Master
 
 
@@ -190,9 +191,9 @@ def test_the_newest_master_serves_every_minion(
 
 def test_runs_that_begin_and_clean_at_once_leave_each_other_alone() -> None:
     program = (
-        "from devtools import labstate\n"
+        "from devtools.lab import state\n"
         "for _ in range(20):\n"
-        "    labstate.clean(); own = labstate.RunDir(); own.number(); own.forget('x'); own.close()"
+        "    state.clean(); own = state.RunDir(); own.number(); own.forget('x'); own.close()"
     )
     argv = [sys.executable, "-c", program]
     runs = [subprocess.Popen(argv, cwd=REPO, stderr=subprocess.PIPE, text=True) for _ in range(4)]
@@ -201,7 +202,7 @@ def test_runs_that_begin_and_clean_at_once_leave_each_other_alone() -> None:
 
 def test_what_a_killed_run_leaves_behind_is_removed_by_the_next() -> None:
     program = (
-        "import os, signal; from devtools.lab import Lab; lab = Lab();"
+        "import os, signal; from devtools.lab.container import Lab; lab = Lab();"
         "c = lab.container(None).up(); c.host_popen(['sleep', '600']);"
         "print(lab.run_dir.path, c.leader, c.network.path, flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -212,7 +213,7 @@ def test_what_a_killed_run_leaves_behind_is_removed_by_the_next() -> None:
     folder, leader, netns = done.stdout.split()
     assert processes.start_time(int(leader)) is not None
     # Another run may have found it first.
-    labstate.clean()
+    state.clean()
     assert not Path(folder).exists()
     assert processes.start_time(int(leader)) is None
     assert not processes.sharing_netns(netns)

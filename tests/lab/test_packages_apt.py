@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from tests.lab.managed import BINDS, Managed, Refused, kill_and_fix, served, versions
 
 OFFERS = ("salt-minion_3006.28", "salt-minion_3007.15", "salt-minion_3008.3")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devtools.lab import Container, Lab
+from devtools.lab.container import Container, Lab
 from tests.lab.managed import BINDS, Managed, Refused, kill_and_fix, served, versions
 
 REPOSITORY = "/srv/rpms"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devtools.experiment import LONG_JOBS, Experiment
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from devtools.outcome import state_names
 
 # systemd waits 90 s before it kills; the losses are the same when it waits less.

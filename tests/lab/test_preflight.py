@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devtools.experiment import extension_layer, minion_config
-from devtools.lab import Container, Lab
+from devtools.lab.container import Container, Lab
 from devtools.master import Master
 from tests.lab.series import series
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from devtools.experiment import ORDER_FILE, sls
-from devtools.lab import SITE_PACKAGES, Lab
-from devtools.labrecipes import FAULT_FILE, PREFIX
-from devtools.labrpms import PACKAGES, VERSIONS
+from devtools.lab.container import SITE_PACKAGES, Lab
+from devtools.lab.recipes import FAULT_FILE, PREFIX
+from devtools.lab.rpm_recipes import PACKAGES, VERSIONS
 from devtools.outcome import state_names, update_name
 from tests.lab.engine import QUICK
 from tests.lab.rpm import NEW, OLD, RpmScene

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from devtools.experiment import MINION, Experiment
-from devtools.lab import Lab
+from devtools.lab.container import Lab
 from devtools.master import Master
 from tests.lab.scene import Scene, state
 

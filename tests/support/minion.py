@@ -41,9 +41,9 @@ CORE_PROVIDERS = [
 # module), which takes longer than the runs themselves: the minion has those that runs use.
 LOADED = {
     "modules": (
-        *("cmdmod", "config", "cp", "data", "event", "file", "grains", "hashutil", "match", "minion"),
-        *("pillar", "pkg_resource", "saltutil", "slsutil", "state", "status", "sysmod", "test"),
-        *("user", "useradd", "transactional_update", "safeupdate", "schedule", "mine"),
+        *("cmdmod", "config", "cp", "data", "event", "file", "grains", "hashutil", "match"),
+        *("mine", "minion", "pillar", "pkg_resource", "saltutil", "schedule", "slsutil", "state"),
+        *("status", "sysmod", "test", "transactional_update", "user", "useradd"),
     ),
     "states": ("cmd", "file", "module", "pkg", "saltmod", "service", "test"),
 }

@@ -1,7 +1,7 @@
-"""Builds one lab artefact inside a private mount namespace: ``python3 -m devtools.labns``.
+"""Builds one lab artefact inside a private mount namespace: ``python3 -m devtools.lab.builder``.
 
 Everything is made on tmpfs and copied to its place at the end; all mounts vanish with the
-process. :mod:`devtools.labbuild` starts it and owns the cache keys.
+process. :mod:`devtools.lab.artefacts` starts it and owns the cache keys.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from devtools import labrpms
 from devtools.command import ToolError, run
-from devtools.labrecipes import COMMANDS, DEBS, MOVED_PREFIX, PREFIX, Deb
+from devtools.lab import rpm_recipes as labrpms
+from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, PREFIX, Deb
 
 SUITE = "bookworm"
 PACKAGES = (

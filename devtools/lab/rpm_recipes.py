@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from devtools.labrecipes import COMMANDS, FAULT_FILE, PREFIX
+from devtools.lab.recipes import COMMANDS, FAULT_FILE, PREFIX
 
 VERSIONS = ("3007.15", "3008.3")
 RELEASE = "0"

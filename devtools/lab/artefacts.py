@@ -14,16 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from devtools import labns, labrpms, venvs
+from devtools import venvs
 from devtools.cache import Cache, recipe
 from devtools.command import REPO, ToolError, run
-from devtools.labrecipes import COMMANDS, DEBS, MOVED_PREFIX, of_version
+from devtools.lab import builder, rpm_recipes
+from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, of_version
 
 BUILD_TIMEOUT = 2400
 GUEST_PYTHON = (3, 11)
 GUEST_GLIBC = (2, 36)
 FIRST_LAYERS = ("3006.28", "3007.15", "3008.3", "3006.28+split")
-_SHARED = recipe(labns.Root, labns.mount, labns.bind, labns.copy)
+_SHARED = recipe(builder.Root, builder.mount, builder.bind, builder.copy)
 
 
 class LabCache:
@@ -43,22 +44,22 @@ class LabCache:
                 job.result()
             jobs = [pool.submit(self.deb, name) for name in DEBS]
             jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
-            jobs += [pool.submit(self.rpms, version) for version in labrpms.VERSIONS]
-            jobs.append(pool.submit(self.rpm_host, labrpms.VERSIONS[0]))
+            jobs += [pool.submit(self.rpms, version) for version in rpm_recipes.VERSIONS]
+            jobs.append(pool.submit(self.rpm_host, rpm_recipes.VERSIONS[0]))
             for done in jobs:
                 done.result()
 
     def rootfs(self) -> Path:
-        key = [platform.machine(), labns.SUITE, recipe(labns.build_rootfs), labns.PACKAGES]
-        key += [repr(labns.MASKED), recipe(labns.mount, labns.copy)]
-        return self.cache.get("rootfs", labns.SUITE, key, self._task("rootfs"))
+        key = [platform.machine(), builder.SUITE, recipe(builder.build_rootfs), builder.PACKAGES]
+        key += [repr(builder.MASKED), recipe(builder.mount, builder.copy)]
+        return self.cache.get("rootfs", builder.SUITE, key, self._task("rootfs"))
 
     def guest_wheels(self, version: str) -> Path:
         """Return wheels that fit the rootfs' Python: the host's own where it is the same."""
         if _host_matches_guest():
             return venvs.wheels(self.cache, version)
         source, rootfs = venvs.sdist(self.cache, version), self.rootfs()
-        key = [rootfs.name, source.name, recipe(labns.build_wheels, labns._install), _SHARED]
+        key = [rootfs.name, source.name, recipe(builder.build_wheels, builder._install), _SHARED]
         pip = _pip_settings()
         parameters: dict[str, Any] = {"rootfs": str(rootfs), "source": str(source), "pip": pip}
         build = self._task("wheels", shared=_pip_folders(pip), **parameters)
@@ -66,12 +67,13 @@ class LabCache:
 
     def tree(self, version: str) -> Path:
         rootfs, wheels = self.rootfs(), self.guest_wheels(version)
-        key = [rootfs.name, wheels.name, _SHARED, recipe(labns.build_tree, labns._whole_seconds)]
+        built = recipe(builder.build_tree, builder._whole_seconds)
+        key = [rootfs.name, wheels.name, _SHARED, built]
         parameters = {"rootfs": str(rootfs), "wheels": str(wheels), "version": version}
         return self.cache.get("tree", version, key, self._task("tree", **parameters))
 
     def deb(self, name: str) -> Path:
-        """Return the package file of that name (see :data:`devtools.labrecipes.DEBS`)."""
+        """Return the package file of that name (see :data:`devtools.lab.recipes.DEBS`)."""
         deb = DEBS.get(name)
         if deb is None:
             raise ToolError(f"the lab has no package {name}; it has: {', '.join(DEBS)}")
@@ -79,9 +81,9 @@ class LabCache:
         tree = self.tree(deb.salt) if deb.salt and deb.tree else None
         source = venvs.sdist(self.cache, deb.salt) if deb.salt else None
         key = [rootfs.name, tree.name if tree else "", source.name if source else "", repr(deb)]
-        steps: list[object] = [labns.build_deb, labns._add_unit, COMMANDS]
+        steps: list[object] = [builder.build_deb, builder._add_unit, COMMANDS]
         if deb.tree == "moved":
-            steps += [labns._move_tree, MOVED_PREFIX]
+            steps += [builder._move_tree, MOVED_PREFIX]
         parameters = {"rootfs": str(rootfs), "tree": str(tree), "source": str(source)}
         build = self._task("deb", name=name, **parameters)
         folder = self.cache.get("deb", name, [*key, recipe(*steps), _SHARED], build)
@@ -95,23 +97,29 @@ class LabCache:
             raise ToolError(f"the lab has no Salt {version}; it has: {', '.join(known)}")
         files = [self.deb(deb.name) for deb in debs]
         rootfs = self.rootfs()
-        key = [rootfs.name, *(f.parent.name for f in files), recipe(labns.build_layer), _SHARED]
+        key = [rootfs.name, *(f.parent.name for f in files), recipe(builder.build_layer), _SHARED]
         parameters: dict[str, Any] = {"rootfs": str(rootfs), "debs": [str(f) for f in files]}
         return self.cache.get("layer", version, key, self._task("layer", **parameters))
 
     def rpm_tools(self) -> Path:
         """Return the overlay layer with rpm, dnf, zypper and what builds packages for them."""
         rootfs = self.rootfs()
-        tools = repr((labns.RPM_TOOLS, labns.DNF_PLUGINS))
-        key = [rootfs.name, tools, recipe(labns.build_rpm_tools, labns._install), _SHARED]
+        tools = repr((builder.RPM_TOOLS, builder.DNF_PLUGINS))
+        key = [rootfs.name, tools, recipe(builder.build_rpm_tools, builder._install), _SHARED]
         build = self._task("rpm-tools", rootfs=str(rootfs))
         return self.cache.get("layer", "rpm-tools", key, build)
 
     def rpms(self, version: str) -> Path:
         """Return the directory with the rpms of Salt *version*."""
         tools, tree, source = self.rpm_tools(), self.tree(version), venvs.sdist(self.cache, version)
-        key = [tools.name, tree.name, source.name, labrpms.spec(version), repr(labrpms.BUILD)]
-        key += [recipe(labns.build_rpms, labns._unit, labrpms.file, COMMANDS), _SHARED]
+        key = [
+            tools.name,
+            tree.name,
+            source.name,
+            rpm_recipes.spec(version),
+            repr(rpm_recipes.BUILD),
+        ]
+        key += [recipe(builder.build_rpms, builder._unit, rpm_recipes.file, COMMANDS), _SHARED]
         parameters = {"lower": f"{tools}:{self.rootfs()}", "tree": str(tree), "source": str(source)}
         build = self._task("rpms", version=version, **parameters)
         return self.cache.get("rpm", version, key, build)
@@ -119,7 +127,7 @@ class LabCache:
     def rpm_host(self, version: str) -> Path:
         """Return the overlay layer, for over :meth:`rpm_tools`, with the rpms of *version*."""
         tools, rpms = self.rpm_tools(), self.rpms(version)
-        key = [tools.name, rpms.name, labrpms.BASE, recipe(labns.build_rpm_host), _SHARED]
+        key = [tools.name, rpms.name, rpm_recipes.BASE, recipe(builder.build_rpm_host), _SHARED]
         parameters = {"lower": f"{tools}:{self.rootfs()}", "rpms": str(rpms), "version": version}
         build = self._task("rpm-host", **parameters)
         return self.cache.get("layer", f"rpm-{version}", key, build)
@@ -144,7 +152,7 @@ class LabCache:
     def _task(self, task: str, **parameters: Any) -> Callable[[Path, Path], None]:
         def build(out: Path, log: Path) -> None:
             argv = ["unshare", "--mount", "--propagation", "private", "--", sys.executable]
-            argv += ["-m", "devtools.labns", task, str(out), json.dumps(parameters)]
+            argv += ["-m", "devtools.lab.builder", task, str(out), json.dumps(parameters)]
             run(argv, timeout=BUILD_TIMEOUT, log=log, cwd=REPO)
 
         return build

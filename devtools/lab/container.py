@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from devtools import host, labstate, processes
+from devtools import host, processes
 from devtools.cache import Cache
 from devtools.command import REPO, CommandFailed, Result, ToolError, run, spawn
-from devtools.labbuild import LabCache
-from devtools.labrecipes import PREFIX
+from devtools.lab import state
+from devtools.lab.artefacts import LabCache
+from devtools.lab.recipes import PREFIX
 from devtools.processes import Identity
 
 GUEST_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
@@ -29,9 +30,9 @@ class Lab:
     def __init__(self, cache: Cache | None = None) -> None:
         host.require_root("the lab")
         host.ensure_lab_programs()
-        labstate.clean()
+        state.clean()
         self.cache = LabCache(cache or Cache())
-        self.run_dir = labstate.RunDir()
+        self.run_dir = state.RunDir()
         self.containers: list[Container] = []
 
     def __enter__(self) -> Lab:
@@ -93,7 +94,7 @@ class Network:
         return spawn(inside, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
 
     def close(self) -> None:
-        labstate.remove_netns(self.name)
+        state.remove_netns(self.name)
         self.lab.run_dir.forget(self.name)
 
 
@@ -141,7 +142,7 @@ class Container:
         began = time.monotonic()
         cgroup = self.name
         argv = ["unshare", "--mount", "--propagation", "private", "--"]
-        argv += ["sh", str(REPO / "devtools" / "boot.sh"), cgroup]
+        argv += ["sh", str(REPO / "devtools" / "lab" / "boot.sh"), cgroup]
         argv += [":".join(map(str, self._lowers)), str(self.dir)]
         argv += [f"--machine={self.name}", f"--network-namespace-path={self.network.path}"]
         argv += [f"--kill-signal={POWEROFF_SIGNAL}"]
@@ -180,11 +181,11 @@ class Container:
     def down(self) -> None:
         """Remove the container with its disk and network; safe to call twice."""
         processes.kill(self._leader)
-        labstate.end_processes([who for who in (self._leader, self._nspawn) if who[0]])
+        state.end_processes([who for who in (self._leader, self._nspawn) if who[0]])
         self._collect()
         if self._owns_network:
             self.network.close()
-        labstate.remove_cgroup(self.name)
+        state.remove_cgroup(self.name)
         self.lab.run_dir.forget(self.name)
         run(["rm", "-rf", str(self.dir)], timeout=60, check=False)
         if self in self.lab.containers:
@@ -312,7 +313,7 @@ class Container:
                 break
             time.sleep(0.01)
         text = self._console.read_text(errors="replace")
-        labstate.end_processes([self._nspawn])
+        state.end_processes([self._nspawn])
         raise ToolError(f"container {self.name} did not boot; its console said:\n{text}")
 
     def _await_bus(self, deadline: float) -> None:
@@ -325,7 +326,7 @@ class Container:
     def _await_end(self, timeout: float) -> None:
         if not processes.wait_gone(self._nspawn, timeout):
             text = f"container {self.name} did not stop within {timeout:g} s, killed"
-            labstate.end_processes([self._leader, self._nspawn])
+            state.end_processes([self._leader, self._nspawn])
             raise ToolError(f"{text}; console: {self._console.read_text(errors='replace')[-2000:]}")
         processes.wait_gone(self._leader, 10)
         self._collect()
