@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devtools import host, progress, rundir
 from devtools.cache import Cache, default_root
-from devtools.command import Stopped, ToolError, interrupt_all
+from devtools.command import Stopped, ToolError, interrupt_all, stopping
 from devtools.experiment import SUPPORTED_PAIRS
 from devtools.lab import state
 
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     if rest and options.command != "test":
         parser().error(f"unknown arguments: {' '.join(rest)}")
     # Imported late, so that --help needs nothing of it.
-    from devtools import demo, lint, longrun, testrun
+    from devtools import demo, lint, longrun, plan, testrun
 
     if options.command in ("demo", "soak"):
         chosen = [demo.parse_pair(text) for text in options.pair]
@@ -72,8 +72,8 @@ def main(arguments: list[str]) -> int:
         return longrun.soak(chosen, rounds=options.rounds, tests=not options.no_tests)
     if options.command == "test":
         only = [kind for kind in options.only.split(",") if kind]
-        if unknown := [kind for kind in only if kind not in testrun.KINDS]:
-            raise ToolError(f"--only takes {', '.join(testrun.KINDS)}; not {', '.join(unknown)}")
+        if unknown := [kind for kind in only if kind not in plan.KINDS]:
+            raise ToolError(f"--only takes {', '.join(plan.KINDS)}; not {', '.join(unknown)}")
         return testrun.run_tests(rest, only=only, versions=options.salt)
     if options.command == "bench":
         return longrun.bench(options.salt, options.only, record=options.record)
@@ -98,7 +98,10 @@ def clean(*, cache: bool) -> int:
 
 
 def _stop(number: int, _: object) -> None:
-    progress.say("stopping: ending what was started")
+    if stopping.is_set():
+        progress.say_at_once("stopping already, which may take a minute")
+        return
+    progress.say_at_once("stopping: ending what was started")
     interrupt_all()
     raise SystemExit(128 + number)
 

@@ -14,6 +14,8 @@ from typing import IO
 
 REPO = Path(__file__).resolve().parent.parent
 
+# Seconds that a program gets to clean up after itself when the user ends ours.
+STOP_TIMEOUT = 60.0
 # Set when the user wants the program to end: long work looks at it and gives up.
 stopping = threading.Event()
 _running: set[subprocess.Popen[str]] = set()
@@ -36,8 +38,12 @@ def interrupt_all() -> None:
     """Send SIGINT to everything that :func:`run` waits for; callable from a signal handler."""
     stopping.set()
     for process in list(_running):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
+        _interrupt(process)
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,15 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: str | None = None,
+    cleans: bool = False,
 ) -> Result:
-    """Run *argv* to its end; with *log*, output goes (appended) to that file instead."""
+    """Run *argv* to its end; with *log*, output goes (appended) to that file instead.
+
+    When the user ends our program, what runs is interrupted and nothing more is started, except
+    for what *cleans*.
+    """
+    if not cleans:
+        check_stopping()
     sink = log.open("a", encoding="utf-8") if log else None
     try:
         process = spawn(
@@ -127,7 +140,10 @@ def run(
             env=env,
             cwd=cwd,
         )
-        _running.add(process)
+        if not cleans:
+            _running.add(process)
+            if stopping.is_set():
+                _interrupt(process)
         try:
             out, err = process.communicate(stdin, timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -136,6 +152,10 @@ def run(
             result = Result(tuple(argv), out or "", err or "", -signal.SIGKILL)
             raise CommandFailed(result, f"no end after {timeout:g} s, killed", log) from None
         except BaseException:
+            if stopping.is_set():
+                # It has been interrupted and may have much to take back.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=STOP_TIMEOUT)
             _kill_group(process)
             process.wait()
             raise

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,15 @@ from devtools.command import REPO, run
 
 NO_TESTS = 5
 TAIL_LINES = 120
+# Importing these takes longer than many a test; only what uses them has them.
+PLUGINS = {
+    "hypothesis": ("hypothesispytest",),
+    "salt_factories": (
+        *("salt-factories", "salt-factories-event-listener", "salt-factories-factories"),
+        *("salt-factories-loader-mock", "salt-factories-log-server", "salt-factories-markers"),
+        "salt-factories-sysinfo",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -29,10 +40,12 @@ class LaneResult:
     skipped: int = 0
     closing: str = ""
     log: Path | None = None
+    durations: tuple[tuple[float, str], ...] = ()
+    has_tests: bool = True
 
     @property
     def ok(self) -> bool:
-        return self.rc == 0 and self.passed > 0 and self.failed == 0
+        return self.rc == 0 and self.failed == 0 and (self.passed > 0 or not self.has_tests)
 
     @property
     def reason(self) -> str:
@@ -40,14 +53,36 @@ class LaneResult:
             return "ok"
         if self.failed:
             return f"FAILED ({self.failed})"
+        if not self.has_tests:
+            return "FAILED"
         if self.rc == NO_TESTS or (self.rc == 0 and not self.passed):
             return "FAILED (ran no test)"
         return f"FAILED (pytest ended with {self.rc})"
 
 
+class Venvs:
+    """The cached venvs with the extension added, made when first asked for."""
+
+    def __init__(self, site: Path, tmp: Path) -> None:
+        self._site, self._tmp = site, tmp
+        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        self._made: dict[Path, Path] = {}
+
+    def __call__(self, venv: Path) -> Path:
+        with self._locks[venv]:
+            if venv not in self._made:
+                where = self._tmp / f"v{len(self._locks)}"
+                self._made[venv] = venvs.with_extension(venv, self._site, where)
+            return self._made[venv]
+
+
 @dataclass(frozen=True)
 class Lane:
-    """What to run: *paths* of tests with the packages of *venv* and the extension in *site*."""
+    """
+    What to run: *paths* of tests with the packages of *venv* and the extension in *site*.
+
+    *busy* lanes compute all the time, others wait most of it. *seconds* is what it usually takes.
+    """
 
     name: str
     venv: Path
@@ -55,25 +90,36 @@ class Lane:
     site: Path
     tmp: Path
     log: Path
+    venvs: Venvs
     arguments: Sequence[str] = ()
-    per_test_timeout: int = 300
-    timeout: int = 2700
+    busy: bool = True
+    seconds: float = 60.0
+    # Only a test that hangs takes that long, however busy the machine is.
+    per_test_timeout: int = 1500
+    timeout: int = 5000
 
     def run(self) -> LaneResult:
         """Run pytest to its end; never raises for failing tests."""
         self.tmp.mkdir()
-        venv = venvs.with_extension(self.venv, self.site, self.tmp / "v")
+        venv = self.venvs(self.venv)
         report = self.tmp / "report.xml"
         argv = [venvs.python(venv), "-m", "pytest", "-v", "-p", "no:cacheprovider"]
         argv += [f"--basetemp={self.tmp / 't'}", f"--junitxml={report}"]
+        argv += [word for plugin in self._unused() for word in ("-p", f"no:{plugin}")]
         argv += [f"--timeout={self.per_test_timeout}", *self.arguments, *self.paths]
         self.log.unlink(missing_ok=True)
         began = time.monotonic()
         with progress.step(f"tests, {self.name}", log=self.log):
             env = self._environment(venv)
             done = run(argv, timeout=self.timeout, check=False, log=self.log, env=env, cwd=REPO)
-        rundir.sweep(self.tmp)
-        return self._result(done.rc, report, time.monotonic() - began)
+        result = self._result(done.rc, report, time.monotonic() - began)
+        rundir.remove(self.tmp)
+        return result
+
+    def _unused(self) -> list[str]:
+        """Return the plugins that no test here asks for."""
+        text = "".join(path.read_text() for path in _files(self.paths))
+        return [name for word, names in PLUGINS.items() if word not in text for name in names]
 
     def _environment(self, venv: Path) -> dict[str, str]:
         drop = ("PYTHON", "PYTEST", "SALT", "VIRTUAL_ENV")
@@ -90,11 +136,16 @@ class Lane:
     def _result(self, rc: int, report: Path, seconds: float) -> LaneResult:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         closings = re.findall(r"^=+ .*\b(?:passed|failed|error|no tests ran)\b.*$", text, re.M)
+        durations: tuple[tuple[float, str], ...] = ()
         counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
         if report.exists():
             for suite in ElementTree.parse(report).iter("testsuite"):
                 for key in counts:
                     counts[key] += int(suite.get(key, 0))
+            durations = tuple(
+                (float(case.get("time", 0)), f"{_module(case)}::{case.get('name')}")
+                for case in ElementTree.parse(report).iter("testcase")
+            )
         failed = counts["failures"] + counts["errors"]
         return LaneResult(
             self.name,
@@ -105,7 +156,20 @@ class Lane:
             skipped=counts["skipped"],
             closing=closings[-1] if closings else "(no closing line of pytest)",
             log=self.log,
+            durations=durations,
         )
+
+
+def _files(paths: Sequence[str]) -> list[Path]:
+    """Return the files of tests, and what they share, at these paths."""
+    named = [REPO / path.partition("::")[0] for path in paths]
+    found = [file for path in named for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    shared = {path.parent / "conftest.py" for path in found}
+    return [*found, *(path for path in shared if path.exists())]
+
+
+def _module(case: ElementTree.Element) -> str:
+    return str(case.get("classname", "")).removeprefix("tests.")
 
 
 def tail(log: Path | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from devtools import progress, venvs
 from devtools.cache import Cache
 from devtools.command import REPO, run
+from devtools.lanes import LaneResult
 
 LINT_TIMEOUT = 600
 CONCISE = ("--output-format", "concise")
@@ -29,6 +31,25 @@ def commands(cache_dir: Path) -> list[tuple[str, list[str]]]:
     sphinx = ["sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", trees, "docs", html]
     checks.append(("docs", sphinx))
     return checks
+
+
+class Lint:
+    """The checks as a lane beside those of the tests."""
+
+    name = "lint"
+    busy = True
+    seconds = 100.0
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    def run(self) -> LaneResult:
+        began = time.monotonic()
+        failed = lint(self._cache)
+        seconds = time.monotonic() - began
+        return LaneResult(
+            self.name, len(failed), seconds, closing=", ".join(failed), has_tests=False
+        )
 
 
 def lint(cache: Cache) -> list[str]:

@@ -102,3 +102,12 @@ def holders(lock: Path) -> list[int]:
     rows = map(str.split, Path("/proc/locks").read_text().splitlines())
     # The lines of who waits have an arrow before the kind.
     return [int(row[4]) for row in rows if row[1] == "FLOCK" and row[5] == file]
+
+
+def free_memory() -> int:
+    """Return how many bytes programs could have without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, size, *_ = line.split()
+        if name == "MemAvailable:":
+            return int(size) * 1024
+    return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 import threading
 import time
@@ -35,7 +37,17 @@ class Step:
 def say(text: str) -> None:
     """Print one progress line with the time since the program started."""
     with _lock:
-        print(f"[{time.monotonic() - _started:6.1f} s] {text}", file=sys.stderr, flush=True)
+        print(_line(text), file=sys.stderr, flush=True)
+
+
+def say_at_once(text: str) -> None:
+    """Do the same where the code that was interrupted may be in the middle of :func:`say`."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{_line(text)}\n".encode())
+
+
+def _line(text: str) -> str:
+    return f"[{time.monotonic() - _started:6.1f} s] {text}"
 
 
 @contextmanager

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
-from devtools import host, lint, progress, rundir, venvs
+from devtools import host, lint, plan, progress, rundir, venvs
 from devtools.cache import Cache
-from devtools.command import REPO, ToolError, check_stopping
+from devtools.command import REPO, ToolError
 from devtools.lab import state
 from devtools.lab.artefacts import LabCache
-from devtools.lanes import NO_TESTS, Lane, LaneResult, tail
+from devtools.lanes import NO_TESTS, LaneResult, tail
+from devtools.plan import KINDS, Plan
+from devtools.pool import Pool, Runnable
 
-KINDS = ("unit", "functional", "integration", "lab")
-LAB_TEST_TIMEOUT = 900
 # Seconds for a lane of the long forms: those of one family take hours together.
 LONG_LANE_TIMEOUT = 8 * 3600
 MARKS = "not soak"
-# The families of system tests that take longest come first: short ones fill the end better.
-LONGEST = ("engine", "jobs", "update")
+SLOWEST = 20
 
 
 def run_tests(
@@ -52,41 +48,29 @@ def run_tests(
     if not venv_paths:
         series = []
     with_lint = with_lint and not paths and not only
-    _build(cache, series, lab=bool(lab_paths), tools=with_lint)
-    wrong_lint: list[str] = []
+    with_core = "tests/unit" in venv_paths
+    _build(cache, series, lab=bool(lab_paths), tools=with_lint or with_core)
     with rundir.TempRun() as tmp:
         with progress.step("building the extension", quiet=True):
             site = venvs.extension(cache, tmp)
         # A choice of tests may leave a lane without any; without one, that would be a mistake.
         choice = bool(arguments) or marks != MARKS
-        arguments = ["-m", marks, *arguments]
-
-        lab = deque(_lab_lanes(cache, lab_paths, site, tmp, arguments))
-        if marks != MARKS:
-            lab = deque(replace(lane, timeout=LONG_LANE_TIMEOUT) for lane in lab)
-
-        def system() -> list[LaneResult]:
-            """Take system tests as long as there are any."""
-            results = []
-            with contextlib.suppress(IndexError):
-                while True:
-                    results.append(_guarded(lab.popleft()))
-            return results
-
-        def series_first() -> list[LaneResult]:
-            if with_lint:
-                wrong_lint.extend(lint.lint(cache))
-            lanes = [_series_lane(cache, v, venv_paths, site, tmp, arguments) for v in series]
-            return [*map(_guarded, lanes), *system()]
-
+        made = Plan(cache, site, tmp, ["-m", marks, *arguments])
+        lanes: list[Runnable] = [lint.Lint(cache)] if with_lint else []
+        lanes += [made.core()] if with_core else []
+        for version in series:
+            lanes += made.series(version, venv_paths)
+        lanes += made.lab(lab_paths, timeout=None if marks == MARKS else LONG_LANE_TIMEOUT)
         try:
-            results = _side_by_side([series_first, system])
+            results = Pool(lanes).run()
         finally:
             if host.is_root():
                 state.clean()
     if choice:
         results = [result for result in results if result.rc != NO_TESTS]
-    return _summary(results, wrong_lint, with_lint, skipped_lab, time.monotonic() - began)
+    else:
+        plan.remember(cache, results)
+    return _summary(results, skipped_lab, time.monotonic() - began)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -143,73 +127,27 @@ def build_everything(cache: Cache) -> None:
     _build(cache, venvs.SERIES, lab=host.is_root(), tools=True)
 
 
-def _series_lane(
-    cache: Cache, version: str, paths: list[str], site: Path, tmp: Path, arguments: list[str]
-) -> Lane:
-    short = version.partition(".")[0][-1]
-    log = cache.log(f"test-{version}")
-    venv = venvs.series(cache, version)
-    return Lane(f"salt {version}", venv, paths, site, tmp / f"s{short}", log, arguments)
-
-
-def _lab_lanes(
-    cache: Cache, paths: list[str], site: Path, tmp: Path, arguments: list[str]
-) -> list[Lane]:
-    """Return a lane for each family of system tests; ``tests/lab`` stands for all of them."""
-    if paths == ["tests/lab"]:
-        families: dict[str, list[str]] = {}
-        for path in sorted((REPO / "tests" / "lab").glob("test_*.py")):
-            families.setdefault(path.stem.split("_")[1], []).append(str(path.relative_to(REPO)))
-        families = dict(sorted(families.items(), key=lambda family: family[0] not in LONGEST))
-    else:
-        families = {"": paths} if paths else {}
-    return [
-        Lane(
-            f"lab {family}".strip(),
-            venvs.series(cache, venvs.NEWEST),
-            files,
-            site,
-            tmp / f"l{number}",
-            cache.log(f"test-lab-{family}".rstrip("-")),
-            arguments,
-            per_test_timeout=LAB_TEST_TIMEOUT,
-        )
-        for number, (family, files) in enumerate(families.items())
-    ]
-
-
-def _guarded(lane: Lane) -> LaneResult:
-    check_stopping()
-    try:
-        return lane.run()
-    except ToolError as err:
-        progress.say(f"{lane.name}: {err}")
-        return LaneResult(lane.name, -1, 0.0, closing=str(err).splitlines()[0], log=lane.log)
-
-
-def _side_by_side(lanes: Sequence[Callable[[], list[LaneResult]]]) -> list[LaneResult]:
-    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-        running = [pool.submit(lane) for lane in lanes]
-        return [result for lane in running for result in lane.result()]
-
-
-def _summary(
-    results: list[LaneResult], wrong_lint: list[str], linted: bool, skipped: str, seconds: float
-) -> int:
+def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:
     bad = [result for result in results if not result.ok]
     for result in bad:
         print(f"\n######## {result.name}: {result.reason}; end of {result.log}\n{tail(result.log)}")
+    print(f"\n######## the slowest {SLOWEST} tests")
+    slowest = sorted(
+        ((took, test, each.name) for each in results for took, test in each.durations), reverse=True
+    )
+    for took, test, lane in slowest[:SLOWEST]:
+        print(f"{took:7.1f} s  {test}  ({lane})")
     print("\n######## summary")
-    if linted:
-        print(f"{'lint':<14} {'FAILED: ' + ', '.join(wrong_lint) if wrong_lint else 'ok'}")
-    for result in results:
-        print(f"{result.name:<14} {result.reason:<22} {result.closing}")
+    width = max((len(result.name) for result in results), default=0)
+    for result in sorted(results, key=lambda result: result.name):
+        print(f"{result.name:<{width}} {result.seconds:5.0f} s  {result.reason}  {result.closing}")
     if skipped:
         print(skipped)
     passed, failed, left = (
         sum(getattr(result, key) for result in results) for key in ("passed", "failed", "skipped")
     )
-    word = "FAILED" if bad or wrong_lint or not results else "PASSED"
-    counts = f"{passed} passed, {failed} failed, {left} skipped"
-    print(f"{word}: {counts} in {len(results)} runs, {seconds:.0f} s", flush=True)
-    return 0 if word == "PASSED" else 1
+    word = "FAILED" if bad or not results else "PASSED"
+    print(f"{len(results)} runs, {seconds:.0f} s")
+    # Whatever runs this looks for such a line.
+    print(f"{word}: {passed} passed, {failed} failed, {left} skipped", flush=True)
+    return 1 if word == "FAILED" else 0

@@ -1,3 +1,4 @@
+import importlib.util
 import logging
 
 import pytest
@@ -11,6 +12,8 @@ def _salt_says_less():
     It asks for messages of every level when it is imported; its loaders' own take longer than
     most tests. What is kept for a log to come would be printed after the tests.
     """
+    if importlib.util.find_spec("salt") is None:
+        return
     import salt._logging
 
     logging.getLogger().setLevel(logging.INFO)

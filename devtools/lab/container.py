@@ -187,7 +187,7 @@ class Container:
             self.network.close()
         state.remove_cgroup(self.name)
         self.lab.run_dir.forget(self.name)
-        run(["rm", "-rf", str(self.dir)], timeout=60, check=False)
+        run(["rm", "-rf", str(self.dir)], timeout=60, check=False, cleans=True)
         if self in self.lab.containers:
             self.lab.containers.remove(self)
 

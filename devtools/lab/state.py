@@ -102,7 +102,7 @@ def remove_netns(name: str) -> None:
         if not inside:
             break
         end_processes(inside, timeout=5)
-    run(["ip", "netns", "del", name], timeout=30, check=False)
+    run(["ip", "netns", "del", name], timeout=30, check=False, cleans=True)
 
 
 def remove(path: Path) -> None:
@@ -120,7 +120,7 @@ def remove(path: Path) -> None:
         propagate = Path("/run/systemd/nspawn/propagate") / name
         shutil.rmtree(propagate, ignore_errors=True)
     if os.path.ismount(path):
-        run(["umount", "--lazy", str(path)], timeout=60, check=False)
+        run(["umount", "--lazy", str(path)], timeout=60, check=False, cleans=True)
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -1,0 +1,173 @@
+"""What ``./dev test`` runs, in lanes: short enough that none of them ends long after the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from devtools import venvs
+from devtools.cache import Cache
+from devtools.command import REPO
+from devtools.lanes import Lane, LaneResult, Venvs
+
+KINDS = ("unit", "functional", "integration", "lab")
+# Nothing of it depends on Salt: it is tested once, where there is none.
+CORE = "tests/unit/core"
+_SALT = re.compile(r"^\s*(?:import|from) (?:salt\b|tests\.support\.minion)", re.M)
+# Into how many lanes the tests of a place are dealt.
+PARTS = {
+    "tests/functional/ordering": 2,
+    "tests/functional/transactional": 2,
+    "tests/lab/test_jobs_restart.py": 2,
+    "tests/lab/test_packages_apt.py": 2,
+    "tests/lab/test_packages_rpm.py": 2,
+    "tests/lab/test_rpm_host.py": 2,
+    "tests/lab/test_update.py": 4,
+}
+# Seconds that lanes take, by the first words of their names, until a run has measured them.
+USUAL = {"lab update": 250, "lab rpm": 250, "lab packages": 250, "lab engine": 220, "lab jobs": 180}
+RECORD = "lanes.json"
+
+
+class Plan:
+    """Makes the lanes of one run; everything that they write is below *tmp*."""
+
+    def __init__(self, cache: Cache, site: Path, tmp: Path, arguments: Sequence[str]) -> None:
+        self._cache, self._site, self._tmp, self._arguments = cache, site, tmp, list(arguments)
+        self._venvs = Venvs(site, tmp)
+        self._measured = measured(cache)
+        self._number = 0
+
+    def series(self, version: str, paths: Sequence[str]) -> list[Lane]:
+        """Return lanes with *paths* (all kinds, where they are whole) on one Salt series."""
+        lanes = []
+        for label, group in groups(paths):
+            lanes += self._parts(f"salt {version} {label}".strip(), version, group)
+        return lanes
+
+    def core(self) -> Lane:
+        """Return the lane with the tests that have nothing to do with Salt."""
+        needing = [f"--ignore={path}" for path in core_with_salt()]
+        return self._lane("core, no Salt", venvs.tools(self._cache), [CORE], needing)
+
+    def lab(self, paths: Sequence[str], timeout: int | None = None) -> list[Lane]:
+        """Return a lane for each file of system tests; ``tests/lab`` stands for all of them."""
+        files = sorted((REPO / "tests/lab").glob("test_*.py")) if paths == ["tests/lab"] else []
+        named = [(f.stem.removeprefix("test_"), [str(f.relative_to(REPO))]) for f in files]
+        lanes = []
+        for label, group in named or [("", list(paths))] if paths else []:
+            name = f"lab {label}".strip().replace("_", " ")
+            lanes += self._parts(name, venvs.NEWEST, group, busy=False, timeout=timeout)
+        return lanes
+
+    def _parts(
+        self,
+        name: str,
+        version: str,
+        paths: list[str],
+        *,
+        busy: bool = True,
+        timeout: int | None = None,
+    ) -> list[Lane]:
+        venv = venvs.series(self._cache, version)
+        parts = PARTS.get(paths[0], 1) if len(paths) == 1 and not self._chosen() else 1
+        if parts == 1:
+            return [self._lane(name, venv, paths, busy=busy, timeout=timeout)]
+        return [
+            self._lane(
+                f"{name} {number}/{parts}",
+                venv,
+                paths,
+                ["-p", "devtools.part", "--part", f"{number}/{parts}"],
+                busy=busy,
+                timeout=timeout,
+            )
+            for number in range(1, parts + 1)
+        ]
+
+    def _chosen(self) -> bool:
+        """Tell whether only some of the tests are wanted: dealt out, some lanes would have none."""
+        return any(word in ("-k", "--deselect") or "::" in word for word in self._arguments)
+
+    def _lane(
+        self,
+        name: str,
+        venv: Path,
+        paths: Sequence[str],
+        extra: Sequence[str] = (),
+        *,
+        busy: bool = True,
+        timeout: int | None = None,
+    ) -> Lane:
+        self._number += 1
+        lane = Lane(
+            name,
+            venv,
+            paths,
+            self._site,
+            self._tmp / f"l{self._number}",
+            self._cache.log("test-" + re.sub(r"[^\w.]+", "-", name)),
+            self._venvs,
+            [*self._arguments, *extra],
+            busy=busy,
+            seconds=self._seconds(name),
+        )
+        return lane if timeout is None else replace(lane, timeout=timeout)
+
+    def _seconds(self, name: str) -> float:
+        guesses = (seconds for start, seconds in USUAL.items() if name.startswith(start))
+        return self._measured.get(name) or next(guesses, Lane.seconds)
+
+
+def groups(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Deal the places of tests on one series to lanes: ``(label, paths)``."""
+    found: list[tuple[str, list[str]]] = []
+    for path in paths:
+        if path == "tests/unit":
+            others = [p for p in _children(path) if p != CORE]
+            found.append(("unit", [*others, *core_with_salt()]))
+        elif path in ("tests/functional", "tests/integration"):
+            found += [
+                (Path(child).stem.removeprefix("test_"), [child]) for child in _children(path)
+            ]
+    whole = {"tests/unit", "tests/functional", "tests/integration"}
+    if given := [path for path in paths if path not in whole]:
+        found.append(("", given))
+    return found
+
+
+def _children(path: str) -> list[str]:
+    """Return the places with tests in a directory."""
+    found = [
+        child
+        for child in sorted((REPO / path).iterdir())
+        if child.match("test_*.py") or any(child.rglob("test_*.py"))
+    ]
+    return [str(child.relative_to(REPO)) for child in found]
+
+
+def core_with_salt() -> list[str]:
+    """Return the files with tests of the core that need Salt nevertheless."""
+    found = sorted((REPO / CORE).rglob("test_*.py"))
+    return [str(path.relative_to(REPO)) for path in found if _SALT.search(path.read_text())]
+
+
+def measured(cache: Cache) -> dict[str, float]:
+    """Return the seconds that lanes of earlier runs have taken, by name."""
+    try:
+        found = json.loads((cache.root / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return {str(name): float(seconds) for name, seconds in found.items()}
+
+
+def remember(cache: Cache, results: Iterable[LaneResult]) -> None:
+    """Keep what the lanes that passed have taken, for the order of the next run."""
+    known = measured(cache) | {each.name: round(each.seconds, 1) for each in results if each.ok}
+    fresh = cache.root / f".{RECORD}-{os.getpid()}"
+    fresh.write_text(json.dumps(known, indent=1))
+    fresh.replace(cache.root / RECORD)

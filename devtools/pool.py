@@ -1,0 +1,143 @@
+"""Runs lanes side by side: two at least, and more as long as the machine is idle."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from devtools import processes, progress
+from devtools.command import ToolError, check_stopping
+from devtools.lanes import LaneResult
+
+LEAST = 2
+MOST = 6
+# Seconds that a new lane has to show what it takes, before another one is begun.
+SETTLE_INTERVAL = 6.0
+# The share of all processors that has to be idle for another lane.
+ROOM = 0.3
+# Bytes that have to be free for another lane: a booted minion and a master take a fifth of it.
+MEMORY = 3 << 30
+
+
+class Runnable(Protocol):
+    """Something to run; *busy* says that it computes most of the time and does not wait."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def run(self) -> LaneResult: ...
+
+
+class Idle:
+    """Tells the share of the processors that was idle lately, by whomever they are used."""
+
+    def __init__(self, interval: float = SETTLE_INTERVAL) -> None:
+        self._interval = interval
+        self._samples: deque[tuple[float, int, int]] = deque()
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        first = Path("/proc/stat").read_text().partition("\n")[0]
+        ticks = [int(word) for word in first.split()[1:9]]
+        self._samples.append((now, ticks[3], sum(ticks)))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - self._interval:
+            self._samples.popleft()
+        (began, idle, total), (_, idle_now, total_now) = self._samples[0], self._samples[-1]
+        if now - began < self._interval or total_now == total:
+            return 0.0
+        return (idle_now - idle) / (total_now - total)
+
+
+class Pool:
+    """
+    Runs all *lanes*, the longest first, and returns how they ended.
+
+    One lane that computes runs beside lanes that wait for Salt most of the time, as long as
+    there are both.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Runnable],
+        *,
+        least: int = LEAST,
+        most: int | None = None,
+        idle: Callable[[], float] | None = None,
+        memory: Callable[[], int] = processes.free_memory,
+        settle: float = SETTLE_INTERVAL,
+    ) -> None:
+        self._pending = sorted(lanes, key=lambda lane: -lane.seconds)
+        self._least = least
+        self._most = most or max(MOST, 2 * (os.cpu_count() or 1))
+        self._idle, self._memory, self._settle = idle or Idle(settle), memory, settle
+        self._running: list[Runnable] = []
+        self._results: list[LaneResult] = []
+        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        self._began = 0.0
+
+    def run(self) -> list[LaneResult]:
+        try:
+            while self._pending or self._running:
+                check_stopping()
+                while self._pending and self._room():
+                    self._begin()
+                with self._changed:
+                    self._changed.wait(timeout=1.0)
+        finally:
+            # Whoever was interrupted takes back what it has begun.
+            for thread in self._threads:
+                thread.join()
+        return self._results
+
+    def _room(self) -> bool:
+        idle = self._idle()
+        if len(self._running) < self._least:
+            return True
+        settled = time.monotonic() - self._began > self._settle
+        few = len(self._running) < self._most
+        return settled and few and idle > ROOM and self._memory() > MEMORY
+
+    def _begin(self) -> None:
+        computing = any(lane.busy for lane in self._running)
+        lane = next(
+            (lane for lane in self._pending if lane.busy is not computing), self._pending[0]
+        )
+        self._pending.remove(lane)
+        with self._changed:
+            self._running.append(lane)
+        self._began = time.monotonic()
+        thread = threading.Thread(target=self._work, args=(lane,), name=lane.name)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, lane: Runnable) -> None:
+        began = time.monotonic()
+        try:
+            result = lane.run()
+        except ToolError as err:
+            progress.say(f"{lane.name}: {err}")
+            result = LaneResult(lane.name, -1, time.monotonic() - began, closing=_first(err))
+        except BaseException as err:
+            result = LaneResult(lane.name, -1, time.monotonic() - began, closing=repr(err))
+            raise
+        finally:
+            with self._changed:
+                self._results.append(result)
+                self._running.remove(lane)
+                self._changed.notify()
+
+
+def _first(err: Exception) -> str:
+    return str(err).splitlines()[0]
