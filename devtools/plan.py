@@ -17,7 +17,8 @@ from devtools.lanes import Lane, LaneResult, Venvs
 KINDS = ("unit", "functional", "integration", "lab")
 # Nothing of it depends on Salt: it is tested once, where there is none.
 CORE = "tests/unit/core"
-_SALT = re.compile(r"^\s*(?:import|from) (?:salt\b|tests\.support\.minion)", re.M)
+_OTHERS = r"salt\b|tests\.support\.minion|saltext_safeupdate(?!\.core\b)"
+_SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
 # Into how many lanes the tests of a place are dealt.
 PARTS = {
     "tests/functional/ordering": 2,
