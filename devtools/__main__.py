@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import signal
 import sys
 from pathlib import Path
 
-from devtools import host, progress, rundir
+from devtools import ending, host, progress
 from devtools.cache import Cache, default_root
-from devtools.command import Stopped, ToolError, interrupt_all, stopping
+from devtools.command import ToolError
 from devtools.experiment import SUPPORTED_PAIRS
-from devtools.lab import state
 
 MINIMUM_PYTHON = (3, 10)
 DEFAULT_PAIR = ":".join(SUPPORTED_PAIRS[0])
@@ -86,7 +83,7 @@ def main(arguments: list[str]) -> int:
 
 
 def clean(*, cache: bool) -> int:
-    found = rundir.clean() + (state.clean() if host.is_root() else [])
+    found = ending.clean()
     for path in found:
         progress.say(f"removed {path}")
     if cache:
@@ -97,29 +94,8 @@ def clean(*, cache: bool) -> int:
     return 0
 
 
-def _stop(number: int, _: object) -> None:
-    if stopping.is_set():
-        progress.say_at_once("stopping already, which may take a minute")
-        return
-    progress.say_at_once("stopping: ending what was started")
-    interrupt_all()
-    raise SystemExit(128 + number)
-
-
 if __name__ == "__main__":
     if sys.version_info < MINIMUM_PYTHON:
         sys.exit(f"dev: needs Python 3.10 or newer, this is {sys.version.split()[0]}")
-    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sig, _stop)
     host.extend_path()
-    try:
-        code = main(sys.argv[1:])
-    except Stopped:
-        code = 130
-    except ToolError as err:
-        print(f"dev: {err}", file=sys.stderr)
-        code = 1
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 1
-    sys.exit(code)
+    sys.exit(ending.run(lambda: main(sys.argv[1:])))

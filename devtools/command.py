@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,7 @@ def run(
             if stopping.is_set():
                 _interrupt(process)
         try:
-            out, err = process.communicate(stdin, timeout=timeout)
+            out, err = _communicate(process, stdin, timeout)
         except subprocess.TimeoutExpired:
             _kill_group(process)
             out, err = process.communicate()
@@ -155,7 +156,7 @@ def run(
             if stopping.is_set():
                 # It has been interrupted and may have much to take back.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=STOP_TIMEOUT)
+                    _communicate(process, None, STOP_TIMEOUT)
             _kill_group(process)
             process.wait()
             raise
@@ -168,6 +169,25 @@ def run(
     if check and not result.ok:
         raise CommandFailed(result, f"exit status {result.rc}", log)
     return result
+
+
+def _communicate(
+    process: subprocess.Popen[str], stdin: str | None, timeout: float
+) -> tuple[str | None, str | None]:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            out, err = process.communicate(stdin, timeout=min(1.0, left))
+        except subprocess.TimeoutExpired:
+            if stopping.is_set() and process.poll() is not None:
+                # What it has started may go on holding its output: that is ended later.
+                return None, None
+            if time.monotonic() >= deadline:
+                raise
+            stdin = None
+        else:
+            return out, err
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

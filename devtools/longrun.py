@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from devtools import progress, rundir, testrun, venvs
+from devtools import host, progress, rundir, testrun, venvs
 from devtools.cache import Cache
 from devtools.command import REPO, Result, ToolError, run
 from devtools.demo import Pair, prepare
 from devtools.experiment import Experiment
+from devtools.lab import state
 from devtools.lab.container import Lab
 
 BENCH_TIMEOUT = 3600
@@ -63,11 +64,16 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
     told: dict[str, str] = {}
     with rundir.TempRun() as tmp:
         site = venvs.extension(cache, tmp)
-        for program in programs:
-            for version in series:
-                result = _bench(cache, version, program, site, tmp)
-                bad += not result.ok
-                told[f"{program.stem}, Salt {version}"] = result.stdout.strip()
+        try:
+            for program in programs:
+                for version in series:
+                    result = _bench(cache, version, program, site, tmp)
+                    bad += not result.ok
+                    told[f"{program.stem}, Salt {version}"] = result.stdout.strip()
+        finally:
+            # A program that was killed leaves its machines.
+            if host.is_root():
+                state.clean()
     if record and not bad:
         _record(told)
     return 1 if bad else 0

@@ -16,7 +16,7 @@ from devtools.lanes import Lane, LaneResult, Venvs
 
 KINDS = ("unit", "functional", "integration", "lab")
 # Nothing of it depends on Salt: it is tested once, where there is none.
-CORE = "tests/unit/core"
+ALONE = ("tests/unit/core", "tests/unit/devtools")
 _OTHERS = r"salt\b|tests\.support\.minion|saltext_safeupdate(?!\.core\b)"
 _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
 # Into how many lanes the tests of a place are dealt.
@@ -50,10 +50,10 @@ class Plan:
             lanes += self._parts(f"salt {version} {label}".strip(), version, group)
         return lanes
 
-    def core(self) -> Lane:
+    def alone(self) -> Lane:
         """Return the lane with the tests that have nothing to do with Salt."""
-        needing = [f"--ignore={path}" for path in core_with_salt()]
-        return self._lane("core, no Salt", venvs.tools(self._cache), [CORE], needing)
+        needing = [f"--ignore={path}" for path in alone_with_salt()]
+        return self._lane("without Salt", venvs.tools(self._cache), ALONE, needing)
 
     def lab(self, paths: Sequence[str], timeout: int | None = None) -> list[Lane]:
         """Return a lane for each file of system tests; ``tests/lab`` stands for all of them."""
@@ -129,8 +129,8 @@ def groups(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     for path in paths:
         if path == "tests/unit":
-            others = [p for p in _children(path) if p != CORE]
-            found.append(("unit", [*others, *core_with_salt()]))
+            others = [p for p in _children(path) if p not in ALONE]
+            found.append(("unit", [*others, *alone_with_salt()]))
         elif path in ("tests/functional", "tests/integration"):
             found += [
                 (Path(child).stem.removeprefix("test_"), [child]) for child in _children(path)
@@ -151,9 +151,9 @@ def _children(path: str) -> list[str]:
     return [str(child.relative_to(REPO)) for child in found]
 
 
-def core_with_salt() -> list[str]:
-    """Return the files with tests of the core that need Salt nevertheless."""
-    found = sorted((REPO / CORE).rglob("test_*.py"))
+def alone_with_salt() -> list[str]:
+    """Return the files with tests in those places that need Salt nevertheless."""
+    found = sorted(path for place in ALONE for path in (REPO / place).rglob("test_*.py"))
     return [str(path.relative_to(REPO)) for path in found if _SALT.search(path.read_text())]
 
 

@@ -48,8 +48,8 @@ def run_tests(
     if not venv_paths:
         series = []
     with_lint = with_lint and not paths and not only
-    with_core = "tests/unit" in venv_paths
-    _build(cache, series, lab=bool(lab_paths), tools=with_lint or with_core)
+    with_alone = "tests/unit" in venv_paths
+    _build(cache, series, lab=bool(lab_paths), tools=with_lint or with_alone)
     with rundir.TempRun() as tmp:
         with progress.step("building the extension", quiet=True):
             site = venvs.extension(cache, tmp)
@@ -57,7 +57,7 @@ def run_tests(
         choice = bool(arguments) or marks != MARKS
         made = Plan(cache, site, tmp, ["-m", marks, *arguments])
         lanes: list[Runnable] = [lint.Lint(cache)] if with_lint else []
-        lanes += [made.core()] if with_core else []
+        lanes += [made.alone()] if with_alone else []
         for version in series:
             lanes += made.series(version, venv_paths)
         lanes += made.lab(lab_paths, timeout=None if marks == MARKS else LONG_LANE_TIMEOUT)
