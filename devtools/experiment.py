@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from devtools import progress
+from devtools import processes, progress
 from devtools.command import ToolError, check_stopping
 from devtools.lab.container import SITE_PACKAGES, Container, Lab
 from devtools.lab.recipes import DEBS, of_version
-from devtools.master import Master
+from devtools.master import SLOWEST, Master
 from devtools.observe import Moment, Observer
 from devtools.outcome import Job, Outcome, state_names, update_name
 from devtools.venvs import NEWEST
@@ -25,11 +25,16 @@ LONG_JOBS = 5
 LONG_JOB_SECONDS = 25
 ORDER_FILE = "/var/tmp/order"
 JOBS_FILE = "/var/tmp/jobs"
-HARD_TIMEOUT = 420.0
+HARD_TIMEOUT = 1200.0
 LAST_RETURNS = 15.0
-# How long to wait, with a running service and no package transaction, for more returns.
-PATIENCE = 40.0
+# Seconds that a minion with a running service has for an answer: a busy machine is slow.
+ANSWER_TIMEOUT = 60.0
+# How long to wait, with a running service and nobody at work on the packages, for more returns.
+# With the extension everything returns, so it is never waited for in vain.
+PATIENCE = 180.0
 PLAIN_PATIENCE = 15.0  # plain Salt sends nothing again
+PACKAGE_PROGRAMS = ("apt-get", "dpkg", "dpkg-deb")
+SUPERVISOR = "/core/launch.py"
 SUPPORTED_PAIRS = (("3006.28", "3007.15"), ("3007.15", "3008.3"))
 EXTENSION_CONFIG: Mapping[str, Any] = {
     "module_executors": ["safeupdate", "direct_call"],
@@ -206,10 +211,19 @@ class Experiment:
             quiet = tick - last_progress
             if not missing and self._updated(observer) and quiet > 5:
                 break
-            if quiet > self.patience:
+            if quiet > self.patience and not self._at_work():
                 break
             time.sleep(max(0.0, 1 - (time.monotonic() - tick)))
         self.outcome.seconds = time.monotonic() - began
+
+    def _at_work(self) -> bool:
+        """Tell whether a package manager or a supervisor runs in the container."""
+        inside = processes.sharing_netns(self.container.network.path)
+        return any(
+            processes.name(pid) in PACKAGE_PROGRAMS
+            or any(word.endswith(SUPERVISOR) for word in processes.arguments(pid))
+            for pid, _ in inside
+        )
 
     def _updated(self, observer: Observer) -> bool:
         return "running" in observer.seen and observer.service.get("SubState") == "running"
@@ -221,14 +235,22 @@ class Experiment:
 
     # -- collecting ----------------------------------------------------------------------
 
+    def _answer(self) -> str:
+        """Return the version that the running minion tells; empty if it does not answer."""
+        if self.container.service().get("ActiveState") in ("inactive", "failed"):
+            return ""
+        try:
+            # It may just have been restarted, and hears nothing of what was published before.
+            self.master.wait_minion(MINION, ANSWER_TIMEOUT)
+            return str(self.master.call("test.version", minion=MINION, timeout=ANSWER_TIMEOUT))
+        except ToolError:
+            return ""
+
     def _collect(self, observer: Observer) -> None:
         out = self.outcome
-        try:
-            out.running_after = str(self.master.call("test.version", minion=MINION, timeout=15))
-        except ToolError:
-            out.running_after = ""
+        out.running_after = self._answer()
         # The last pings were published just now: a return on its way is not a lost one.
-        deadline = time.monotonic() + LAST_RETURNS
+        deadline = time.monotonic() + LAST_RETURNS * (SLOWEST if self.site else 1)
         everything = (*out.jobs, *out.pings)
         while not all(self._seen(job) for job in everything) and time.monotonic() < deadline:
             time.sleep(0.1)

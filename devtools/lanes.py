@@ -95,7 +95,7 @@ class Lane:
     busy: bool = True
     seconds: float = 60.0
     # Only a test that hangs takes that long, however busy the machine is.
-    per_test_timeout: int = 1500
+    per_test_timeout: int = 2400
     timeout: int = 5000
 
     def run(self) -> LaneResult:

@@ -17,8 +17,10 @@ from devtools import venvs
 from devtools.command import REPO, ToolError, check_stopping, end
 from devtools.lab.container import Network
 
-START_TIMEOUT = 60.0
-REPLY_TIMEOUT = 60.0
+START_TIMEOUT = 240.0
+REPLY_TIMEOUT = 240.0
+# How much longer than on a quiet machine anything may take: others may be at work beside us.
+SLOWEST = 4.0
 LOG_TAIL = 4000
 
 
@@ -211,7 +213,12 @@ class Master:
         return time.monotonic() - began
 
     def wait(self, condition: Callable[[], Any], timeout: float, what: str) -> Any:
-        """Poll until *condition* gives something true and return that."""
+        """
+        Poll until *condition* gives something true and return that.
+
+        *timeout* is what it takes on a quiet machine at most.
+        """
+        timeout *= SLOWEST
         deadline = time.monotonic() + timeout
         while True:
             if found := condition():

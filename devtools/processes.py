@@ -59,6 +59,15 @@ def name(pid: int) -> str:
         return ""
 
 
+def arguments(pid: int) -> list[str]:
+    """Return the words that a process was started with; none of one that is gone."""
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.split("\0")[:-1]
+
+
 def sharing_netns(path: str) -> list[Identity]:
     """Return the processes whose network namespace is the one at *path*."""
     try:

@@ -19,7 +19,7 @@ from devtools.processes import Identity
 
 GUEST_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 SITE_PACKAGES = f"{PREFIX}/lib/python3.11/site-packages"
-BOOT_TIMEOUT = 120.0
+BOOT_TIMEOUT = 400.0
 POWEROFF_TIMEOUT = 180.0
 POWEROFF_SIGNAL = "SIGRTMIN+4"
 
@@ -197,7 +197,7 @@ class Container:
         self,
         argv: Sequence[str],
         *,
-        timeout: float = 120,
+        timeout: float = 400,
         check: bool = True,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,

@@ -4,7 +4,7 @@ import os
 import stat
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.core.errors import InputError, RecordError
@@ -20,6 +20,11 @@ DATA = st.recursive(
 )
 
 
+# A busy machine is slow, and that is no fault.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@patient
 @given(DATA)
 def test_data_comes_back_with_its_types(value):
     line = plain.encode(value, strict=True)
@@ -27,6 +32,7 @@ def test_data_comes_back_with_its_types(value):
     assert repr(plain.decode(line)) == repr(value)
 
 
+@patient
 @given(st.text(st.characters()))
 def test_lone_surrogates_come_back(text):
     assert plain.decode(plain.encode(text, strict=True)) == text
