@@ -1,0 +1,52 @@
+"""The table of promises names tests that exist, and everything that only the soak runs in full."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+TABLE = (TESTS.parent / "docs/contributing/promises.md").read_text()
+NAMES = re.findall(r"`((?:unit|functional|integration|lab)/[\w/]+\.py)(?:::(\w+))?`", TABLE)
+
+
+def functions(path):
+    return [node for node in ast.walk(ast.parse(path.read_text())) if is_test(node)]
+
+
+def is_test(node):
+    return isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+
+
+def in_soak():
+    """Return the tests with a mark of the soak's among their decorators."""
+    return [
+        (str(path.relative_to(TESTS)), node.name)
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for node in functions(path)
+        if any("mark.soak" in ast.unparse(each) for each in node.decorator_list)
+    ]
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(NAMES)))
+def test_what_the_table_names_exists(file, name):
+    path = TESTS / file
+    assert path.is_file()
+    assert not name or name in [node.name for node in functions(path)]
+
+
+@pytest.mark.parametrize(("file", "name"), in_soak())
+def test_what_only_the_soak_runs_in_full_is_in_the_table(file, name):
+    rows = [line.strip("| ").split(" | ") for line in TABLE.splitlines() if line.startswith("|")]
+    (row,) = [row for row in rows if f"`{file}::{name}`" in row[-1]]
+    promise, short, _ = row
+    assert promise
+    assert re.search(r"`[\w/]+\.py", short)
+
+
+def test_every_family_of_system_tests_guards_something():
+    families = {path.name.split("_")[1].removesuffix(".py") for path in TESTS.glob("lab/test_*.py")}
+    files = [Path(file).name for file, _ in NAMES if file.startswith("lab/")]
+    named = {file.split("_")[1].removesuffix(".py") for file in files}
+    assert named >= families - {"extension"}
