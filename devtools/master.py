@@ -21,6 +21,9 @@ START_TIMEOUT = 240.0
 REPLY_TIMEOUT = 240.0
 # How much longer than on a quiet machine anything may take: others may be at work beside us.
 SLOWEST = 4.0
+# Seconds between two looks at a condition, and how much longer to rest than a look takes.
+POLL_INTERVAL = 0.05
+POLL_REST = 4.0
 LOG_TAIL = 4000
 
 
@@ -221,12 +224,14 @@ class Master:
         timeout *= SLOWEST
         deadline = time.monotonic() + timeout
         while True:
+            began = time.monotonic()
             if found := condition():
                 return found
             check_stopping()
             if time.monotonic() > deadline:
                 raise ToolError(f"waited {timeout:g} s in vain for {what}\n{self.log()}")
-            time.sleep(0.05)
+            # Looking is not to take more than a small part of a processor.
+            time.sleep(max(POLL_INTERVAL, POLL_REST * (time.monotonic() - began)))
 
     def log(self) -> str:
         parts = []
