@@ -27,7 +27,14 @@ from saltext_safeupdate.core.supervisor.context import Context, Locks, Outcome
 from saltext_safeupdate.core.supervisor.initiator import Initiator, Installation, RunningJobs
 from saltext_safeupdate.core.supervisor.quiet_transaction import QuietTransaction
 from saltext_safeupdate.core.supervisor.supervisor import Supervisor
-from tests.support.simulated import Clock, DyingStore, FakePackages, FakeServices, HastyLedger
+from tests.support.simulated import (
+    Clock,
+    DyingStore,
+    FakePackages,
+    FakeServices,
+    HastyLedger,
+    Killed,
+)
 
 OLD, NEW = (
     {"salt": "3006.28", "salt-minion": "3006.28"},
@@ -210,6 +217,24 @@ class Host:
         store = DyingStore(self.settings.database, clock=self.clock, kill_at=kill_at, when=when)
         self.services.alive = store.check
         return store
+
+    def kill_then_recover(self, kill_at, when):
+        """
+        Let a supervisor die at a write of the record, and the next one go on to the end.
+
+        Return whether it died: it may have ended before that write.
+        """
+        store = self.dying(kill_at, when)
+        try:
+            self.supervise(store)
+        except Killed:
+            assert store.dead
+        else:
+            assert store.writes < kill_at
+        self.all_die()
+        self.supervise()
+        self.assert_at_peace()
+        return store.dead
 
     def all_die(self):
         """No process of the update is left; the kernel has given back what they held."""

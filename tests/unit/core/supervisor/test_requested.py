@@ -9,7 +9,6 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
-from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
 
@@ -370,16 +369,7 @@ def test_killed_at_any_write_of_the_record_then_recovered(host, kill_at, when, h
     host.packages.installs = lambda files: host.services.alive()
     if not healthy:
         host.services.dies_while = lambda: host.packages.versions == NEW
-    store = host.dying(kill_at, when)
-    try:
-        host.supervise(store)
-    except Killed:
-        assert store.dead
-    else:
-        assert store.writes < kill_at
-    host.all_die()
-    host.supervise()
-    host.assert_at_peace()
+    host.kill_then_recover(kill_at, when)
     wanted = (Phase.COMMITTED, NEW) if healthy else (Phase.ROLLED_BACK, OLD)
     assert (host.last.phase, host.packages.versions) == wanted
     assert host.services.active == "active"

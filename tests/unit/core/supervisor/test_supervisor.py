@@ -10,7 +10,6 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings, from_mapping
 from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
 from tests.support.forked import forked
-from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
 
@@ -580,16 +579,7 @@ RESTARTS = {
 def test_killed_at_any_write_of_the_record_then_recovered(host, scenario, kill_at, when):
     SCENARIOS[scenario](host)
     enabled = host.services.enabled
-    store = host.dying(kill_at, when)
-    try:
-        host.supervise(store)
-    except Killed:
-        assert store.dead
-    else:
-        assert store.writes < kill_at
-    host.all_die()
-    host.supervise()
-    host.assert_at_peace()
+    killed = host.kill_then_recover(kill_at, when)
     assert host.services.active == "active"
     assert host.services.enabled == enabled
     assert host.packages.half_done == []
@@ -598,7 +588,7 @@ def test_killed_at_any_write_of_the_record_then_recovered(host, scenario, kill_a
         # The one write that is lost: the supervisor died between the two records.
         wanted = 0
     # Killed between an act and its record, the act is done once more, and does no harm.
-    again = 1 if wanted and store.dead and when == "before" else 0
+    again = 1 if wanted and killed and when == "before" else 0
     assert wanted <= len(host.restarts()) <= wanted + again
 
 

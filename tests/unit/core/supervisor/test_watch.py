@@ -9,7 +9,6 @@ from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record.parts import WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import restarting
-from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
 
@@ -326,17 +325,9 @@ class TestAskedMeanwhile:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("kill_at", range(1, 10))
+@pytest.mark.parametrize("kill_at", range(1, 14))
 def test_killed_at_any_write_then_rolled_back_all_the_same(host, kill_at, when):
     _installed(host)
     host.services.dies_while = lambda: host.packages.versions == NEW
-    store = host.dying(kill_at, when)
-    try:
-        host.supervise(store)
-    except Killed:
-        assert store.dead
-    else:
-        assert store.writes < kill_at
-    host.all_die()
-    host.supervise()
+    host.kill_then_recover(kill_at, when)
     _assert_back(host, "salt-minion has failed")
