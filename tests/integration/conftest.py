@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.record.store import Store
 from tests.support.minion import AVAILABLE, CORE_PROVIDERS, INSTALLED, MODULES, OWN
 from tests.support.packages import Database
 
 REPO = Path(__file__).resolve().parents[2]
-_START_TIMEOUT = 180
+_START_TIMEOUT = 600
+# What saltfactories asks for, everything, takes longer to write than to do.
+LOGS = {"log_level_logfile": "info"}
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +43,7 @@ class Guest:
         self.daemon = daemon
         self.id = daemon.id
         self.database = database
+        self.path = database.path.parent
 
     def journal(self):
         return [
@@ -48,6 +53,15 @@ class Guest:
     def reset(self):
         self.database.create(INSTALLED, AVAILABLE)
         self.database.journal_path.unlink(missing_ok=True)
+
+    def phase(self):
+        """Return the phase of the newest update, from the minion's own record."""
+        store = Store(self.path / "state" / "safeupdate.db")
+        latest = store.latest() if store.exists() else None
+        return latest and latest.phase.value
+
+    def draining(self):
+        return locks.held(str(self.path / "locks"), "drain")
 
     def restarted(self):
         return ("minion restarts",) in self.journal()
@@ -71,6 +85,7 @@ def minion_options(path, database, **options):
             "tick_interval": 0.2,
         },
         "loop_interval": 0.2,
+        **LOGS,
         **options,
     }
 

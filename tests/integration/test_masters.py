@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import salt.payload
 
 from saltext_safeupdate.core.host import locks
+from tests.integration.conftest import LOGS
 from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")
@@ -21,7 +23,7 @@ own:
 @pytest.fixture(scope="module")
 def masters(salt_factories, site):
     site.sls("it", UPDATE)
-    overrides = {"file_roots": {"base": [str(site.roots)]}, "worker_threads": 3}
+    overrides = {"file_roots": {"base": [str(site.roots)]}, "worker_threads": 3, **LOGS}
     first = salt_factories.salt_master_daemon("master-a", overrides=overrides)
     with first.started():
         second = salt_factories.salt_master_daemon(
@@ -86,11 +88,10 @@ def _held(guest, number):
 
 
 def _returned(master, guest):
-    """Return the functions that the minion has answered to this master."""
-    jobs = master.salt_run_cli(timeout=60).run("jobs.list_jobs").data
-    found = set()
-    for jid, job in jobs.items():
-        answers = master.salt_run_cli(timeout=60).run("jobs.lookup_jid", jid).data
-        if guest.id in (answers or {}):
-            found.add(job["Function"])
-    return found
+    """Return the functions that the minion has answered to this master, by its job cache."""
+    jobs = Path(master.config["cachedir"], "jobs").glob("*/*/.load.p")
+    return {
+        salt.payload.loads(job.read_bytes())["fun"]
+        for job in jobs
+        if (job.parent / guest.id / "return.p").exists()
+    }

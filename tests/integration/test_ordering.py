@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.integration.conftest import LOGS
 from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")
@@ -37,6 +38,7 @@ def master(salt_factories, site):
             "file_roots": {"base": [str(site.roots)]},
             "reactor": [{"ours/go": [str(reaction)]}],
             "worker_threads": 4,
+            **LOGS,
         },
     )
     with daemon.started():
@@ -62,13 +64,11 @@ def salt(master):
 def settled(guest):
     """Wait until the update is over and the drain has ended."""
     wait_for(guest.restarted, "the restart")
-    wait_for(lambda: status(guest)["phase"] == "committed", "the end of the update")
-    wait_for(lambda: not status(guest)["draining"], "the end of the drain")
-
-
-def status(guest):
-    found = guest.daemon.salt_call_cli().run("safeupdate.status")
-    return found.data
+    # What it tells takes seconds, so it is asked once, when this says that it is over.
+    wait_for(lambda: guest.phase() == "committed", "the end of the update")
+    wait_for(lambda: not guest.draining(), "the end of the drain")
+    status = guest.daemon.salt_call_cli().run("safeupdate.status").data
+    assert (status["phase"], status["draining"]) == ("committed", False)
 
 
 def own_of(results):
