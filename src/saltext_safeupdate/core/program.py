@@ -26,12 +26,12 @@ log = logging.getLogger("salt-safeupdate")
 _SOLE_TIMEOUT = 5.0
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
     """Run with the settings as JSON in the only argument; return the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     settings = from_mapping(json.loads(argv[0]))
     sole = Lock(settings.run_dir, "supervisor")
-    if not sole.wait_exclusive(_SOLE_TIMEOUT):
+    if not sole.wait_exclusive(sole_timeout):
         log.info("another supervisor runs; nothing to do")
         return 0
     try:

@@ -1,5 +1,7 @@
 """What can still be done about an update, with a real record on disk."""
 
+import dataclasses
+
 import pytest
 
 from saltext_safeupdate.admin import steering
@@ -7,7 +9,6 @@ from saltext_safeupdate.core.errors import TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.core.supervisor import initiator
 from saltext_safeupdate.ordering import runs
 from tests.support.factory import record
 
@@ -42,7 +43,8 @@ class TestCancel:
     def test_a_restart_that_begins_just_now_is_not_cancelled_behind_its_back(
         self, made, monkeypatch
     ):
-        monkeypatch.setattr(initiator, "_WRITE_TIMEOUT", 0.0)
+        by = dataclasses.replace(made.initiator(), write_timeout=0.0)
+        monkeypatch.setattr(made, "initiator", lambda jid="": by, raising=False)
         record(made, Phase.WAITING, kind="restart")
         supervisor = locks.acquire(made.settings.run_dir, "update", "")
         with pytest.raises(locks.LockHeldError, match="under way"):

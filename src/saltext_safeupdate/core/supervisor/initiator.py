@@ -25,8 +25,6 @@ from . import watchdog
 
 # Seconds within which the supervisor, a small Python program, has to take its locks.
 _SUPERVISOR_TIMEOUT = 30.0
-# Seconds that the supervisor may hold the update lock to write a phase before the installation.
-_WRITE_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.02
 
 
@@ -66,6 +64,7 @@ class Initiator:
     *launch* starts the supervisor. *arm* has the update looked after, whichever process dies;
     it is called with the linked copies of the code by their directories. *stage_extensions* gets
     what lives beside Salt ready below a directory and returns where; empty if there is nothing.
+    *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
     """
 
     settings: Settings
@@ -77,6 +76,7 @@ class Initiator:
     jobs: RunningJobs = RunningJobs()
     arm: Callable[[Mapping[str, str]], None] = lambda copies: None
     stage_extensions: Callable[[str], str] = lambda directory: ""
+    write_timeout: float = 5.0
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
@@ -125,7 +125,7 @@ class Initiator:
     def writing(self) -> Lock:
         """Return the update lock, which a supervisor that prepares holds for moments only."""
         lock = Lock(self.settings.run_dir, "update")
-        if not lock.wait_exclusive(_WRITE_TIMEOUT, clock=self.clock, sleep=self.sleep):
+        if not lock.wait_exclusive(self.write_timeout, clock=self.clock, sleep=self.sleep):
             lock.close()
             raise LockHeldError(self.busy())
         return lock

@@ -614,12 +614,11 @@ class TestMain:
         assert os.path.isfile(program)
         assert from_mapping(json.loads(given)) == settings
 
-    def test_a_second_supervisor_ends_at_once(self, host, monkeypatch):
-        monkeypatch.setattr(program, "_SOLE_TIMEOUT", 0.0)
+    def test_a_second_supervisor_ends_at_once(self, host):
         assert host.lock("supervisor").try_exclusive()
         _installed(host)
         given = json.dumps({"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir})
-        assert program.main([given]) == 0
+        assert program.main([given], sole_timeout=0.0) == 0
         assert host.last.phase is Phase.DELIVERING
 
     def test_an_error_is_an_exit_status_so_that_systemd_starts_it_again(self, host, monkeypatch):
