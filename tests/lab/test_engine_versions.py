@@ -19,7 +19,9 @@ FIRST = Path(__file__).with_name("data") / "first-saltext_safeupdate-0.1.0-py3-n
 SLOW = {"safeupdate": {"stable_interval": 25, "watch_timeout": 900}}
 
 
-@pytest.mark.parametrize("who", ["its supervisor", "a new supervisor"])
+@pytest.mark.parametrize(
+    "who", [pytest.param("its supervisor", marks=pytest.mark.soak), "a new supervisor"]
+)
 def test_an_update_is_watched_across_the_switch_of_the_extension(
     lab: Lab, site: Path, begin: Callable[[Any], Any], tmp_path: Path, who: str
 ) -> None:
