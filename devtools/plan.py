@@ -29,8 +29,11 @@ PARTS = {
     "tests/lab/test_rpm_host.py": 2,
     "tests/lab/test_update.py": 4,
 }
-# Seconds that lanes take, by the first words of their names, until a run has measured them.
-USUAL = {"lab update": 250, "lab rpm": 250, "lab packages": 250, "lab engine": 220, "lab jobs": 180}
+# Seconds that lanes take, by words in their names, until a run has measured them.
+USUAL = {
+    **{"lab update": 250, "lab rpm": 250, "lab packages": 250, "lab engine": 220, "lab jobs": 180},
+    **{"functional ordering": 150, "functional transactional": 150, "integration ordering": 120},
+}
 RECORD = "lanes.json"
 
 
@@ -120,7 +123,7 @@ class Plan:
         return lane if timeout is None else replace(lane, timeout=timeout)
 
     def _seconds(self, name: str) -> float:
-        guesses = (seconds for start, seconds in USUAL.items() if name.startswith(start))
+        guesses = (seconds for words, seconds in USUAL.items() if words in name)
         return self._measured.get(name) or next(guesses, Lane.seconds)
 
 
@@ -132,9 +135,9 @@ def groups(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
             others = [p for p in _children(path) if p not in ALONE]
             found.append(("unit", [*others, *alone_with_salt()]))
         elif path in ("tests/functional", "tests/integration"):
-            found += [
-                (Path(child).stem.removeprefix("test_"), [child]) for child in _children(path)
-            ]
+            for child in _children(path):
+                label = Path(child).stem.removeprefix("test_")
+                found.append((f"{Path(path).name} {label}", [child]))
     whole = {"tests/unit", "tests/functional", "tests/integration"}
     if given := [path for path in paths if path not in whole]:
         found.append(("", given))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devtools.command import ToolError, run
-from devtools.lab import rpm_recipes as labrpms
+from devtools.lab import rpm_recipes
 from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, PREFIX, Deb
 
 SUITE = "bookworm"
@@ -194,7 +194,7 @@ def _whole_seconds(tree: Path) -> None:
 
 
 def build_deb(out: Path, rootfs: str, tree: str, source: str, name: str) -> None:
-    """Build one package of :data:`devtools.labrecipes.DEBS`."""
+    """Build one of the packages that the recipes describe."""
     deb = DEBS[name]
     root = Root(out / "scratch", rootfs)
     stage = root.path / "stage"
@@ -303,10 +303,10 @@ def build_rpms(out: Path, lower: str, tree: str, source: str, version: str) -> N
         # Files at first, as upstream's; a scriptlet makes links of them.
         program = Path(tree) / PREFIX.lstrip("/") / "bin" / command
         shutil.copy(program, root.path / "stage/usr/bin" / command)
-    root.write("/salt.spec", labrpms.spec(version))
-    root.chroot(*labrpms.BUILD, "--define", "_rpmdir /rpms", "/salt.spec")
-    for package in labrpms.PACKAGES:
-        name = labrpms.file(package, version)
+    root.write("/salt.spec", rpm_recipes.spec(version))
+    root.chroot(*rpm_recipes.BUILD, "--define", "_rpmdir /rpms", "/salt.spec")
+    for package in rpm_recipes.PACKAGES:
+        name = rpm_recipes.file(package, version)
         shutil.copy(root.path / "rpms" / name, out / name)
 
 
@@ -314,9 +314,9 @@ def build_rpm_host(out: Path, lower: str, rpms: str, version: str) -> None:
     """Install the rpms of a version, and keep what that changed as an overlay layer."""
     root = Root(out / "scratch", lower)
     bind(Path(rpms), root.path / "rpms")
-    root.write("/base.spec", labrpms.BASE)
-    root.chroot(*labrpms.BUILD, "--define", "_rpmdir /base", "/base.spec")
-    packages = [f"/rpms/{labrpms.file(package, version)}" for package in labrpms.PACKAGES]
+    root.write("/base.spec", rpm_recipes.BASE)
+    root.chroot(*rpm_recipes.BUILD, "--define", "_rpmdir /base", "/base.spec")
+    packages = [f"/rpms/{rpm_recipes.file(package, version)}" for package in rpm_recipes.PACKAGES]
     root.chroot("rpm", "--install", "/base/base-1-0.noarch.rpm", *packages)
     root.chroot("systemctl", "enable", "salt-minion.service")
     run(["umount", "-R", str(root.path)], timeout=60)

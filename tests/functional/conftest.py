@@ -1,6 +1,18 @@
+import functools
+
 import pytest
+import salt.utils.entrypoints
 
 from tests.support.minion import Minion, hooked
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _what_is_installed_stays_so():
+    """Have Salt's loaders read once what is installed; they would for every loader."""
+    with pytest.MonkeyPatch.context() as patch:
+        read = functools.cache(salt.utils.entrypoints.iter_entry_points)
+        patch.setattr(salt.utils.entrypoints, "iter_entry_points", read)
+        yield
 
 
 @pytest.fixture
