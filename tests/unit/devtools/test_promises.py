@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[2]
-TABLE = (TESTS.parent / "docs/contributing/promises.md").read_text()
-NAMES = re.findall(r"`((?:unit|functional|integration|lab)/[\w/]+\.py)(?:::(\w+))?`", TABLE)
+REPO = Path(__file__).parents[3]
+TESTS = REPO / "tests"
+TABLE = (REPO / "docs/contributing/promises.md").read_text()
+NAMES = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", TABLE)
 
 
 def functions(path):
@@ -22,7 +23,7 @@ def is_test(node):
 def in_soak():
     """Return the tests with a mark of the soak's among their decorators."""
     return [
-        (str(path.relative_to(TESTS)), node.name)
+        (str(path.relative_to(REPO)), node.name)
         for path in sorted(TESTS.rglob("test_*.py"))
         for node in functions(path)
         if any("mark.soak" in ast.unparse(each) for each in node.decorator_list)
@@ -31,7 +32,7 @@ def in_soak():
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(NAMES)))
 def test_what_the_table_names_exists(file, name):
-    path = TESTS / file
+    path = REPO / file
     assert path.is_file()
     assert not name or name in [node.name for node in functions(path)]
 
@@ -47,6 +48,6 @@ def test_what_only_the_soak_runs_in_full_is_in_the_table(file, name):
 
 def test_every_family_of_system_tests_guards_something():
     families = {path.name.split("_")[1].removesuffix(".py") for path in TESTS.glob("lab/test_*.py")}
-    files = [Path(file).name for file, _ in NAMES if file.startswith("lab/")]
+    files = [Path(file).name for file, _ in NAMES if file.startswith("tests/lab/")]
     named = {file.split("_")[1].removesuffix(".py") for file in files}
     assert named >= families - {"extension"}
