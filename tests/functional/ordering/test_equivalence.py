@@ -24,7 +24,7 @@ REQUISITES = [
     *("require_in", "watch_in", "onchanges_in", "listen_in", "prereq_in"),
     *("require_any", "watch_any", "onfail_any", "onfail_all", "onchanges_any", "use"),
 ]
-EXAMPLES = 25
+EXAMPLES = 15
 SOAK_EXAMPLES = 2000
 
 
