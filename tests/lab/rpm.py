@@ -86,6 +86,6 @@ class RpmScene(EngineScene):
     def half_done(self) -> list[str]:
         found = [f"rpm: {name} twice" for name in self.manager("unfinished", PACKAGES)]
         found += ["the package manager is at work"] if self.manager("busy") else []
-        found += [f"held {name}" for name in self.manager("held", PACKAGES)]
+        found += [f"locked {name}" for name in self.manager("version_locked", PACKAGES)]
         strays = ["find", "/opt/saltstack", "-regex", r".*;[0-9a-f]+"]
         return found + self.container.run(strays).stdout.split()[:9]

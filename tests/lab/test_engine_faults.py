@@ -195,4 +195,4 @@ def _wait_end(scene: EngineScene, update: str) -> Any:
 def test_the_table_is_complete() -> None:
     rows = [(phase, fault) for phase in PHASES for fault in FAULTS]
     assert set(rows) >= SHORT
-    assert len(rows) == 32
+    assert len(rows) == 40

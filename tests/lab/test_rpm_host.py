@@ -163,6 +163,7 @@ def test_what_installs_is_killed(old: RpmScene, how: str, victim: str, moment: s
 
 def test_a_change_inside_a_job_returns(scene: RpmScene) -> None:
     """The scriptlets of either version may ask for a restart while the job waits for them."""
+    scene.container.write(FAULT_FILE, "")
     before, other = scene.pid(), OLD if scene.version() == NEW else NEW
     names = " ".join(f"{name}-{other}" for name in PACKAGES)
     ran = scene.returned(scene.publish("cmd.run_all", f"dnf -y install {names}"))["return"]
