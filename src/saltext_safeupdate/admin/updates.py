@@ -117,7 +117,7 @@ def update(
     allow_downgrade: bool = False,
     refresh: bool = True,
 ) -> dict[str, Any]:
-    """Ask for an update; return its record, or what is installed where that is it."""
+    """Ask for an update; return its record, or what is installed if that is what was asked for."""
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
     resolver = factory.resolver()
     if refresh and not resolution.names(wanted, resolver.staged):

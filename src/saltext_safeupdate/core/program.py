@@ -21,8 +21,8 @@ from .supervisor.supervisor import Supervisor
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds for which the lock of the supervisors may be taken without one that runs: whoever
-# asks whether it is held holds it for a moment.
+# Seconds for which the lock of the supervisors may be taken although none runs: a process that
+# asks whether it is held takes it for a moment.
 _SOLE_TIMEOUT = 5.0
 
 

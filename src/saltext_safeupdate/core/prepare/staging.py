@@ -26,7 +26,7 @@ class Staging:
         """
         Return the verified files; what is there already is not fetched again. Idempotent.
 
-        Raises CommandError, or VerificationError where a file was altered since it was staged.
+        Raises CommandError, or VerificationError if a file was altered since it was staged.
         """
         found = self._store.fact(_FACT)
         if found and found["targets"] == dict(targets):
@@ -41,12 +41,12 @@ class Staging:
         return fresh
 
     def staged(self) -> dict[str, str]:
-        """Return the versions that are there; empty where there are none."""
+        """Return the versions that are staged; empty if none are."""
         found = self._store.fact(_FACT)
         return dict(found["targets"]) if found else {}
 
     def staged_files(self) -> list[File]:
-        """Return the files that are there; empty where there are none."""
+        """Return the files that are staged; empty if none are."""
         found = self._store.fact(_FACT)
         return files(found["files"]) if found else []
 

@@ -1,5 +1,5 @@
 """
-The database file: how it is opened, its schema, and what happens where it is unreadable.
+The database file: how it is opened, its schema, and what happens if it is unreadable.
 
 Connections live for one call and never cross a fork. The schema only grows
 (``PRAGMA user_version``): after a rollback, old code reads what new code wrote.
@@ -107,7 +107,7 @@ class Database:
             self._anchor = db
 
     def scrub(self) -> None:
-        """Empty the write-ahead log, and with it what was deleted; not where somebody reads."""
+        """Empty the write-ahead log, and with it what was deleted; not while somebody reads."""
         with self.connection() as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 

@@ -96,7 +96,7 @@ class Request:
 @dataclass(frozen=True, kw_only=True)
 class Code:
     """
-    Where the code is that changes.
+    The code that changes.
 
     ``own`` are the own packages, ``roots`` the directories of code that an update replaces,
     ``copies`` maps those to the linked copies of the old code, and ``extension`` is where this

@@ -27,7 +27,7 @@ def adopt(by: Initiator, before: Mapping[str, str], *, jid: str = "", reason: st
         last = by.latest()
         if last is not None and not last.phase.final:
             if not last.awaits_boot or last.versions_to == after:
-                # Whoever makes it looks at what became of it.
+                # The process that makes that update looks at what became of it.
                 return
             reason_then = "A later transaction took its place before the reboot."
             by.store.save(last.advance(Phase.FAILED, reason=reason_then))

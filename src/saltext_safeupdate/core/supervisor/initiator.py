@@ -59,7 +59,7 @@ class RunningJobs:
 @dataclass(kw_only=True)
 class Initiator:
     """
-    The collaborators of whoever begins an update, and the steps that all of them share.
+    The collaborators of a process that begins an update, and the steps that all ways share.
 
     *launch* starts the supervisor. *arm* has the update looked after, whichever process dies;
     it is called with the linked copies of the code by their directories. *stage_extensions* gets

@@ -64,7 +64,7 @@ class Watch:
                 context.let_jobs_start()
                 report = last_report(self.context) if self._reported() else None
                 if pids[-1:] != [state.pid] or (report and reports[-1:] != [report]):
-                    # Also where the process starts its own work anew: all is to be shown again.
+                    # Also if the process begins its own work anew: it has to prove all again.
                     since = context.clock()
                     self._jobs, self._checked = {}, False
                 if pids[-1:] != [state.pid]:
@@ -149,7 +149,7 @@ class Watch:
         return "", ""
 
     def _needs_master(self) -> bool:
-        """Tell whether its master has to hear of it: not where it did not before either."""
+        """Tell whether its master has to get a return: not if it did not get one before either."""
         running = self.context.store.fact("running") or {}
         return bool(running.get("master")) and self.update.progress.master is not False
 

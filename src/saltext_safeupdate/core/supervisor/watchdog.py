@@ -1,9 +1,9 @@
 """
-The dead man's switch of an update.
+The watchdog of an update: a service and a timer that start a supervisor again.
 
-A service and a timer that are on disk before anything changes, and gone when the update
-has ended. They start a supervisor at every boot and every minute, whatever has happened to
-Salt, to its Python and to whoever began.
+They are on disk before anything changes, and gone when the update has ended. A supervisor is
+started at every boot and every minute, whatever has happened to Salt, to its Python and to the
+process that began the update.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..host.service import ServiceManager
 from ..settings import Settings, as_json
 
 UNIT = "salt-safeupdate-recover"
-# The unit of the supervisor that whoever begins an update starts.
+# The unit of the supervisor that is started with an update.
 SUPERVISOR_UNIT = "salt-safeupdate"
 
 
