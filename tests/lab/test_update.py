@@ -167,8 +167,15 @@ def test_other_jobs_that_do_not_end_postpone_the_update(make_scene: Callable[...
     assert (scene.pid(), scene.version(), scene.leftovers()) == (pid, "3007.15", [])
 
 
-@pytest.mark.parametrize("phase", ["waiting", "installing"])
-@pytest.mark.parametrize("how", ["kill", "power cut"])
+@pytest.mark.parametrize(
+    ("how", "phase"),
+    [
+        ("kill", "installing"),
+        ("power cut", "waiting"),
+        pytest.param("kill", "waiting", marks=pytest.mark.soak),
+        pytest.param("power cut", "installing", marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_that_is_cut_short(make_scene: Callable[..., Scene], phase: str, how: str) -> None:
     scene = make_scene(offers=[OLD, NEW])
     if phase == "waiting":
@@ -293,7 +300,8 @@ def test_the_extension_sets_itself_up_and_says_so(make_scene: Callable[..., Scen
 @pytest.mark.parametrize(
     "config",
     [
-        pytest.param({"multiprocessing": False}, id="threads"),
+        # In every run, tests/integration/test_ordering.py does it with a simulated host.
+        pytest.param({"multiprocessing": False}, id="threads", marks=pytest.mark.soak),
         pytest.param({"process_count_max": 1}, id="one process"),
         pytest.param({"sudo_user": "root"}, id="sudo"),
     ],
