@@ -159,8 +159,10 @@ class Client:
 
     def __init__(self, config: Path) -> None:
         import salt.client
+        import salt.exceptions
         import salt.utils.event
 
+        self._not_yet = salt.exceptions.SaltClientError
         self._local = salt.client.LocalClient(c_path=str(config))
         self._bus = salt.utils.event.get_master_event(
             self._local.opts, self._local.opts["sock_dir"], listen=True
@@ -171,8 +173,10 @@ class Client:
     def wait_for(self, minion: str) -> None:
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
-            if self._local.cmd(minion, "test.ping", timeout=3).get(minion) is True:
-                return
+            # A master that has just been started does not answer yet.
+            with contextlib.suppress(self._not_yet):
+                if self._local.cmd(minion, "test.ping", timeout=3).get(minion) is True:
+                    return
         raise SystemExit(f"the minion {minion} did not come up")
 
     def publish(self, minion: str, fun: str, *args: Any) -> str:

@@ -180,9 +180,11 @@ def _communicate(
             left = max(0.0, deadline - time.monotonic())
             out, err = process.communicate(stdin, timeout=min(1.0, left))
         except subprocess.TimeoutExpired:
-            if stopping.is_set() and process.poll() is not None:
-                # What it has started may go on holding its output: that is ended later.
-                return None, None
+            if process.poll() is not None:
+                # What it has started goes on holding its output.
+                if stopping.is_set():
+                    return None, None
+                _kill_group(process)
             if time.monotonic() >= deadline:
                 raise
             stdin = None
