@@ -15,6 +15,7 @@ from devtools.demo import Pair, prepare
 from devtools.experiment import Experiment
 from devtools.lab import state
 from devtools.lab.container import Lab
+from devtools.lanes import Venvs
 
 BENCH_TIMEOUT = 3600
 FIGURES = REPO / "docs" / "topics" / "explanation" / "figures.md"
@@ -63,11 +64,12 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
     bad = 0
     told: dict[str, str] = {}
     with rundir.TempRun() as tmp:
-        site = venvs.extension(cache, tmp)
+        # What a simulated system starts sees no PYTHONPATH of ours.
+        copies = Venvs(venvs.extension(cache, tmp), tmp)
         try:
             for program in programs:
                 for version in series:
-                    result = _bench(cache, version, program, site, tmp)
+                    result = _bench(copies(venvs.series(cache, version)), version, program, tmp)
                     bad += not result.ok
                     told[f"{program.stem}, Salt {version}"] = result.stdout.strip()
         finally:
@@ -93,11 +95,9 @@ def _parts(text: str) -> list[str]:
     return text.split("\n## ") if text else []
 
 
-def _bench(cache: Cache, version: str, program: Path, site: Path, tmp: Path) -> Result:
-    env = dict(
-        os.environ, PYTHONPATH=f"{site}:{REPO}", TMPDIR=str(tmp), PYTHONDONTWRITEBYTECODE="1"
-    )
-    argv = [venvs.python(venvs.series(cache, version)), str(program)]
+def _bench(venv: Path, version: str, program: Path, tmp: Path) -> Result:
+    env = dict(os.environ, PYTHONPATH=str(REPO), TMPDIR=str(tmp), PYTHONDONTWRITEBYTECODE="1")
+    argv = [venvs.python(venv), str(program)]
     began = time.monotonic()
     with progress.step(f"{program.stem} on Salt {version}"):
         result = run(argv, timeout=BENCH_TIMEOUT, check=False, env=env, cwd=REPO)
