@@ -14,7 +14,7 @@ from ..core.packages.choice import matches
 from ..core.packages.manager import PackageManager
 from ..core.packages.request import File
 from ..core.prepare import resolution
-from ..core.prepare.resolution import Resolved
+from ..core.prepare.resolution import Resolved, Resolver
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
 from ..factory import Factory
@@ -40,9 +40,8 @@ def plan(
 ) -> dict[str, Any]:
     """Return what an update would do, and every problem that there is."""
     resolver = factory.resolver()
-    resolved = _with_findings(
-        factory, functions, resolution.request(version, allow_downgrade=allow_downgrade)
-    )
+    wanted = resolution.request(version, allow_downgrade=allow_downgrade)
+    resolved = _with_findings(factory, functions, resolver, wanted)
     return {
         "installed": dict(resolved.installed),
         "targets": dict(resolved.targets),
@@ -55,9 +54,10 @@ def plan(
     }
 
 
-def _with_findings(factory: Factory, functions: Functions, wanted: Request) -> Resolved:
+def _with_findings(
+    factory: Factory, functions: Functions, resolver: Resolver, wanted: Request
+) -> Resolved:
     """Resolve a request, and look for all that speaks against it. It need not have targets."""
-    resolver = factory.resolver()
     problem: SafeUpdateError | None = None
     try:
         resolved = resolver.resolve(wanted)
@@ -71,7 +71,8 @@ def _with_findings(factory: Factory, functions: Functions, wanted: Request) -> R
 def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any]:
     """Download and verify what an update would install."""
     # Before the lock: without a package manager there is nothing to lock.
-    manager = factory.resolver().manager
+    # What is staged already does not count: it may be about to be replaced.
+    resolver = replace(factory.resolver(), staged={})
     lock = locks.acquire(
         factory.settings.run_dir,
         "update",
@@ -84,9 +85,7 @@ def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any
             raise SafeUpdateError(
                 f"Update {last.id} is {last.phase.value}. Nothing was done; wait for its end."
             )
-        _refresh(manager)
-        # What is staged already does not count: it may be about to be replaced.
-        resolver = replace(factory.resolver(), staged={})
+        _refresh(resolver.manager)
         resolved = resolver.resolve(resolution.request(version, allow_downgrade=True))
         resolver.refuse(resolved)
         targets = dict(resolved.targets)
@@ -122,7 +121,7 @@ def update(
     resolver = factory.resolver()
     if refresh and not resolution.names(wanted, resolver.staged):
         _refresh(resolver.manager)
-    resolved = _with_findings(factory, functions, wanted)
+    resolved = _with_findings(factory, functions, resolver, wanted)
     # The request itself refuses these, with more of a reason, or replaces an update that waits.
     own_reasons = ("quarantined", "downgrade", "other-update-running")
     blocking = [item for item in resolved.findings if item.blocking]
@@ -130,13 +129,14 @@ def update(
     if others:
         told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
         raise SafeUpdateError(f"{told} Nothing was changed.")
-    return _request(factory, resolved, "safeupdate.update")
+    return _request(factory, resolver, resolved, "safeupdate.update")
 
 
 def rollback(factory: Factory, to: str | float | None = None) -> dict[str, Any]:
     """Ask for the previous version, from the packages that were kept."""
-    resolved = factory.resolver().resolve(resolution.request(to, back=True))
-    return _request(factory, resolved, "rolled back by request")
+    resolver = factory.resolver()
+    resolved = resolver.resolve(resolution.request(to, back=True))
+    return _request(factory, resolver, resolved, "rolled back by request")
 
 
 def revisions(factory: Factory) -> dict[str, Any]:
@@ -167,10 +167,11 @@ def unquarantine(factory: Factory, version: str) -> list[str]:
     return [f"{row.package} {row.version}" for row in found]
 
 
-def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any]:
+def _request(
+    factory: Factory, resolver: Resolver, resolved: Resolved, reason: str
+) -> dict[str, Any]:
     from ..core.supervisor import requests
 
-    resolver = factory.resolver()
     resolver.refuse(resolved)
     if resolved.in_place:
         reboot = needs_reboot(resolver.manager, resolved)

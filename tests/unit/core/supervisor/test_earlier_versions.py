@@ -36,15 +36,20 @@ def found(request, tmp_path):
     return json.loads(text)
 
 
+def _insert(db, row):
+    """Write a record as the earlier version did."""
+    values = [json.dumps(row[key]) if key in COLUMNS else row[key] for key in row]
+    db.execute(
+        f"INSERT INTO updates ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", values
+    )
+
+
 def _lay_out(host, found, monkeypatch):
     """Have the host as it was when the earlier supervisor was killed, some time ago."""
     host.clock.now += 100
     with host.store.transaction() as db:
         row = found["row"]
-        values = [json.dumps(row[key]) if key in COLUMNS else row[key] for key in row]
-        db.execute(
-            f"INSERT INTO updates ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", values
-        )
+        _insert(db, row)
         for phase in found["phases"]:
             db.execute(
                 "INSERT INTO phases (id, phase, reason, at) VALUES (?, ?, '', 0)",
@@ -125,10 +130,7 @@ def test_the_first_versions_find_what_they_look_for(host, line):
     found = json.loads(line)
     row = found["row"]
     with host.store.transaction() as db:
-        values = [json.dumps(row[key]) if key in COLUMNS else row[key] for key in row]
-        db.execute(
-            f"INSERT INTO updates ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", values
-        )
+        _insert(db, row)
     host.store.save(host.store.get(row["id"]))
     with host.store.connection() as db:
         phase, extra = db.execute("SELECT phase, extra FROM updates").fetchone()
