@@ -106,9 +106,12 @@ def outcome(minion, high, *, test, with_hooks):
         minion.end_job()
     if isinstance(results, list):
         return results, [], []
+    # Salt may leave its own mark of a run that was broken off among the results.
+    marks = {tag: mark for tag, mark in results.items() if not isinstance(mark, dict)}
+    results = {tag: result for tag, result in results.items() if tag not in marks}
     order = sorted(results, key=lambda tag: results[tag]["__run_num__"])
     volatile = ("start_time", "duration", "__run_num__")
-    plain = {
+    plain = marks | {
         tag: {key: value for key, value in result.items() if key not in volatile}
         for tag, result in results.items()
     }
