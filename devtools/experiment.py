@@ -114,19 +114,19 @@ class Experiment:
         self.patience = patience or (PATIENCE if site else PLAIN_PATIENCE)
         self.long_jobs, self.long_seconds = long_jobs, long_seconds
         self.update = update
+        settings = dict(MASTER_CONFIG if site else {}) | dict(master_config or {})
+        self.master = Master.take(lab, master or NEWEST, config=settings, pythonpath=site)
         layers = [extension_layer(lab, site)] if site else []
         offers = [deb.name for deb in (*of_version(old), *of_version(new))]
-        self.container: Container = lab.container(old, offers=offers, extra_layers=layers)
+        self.container: Container = lab.container(
+            old, offers=offers, extra_layers=layers, network=self.master.network
+        )
         settings = dict(EXTENSION_CONFIG if site else {}) | dict(config or {})
         self.container.write("/etc/salt/minion.d/lab.conf", minion_config(settings))
         service = {"KillMode": kill_mode, "TimeoutStopSec": stop_timeout}
         if chosen := [f"{key}={value}" for key, value in service.items() if value is not None]:
             drop_in = "/etc/systemd/system/salt-minion.service.d/lab.conf"
             self.container.write(drop_in, "\n".join(["[Service]", *chosen]) + "\n")
-        settings = dict(MASTER_CONFIG if site else {}) | dict(master_config or {})
-        self.master = Master(
-            self.container.network, master or NEWEST, config=settings, pythonpath=site
-        )
         (self.master.files / "work.sls").write_text(sls(update))
         (self.master.files / "top.sls").write_text("base:\n  '*':\n    - work\n")
         self.outcome = Outcome(old, new, site is not None, time.time())
@@ -148,8 +148,8 @@ class Experiment:
                     observer.stop()
                 self._collect(observer)
         finally:
-            self.master.stop()
             self.container.down()
+            self.master.give_back()
         return self.outcome
 
     # -- steps ---------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -15,7 +17,7 @@ from typing import Any
 
 from devtools import venvs
 from devtools.command import REPO, ToolError, check_stopping, end
-from devtools.lab.container import Network
+from devtools.lab.container import Lab, Network
 
 START_TIMEOUT = 240.0
 REPLY_TIMEOUT = 240.0
@@ -25,6 +27,9 @@ SLOWEST = 4.0
 POLL_INTERVAL = 0.05
 POLL_REST = 4.0
 LOG_TAIL = 4000
+# What a master knows of its minions and their jobs, and what it has for them.
+KNOWN = ("srv", "pillar", "cache/jobs", "cache/minions", "cache/file_lists", "cache/roots")
+KEYS = ("minions", "minions_pre", "minions_denied", "minions_rejected")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,31 @@ class NothingPublished(ToolError):
 class Master:
     """A master that accepts every key; jobs go out through one long-lived client process."""
 
+    @classmethod
+    def take(
+        cls,
+        lab: Lab,
+        version: str = venvs.NEWEST,
+        *,
+        config: Mapping[str, Any] | None = None,
+        pythonpath: Path | None = None,
+    ) -> Master:
+        """
+        Return a master in a network that nobody else uses, until it is given back.
+
+        A start takes five seconds of a processor, so one that an earlier scene has given back
+        is used again, unless it has settings of its own: engines remember.
+        """
+        use = None if config else (version, pythonpath)
+        with contextlib.suppress(KeyError, IndexError):
+            found = lab.spare[use].pop()
+            assert isinstance(found, Master)
+            return found
+        made = cls(Network(lab), version, config=config, pythonpath=pythonpath)
+        made._use = use
+        made._owns_network = True
+        return made
+
     def __init__(
         self,
         network: Network,
@@ -52,6 +82,8 @@ class Master:
         pythonpath: Path | None = None,
     ) -> None:
         self.network = network
+        self._use: object = None
+        self._owns_network = False
         self.venv = venvs.series(network.lab.cache.cache, version)
         self.dir = network.lab.run_dir.path / f"ms{network.lab.run_dir.number()}"
         self.files = self.dir / "srv"
@@ -73,7 +105,7 @@ class Master:
             "pidfile": str(self.dir / "pid"),
             "interface": "127.0.0.1",
             "auto_accept": True,
-            "worker_threads": 3,
+            "worker_threads": 2,
             "timeout": 15,
             "file_roots": {"base": [str(self.files)]},
             "pillar_roots": {"base": [str(self.dir / "pillar")]},
@@ -92,6 +124,8 @@ class Master:
 
     def start(self) -> Master:
         """Start master, event listener and client; return when all three answer."""
+        if self._processes:
+            return self
         deadline = time.monotonic() + START_TIMEOUT
         log = (self.dir / "console").open("a")
         command = [str(self.venv / "bin" / "salt-master"), "-c", str(self.dir), "-l", "warning"]
@@ -114,6 +148,19 @@ class Master:
         for process in reversed(self._processes):
             end(process, grace=0.5 if process is not self._processes[0] else 3)
         self._processes.clear()
+        # It may be started with other settings now.
+        self._use = None
+
+    def give_back(self, *, usable: bool = True) -> None:
+        """Leave a master that was taken to the next scene, which finds no trace of this one."""
+        if usable and self._use is not None and self._processes:
+            use = self._use
+            self._clear()
+            self.network.lab.spare.setdefault(use, []).append(self)
+            return
+        self.stop()
+        if self._owns_network:
+            self.network.close()
 
     # -- requests ------------------------------------------------------------------------
 
@@ -242,6 +289,17 @@ class Master:
         return "\n".join(parts)
 
     # -- inner workings ------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        """Forget the minions, their jobs and their files. Its minions have to be gone."""
+        for name in (*KNOWN, *(f"pki/{keys}" for keys in KEYS)):
+            folder = self.dir / name
+            for path in folder.iterdir() if folder.exists() else ():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        mark = f"lab/cleared/{next(self._numbers)}"
+        self.fire(mark, {})
+        self.wait_event(mark)
+        self.events = []
 
     def _start(
         self,

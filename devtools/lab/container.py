@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from devtools import host, processes
 from devtools.cache import Cache
@@ -24,6 +25,12 @@ POWEROFF_TIMEOUT = 180.0
 POWEROFF_SIGNAL = "SIGRTMIN+4"
 
 
+class Stoppable(Protocol):
+    """Something that runs until it is stopped."""
+
+    def stop(self) -> None: ...
+
+
 class Lab:
     """The artefacts and the run directory that containers share; a context manager."""
 
@@ -34,6 +41,8 @@ class Lab:
         self.cache = LabCache(cache or Cache())
         self.run_dir = state.RunDir()
         self.containers: list[Container] = []
+        # What runs on after its scene because another one may use it, by what it is good for.
+        self.spare: dict[object, list[Stoppable]] = {}
 
     def __enter__(self) -> Lab:
         return self
@@ -44,6 +53,8 @@ class Lab:
     def close(self) -> None:
         for container in list(self.containers):
             container.down()
+        for spare in [each for kept in self.spare.values() for each in kept]:
+            spare.stop()
         self.run_dir.close()
 
     def container(

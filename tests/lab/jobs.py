@@ -15,7 +15,6 @@ from devtools.command import ToolError, run
 from devtools.experiment import MINION
 from devtools.lab.container import Lab, Network
 from devtools.lab.recipes import PREFIX
-from devtools.master import Master
 from tests.lab.scene import STATE_DIR, Scene
 
 ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
@@ -51,26 +50,26 @@ class JobScene(Scene):
         if apart:
             config = {"master": MASTER_ADDRESS, **(config or {})}
             settings["interface"] = MASTER_ADDRESS
-        super().__init__(lab, site, version, config=config, **kwargs)
+        settings = {key: value for key, value in settings.items() if value is not None}
+        self._near = Network(lab) if apart else None
+        super().__init__(lab, site, version, config=config, master_config=settings, **kwargs)
         self.site = site
-        self._far = Network(lab) if apart else None
-        if self._far is not None:
-            _connect(self._far, self.container.network)
-        self.master = Master(
-            self._far or self.container.network,
-            config={key: value for key, value in settings.items() if value is not None},
-            pythonpath=site,
-        )
+
+    def _network(self, lab: Lab) -> Network:
+        if self._near is None:
+            return super()._network(lab)
+        _connect(self.master.network, self._near)
+        return self._near
 
     def down(self) -> None:
         super().down()
-        if self._far is not None:
-            self._far.close()
+        if self._near is not None:
+            self._near.close()
 
     def cable(self, state: str) -> None:
         """Set the way between minion and master ``up`` or ``down``."""
-        assert self._far is not None
-        run(["ip", "-n", self._far.name, "link", "set", "cable", state], timeout=30)
+        assert self._near is not None
+        run(["ip", "-n", self.master.network.name, "link", "set", "cable", state], timeout=30)
 
     def up(self) -> JobScene:
         super().up()

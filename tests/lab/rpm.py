@@ -32,7 +32,8 @@ class RpmScene(EngineScene):
         cache = lab.cache
         layers = [*layers, self._system(lab), cache.rpm_host(version), cache.rpm_tools()]
         binds = {f"{REPOSITORY}/{each}": str(cache.rpms(each)) for each in rpm_recipes.VERSIONS}
-        return lab.container(None, extra_layers=layers, binds={**BINDS, **binds})
+        binds = {**BINDS, **binds}
+        return lab.container(None, extra_layers=layers, binds=binds, network=self._network(lab))
 
     def _system(self, lab: Lab) -> Path:
         """Return a layer that makes it a system of one kind, and no Debian."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
-from devtools.lab.container import Container, Lab
+from devtools.lab.container import Container, Lab, Network
 from devtools.master import Master
 
 # With less of the watch than users get: most tests are not about that.
@@ -47,17 +47,24 @@ class Scene:
         offers: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
         set_up: bool = True,
+        master_config: Mapping[str, Any] | None = None,
     ) -> None:
         layers = [extension_layer(lab, site)]
+        self.master = Master.take(lab, config=master_config, pythonpath=site)
+        self.failed = False
         self.container: Container = self._prepared(lab, version, offers, layers)
         settings = {**(SET_UP if set_up else {}), **(config or {})}
         self.container.write("/etc/salt/minion.d/lab.conf", minion_config(settings))
-        self.master = Master(self.container.network, pythonpath=site)
 
     def _prepared(
         self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
     ) -> Container:
-        return lab.container(version, offers=offers, extra_layers=layers)
+        network = self._network(lab)
+        return lab.container(version, offers=offers, extra_layers=layers, network=network)
+
+    def _network(self, lab: Lab) -> Network:
+        """Return the network that the minion is in."""
+        return self.master.network
 
     def up(self) -> Scene:
         self.master.start()
@@ -75,14 +82,15 @@ class Scene:
         self.master.wait(lambda: not self.locked("supervisor"), 60, "the supervisor to end")
 
     def down(self) -> None:
-        self.master.stop()
         self.container.down()
+        self.master.give_back(usable=not self.failed)
 
     # -- what a user does ----------------------------------------------------------------
 
     def tell_of(self, test: object) -> None:
         """Print the logs if *test* has failed."""
         if getattr(test, "failed_call", False):
+            self.failed = True
             print(self.container.logs(), self.master.log())
 
     def sls(self, name: str, text: str) -> None:

@@ -325,9 +325,9 @@ def test_a_minion_with_two_masters(lab: Lab, site: Path) -> None:
     scene = Scene(lab, site, offers=[OLD, NEW], config={"master": ["127.0.0.1", SECOND]})
     second = Master(scene.container.network, config={"interface": SECOND}, pythonpath=site)
     try:
-        second.start()
         # The masters of one minion have one key.
-        shutil.copytree(second.dir / "pki", scene.master.dir / "pki")
+        shutil.copytree(scene.master.start().dir / "pki", second.dir / "pki")
+        second.start()
         scene.up().sls("update", UPDATE)
         second.wait_minion(MINION, 90)
 
