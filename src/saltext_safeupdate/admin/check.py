@@ -96,6 +96,18 @@ def _hooked(opts: Mapping[str, Any]) -> bool:
     return hooks.installed_by() not in (0, os.getpid())
 
 
+def _locks(factory: Factory) -> Iterator[Problem]:
+    user = str(factory.opts.get("user") or "")
+    problem = locks.problem(factory.settings.run_dir, user)
+    if problem:
+        yield Problem(
+            "locks",
+            problem,
+            "Have the user of the minion own the directory 'safeupdate:run_dir', or set that to "
+            "one that this user can write in; then restart the minion.",
+        )
+
+
 def _own_packages(factory: Factory) -> Iterator[Problem]:
     if factory.manager is None:
         yield Problem(
@@ -170,7 +182,7 @@ def _state_dir(factory: Factory) -> Iterator[Problem]:
     directory = factory.settings.state_dir
     try:
         mode = stat.S_IMODE(os.stat(directory).st_mode)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     if mode & 0o077:
         yield Problem(
@@ -190,12 +202,16 @@ def _state_dir(factory: Factory) -> Iterator[Problem]:
 
 
 def _last_update(factory: Factory) -> Iterator[Problem]:
-    if not os.path.exists(factory.settings.state_dir):
+    problem = factory.store.problem()
+    if problem:
+        yield Problem("database", problem, "See the message.")
+    if not factory.store.exists():
         return
     try:
         last = factory.store.latest()
     except SafeUpdateError as err:
-        yield Problem("database", str(err), "See the message.")
+        if not problem:
+            yield Problem("database", str(err), "See the message.")
         return
     if last is not None and _interrupted(factory, last):
         yield Problem(
@@ -223,6 +239,9 @@ def _interrupted(factory: Factory, update: Update) -> bool:
     if update.phase.final or update.awaits_boot:
         return False
     run_dir = factory.settings.run_dir
+    if locks.problem(run_dir):
+        # Whether somebody works on it is not known.
+        return False
     return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
 
 
@@ -237,6 +256,7 @@ _CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
     _executor,
     _engine,
     _hooks,
+    _locks,
     _own_packages,
     _state_dir,
     _last_update,

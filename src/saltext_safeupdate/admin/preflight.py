@@ -10,7 +10,7 @@ import salt.version
 from ..core.errors import InputError, SafeUpdateError
 from ..core.extensions import distributions, interpreter, requires
 from ..core.extensions.distributions import Extension
-from ..core.host import backup
+from ..core.host import backup, locks
 from ..core.host.command import run as run_command
 from ..core.packages.manager import PackageManager
 from ..core.prepare import resolution
@@ -55,6 +55,7 @@ def findings(
             roots=factory.written(),
             transaction=factory.waiting(),
             under_way=under_way,
+            locks=locks.problem(settings.run_dir, str(opts.get("user") or "")),
             targets=resolved.targets,
             unavailable=unavailable,
             master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),

@@ -48,6 +48,10 @@ class LockHeldError(SafeUpdateError):
     """Another process has a lock that is needed here."""
 
 
+class LockUnavailableError(SafeUpdateError):
+    """A lock cannot be used at all, so whether another process has it is not known."""
+
+
 class VerificationError(SafeUpdateError):
     """A check failed: a signature, a hash, a version, or the health of the minion."""
 

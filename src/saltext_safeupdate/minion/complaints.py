@@ -27,3 +27,10 @@ class Complaints:
         if self._last is None or now >= self._last + _INTERVAL:
             self._last = now
             log.error(f"safeupdate: {what}: %s", jid, err)
+
+    def tell(self, err: SafeUpdateError) -> None:
+        """Log an error that is about no single job."""
+        now = self._clock()
+        if self._last is None or now >= self._last + _INTERVAL:
+            self._last = now
+            log.error("safeupdate: %s", err)

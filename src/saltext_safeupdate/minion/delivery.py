@@ -54,7 +54,9 @@ class Delivery:
         return bool(self._event_send(tag, data))
 
     def send(self, job: Job) -> Answer:
-        """Send an undelivered return; return what its master says."""
+        """Send an undelivered return; return what its master says. None with 'pub_ret: False'."""
+        if not self._opts.get("pub_ret", True):
+            return Answer.TAKEN
         load = salt.payload.loads(job.payload)
         request = str(uuid.uuid4())
         master = job.master or self._opts["master"]

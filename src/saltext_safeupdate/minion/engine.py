@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import SafeUpdateError
-from ..core.host import locks, processes
+from ..core.errors import LockUnavailableError, SafeUpdateError
+from ..core.host import processes
+from ..core.host.locks import Lock
 from ..core.jobs.ticker import Ticker
 from ..factory import Factory
+from .complaints import Complaints
 from .delivery import Delivery
-
-log = logging.getLogger(__name__)
 
 
 def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) -> None:
@@ -26,9 +25,8 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
     """
     minion = os.getppid()
     factory = Factory(opts)
-    lock = locks.Lock(factory.settings.run_dir, "engine")
-    # With several masters there are several engines: one acts.
-    lock.exclusive()
+    complaints = Complaints()
+    lock = _alone(factory, complaints)
     delivery = Delivery(opts, functions)
     ticker = Ticker(
         settings=factory.settings,
@@ -38,19 +36,43 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
         launch=factory.launch,
         owner=processes.identity(minion),
         stand_down=bool(opts.get("resume_jobs_on_restart")),
+        complain=complaints.tell,
     )
     announced = False
     # An engine that outlives its minion must not act beside that of the next one.
     while os.getppid() == minion:
         try:
+            if lock is None:
+                lock = _alone(factory, complaints)
             if not announced:
                 factory.ledger.anchor()
                 ticker.started(delivery.salt_version, master=has_master(opts, hooked=hooked))
                 announced = True
             ticker.tick()
         except SafeUpdateError as err:
-            log.error("safeupdate: %s", err)
+            complaints.tell(err)
         time.sleep(factory.settings.tick_interval)
+
+
+def _alone(factory: Factory, complaints: Complaints) -> Lock | None:
+    """
+    Wait for the lock of the engine: with several masters there are several, and one acts.
+
+    Without locks each of them acts: the ledger gives a job to one of them only, and a master
+    that gets a return twice stores it once.
+    """
+    try:
+        lock = Lock(factory.settings.run_dir, "engine")
+    except LockUnavailableError as err:
+        complaints.tell(err)
+        return None
+    try:
+        lock.exclusive()
+    except LockUnavailableError as err:
+        lock.close()
+        complaints.tell(err)
+        return None
+    return lock
 
 
 def has_master(opts: Mapping[str, Any], *, hooked: bool) -> bool:

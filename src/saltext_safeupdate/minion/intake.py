@@ -13,16 +13,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import salt.payload
 import salt.utils.files
 
 from ..core.errors import SafeUpdateError
-from ..core.host import locks, processes
-from ..core.host.locks import Lock
+from ..core.host import processes
 from ..core.jobs import functions, update_wait
+from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
@@ -46,11 +46,15 @@ class Intake:
     """
 
     def __init__(
-        self, settings: Settings, complaints: Complaints, tickets: dict[int, Ticket]
+        self,
+        settings: Settings,
+        complaints: Complaints,
+        tickets: dict[int, Ticket],
+        admission: Admission,
     ) -> None:
-        self._settings = settings
         self._complaints = complaints
         self._tickets = tickets
+        self._admission = admission
         self._ledger = Ledger(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._answers = Answers(self._ledger, complaints)
@@ -59,17 +63,18 @@ class Intake:
         self._restored: set[str] = set()
 
     def mark(self, original: Callable[..., Any], minion: Any, data: Any) -> Any:
-        """Mark what comes from one of Salt's queues."""
+        """Mark what comes from one of Salt's queues, and give it its whole JID."""
         # Salt takes its own mark off before it starts the job.
         if isinstance(data, dict) and data.get("__ignore_process_count_max"):
             data[queues.QUEUED] = True
+            data["jid"] = queues.whole_jid(minion.opts, data)
         return original(minion, data)
 
     def process_queue(
         self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
-        if self._draining():
+        if self._admission.holding():
             return None
         master = str(minion.opts.get("master", ""))
         if master not in self._restored:
@@ -101,17 +106,16 @@ class Intake:
             return None
         if functions.waits_for_update(data.get("fun")) and self._waits(minion, data):
             return None
-        lock = Lock(self._settings.run_dir, "jobs")
-        counted = not self._draining() and lock.try_shared()
-        if not counted and not functions.starts_at_once(data.get("fun")):
-            lock.close()
+        lock, may_start = self._admission.share()
+        if not may_start and not functions.starts_at_once(data.get("fun")):
             self._hold(minion, data, queued)
             return None
         key: str | None = publication.key(data)
         if key:
             key = self._accept(minion, data, key, _may_start_from(queued, of_jobs))
         if key is None:
-            lock.close()
+            if lock is not None:
+                lock.close()
             return None
         self._tickets[id(data)] = Ticket(lock, key)
         process = None
@@ -121,7 +125,8 @@ class Intake:
             if process is None or minion.opts.get("multiprocessing", True):
                 # A child has the open file too; a thread closes it at its end.
                 self._tickets.pop(id(data), None)
-                lock.close()
+                if lock is not None:
+                    lock.close()
         return process
 
     def queue(self, original: Callable[..., Any], minion: Any, data: dict[str, Any]) -> Any:
@@ -143,13 +148,13 @@ class Intake:
                     return None
             except SafeUpdateError as err:
                 self._complaints.log("job %s is queued without a record", data.get("jid"), err)
-        data[queues.OF_JOBS] = True
+        elif not queued and functions.is_recorded(data.get("fun")) and _lies_there(minion, data):
+            # Startup states that an earlier minion has left there.
+            return None
+        data[queues.OF_JOBS] = str(data.get("jid"))
         # It may lie there for a while, with what it was given.
         with salt.utils.files.set_umask(0o077):
             return original(minion, data)
-
-    def _draining(self) -> bool:
-        return locks.held(self._settings.run_dir, "drain")
 
     def _waits(self, minion: Any, data: dict[str, Any]) -> bool:
         """Hold a job that waits for an update, until the engine sees that its wait is over."""
@@ -231,6 +236,14 @@ class Intake:
         if self._main[0] != os.getpid():
             self._main = (os.getpid(), processes.me())
         return self._main[1]
+
+
+def _lies_there(minion: Any, data: Mapping[str, Any]) -> bool:
+    """Tell whether a job without a JID of its own is queued already."""
+    return any(
+        all(job.get(name) == data.get(name) for name in ("jid", "fun", "arg"))
+        for job in queues.listed(minion.opts)
+    )
 
 
 def _may_start_from(queued: bool, of_jobs: bool) -> tuple[State, ...]:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..core.errors import SafeUpdateError
-from ..core.host import locks, processes
+from ..core.host import processes
 from ..core.host.locks import Lock
 from ..core.jobs import current
+from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
@@ -32,7 +33,7 @@ MAIN_BUSY_TIMEOUT = 5.0
 class Ticket(NamedTuple):
     """What a job takes along into its process: its share of the jobs lock, if any, and its key."""
 
-    lock: Lock
+    lock: Lock | None
     key: str
 
 
@@ -48,9 +49,11 @@ class JobProcess:
         settings: Settings,
         complaints: Complaints,
         tickets: dict[int, Ticket],
+        admission: Admission,
         redirect: Callable[[Mapping[str, str]], None],
     ) -> None:
         self._settings = settings
+        self._admission = admission
         self._complaints = complaints
         self._tickets = tickets
         self._redirect = redirect
@@ -79,7 +82,7 @@ class JobProcess:
             if not attempt:
                 log.info("safeupdate: job %s is taken care of elsewhere", job.jid)
                 return None
-            if forked and locks.held(self._settings.run_dir, "drain"):
+            if forked and self._admission.holding():
                 self._keep_to_old_tree()
             if forked and minion is not None and not minion.connected:
                 # Without a connection Salt drops the return; with a record it only waits.

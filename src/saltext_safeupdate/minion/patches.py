@@ -17,12 +17,14 @@ import salt.utils.minion
 import salt.utils.schedule
 import salt.utils.state
 
+from ..core.jobs.admission import Admission
+from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import Patch, unchanged
 from . import acks, job_process
 from .complaints import Complaints
 from .intake import Intake
-from .job_process import JobProcess, Ticket
+from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
 from .returns import Returns, without_payload
 from .schedule import Scheduled
 
@@ -37,10 +39,12 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     """
     complaints = Complaints()
     tickets: dict[int, Ticket] = {}
-    intake = Intake(settings, complaints, tickets)
-    process = JobProcess(settings, complaints, tickets, redirect)
+    store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
+    admission = Admission(settings, store, complain=complaints.tell)
+    intake = Intake(settings, complaints, tickets, admission)
+    process = JobProcess(settings, complaints, tickets, admission, redirect)
     returns = Returns(settings, complaints)
-    scheduled = Scheduled(settings)
+    scheduled = Scheduled(admission)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
         # The main process.

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..core.jobs import functions
 
+# As Salt makes them, also with 'unique_jid'. Startup states have none: theirs is "req".
+_JID = re.compile(r"\d{20}(_\d+)?")
+
 
 def key(data: Mapping[str, Any]) -> str:
-    """Return the name of the job in the ledger; empty if it is not recorded."""
-    if "jid" not in data or data.get("fun") in (None, ""):
+    """
+    Return the name of the job in the ledger; empty if it is not recorded.
+
+    What is no JID is used again and again, so it names no job.
+    """
+    if not _JID.fullmatch(str(data.get("jid", ""))) or data.get("fun") in (None, ""):
         return ""
     if not functions.is_recorded(data["fun"]):
         return ""

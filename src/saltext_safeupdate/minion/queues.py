@@ -13,8 +13,8 @@ import salt.utils.state
 
 from ..core.host.files import write_atomic
 
-# The keys under which a job carries that it comes from a queue, and that this is the queue of
-# the jobs. State runs put themselves into the other one. Both are written to disk.
+# The keys under which a job carries that it comes from a queue, and its JID, if this is the
+# queue of the jobs. State runs put themselves into the other one. Both are written to disk.
 QUEUED = "__safeupdate_queued__"
 OF_JOBS = "__safeupdate_kept__"
 # How Salt names a job that waits, and one that it has taken out and not yet started.
@@ -55,6 +55,28 @@ def read(path: str) -> dict[str, Any]:
         return {}
 
 
+def whole_jid(opts: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """
+    Return the JID of a job that comes from a queue.
+
+    Salt reads it from the name of the file, and only up to the first underscore: with
+    'unique_jid' there is another one.
+    """
+    noted = data.get(OF_JOBS)
+    if isinstance(noted, str):
+        return noted
+    jid = str(data.get("jid", ""))
+    taken = data.get("_state_queue_file")
+    if isinstance(taken, str):
+        return _jid(os.path.basename(taken))
+    directory = salt.utils.state.state_queue_dir(opts)
+    # Salt 3008 removes the file afterwards.
+    for name in sorted(_names(directory)):
+        if _jid(name).partition("_")[0] == jid:
+            return _jid(name)
+    return jid
+
+
 def put(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     """Put a job into the queue that its master's part of the minion works on."""
     directory = salt.utils.state.job_queue_dir(opts)
@@ -62,7 +84,8 @@ def put(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     name = f"{_WAITING}{int(time.time() * 1_000_000)}_{data['jid']}.p"
     # What Salt has noted of an earlier stay in a queue is not true any more.
     clean = {key: value for key, value in data.items() if not key.endswith("_queue_file")}
-    write_atomic(os.path.join(directory, name), salt.payload.dumps({**clean, OF_JOBS: True}))
+    clean[OF_JOBS] = str(data["jid"])
+    write_atomic(os.path.join(directory, name), salt.payload.dumps(clean))
 
 
 def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:

@@ -6,33 +6,30 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..core.host import locks
-from ..core.host.locks import Lock
 from ..core.jobs import current
-from ..core.settings import Settings
+from ..core.jobs.admission import Admission
 
 log = logging.getLogger(__name__)
 
 
 class Scheduled:
-    """Gives a scheduled job its share of the jobs lock, and leaves it out without one."""
+    """Gives a scheduled job its share of the jobs lock, and leaves it out while jobs are held."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     def evaluate(
         self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Look what is due, unless that could not start now."""
-        if locks.held(self._settings.run_dir, "drain"):
+        if self._admission.holding():
             return None
         return original(schedule, *args, **kwargs)
 
     def run(self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a job."""
-        lock = Lock(self._settings.run_dir, "jobs")
-        if not lock.try_shared():
-            lock.close()
+        lock, may_start = self._admission.share()
+        if not may_start:
             log.info("safeupdate: a scheduled job is left out while the minion is updated")
             return None
         previous = current.get()

@@ -113,7 +113,7 @@ class Guard:
             job = current_job.ensure(self._factory.settings)
             transaction = self._factory.transaction(old_tree.redirect, job.jid)
             result = transaction.change(
-                alone, job.lock, jid=job.jid, reason=reason, failure=failure
+                alone, job.share(), jid=job.jid, reason=reason, failure=failure
             )
         except (SafeUpdateError, OSError) as err:
             raise CommandExecutionError(str(err)) from err

@@ -202,3 +202,24 @@ def test_every_entry_says_how_to_fix_it(made):
     for problem in check.check(made):
         assert set(problem) == {"code", "problem", "fix"}
         assert all(problem.values())
+
+
+def test_locks_that_cannot_be_used(made, tmp_path):
+    record(made, Phase.WAITING)
+    (tmp_path / "run").write_text("not a directory")
+    (problem,) = check.check(made)
+    assert problem["code"] == "locks"
+    assert "Jobs run as without safeupdate" in problem["problem"]
+    assert "run_dir" in problem["fix"]
+
+
+def test_locks_of_another_user_than_the_minion(made):
+    made.opts["user"] = "nobody"
+    assert _codes(made) == ["locks"]
+
+
+def test_a_database_that_cannot_be_made(made, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (problem,) = check.check(made)
+    assert problem["code"] == "database"
+    assert "cannot be written" in problem["problem"]

@@ -145,3 +145,16 @@ def test_a_request_replaces_an_update_that_waits(made):  # noqa: F811
     made.manager.offers = {"salt-minion": ["3008.4", NEW, OLD]}
     assert updates.update(made, {}, "3008.4")["phase"] == "requested"
     assert made.store.latest().id != first
+
+
+# -- locks ---------------------------------------------------------------------------------
+
+
+def test_an_update_is_refused_if_the_locks_cannot_be_used(made, tmp_path):  # noqa: F811
+    (tmp_path / "run").write_text("not a directory")
+    plan = updates.plan(made, {}, NEW)
+    assert [item["code"] for item in plan["findings"] if item["blocking"]] == ["locks"]
+    with pytest.raises(SafeUpdateError, match=r"\[locks\].*Nothing was changed"):
+        updates.update(made, {}, NEW)
+    assert made.store.latest() is None if made.store.exists() else True
+    assert made.launched == 0

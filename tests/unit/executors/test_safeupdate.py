@@ -63,11 +63,13 @@ def test_everything_else_is_refused_while_jobs_are_held(opts):
     drain.close()
 
 
-def test_errors_are_salts(opts, tmp_path):
+def test_without_locks_a_function_runs_and_the_log_says_so_once(opts, tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    opts["safeupdate"]["run_dir"] = str(tmp_path / "file")
-    with pytest.raises(CommandExecutionError, match=r"lock file.*run_dir"):
-        _execute(opts, "state.apply")
+    opts["safeupdate"] = {"run_dir": str(tmp_path / "file"), "state_dir": str(tmp_path / "state")}
+    for _ in range(2):
+        assert _execute(opts, "state.apply") is None
+    assert current.get().lock is None
+    assert caplog.text.count("cannot be used") == 1
 
 
 def test_a_configuration_that_is_not_valid_fails_no_job(opts):

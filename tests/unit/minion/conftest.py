@@ -4,13 +4,20 @@ import pytest
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess, Ticket
 from saltext_safeupdate.minion.returns import Returns
+
+JID = "20260101000000000001"
+OTHER_JID = "20260101000000000002"
+THIRD_JID = "20260101000000000003"
+FOURTH_JID = "20260101000000000004"
 
 
 class FakeMinion:
@@ -51,15 +58,18 @@ class World:
         self.settings = Settings(state_dir=str(path / "state"), run_dir=str(path / "run"))
         self.tickets, self.redirected = {}, []
         complaints = Complaints()
-        self.intake = Intake(self.settings, complaints, self.tickets)
+        admission = Admission(
+            self.settings, Store(self.settings.database), complain=complaints.tell
+        )
+        self.intake = Intake(self.settings, complaints, self.tickets, admission)
         self.job_process = JobProcess(
-            self.settings, complaints, self.tickets, self.redirected.append
+            self.settings, complaints, self.tickets, admission, self.redirected.append
         )
         self.returns = Returns(self.settings, complaints)
         self.minion = FakeMinion(path, self)
         self.ledger = Ledger(self.settings.database)
 
-    def publish(self, jid="1", fun="cmd.run", *, queued=False, **more):
+    def publish(self, jid=JID, fun="cmd.run", *, queued=False, **more):
         """Pass a job in; return what Salt was given to start, or None."""
         data = {"jid": jid, "fun": fun, "arg": ["x"], "ret": "", "user": "root", **more}
         if queued:
@@ -68,8 +78,8 @@ class World:
 
         def start(minion, job):
             started.append(job)
-            self.counted = not locks.Lock(self.settings.run_dir, "jobs").try_exclusive()
             self.ticket = self.tickets[id(job)]
+            self.counted = self.ticket.lock is not None and not self._alone()
             return object()
 
         self.intake.invoke(start, self.minion, data)
@@ -83,13 +93,15 @@ class World:
                 ret = {"jid": job["jid"], "fun": job["fun"], "return": value}
                 self.returns.publish(FakeMinion._return_pub, minion, ret)
 
-        lock = locks.Lock(self.settings.run_dir, "jobs")
-        lock.try_shared()
+        lock = self.ticket.lock and locks.share(self.settings.run_dir, "jobs")
         self.tickets[id(data)] = Ticket(lock, self.ticket.key)
         try:
             self.job_process.target(target, None, self.minion, self.minion.opts, data)
         finally:
             current.end()
+
+    def _alone(self):
+        return locks.Lock(self.settings.run_dir, "jobs").try_exclusive()
 
     def states(self):
         with self.ledger.connection() as db:

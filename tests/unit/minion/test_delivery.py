@@ -59,3 +59,9 @@ def test_what_a_master_says_to_a_return(monkeypatch, tmp_path, answer, meaning):
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
     assert Delivery(opts, {"event.send": None}).send(JOB) is meaning
     assert [jid for jid, _ in bus.sent] == ["1"]
+
+
+def test_with_pub_ret_false_no_master_gets_a_return(monkeypatch, tmp_path):
+    monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: pytest.fail("it sends"))
+    opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path), "pub_ret": False}
+    assert Delivery(opts, {"event.send": None}).send(JOB) is Answer.TAKEN

@@ -1,6 +1,7 @@
 """What the main process does about a job on its way in."""
 
 import os
+from typing import ClassVar
 from unittest.mock import Mock
 
 import pytest
@@ -16,6 +17,8 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import intake, queues
 
+from .conftest import FOURTH_JID, JID, OTHER_JID, THIRD_JID
+
 CHEAP = [
     fun.replace("*", "doc") for fun in functions.named(Kind.LOOKS) if fun != functions.FIND_JOB
 ]
@@ -24,7 +27,7 @@ CHEAP = [
 def test_a_job_is_recorded_and_held_on_before_it_starts(world):
     assert world.publish() is not None
     assert world.counted
-    job = world.ledger.full("1")
+    job = world.ledger.full(JID)
     assert (job.state, job.owner, job.master) == (State.ACCEPTED, processes.me(), "master1")
     assert salt.payload.loads(job.call)["arg"] == ["x"]
 
@@ -42,21 +45,21 @@ def test_cheap_functions_are_not_recorded(world, fun):
 
 def test_several_functions_are_one_job(world):
     assert world.publish(fun=["test.ping", "cmd.run"], arg=[[], ["x"]]) is not None
-    assert world.ledger.full("1").fun == "test.ping,cmd.run"
+    assert world.ledger.full(JID).fun == "test.ping,cmd.run"
 
 
 def test_resources_under_one_jid_are_jobs_of_their_own(world):
     for name in ("a", "b"):
         assert world.publish(resource_target={"type": "web", "id": name}) is not None
-    assert set(world.states()) == {"1/web:a", "1/web:b"}
+    assert set(world.states()) == {f"{JID}/web:a", f"{JID}/web:b"}
 
 
 @pytest.mark.usefixtures("drain")
 def test_while_draining_a_job_goes_to_the_queue_once(world):
     assert world.publish() is None
     assert world.publish() is None
-    assert [job["jid"] for job in queues.listed(world.minion.opts)] == ["1"]
-    assert world.states() == {"1": "held"}
+    assert [job["jid"] for job in queues.listed(world.minion.opts)] == [JID]
+    assert world.states() == {JID: "held"}
     assert world.minion.answers == []
 
 
@@ -80,7 +83,7 @@ class TestWaiting:
     def test_it_is_held_without_a_process_and_without_a_file(self, world):
         for _ in range(2):
             assert world.publish(fun="safeupdate.wait", arg=[]) is None
-        assert world.states() == {"1": "held"}
+        assert world.states() == {JID: "held"}
         assert queues.listed(world.minion.opts) == []
         assert locks.Lock(world.settings.run_dir, "jobs").try_exclusive()
 
@@ -92,8 +95,8 @@ class TestWaiting:
     def test_it_runs_where_there_is_nothing_to_wait_for(self, world, update):
         assert world.publish(fun="safeupdate.wait", arg=["u9"]) is not None
         Store(world.settings.database).save(update.advance(Phase.COMMITTED))
-        assert world.publish(fun="safeupdate.wait", arg=[], jid="2") is not None
-        assert world.states() == {"1": "accepted", "2": "accepted"}
+        assert world.publish(fun="safeupdate.wait", arg=[], jid=OTHER_JID) is not None
+        assert world.states() == {JID: "accepted", OTHER_JID: "accepted"}
 
     def test_once_held_it_runs_when_the_engine_puts_it_into_the_queue(self, world, update):
         assert world.publish(fun="safeupdate.wait", arg=[]) is None
@@ -104,7 +107,7 @@ class TestWaiting:
 
 def test_a_job_in_the_queue_is_nobody_elses_business(world, tmp_path):
     file = tmp_path / "queued"
-    world.intake.queue(lambda minion, data: file.write_text("secret"), world.minion, {"jid": "1"})
+    world.intake.queue(lambda minion, data: file.write_text("secret"), world.minion, {"jid": JID})
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -115,7 +118,7 @@ def test_a_held_job_runs_from_the_queue(world, drain):
     assert queues.QUEUED not in data
     data = world.publish(queued=True, **{queues.OF_JOBS: True})
     assert queues.OF_JOBS not in data
-    assert world.states() == {"1": "accepted"}
+    assert world.states() == {JID: "accepted"}
 
 
 def test_a_job_that_lies_in_the_queue_twice_runs_once(world, drain):
@@ -124,7 +127,7 @@ def test_a_job_that_lies_in_the_queue_twice_runs_once(world, drain):
     queues.put(world.minion.opts, queues.listed(world.minion.opts)[0])
     first, second = queues.listed(world.minion.opts)
     world.run(world.publish(queued=True, **first))
-    assert world.states() == {"1": "delivered"}
+    assert world.states() == {JID: "delivered"}
     assert world.publish(queued=True, **second) is None
 
 
@@ -141,7 +144,7 @@ def test_held_jobs_start_a_few_at_a_time(world, limit, working, most):
 
 def test_a_job_that_runs_does_not_start_again_from_the_queue_of_the_jobs(world):
     world.publish()
-    world.ledger.begin("1", processes.me())
+    world.ledger.begin(JID, processes.me())
     assert world.publish(queued=True, **{queues.OF_JOBS: True}) is None
     assert world.publish(queued=True) is not None, "a state run that queued itself"
 
@@ -149,9 +152,77 @@ def test_a_job_that_runs_does_not_start_again_from_the_queue_of_the_jobs(world):
 @pytest.mark.usefixtures("drain")
 def test_a_job_from_the_queue_goes_back_while_draining(world):
     world.publish()
-    os.unlink(queues.find(world.minion.opts, "1"))
+    os.unlink(queues.find(world.minion.opts, JID))
     assert world.publish(queued=True) is None
-    assert queues.find(world.minion.opts, "1")
+    assert queues.find(world.minion.opts, JID)
+
+
+def popped(world, directory):
+    """Return what Salt makes of the one file in a queue: it takes the JID from the name."""
+    (name,) = (name for name in os.listdir(directory) if name.startswith("queued_"))
+    with open(os.path.join(directory, name), "rb") as file:
+        data = dict(salt.payload.load(file))
+    data["jid"] = name.split("_")[2].removesuffix(".p")
+    return {**data, "__ignore_process_count_max": True}, os.path.join(directory, name)
+
+
+class TestUniqueJid:
+    """With ``unique_jid``, a JID has an underscore, at which Salt cuts it off in its queues."""
+
+    UNIQUE = f"{JID}_4711"
+
+    def test_a_held_job_runs_under_its_whole_jid(self, world, drain):
+        world.publish(self.UNIQUE)
+        drain.release()
+        data, path = popped(world, salt.utils.state.job_queue_dir(world.minion.opts))
+        os.unlink(path)
+        passed = []
+        world.intake.mark(lambda minion, data: passed.append(data), world.minion, data)
+        assert passed[0].pop(queues.QUEUED)
+        world.run(world.publish(queued=True, **passed[0]))
+        assert world.states() == {self.UNIQUE: "delivered"}
+
+    @pytest.mark.parametrize("renamed", [False, True])
+    def test_so_does_a_state_run_that_queued_itself(self, world, renamed):
+        directory = salt.utils.state.state_queue_dir(world.minion.opts)
+        os.makedirs(directory)
+        job = {"jid": self.UNIQUE, "fun": "state.apply"}
+        with open(os.path.join(directory, f"queued_17_{self.UNIQUE}.p"), "wb") as file:
+            file.write(salt.payload.dumps(job))
+        data, path = popped(world, directory)
+        if renamed:
+            # Salt 3006 and 3007.
+            data["_state_queue_file"] = path.replace("queued_", "running_")
+            os.rename(path, data["_state_queue_file"])
+        world.intake.mark(lambda minion, data: None, world.minion, data)
+        assert data["jid"] == self.UNIQUE
+
+
+class TestStartupStates:
+    """Salt gives them no JID: theirs is ``req`` at each start."""
+
+    STARTUP: ClassVar = {"fun": "state.highstate", "arg": []}
+
+    def test_they_run_at_every_start(self, world):
+        for _ in range(3):
+            world.run(world.publish("req", **self.STARTUP))
+            assert world.minion.sent["jid"] == "req"
+        assert world.states() == {}
+
+    def test_an_undelivered_return_is_kept(self, world):
+        world.minion.acknowledge = ""
+        for _ in range(2):
+            world.run(world.publish("req", **self.STARTUP))
+        assert [job.jid for job in world.ledger.undelivered()] == ["req", "req"]
+
+    def test_they_are_held_once_however_often_the_minion_starts_meanwhile(self, world, drain):
+        for _ in range(3):
+            assert world.publish("req", **self.STARTUP) is None
+        assert world.publish("req", **{**self.STARTUP, "arg": [["web"]]}) is None
+        first, _other = queues.listed(world.minion.opts)
+        drain.release()
+        assert world.publish(queued=True, **first) is not None
+        assert world.minion.answers == []
 
 
 def died_over(world, jid, directory):
@@ -168,12 +239,12 @@ def died_over(world, jid, directory):
 )
 def test_what_a_minion_died_over_goes_back_and_holds_up_no_later_state_run(world, directory):
     opts = world.minion.opts
-    died_over(world, "1", directory(opts))
+    died_over(world, JID, directory(opts))
     # It had begun, or is in a queue again.
-    begun = died_over(world, "2", directory(opts))
-    world.publish("2")
-    twice = died_over(world, "3", directory(opts))
-    queues.put(opts, {"jid": "3", "fun": "state.apply"})
+    begun = died_over(world, OTHER_JID, directory(opts))
+    world.publish(OTHER_JID)
+    twice = died_over(world, THIRD_JID, directory(opts))
+    queues.put(opts, {"jid": THIRD_JID, "fun": "state.apply"})
     worked = []
 
     def work(minion):
@@ -181,18 +252,18 @@ def test_what_a_minion_died_over_goes_back_and_holds_up_no_later_state_run(world
 
     for _ in range(2):
         world.intake.process_queue(work, world.minion)
-    assert [sorted(job["jid"] for job in seen) for seen in worked] == [["1", "3"]] * 2
+    assert [sorted(job["jid"] for job in seen) for seen in worked] == [[JID, THIRD_JID]] * 2
     assert not os.path.exists(begun)
     assert not os.path.exists(twice)
     # What is taken out later is left alone.
-    path = died_over(world, "4", directory(opts))
+    path = died_over(world, FOURTH_JID, directory(opts))
     world.intake.process_queue(lambda minion: None, world.minion)
     assert os.path.exists(path)
 
 
 @pytest.mark.usefixtures("drain")
 def test_while_draining_the_queue_is_left_alone(world):
-    path = died_over(world, "1", salt.utils.state.job_queue_dir(world.minion.opts))
+    path = died_over(world, JID, salt.utils.state.job_queue_dir(world.minion.opts))
     world.intake.process_queue(lambda minion: pytest.fail("it works on it"), world.minion)
     assert os.path.exists(path)
 
@@ -209,7 +280,44 @@ def test_a_queue_that_cannot_be_written_is_told_of(world, monkeypatch):
 def test_salt_may_resume_what_it_resumes_itself(world):
     world.minion.opts["resume_jobs_on_restart"] = True
     world.publish()
-    world.ledger.begin("1", "-:1:1")
+    world.ledger.begin(JID, "-:1:1")
     assert world.publish() is not None
-    world.ledger.begin("1", processes.me())
+    world.ledger.begin(JID, processes.me())
     assert world.publish() is None, "this one is running"
+
+
+class TestWithoutLocks:
+    """The locks cannot be used: whatever is ours keeps no job from running."""
+
+    @pytest.fixture(autouse=True)
+    def broken(self, tmp_path):
+        (tmp_path / "run").write_text("not a directory")
+
+    def test_jobs_run_and_are_recorded_and_it_is_said_once(self, world, caplog):
+        for jid in (JID, OTHER_JID):
+            assert world.publish(jid) is not None
+            assert world.ticket.lock is None
+        assert world.states() == {JID: "accepted", OTHER_JID: "accepted"}
+        assert caplog.text.count("cannot be used") == 1
+
+    def test_they_return(self, world):
+        world.run(world.publish())
+        assert world.states() == {JID: "delivered"}
+
+    def test_the_queue_is_worked_on(self, world):
+        queues.put(world.minion.opts, {"jid": JID, "fun": "cmd.run"})
+        worked = []
+        world.intake.process_queue(worked.append, world.minion)
+        assert worked == [world.minion]
+        assert world.publish(queued=True) is not None
+
+    def test_while_the_record_says_that_an_update_installs_jobs_are_held(self, world):
+        store = Store(world.settings.database)
+        update = Update(id="u1", kind="update", phase=Phase.INSTALLING, created=1.0)
+        update = store.save(update)
+        assert world.publish() is None
+        assert world.publish(fun="safeupdate.status") is not None
+        assert [job["jid"] for job in queues.listed(world.minion.opts)] == [JID]
+        world.intake.process_queue(lambda minion: pytest.fail("it works on it"), world.minion)
+        store.save(update.advance(Phase.FAILED))
+        assert world.publish(queued=True, **{queues.OF_JOBS: True}) is not None

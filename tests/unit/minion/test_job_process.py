@@ -14,6 +14,8 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import job_process, queues
 
+from .conftest import JID, OTHER_JID
+
 
 def test_without_a_connection_the_return_is_kept(world):
     world.minion.connected = False
@@ -25,17 +27,17 @@ def test_a_job_that_queued_itself_is_held(world):
     data = world.publish(fun="state.apply")
     queues.put(world.minion.opts, data)
     world.run(data, value=None)
-    assert world.states() == {"1": "held"}
+    assert world.states() == {JID: "held"}
 
 
 def test_a_job_that_is_not_to_return_is_done(world):
     world.run(world.publish(), value=None)
-    assert world.states() == {"1": "delivered"}
+    assert world.states() == {JID: "delivered"}
 
 
 def test_a_job_that_was_taken_over_does_not_run(world):
     data = world.publish()
-    world.ledger.take(world.ledger.full("1"), "engine")
+    world.ledger.take(world.ledger.full(JID), "engine")
     world.run(data)
     assert not hasattr(world.minion, "sent")
 
@@ -43,7 +45,7 @@ def test_a_job_that_was_taken_over_does_not_run(world):
 def test_with_an_unusable_database_jobs_run_and_it_is_said_once(world, monkeypatch, caplog):
     os.makedirs(world.settings.state_dir)
     os.mkdir(world.settings.database)
-    for jid in ("1", "2"):
+    for jid in (JID, OTHER_JID):
         data = world.publish(jid)
         assert data is not None
         world.run(data)

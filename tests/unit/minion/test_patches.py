@@ -15,6 +15,8 @@ from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import patches as minion_patches
 from saltext_safeupdate.minion.returns import without_payload
 
+from .conftest import JID
+
 
 @pytest.fixture
 def settings(tmp_path):
@@ -85,8 +87,8 @@ def test_a_job_that_salt_starts_passes_the_intake(settings, tmp_path, monkeypatc
     patches.apply(table)
     minion = _minion(tmp_path)
     for _ in range(2):
-        minion._invoke_execution({"jid": "1", "fun": "cmd.run", "arg": []})
-    assert [data["jid"] for data in started] == ["1"], "it is known"
+        minion._invoke_execution({"jid": JID, "fun": "cmd.run", "arg": []})
+    assert [data["jid"] for data in started] == [JID], "it is known"
 
 
 @pytest.mark.usefixtures("salts_own")

@@ -1,9 +1,21 @@
 """What a publication says."""
 
+import pytest
+import salt.utils.jid
+
 from saltext_safeupdate.minion import publication
 
 
-def test_keys():
-    assert publication.key({"jid": "1", "fun": "cmd.run"}) == "1"
-    assert publication.key({"jid": "1", "fun": "test.ping"}) == ""
-    assert publication.key({"fun": "cmd.run"}) == ""
+@pytest.mark.parametrize("unique", [False, True])
+def test_the_key_of_a_job_is_its_jid(unique):
+    jid = salt.utils.jid.gen_jid({"unique_jid": unique})
+    assert publication.key({"jid": jid, "fun": "cmd.run"}) == jid
+    assert publication.key({"jid": jid, "fun": "test.ping"}) == ""
+    web = {"type": "web", "id": "a"}
+    assert publication.key({"jid": jid, "fun": "cmd.run", "resource_target": web}) == f"{jid}/web:a"
+
+
+@pytest.mark.parametrize("jid", ["req", "nocache", "", None, "1", "20260101", "x" * 20])
+def test_what_is_no_jid_is_no_key(jid):
+    assert publication.key({"jid": jid, "fun": "state.highstate"}) == ""
+    assert publication.key({"fun": "state.highstate"}) == ""

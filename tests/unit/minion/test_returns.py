@@ -13,12 +13,12 @@ from saltext_safeupdate.minion import returns
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.returns import Returns
 
-from .conftest import FakeMinion
+from .conftest import JID, OTHER_JID, FakeMinion
 
 
 def test_a_delivered_return_is_wiped(world):
     world.run(world.publish())
-    job = world.ledger.full("1")
+    job = world.ledger.full(JID)
     assert (job.state, job.call, job.payload) == (State.DELIVERED, None, None)
 
 
@@ -28,7 +28,7 @@ def test_a_return_is_kept_before_it_is_sent(world, monkeypatch):
 
     def send(self, ret, **kwargs):
         value = original(self, ret, **kwargs)
-        seen.append(world.ledger.full("1"))
+        seen.append(world.ledger.full(JID))
         return value
 
     monkeypatch.setattr(FakeMinion, "_return_pub", send)
@@ -40,7 +40,7 @@ def test_a_return_is_kept_before_it_is_sent(world, monkeypatch):
 def test_a_return_without_an_acknowledgement_stays(world):
     world.minion.acknowledge = ""
     world.run(world.publish())
-    assert world.states() == {"1": "finished"}
+    assert world.states() == {JID: "finished"}
 
 
 def test_a_return_that_salt_fails_to_send_stays(world, monkeypatch):
@@ -48,7 +48,7 @@ def test_a_return_that_salt_fails_to_send_stays(world, monkeypatch):
         raise ConnectionError("the bus is gone")
 
     monkeypatch.setattr(FakeMinion, "_return_pub", fail)
-    for jid, fun in (("1", "cmd.run"), ("2", "test.ping")):
+    for jid, fun in ((JID, "cmd.run"), (OTHER_JID, "test.ping")):
         data = world.publish(jid, fun)
         with pytest.raises(ConnectionError):
             world.run(data)
@@ -59,14 +59,14 @@ def test_the_return_of_a_cheap_function_is_kept_where_it_did_not_arrive(world):
     world.minion.acknowledge = ""
     world.run(world.publish(fun="test.ping"))
     (job,) = world.ledger.undelivered()
-    assert (job.jid, job.fun) == ("1", "test.ping")
+    assert (job.jid, job.fun) == (JID, "test.ping")
 
 
 def test_where_nothing_is_to_be_returned_nothing_is_kept(world):
     world.minion.opts["pub_ret"] = False
     world.minion.acknowledge = ""
     world.run(world.publish())
-    assert world.states() == {"1": "delivered"}
+    assert world.states() == {JID: "delivered"}
 
 
 def sending(world, job=None):

@@ -24,10 +24,11 @@ import ctypes
 import errno
 import fcntl
 import os
+import pwd
 import time
 from collections.abc import Callable, Sequence
 
-from ..errors import LockHeldError, SafeUpdateError
+from ..errors import LockHeldError, LockUnavailableError, SafeUpdateError
 from . import processes
 
 RETURNS = tuple(f"return{number}" for number in range(1, 9))
@@ -39,7 +40,11 @@ _SYS_PIDFD_GETFD = 438
 
 
 class Lock:
-    """An open lock file. Closing it, or the end of the process, releases the lock."""
+    """
+    An open lock file. Closing it, or the end of the process, releases the lock.
+
+    Whatever is done with it raises LockUnavailableError if the lock cannot be used.
+    """
 
     def __init__(self, run_dir: str, name: str, *, fd: int | None = None) -> None:
         if name not in NAMES:
@@ -64,7 +69,10 @@ class Lock:
 
     def exclusive(self) -> None:
         """Wait without a time limit until the lock is ours exclusively."""
-        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        except OSError as err:
+            raise _unavailable(self.path, err) from err
 
     def wait_exclusive(
         self,
@@ -97,7 +105,7 @@ class Lock:
         except OSError as err:
             if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 return False
-            raise
+            raise _unavailable(self.path, err) from err
         return True
 
 
@@ -108,6 +116,42 @@ def held(run_dir: str, name: str) -> bool:
         return not lock.try_shared()
     finally:
         lock.close()
+
+
+def share(run_dir: str, name: str) -> Lock | None:
+    """Return a share of the lock; None if a process has it exclusively."""
+    lock = Lock(run_dir, name)
+    try:
+        if lock.try_shared():
+            return lock
+    except BaseException:
+        lock.close()
+        raise
+    lock.close()
+    return None
+
+
+def problem(run_dir: str, user: str = "") -> str:
+    """
+    Return why the locks cannot be used; empty if they can.
+
+    *user* is the name of the user that the minion runs as, if that is not the user of this
+    process.
+    """
+    try:
+        held(run_dir, "jobs")
+        owner = os.stat(run_dir).st_uid
+        minion = pwd.getpwnam(user).pw_uid if user else owner
+    except SafeUpdateError as err:
+        return str(err)
+    except (KeyError, OSError) as err:
+        return f"Whether {user} can use {run_dir} is not known: {err}."
+    if minion in (owner, 0):
+        return ""
+    return (
+        f"The minion runs as {user}, and {run_dir} belongs to another user, so its jobs take no "
+        "locks."
+    )
 
 
 def acquire(run_dir: str, name: str, otherwise: str) -> Lock:
@@ -152,10 +196,13 @@ def adopt(run_dir: str, name: str) -> Lock | None:
     common share becomes an exclusive lock. Raises SafeUpdateError if the kernel refuses that:
     the two processes would wait for each other.
     """
-    # The kernel shows the path of an open file without symbolic links.
-    path = os.path.realpath(os.path.join(run_dir, f"{name}.lock"))
+    try:
+        wanted = os.stat(os.path.join(run_dir, f"{name}.lock"))
+    except OSError:
+        # Nobody has it open under that name, or whoever has is another user.
+        return None
     for pid in processes.ancestors():
-        fd = _find_fd(pid, path)
+        fd = _find_fd(pid, f"{name}.lock", wanted)
         if fd is not None:
             return Lock(run_dir, name, fd=fd)
     return None
@@ -166,13 +213,23 @@ def _open(path: str) -> int:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as err:
-        raise SafeUpdateError(
-            f"The lock file {path} cannot be opened: {err.strerror or err}. Nothing was changed; "
-            "the minion needs to write in 'safeupdate:run_dir'."
-        ) from err
+        if err.errno == errno.EROFS:
+            # A lock needs no writing: what was made before still locks.
+            with contextlib.suppress(OSError):
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        raise _unavailable(path, err) from err
 
 
-def _find_fd(pid: int, path: str) -> int | None:
+def _unavailable(path: str, err: OSError) -> LockUnavailableError:
+    return LockUnavailableError(
+        f"The lock {path} cannot be used: {err.strerror or err}. Jobs run as without safeupdate: "
+        "no update and no restart waits for them, and no update starts. The user of the minion "
+        "has to be able to write in 'safeupdate:run_dir'."
+    )
+
+
+def _find_fd(pid: int, name: str, wanted: os.stat_result) -> int | None:
+    """Find the open file by device and inode: processes may see it under other paths."""
     table = f"/proc/{pid}/fd"
     try:
         numbers = os.listdir(table)
@@ -180,7 +237,10 @@ def _find_fd(pid: int, path: str) -> int | None:
         return None
     for number in numbers:
         with contextlib.suppress(OSError):
-            if os.readlink(f"{table}/{number}") == path:
+            # Only what is called so is looked at: a file of a network that is away would block.
+            if not os.readlink(f"{table}/{number}").endswith(f"/{name}"):
+                continue
+            if os.path.samestat(os.stat(f"{table}/{number}"), wanted):
                 fd = _fetch_fd(pid, int(number))
                 if fd is not None:
                     return fd

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from ..errors import LockHeldError
+from ..errors import LockHeldError, LockUnavailableError
 from ..host import locks
 from ..host.locks import Lock
+from ..record.store import Store
 from ..settings import Settings
+from .admission import Admission
 
 
 @dataclass(kw_only=True)
@@ -16,17 +18,28 @@ class Job:
     """
     A running job: its JID (empty for salt-call) and its share of the jobs lock.
 
-    ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or more if it
-    is resumed, ``returned`` tells that it has given its return to Salt, ``stored`` that the
-    ledger has that return.
+    ``lock`` is None if the locks could not be used when it began, or if it began although jobs
+    are held. ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or
+    more if it is resumed, ``returned`` tells that it has given its return to Salt, ``stored``
+    that the ledger has that return.
     """
 
     jid: str
-    lock: Lock
+    lock: Lock | None
     key: str = ""
     attempt: int = 1
     returned: bool = False
     stored: bool = False
+
+    def share(self) -> Lock:
+        """Return its share of the jobs lock. Raise LockUnavailableError if it has none."""
+        if self.lock is None:
+            raise LockUnavailableError(
+                "This job began without a share of the jobs lock, so it cannot change the minion "
+                "while no other job runs. Nothing was changed; 'safeupdate.check' says whether "
+                "the locks work now. Then run it again."
+            )
+        return self.lock
 
 
 _local = threading.local()
@@ -46,7 +59,7 @@ def end() -> None:
     """Give the share of the lock up. A process that is a job does not call it: its end does it."""
     job = get()
     _local.job = None
-    if job is not None:
+    if job is not None and job.lock is not None:
         job.lock.close()
 
 
@@ -55,7 +68,8 @@ def ensure(settings: Settings, jid: str = "") -> Job:
     Return the job of this thread; begin one if it has none, as under salt-call.
 
     If a job started this process, that job's share of the lock counts for this one too. Raises
-    LockHeldError if an update keeps new jobs from starting.
+    LockHeldError if an update keeps new jobs from starting. If the locks cannot be used, the job
+    has no share.
     """
     job = get()
     if job is not None:
@@ -66,10 +80,9 @@ def ensure(settings: Settings, jid: str = "") -> Job:
     return job
 
 
-def _take(settings: Settings) -> Lock:
-    lock = Lock(settings.run_dir, "jobs")
-    if locks.held(settings.run_dir, "drain") or not lock.try_shared():
-        lock.close()
+def _take(settings: Settings) -> Lock | None:
+    lock, may_start = Admission(settings, Store(settings.database)).share()
+    if not may_start:
         raise LockHeldError(
             "An update of the minion is under way and no new job may start. Nothing was done; "
             "'salt-call --local safeupdate.status' shows when it has ended. Then run this again."

@@ -10,15 +10,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from ..errors import LockUnavailableError, SafeUpdateError
 from ..host import locks, processes
 from ..record.store import PhaseRow, Store
 from ..record.update import Update
 from ..settings import Settings
 from . import functions, recovery, update_wait
+from .admission import Admission
 from .ledger import Job, Ledger, State
 from .recovery import Action, Recovery
 
 log = logging.getLogger(__name__)
+
+
+def _log(err: SafeUpdateError) -> None:
+    log.error("safeupdate: %s", err)
+
 
 # Seconds between two tries to send an undelivered return: doubled from the first to the last.
 _FIRST_BACKOFF = 2.0
@@ -76,7 +83,7 @@ class Ticker:
 
     *launch* starts the supervisor, *owner* identifies the minion's main process, and
     *stand_down* is set if Salt itself resumes jobs. *most_returns* bounds, in bytes, what lies
-    there for masters that are away.
+    there for masters that are away. *complain* is told, each time, why a lock cannot be used.
     """
 
     settings: Settings
@@ -87,6 +94,7 @@ class Ticker:
     owner: str
     stand_down: bool = False
     most_returns: int = _MOST_RETURNS
+    complain: Callable[[SafeUpdateError], None] = _log
     clock: Callable[[], float] = time.time
     _stamp: tuple[int, ...] = ()
     _retry_at: float = 0.0
@@ -97,8 +105,12 @@ class Ticker:
     _dirty: bool = True
     _probed: str = ""
     _recovery: Recovery = field(init=False)
+    _admission: Admission = field(init=False)
 
     def __post_init__(self) -> None:
+        self._admission = Admission(
+            self.settings, self.store, complain=self.complain, clock=self.clock
+        )
         self._recovery = Recovery(
             attempts=self.settings.attempts,
             rerun=self.settings.rerun,
@@ -135,7 +147,7 @@ class Ticker:
             self._recover_update()
             self._deliver()
         # Not only when the database has changed: we change it ourselves meanwhile.
-        if locks.held(self.settings.run_dir, "supervisor"):
+        if self._is_supervised():
             self._start_probe()
         if self._dirty and now >= self._tidy_at:
             self._tidy_at = now + _TIDY_INTERVAL
@@ -150,7 +162,7 @@ class Ticker:
     def _recover_update(self) -> None:
         last = self.store.latest()
         busy = last is not None and not last.phase.final and not last.awaits_boot
-        if not busy or locks.held(self.settings.run_dir, "supervisor"):
+        if not busy or self._is_supervised():
             self._orphan_since = 0.0
         elif locks.held(self.settings.run_dir, "update"):
             # The job is about to start it.
@@ -160,6 +172,14 @@ class Ticker:
         elif self.clock() >= self._orphan_since + _GRACE:
             self._orphan_since = self.clock()
             self.launch()
+
+    def _is_supervised(self) -> bool:
+        """Tell whether a supervisor lives, or may: without locks, no other one could start."""
+        try:
+            return locks.held(self.settings.run_dir, "supervisor")
+        except LockUnavailableError as err:
+            self.complain(err)
+            return True
 
     def _start_probe(self) -> None:
         """Start the job by which the supervisor sees whether the minion works, once."""
@@ -175,7 +195,7 @@ class Ticker:
 
     def _recover_jobs(self) -> None:
         """Start again, or report, every job whose process is gone."""
-        if locks.held(self.settings.run_dir, "drain"):
+        if self._admission.holding():
             return
         # Hundreds may be held: the queues are listed once, and only if that matters.
         queued = functools.cache(self.delivery.queued)

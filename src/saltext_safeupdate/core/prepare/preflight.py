@@ -59,6 +59,7 @@ class Circumstances:
     need space in; *writes* maps directories to the bytes that are needed there besides.
     *quarantined* are pairs of a package and a version. *under_way* describes another update,
     *transaction* a transaction of the system that waits for a boot; both are empty for none.
+    *locks* is why the locks cannot be used; empty if they can.
     *uses* is what the states of this minion use. *extensions* are the packages beside Salt,
     *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
     is ``stop`` or ``report``.
@@ -77,6 +78,7 @@ class Circumstances:
     quarantined: Collection[tuple[str, str]] = ()
     under_way: str = ""
     transaction: str = ""
+    locks: str = ""
     uses: Collection[Use] = ()
     extensions: Sequence[Extension] = ()
     extensions_policy: str = "stop"
@@ -284,6 +286,16 @@ def _other_update(known: Circumstances, host: Host) -> Iterator[Finding]:
         yield other_update(known.under_way)
 
 
+def _locks(known: Circumstances, host: Host) -> Iterator[Finding]:
+    if known.locks:
+        yield Finding(
+            "locks",
+            known.locks,
+            "Have the user of the minion own the directory 'safeupdate:run_dir', or set that to "
+            "one that this user can write in; then restart the minion.",
+        )
+
+
 def _quarantine(known: Circumstances, host: Host) -> Iterator[Finding]:
     bad = sorted(set(known.targets.items()) & set(known.quarantined))
     if bad:
@@ -324,6 +336,7 @@ def _modules(known: Circumstances, host: Host) -> Iterator[Finding]:
 # The checks in the order of their findings. The code is that of a check that cannot be made.
 CHECKS: dict[str, Callable[[Circumstances, Host], Iterator[Finding]]] = {
     "other-update-running": _other_update,
+    "locks": _locks,
     "target-unavailable": _target,
     "quarantined": _quarantine,
     "master-older": _master,

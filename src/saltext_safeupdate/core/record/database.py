@@ -79,6 +79,21 @@ class Database:
     def exists(self) -> bool:
         return os.path.exists(self.path)
 
+    def problem(self) -> str:
+        """Return why nothing can be written; empty if it can. It makes nothing."""
+        if self.exists():
+            try:
+                with self.transaction(durable=False):
+                    return ""
+            except RecordError as err:
+                return str(err)
+        place = os.path.dirname(self.path)
+        while not os.path.exists(place):
+            place = os.path.dirname(place)
+        if os.access(place, os.W_OK | os.X_OK):
+            return ""
+        return str(self._error(f"{place} cannot be written"))
+
     def stamp(self) -> tuple[int, ...]:
         """Return something that changes whenever the database does, without opening it."""
         parts: list[int] = []
@@ -269,7 +284,7 @@ class Database:
         finally:
             db.close()
 
-    def _error(self, err: sqlite3.Error) -> RecordError:
+    def _error(self, err: sqlite3.Error | str) -> RecordError:
         return RecordError(
             f"The database {self.path} cannot be used: {err}. "
             "Jobs run as usual, but what is lost of them cannot be made good, and no update starts "

@@ -1,10 +1,12 @@
 import contextlib
+import errno
 import os
 import pathlib
+import pwd
 
 import pytest
 
-from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.errors import LockHeldError, LockUnavailableError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
 from tests.support.forked import forked
 from tests.support.simulated import Clock
@@ -219,6 +221,21 @@ def test_adopt_sees_through_symbolic_links(tmp_path, run_dir):
         assert call.hear() == "True"
 
 
+@fetches
+def test_adopt_knows_the_lock_by_what_it_is_and_not_by_its_path(tmp_path, run_dir):
+    job = locks.Lock(run_dir, "jobs")
+    # The same file under another path, as a mount makes it, and another file under the same one.
+    other = tmp_path / "other"
+    other.mkdir()
+    os.link(job.path, other / "jobs.lock")
+    with _grandchild(str(other), job, lambda adopted, say: say(str(adopted is not None))) as call:
+        assert call.hear() == "True"
+    os.unlink(job.path)
+    pathlib.Path(job.path).write_text("")
+    with _grandchild(run_dir, job, lambda adopted, say: say(str(adopted))) as call:
+        assert call.hear() == "None"
+
+
 def test_a_kernel_that_does_not_share_the_lock_is_a_clear_error(run_dir, monkeypatch):
     # No system call has this number: what a filter answers for one that it does not know.
     monkeypatch.setattr(locks, "_SYS_PIDFD_GETFD", 0xFFFFFF)
@@ -267,8 +284,28 @@ def test_the_directory_is_private(run_dir):
 
 def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SafeUpdateError, match=r"jobs\.lock.*run_dir"):
+    with pytest.raises(LockUnavailableError, match=r"jobs\.lock.*run_dir") as caught:
         locks.Lock(str(tmp_path / "file"), "jobs")
+    assert locks.problem(str(tmp_path / "file")) == str(caught.value)
+
+
+def test_a_file_system_without_locks_is_a_clear_error(run_dir, monkeypatch):
+    lock = locks.Lock(run_dir, "jobs")
+
+    def flock(fd, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    for use in (lock.try_shared, lock.exclusive, lambda: locks.share(run_dir, "jobs")):
+        with pytest.raises(LockUnavailableError, match="No locks available"):
+            use()
+
+
+def test_locks_that_another_user_has_made_do_not_work_for_the_minion(run_dir):
+    assert locks.problem(run_dir) == ""
+    assert locks.problem(run_dir, pwd.getpwuid(os.geteuid()).pw_name) == ""
+    assert "belongs to another user" in locks.problem(run_dir, "nobody")
+    assert "not known" in locks.problem(run_dir, "no such user")
 
 
 def test_an_unknown_name_is_a_mistake(run_dir):

@@ -1,0 +1,95 @@
+"""
+Whether a job may start now, and its share of the jobs lock.
+
+The locks say so. If they cannot be used, nothing of ours may keep a job from running, and
+nothing of ours may start one into a tree that is being replaced. So then the record decides:
+while an update changes the minion, jobs are held; otherwise they run without a share.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from ..errors import LockUnavailableError, SafeUpdateError
+from ..host import locks
+from ..host.locks import Lock
+from ..record.phase import Phase
+from ..record.store import Store
+from ..settings import Settings
+
+log = logging.getLogger(__name__)
+
+# Seconds without a change after which a record that has not ended holds nothing back any more:
+# whoever works on an update writes more often, and somebody's jobs wait.
+BELIEVED = 3600.0
+# The phases in which a supervisor or an installing job holds new jobs.
+_HOLDING = (
+    Phase.WAITING,
+    Phase.INSTALLING,
+    Phase.DELIVERING,
+    Phase.REPAIRING,
+    Phase.STEPPING,
+    Phase.RESTARTING,
+    Phase.ROLLING_BACK,
+)
+
+
+def _log(err: SafeUpdateError) -> None:
+    log.warning("safeupdate: %s", err)
+
+
+class Admission:
+    """
+    Asks the locks, and the record if they cannot be used.
+
+    *complain* is told, each time, why a lock cannot be used. *clock* returns epoch seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        complain: Callable[[SafeUpdateError], None] = _log,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._run_dir = settings.run_dir
+        self._store = store
+        self._complain = complain
+        self._clock = clock
+
+    def holding(self) -> bool:
+        """Tell whether new jobs are held."""
+        try:
+            return locks.held(self._run_dir, "drain")
+        except LockUnavailableError as err:
+            self._complain(err)
+        return self._by_record()
+
+    def share(self) -> tuple[Lock | None, bool]:
+        """
+        Return this job's share of the jobs lock, and whether the job may start.
+
+        It may start without a share if the locks cannot be used.
+        """
+        try:
+            if locks.held(self._run_dir, "drain"):
+                return None, False
+            lock = locks.share(self._run_dir, "jobs")
+        except LockUnavailableError as err:
+            self._complain(err)
+            return None, not self._by_record()
+        return lock, lock is not None
+
+    def _by_record(self) -> bool:
+        try:
+            last = self._store.latest() if self._store.exists() else None
+        except SafeUpdateError as err:
+            self._complain(err)
+            return False
+        if last is None or last.kind != "update" or last.phase not in _HOLDING:
+            return False
+        # A clock that was set back does not hold jobs for longer.
+        return abs(self._clock() - last.changed) < BELIEVED
