@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import Any
 
 import salt.payload
 
 from ..core.errors import InputError, LockHeldError, SafeUpdateError
 from ..core.host import processes
-from ..core.jobs.ledger import Job, State
+from ..core.jobs import current
+from ..core.jobs import jids as job_ids
+from ..core.jobs.ledger import UNKNOWN, Job, State
 from ..factory import Factory
-from ..minion import queues
+from ..minion import queues, unrecorded
 
 
 def listed(factory: Factory) -> dict[str, Any]:
@@ -43,13 +46,32 @@ def _described(job: Job) -> dict[str, Any]:
 
 
 def accepted(factory: Factory, jids: object) -> dict[str, str]:
-    """Return the states of those jobs that this minion has, in its ledger or in a queue."""
+    """
+    Return the states of those jobs that this minion has, in its ledger or in a queue.
+
+    Of a job that it may have run without a record, the state is "unknown".
+    """
     if not isinstance(jids, list) or not all(isinstance(jid, str | int) for jid in jids):
         raise InputError("'jids' must be a list of job IDs.")
     wanted = [str(jid) for jid in jids]
-    found = {str(job.get("jid")): "held" for job in queues.listed(factory.opts)}
-    found |= factory.ledger.known(wanted) if factory.ledger.exists() else {}
-    return {jid: found[jid] for jid in wanted if jid in found}
+    queued = {str(job.get("jid")): "held" for job in queues.listed(factory.opts)}
+    if factory.ledger.exists():
+        blind = unrecorded.pending(factory.opts)
+        known = factory.ledger.known(wanted, ahead=_ahead(), blind=blind)
+    else:
+        known = dict.fromkeys(wanted, UNKNOWN)
+    # What lies in a queue is known, whatever the ledger makes of it.
+    for jid in wanted:
+        if known.get(jid, UNKNOWN) == UNKNOWN and jid in queued:
+            known[jid] = queued[jid]
+    return known
+
+
+def _ahead() -> float:
+    """Return by how many seconds the clock of the master that asks is ahead of ours, or 0."""
+    job = current.get()
+    made = job_ids.made_at(job.jid) if job is not None else None
+    return 0.0 if made is None else max(0.0, made - time.time())
 
 
 def resume(factory: Factory, jid: object) -> dict[str, str]:

@@ -12,6 +12,7 @@ from ..core.host import processes
 from ..core.host.locks import Lock
 from ..core.jobs.ticker import Ticker
 from ..factory import Factory
+from . import unrecorded
 from .complaints import Complaints
 from .delivery import Delivery
 
@@ -37,6 +38,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
         owner=processes.identity(minion),
         stand_down=bool(opts.get("resume_jobs_on_restart")),
         complain=complaints.tell,
+        recording=hooked,
     )
     announced = False
     # An engine that outlives its minion must not act beside that of the next one.
@@ -48,6 +50,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
                 factory.ledger.anchor()
                 ticker.started(delivery.salt_version, master=has_master(opts, hooked=hooked))
                 announced = True
+            unrecorded.bring_in(opts, factory.ledger)
             ticker.tick()
         except SafeUpdateError as err:
             complaints.tell(err)

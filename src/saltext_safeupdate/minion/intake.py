@@ -26,7 +26,7 @@ from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
-from . import answers, publication, queues
+from . import answers, publication, queues, unrecorded
 from .answers import Answers
 from .complaints import Complaints
 from .job_process import MAIN_BUSY_TIMEOUT, Ticket
@@ -207,6 +207,7 @@ class Intake:
                 known = self._ledger.accept(key, **described, over=(State.RUNNING,))
         except SafeUpdateError as err:
             self._complaints.log("job %s runs without a record", data.get("jid"), err)
+            unrecorded.note(minion.opts)
             return ""
         if known is None:
             return key

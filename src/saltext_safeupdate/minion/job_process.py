@@ -21,7 +21,7 @@ from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
-from . import queues
+from . import queues, unrecorded
 from .complaints import Complaints
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class JobProcess:
         if ticket is None:
             return original(cls, minion, opts, data, *rest)
         forked = opts.get("multiprocessing", True)
-        attempt = self._begin(ticket.key)
+        attempt = self._begin(opts, ticket.key)
         job = current.Job(
             jid=str(data.get("jid", "")), lock=ticket.lock, key=ticket.key, attempt=attempt
         )
@@ -109,13 +109,14 @@ class JobProcess:
             copies = update.code.copies
             self._redirect({root: copy for root, copy in copies.items() if os.path.isdir(copy)})
 
-    def _begin(self, key: str) -> int:
+    def _begin(self, opts: Any, key: str) -> int:
         if not key:
             return 1
         try:
             return Ledger(self._settings.database).begin(key, processes.me())
         except SafeUpdateError as err:
             self._complaints.log("job %s runs without a record", key, err)
+            unrecorded.note(opts, key, processes.me())
             return 1
 
     def _ended_without_return(self, opts: Any, job: current.Job) -> None:
@@ -130,6 +131,7 @@ class JobProcess:
                         ledger.delivered(job.key)
         except SafeUpdateError as err:
             self._complaints.log("the end of job %s is not recorded", job.jid, err)
+            unrecorded.note(opts)
 
 
 def tidy_up(original: Callable[..., Any], minion: Any) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.jobs import functions
-
-# As Salt makes them, also with 'unique_jid'. Startup states have none: theirs is "req".
-_JID = re.compile(r"\d{20}(_\d+)?")
+from ..core.jobs import functions, jids
 
 
 def key(data: Mapping[str, Any]) -> str:
@@ -18,7 +14,7 @@ def key(data: Mapping[str, Any]) -> str:
 
     What is no JID is used again and again, so it names no job.
     """
-    if not _JID.fullmatch(str(data.get("jid", ""))) or data.get("fun") in (None, ""):
+    if not jids.is_jid(str(data.get("jid", ""))) or data.get("fun") in (None, ""):
         return ""
     if not functions.is_recorded(data["fun"]):
         return ""

@@ -22,7 +22,7 @@ from ..core.host.locks import Lock
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
 from ..core.settings import Settings
-from . import publication
+from . import publication, unrecorded
 from .complaints import Complaints
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ class Returns:
         except SafeUpdateError as err:
             if arrived:
                 self._complaints.log("the delivery of job %s is not recorded", jid, err)
+                unrecorded.note(minion.opts, key)
             else:
                 log.error("The return of job %s did not arrive and cannot be stored: %s", jid, err)
             return

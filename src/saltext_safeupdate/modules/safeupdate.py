@@ -374,7 +374,8 @@ def accepted(jids):
     Return which of these jobs this minion has accepted, with their states.
 
     The master asks this before it publishes a job again. A job that is not in the answer has
-    never arrived, or its function is one that the ledger does not record.
+    never arrived, or its function is one that the ledger does not record. A job is ``unknown``
+    if it is older than the ledger, or if it may have run while the ledger could not be written.
 
     CLI Example:
 

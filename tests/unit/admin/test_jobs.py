@@ -1,6 +1,7 @@
 """What may be done about single jobs, with a real ledger and a real queue on disk."""
 
 import os
+from datetime import datetime, timedelta, timezone
 
 import pytest
 import salt.payload
@@ -8,8 +9,9 @@ import salt.payload
 from saltext_safeupdate.admin import jobs
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import State
-from saltext_safeupdate.minion import queues
+from saltext_safeupdate.minion import queues, unrecorded
 
 CALL = {"jid": "5", "fun": "state.apply", "arg": ["x"]}
 PAYLOAD = salt.payload.dumps(CALL)
@@ -109,7 +111,54 @@ def test_a_job_is_forgotten(made):
 def test_accepted_tells_what_the_ledger_and_the_queue_have(made):
     _accept(made)
     queues.put(made.opts, {**CALL, "jid": "7"})
-    assert jobs.accepted(made, ["5", 6, "7"]) == {"5": "accepted", "7": "held"}
+    assert jobs.accepted(made, ["5", 6, "7"]) == {"5": "accepted", "6": "unknown", "7": "held"}
+
+
+YOUNG = "29990101000000000000"
+
+
+def test_a_minion_that_has_just_been_set_up_claims_to_have_missed_nothing(made):
+    assert jobs.accepted(made, [YOUNG]) == {YOUNG: "unknown"}
+    assert not made.ledger.exists(), "and makes no ledger for that"
+    _accept(made)
+    assert jobs.accepted(made, [YOUNG]) == {YOUNG: "unknown"}
+
+
+def test_only_what_is_younger_than_the_ledger_was_missed(made):
+    made.ledger.record_from_now()
+    old = "20200101000000000000"
+    assert jobs.accepted(made, [old, YOUNG, "req"]) == {old: "unknown", "req": "unknown"}
+    queues.put(made.opts, {**CALL, "jid": YOUNG})
+    assert jobs.accepted(made, [YOUNG]) == {YOUNG: "held"}
+
+
+def test_while_jobs_have_run_without_a_record_nothing_is_claimed(made):
+    made.ledger.record_from_now()
+    os.makedirs(made.opts["cachedir"])
+    unrecorded.note(made.opts)
+    assert jobs.accepted(made, [YOUNG]) == {YOUNG: "unknown"}
+    unrecorded.bring_in(made.opts, made.ledger)
+    assert jobs.accepted(made, [YOUNG]) == {}
+
+
+def test_the_clock_of_the_master_that_asks_counts(made):
+    """Its query has just been made, so the time in its JID says how far it is ahead."""
+    made.ledger.record_from_now()
+    soon = datetime.now(timezone.utc) + timedelta(hours=1)
+    current.begin(current.Job(jid=f"{soon:%Y%m%d%H%M%S%f}", lock=None))
+    try:
+        # Published while this minion did not record yet.
+        jid = f"{soon - timedelta(minutes=1):%Y%m%d%H%M%S%f}"
+        assert jobs.accepted(made, [jid]) == {jid: "unknown"}
+        assert jobs.accepted(made, [YOUNG]) == {}
+    finally:
+        current.end()
+
+
+def test_with_an_unusable_database_the_question_fails(made):
+    os.makedirs(made.settings.database)
+    with pytest.raises(SafeUpdateError, match="cannot be used"):
+        jobs.accepted(made, [YOUNG])
 
 
 def test_each_master_has_a_queue_of_its_own(made):

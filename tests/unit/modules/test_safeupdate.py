@@ -35,7 +35,7 @@ def test_it_gives_what_the_room_says(made):
     assert module.history() == []
     assert module.drain()["draining"] is False
     assert module.jobs()["running"] == ["5 test.sleep"]
-    assert module.accepted(["1"]) == {}
+    assert module.accepted(["1"]) == {"1": "unknown"}
 
 
 @pytest.mark.parametrize(

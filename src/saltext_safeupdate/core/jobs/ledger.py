@@ -9,15 +9,25 @@ rest of the row stays for a while, so that a job which is published again is rec
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..host import processes
 from ..record.database import Database
+from . import jids as job_ids
 
 # Delivered jobs that are remembered, so that they are not run again.
 KEEP_DELIVERED = 20_000
+# What the ledger answers for a job of which it cannot know whether it was accepted.
+UNKNOWN = "unknown"
+# The fact from when on it has every job, and seconds that a job has to be younger than that.
+_FROM = "recorded_from"
+_MARGIN = 5.0
 # Bytes from which on a return is stored compressed, and how that begins. No return does.
 _LARGE = 256 << 10
 _PACKED = b"\x00zlib"
@@ -66,8 +76,20 @@ _FULL = f"SELECT {_FIELDS}, call, payload FROM jobs LEFT JOIN contents USING (ke
 _BARE = f"SELECT {_FIELDS}, NULL, NULL FROM jobs"
 
 
+def _uptime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Ledger(Database):
-    """All writes say whether they found the job where they expected it."""
+    """
+    All writes say whether they found the job where they expected it.
+
+    *uptime* returns the seconds since the boot, which no setting of the clock changes.
+    """
+
+    def __init__(self, path: str, *, uptime: Callable[[], float] = _uptime, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._uptime = uptime
 
     # -- on the way in ---------------------------------------------------------
 
@@ -252,14 +274,60 @@ class Ledger(Database):
         """Return the jobs with an undelivered return, oldest first, without the contents."""
         return self._select(f"{_BARE} WHERE state = 'finished' ORDER BY accepted", ())
 
-    def known(self, jids: list[str]) -> dict[str, str]:
-        """Return the states of those of *jids* that are recorded."""
+    def known(self, jids: list[str], *, ahead: float = 0.0, blind: bool = False) -> dict[str, str]:
+        """
+        Return the state of each job, or that it is unknown. What is left out was not accepted.
+
+        Only a job that is younger than the record of all jobs is left out. *ahead* is by how many
+        seconds the clock of the master that made the JIDs may be ahead of ours. With *blind*,
+        jobs have run without a record. Raises RecordError also if nothing can be written now:
+        then jobs are not recorded.
+        """
         found: dict[str, str] = {}
-        with self.connection() as db:
+        with self.transaction(durable=False) as db:
+            begin = None if blind else self._recorded_from(db)
             for jid in jids:
+                made = job_ids.made_at(jid)
+                if begin is None or made is None or made - max(ahead, 0.0) < begin + _MARGIN:
+                    found[jid] = UNKNOWN
                 for (state,) in db.execute("SELECT state FROM jobs WHERE jid = ?", (jid,)):
                     found[jid] = state
         return found
+
+    # -- what the ledger can know ----------------------------------------------
+
+    def record_from_now(self, *, anew: bool = False) -> None:
+        """
+        Note that from now on every job is recorded, unless that has been noted before.
+
+        With *anew*, there were jobs in between that were not.
+        """
+        with self.transaction() as db:
+            if anew or self._recorded_from(db) is None:
+                self._record_from(db, self._clock(), processes.boot(), self._uptime())
+
+    def record_no_more(self) -> None:
+        """Note that jobs run which are not recorded."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM facts WHERE name = ?", (_FROM,))
+
+    def _record_from(
+        self, db: sqlite3.Connection, at: float, boot: str = "", uptime: float = 0.0
+    ) -> None:
+        noted = json.dumps({"at": at, "boot": boot, "uptime": uptime})
+        db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (_FROM, noted))
+
+    def _recorded_from(self, db: sqlite3.Connection) -> float | None:
+        row = db.execute("SELECT value FROM facts WHERE name = ?", (_FROM,)).fetchone()
+        if row is None:
+            return None
+        noted = json.loads(row[0])
+        begin = float(noted["at"])
+        if noted["boot"] == processes.boot():
+            # The clock may have been wrong then, and set since.
+            passed = self._uptime() - float(noted["uptime"])
+            begin = max(begin, self._clock() - passed)
+        return begin
 
     def beyond(self, size: int) -> list[str]:
         """Return the finished jobs whose returns exceed *size* bytes together, oldest first."""
@@ -284,13 +352,20 @@ class Ledger(Database):
             )
 
     def prune(self, keep: int = KEEP_DELIVERED) -> int:
-        """Forget the oldest delivered jobs beyond *keep*; return how many."""
+        """
+        Forget the oldest delivered jobs beyond *keep*; return how many.
+
+        Of the time of a forgotten job the ledger knows nothing any more.
+        """
+        old = "state = 'delivered' AND rowid <= (SELECT max(rowid) FROM jobs) - ?"
         with self.transaction(durable=False) as db:
-            return db.execute(
-                "DELETE FROM jobs WHERE state = 'delivered' AND rowid <= "
-                "(SELECT max(rowid) FROM jobs) - ?",
-                (keep,),
-            ).rowcount
+            last = db.execute(f"SELECT max(accepted) FROM jobs WHERE {old}", (keep,)).fetchone()[0]
+            if last is None:
+                return 0
+            begin = self._recorded_from(db)
+            if begin is not None and begin < last:
+                self._record_from(db, last)
+            return db.execute(f"DELETE FROM jobs WHERE {old}", (keep,)).rowcount
 
     # -- inside ----------------------------------------------------------------
 

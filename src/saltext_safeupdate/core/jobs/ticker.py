@@ -84,6 +84,7 @@ class Ticker:
     *launch* starts the supervisor, *owner* identifies the minion's main process, and
     *stand_down* is set if Salt itself resumes jobs. *most_returns* bounds, in bytes, what lies
     there for masters that are away. *complain* is told, each time, why a lock cannot be used.
+    *recording* tells whether the minion records its jobs.
     """
 
     settings: Settings
@@ -95,6 +96,7 @@ class Ticker:
     stand_down: bool = False
     most_returns: int = _MOST_RETURNS
     complain: Callable[[SafeUpdateError], None] = _log
+    recording: bool = False
     clock: Callable[[], float] = time.time
     _stamp: tuple[int, ...] = ()
     _retry_at: float = 0.0
@@ -141,6 +143,9 @@ class Ticker:
         # What that has written is to be sent as well.
         stamp = self.store.stamp()
         changed = stamp != self._stamp
+        if stamp[:1] != self._stamp[:1]:
+            # The first look, or another file: the last one was lost.
+            self._note_recording()
         self._dirty = self._dirty or changed
         due = self._retry_at and now >= self._retry_at
         if changed or due or self._orphan_since:
@@ -156,6 +161,12 @@ class Ticker:
         if self._stamp != stamp and not self._retry_at:
             # We have written. But sending takes a while, and a job may have ended meanwhile.
             self._retry_at = self.clock() + _FIRST_BACKOFF
+
+    def _note_recording(self) -> None:
+        if self.recording:
+            self.ledger.record_from_now()
+        else:
+            self.ledger.record_no_more()
 
     # -- updates ---------------------------------------------------------------
 

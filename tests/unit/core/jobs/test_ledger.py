@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
 
 CALL = b"what was published, with a SECRETCALL"
 PAYLOAD = b"what is returned, with a SECRETRETURN"
@@ -153,7 +153,8 @@ def test_what_is_known_of_jids(ledger):
     accept(ledger, "1")
     accept(ledger, "2")
     ledger.delivered("2")
-    assert ledger.known(["1", "2", "3"]) == {"1": "accepted", "2": "delivered"}
+    known = ledger.known(["1", "2", "3"])
+    assert known == {"1": "accepted", "2": "delivered", "3": UNKNOWN}
 
 
 def test_delivered_jobs_are_remembered_up_to_a_number_and_open_ones_always(ledger):
@@ -166,6 +167,7 @@ def test_delivered_jobs_are_remembered_up_to_a_number_and_open_ones_always(ledge
         "open": "accepted",
         "20": "delivered",
         "29": "delivered",
+        **dict.fromkeys(("0", "19"), UNKNOWN),
     }
 
 

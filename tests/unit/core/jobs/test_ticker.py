@@ -1,10 +1,13 @@
 """One look of the engine: what it sends, starts, reports, and leaves for later."""
 
+import os
+
 import pytest
 
+from saltext_safeupdate.core.errors import LockUnavailableError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import ticker
-from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
 from saltext_safeupdate.core.jobs.ticker import Answer, Ticker
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -350,3 +353,37 @@ def test_an_idle_database_is_not_opened(world, monkeypatch):
     world.ticker._look_at = world.now + 10
     world.ticker.tick()
     assert opened == []
+
+
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_ledger_begins_with_its_file_and_only_under_a_minion_that_records(
+    world, tmp_path, recording
+):
+    young = "30260101000000000000"
+    knows = {} if recording else {young: UNKNOWN}
+    world.ticker.recording = recording
+    assert world.ledger.known([young]) == {young: UNKNOWN}
+    world.ticker.tick()
+    assert world.ledger.known([young]) == knows
+    world.ledger.anchor()
+    for name in os.listdir(world.settings.state_dir):
+        os.unlink(os.path.join(world.settings.state_dir, name))
+    assert world.ledger.known([young]) == {young: UNKNOWN}, "it was lost"
+    world.ticker.tick()
+    assert world.ledger.known([young]) == knows
+
+
+def test_without_locks_returns_are_sent_and_jobs_recovered_and_it_is_said(world, tmp_path):
+    told = []
+    world.ticker.complain = told.append
+    (tmp_path / "run").write_text("not a directory")
+    world.store.save(Update(id="u1", kind="restart", phase=Phase.WAITING, created=1.0))
+    world.job("1")
+    world.ledger.finish("1", b"return")
+    world.job("2", fun="state.apply")
+    for _ in range(5):
+        world.tick()
+    assert [jid for jid, _ in world.sent] == ["1"]
+    assert world.started == ["2"]
+    assert {type(err) for err in told} == {LockUnavailableError}
+    assert world.launched == 0, "no supervisor could take its locks"

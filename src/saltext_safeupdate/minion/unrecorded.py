@@ -1,0 +1,62 @@
+"""
+What ran although the ledger could not be written.
+
+The ledger must not say later that these jobs were missed. So whoever cannot write into it leaves
+a note below 'cachedir', where Salt has to be able to write to run any job. The engine brings what
+is noted into the ledger when that works again. A ledger that was blind knows nothing of the time
+before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.jobs.ledger import Ledger
+
+_NAME = "safeupdate-unrecorded"
+# Its name while the engine brings it into the ledger.
+_TAKEN = f"{_NAME}.taken"
+
+
+def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
+    """
+    Note that a job runs without a record.
+
+    If the ledger has its *key*, its *runner* has begun it, or it has been delivered (empty).
+    """
+    # If nothing can be written there either, Salt runs no job.
+    with contextlib.suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(os.path.join(opts["cachedir"], _NAME), flags, 0o600)
+        try:
+            if key:
+                os.write(fd, f"{key}\t{runner}\n".encode())
+        finally:
+            os.close(fd)
+
+
+def pending(opts: Mapping[str, Any]) -> bool:
+    """Tell whether something is noted that the ledger does not have yet."""
+    return any(os.path.exists(os.path.join(opts["cachedir"], name)) for name in (_NAME, _TAKEN))
+
+
+def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
+    """Have the ledger know what is noted. Raises RecordError if it still cannot be written."""
+    if not pending(opts):
+        return
+    taken = os.path.join(opts["cachedir"], _TAKEN)
+    if not os.path.exists(taken):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(os.path.join(opts["cachedir"], _NAME), taken)
+    with open(taken, encoding="utf-8", errors="replace") as file:
+        lines = [line.rstrip("\n").partition("\t") for line in file]
+    for key, _, runner in lines:
+        if runner:
+            ledger.begin(key, runner)
+        else:
+            ledger.delivered(key)
+    ledger.record_from_now(anew=True)
+    os.unlink(taken)

@@ -1,0 +1,87 @@
+"""What runs while the ledger cannot be written."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger
+from saltext_safeupdate.minion import unrecorded
+
+from .conftest import JID
+
+# Made a thousand years after every ledger.
+YOUNG = "30260101000000000000"
+
+
+@pytest.fixture
+def full(world, monkeypatch):
+    """Return a function that makes each write of these names fail, as on a full disk."""
+    os.makedirs(world.minion.opts["cachedir"])
+
+    def fail(self, *args, **kwargs):
+        raise RecordError("disk full")
+
+    def fill(*names):
+        for name in names:
+            monkeypatch.setattr(Ledger, name, fail)
+
+    fill.over = monkeypatch.undo
+    return fill
+
+
+def bring_in(world):
+    unrecorded.bring_in(world.minion.opts, world.ledger)
+    assert not unrecorded.pending(world.minion.opts)
+
+
+def test_a_job_that_ran_without_a_record_was_not_missed(world, full):
+    world.ledger.record_from_now()
+    full("accept")
+    world.run(world.publish())
+    full.over()
+    blind = unrecorded.pending(world.minion.opts)
+    assert world.ledger.known([JID], blind=blind) == {JID: UNKNOWN}
+    bring_in(world)
+    assert world.ledger.known([JID, YOUNG]) == {JID: UNKNOWN}
+
+
+def test_one_that_began_without_a_record_is_not_taken_for_one_that_never_began(world, full):
+    data = world.publish()
+    full("begin", "finish", "delivered")
+    world.run(data)
+    full.over()
+    assert world.states() == {JID: "accepted"}, "the engine would start it anew"
+    bring_in(world)
+    assert world.states() == {JID: "delivered"}
+
+
+def test_one_that_still_runs_is_known_to_run(world, full):
+    world.publish()
+    unrecorded.note(world.minion.opts, JID, processes.me())
+    bring_in(world)
+    (job,) = world.ledger.find(JID)
+    assert (job.state.value, job.runner) == ("running", processes.me())
+
+
+def test_nothing_is_lost_while_the_ledger_still_cannot_be_written(world, full):
+    world.publish()
+    unrecorded.note(world.minion.opts, JID, processes.me())
+    full("record_from_now")
+    for _ in range(2):
+        with pytest.raises(RecordError):
+            unrecorded.bring_in(world.minion.opts, world.ledger)
+        # And another one meanwhile.
+        unrecorded.note(world.minion.opts)
+    full.over()
+    unrecorded.bring_in(world.minion.opts, world.ledger)
+    assert unrecorded.pending(world.minion.opts), "the later ones are next"
+    bring_in(world)
+    assert world.states() == {JID: "running"}
+
+
+def test_a_note_is_nobody_elses_business(world, full):
+    unrecorded.note(world.minion.opts, JID, "runner")
+    (name,) = os.listdir(world.minion.opts["cachedir"])
+    assert os.stat(os.path.join(world.minion.opts["cachedir"], name)).st_mode & 0o777 == 0o600
