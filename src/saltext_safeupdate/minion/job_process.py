@@ -84,8 +84,9 @@ class JobProcess:
                 return None
             if forked and self._admission.holding():
                 self._keep_to_old_tree()
-            if forked and minion is not None and not minion.connected:
-                # Without a connection Salt drops the return; with a record it only waits.
+            if forked and minion is not None and not minion.connected and "pillar" in opts:
+                # Without a connection Salt drops the return; with a record it only waits. A
+                # minion that has no pillar has no master, and Salt looks into it if it had one.
                 minion.connected = True
             value = original(cls, minion, opts, data, *rest)
             if job.key and not job.returned:

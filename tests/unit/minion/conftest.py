@@ -30,6 +30,7 @@ class FakeMinion:
             "cachedir": str(path / "cache"),
             "multiprocessing": True,
             "pub_ret": True,
+            "pillar": {},
         }
         self.connected = True
         self.answers = []

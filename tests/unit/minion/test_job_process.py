@@ -23,6 +23,13 @@ def test_without_a_connection_the_return_is_kept(world):
     assert world.minion.connected, "else Salt would not even try"
 
 
+def test_a_minion_without_a_master_is_not_made_to_look_as_if_it_had_one(world):
+    del world.minion.opts["pillar"]
+    world.minion.connected = False
+    world.run(world.publish())
+    assert not world.minion.connected, "Salt would look into the pillar, and every job fail"
+
+
 def test_a_job_that_queued_itself_is_held(world):
     data = world.publish(fun="state.apply")
     queues.put(world.minion.opts, data)
