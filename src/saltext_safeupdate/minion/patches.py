@@ -65,7 +65,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
         Patch(minion, "_return_pub", ("self", "ret"), _by(returns.publish)),
         Patch(minion, "_send_req_sync", ("self", "load", "timeout"), _sending(returns)),
         Patch(schedule, "eval", ("self",), _by(scheduled.evaluate)),
-        Patch(schedule, "_run_job", ("self",), _by(scheduled.run)),
+        Patch(schedule, "_run_job", ("self", "func", "data"), _by(scheduled.run)),
         Patch(
             salt.utils.event.SaltEvent,
             "fire_event_async",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.jobs import current
@@ -26,17 +26,59 @@ class Scheduled:
             return None
         return original(schedule, *args, **kwargs)
 
-    def run(self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(
+        self,
+        original: Callable[..., Any],
+        schedule: Any,
+        func: str,
+        data: Mapping[str, Any],
+        *rest: Any,
+        **kwargs: Any,
+    ) -> Any:
         """Run a job."""
+        if data.get("dry_run"):
+            return original(schedule, func, data, *rest, **kwargs)
         lock, may_start = self._admission.share()
         if not may_start:
             log.info("safeupdate: a scheduled job is left out while the minion is updated")
             return None
+        job = current.Job(jid="", lock=lock)
+        opts = schedule.opts
+        if opts.get("run_schedule_jobs_in_background", True) and not opts.get(
+            "multiprocessing", True
+        ):
+            return _in_thread(job, original, schedule, func, data, *rest, **kwargs)
         previous = current.get()
-        current.begin(current.Job(jid="", lock=lock))
+        current.begin(job)
         try:
-            return original(schedule, *args, **kwargs)
+            return original(schedule, func, data, *rest, **kwargs)
         finally:
+            # A child has the open file too.
             current.end()
             if previous is not None:
                 current.begin(previous)
+
+
+def _in_thread(
+    job: current.Job, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Have the thread that Salt starts for a job keep its share until the job has ended."""
+    handle = schedule.handle_func
+
+    def work(*handed: Any) -> Any:
+        current.begin(job)
+        try:
+            return handle(*handed)
+        finally:
+            current.end()
+
+    # Salt gives the thread what it finds in the object.
+    schedule.handle_func = work
+    try:
+        return original(schedule, *args, **kwargs)
+    except BaseException:
+        if job.lock is not None:
+            job.lock.close()
+        raise
+    finally:
+        del schedule.handle_func

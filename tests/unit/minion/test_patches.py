@@ -101,6 +101,7 @@ def test_the_schedule_rests_while_jobs_are_held(settings, monkeypatch):
     )
     patches.apply([row for row in _table(settings) if row.owner is schedule])
     one = object.__new__(schedule)
+    one.opts = {}
     one.eval(1)
     one._run_job("f", {})
     assert looked == [1, "f"]

@@ -1,6 +1,9 @@
 """Jobs of the minion's own schedule, in the main process and in its threads."""
 
+import threading
+
 import pytest
+import salt.utils.schedule
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
@@ -9,13 +12,20 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion.schedule import Scheduled
 
 
+class Schedule:
+    """What the hooks touch of Salt's schedule."""
+
+    def __init__(self, **opts):
+        self.opts = opts
+
+
 class Calls:
     """What is called in the place of Salt's own function; it looks at the job it runs in."""
 
     def __init__(self):
         self.jobs = []
 
-    def __call__(self, schedule):
+    def __call__(self, schedule, *args):
         self.jobs.append(current.get())
         return "done"
 
@@ -42,10 +52,10 @@ def alone(world):
 def test_a_scheduled_job_has_a_share_while_it_runs(world, scheduled):
     seen = []
 
-    def run(schedule):
+    def run(schedule, *args):
         seen.append((current.get().jid, alone(world)))
 
-    scheduled.run(run, None)
+    scheduled.run(run, Schedule(), "test.ping", {})
     assert seen == [("", False)]
     assert current.get() is None
     assert alone(world)
@@ -54,14 +64,14 @@ def test_a_scheduled_job_has_a_share_while_it_runs(world, scheduled):
 @pytest.mark.usefixtures("drain")
 def test_while_jobs_are_held_none_is_started(scheduled, calls):
     assert scheduled.evaluate(calls, None) is None
-    assert scheduled.run(calls, None) is None
+    assert scheduled.run(calls, Schedule(), "test.ping", {}) is None
     assert calls.jobs == []
 
 
 def test_without_locks_the_schedule_works(scheduled, calls, tmp_path):
     (tmp_path / "run").write_text("not a directory")
     assert scheduled.evaluate(calls, None) == "done"
-    assert scheduled.run(calls, None) == "done"
+    assert scheduled.run(calls, Schedule(), "test.ping", {}) == "done"
     assert calls.jobs[1].lock is None
 
 
@@ -70,8 +80,52 @@ def test_the_job_around_it_keeps_its_own_share(world, scheduled, calls):
     around = current.Job(jid="1", lock=lock)
     current.begin(around)
     try:
-        scheduled.run(calls, None)
+        scheduled.run(calls, Schedule(), "test.ping", {})
         assert current.get() is around
         assert not alone(world)
     finally:
         current.end()
+
+
+class Salts(salt.utils.schedule.Schedule):
+    """Salt's own schedule, whose jobs the test lets go on and end."""
+
+    def __new__(cls):
+        return object.__new__(cls)
+
+    def __init__(self):
+        self.opts = {"multiprocessing": False}
+        self.began, self.go = threading.Event(), threading.Event()
+        self.seen = []
+        self._subprocess_list = set()
+
+    def handle_func(self, multiprocessing_enabled, func, data, jid=None):
+        self.seen.append((func, jid, current.get().lock is not None))
+        self.began.set()
+        assert self.go.wait(30)
+
+
+def test_without_processes_a_thread_keeps_the_share_of_its_job(world, scheduled):
+    salts, original = Salts(), salt.utils.schedule.Schedule._run_job
+    scheduled.run(original, salts, "test.wait", {"name": "it", "dry_run": True}, "1")
+    assert alone(world)
+    scheduled.run(original, salts, "test.wait", {"name": "it"}, "2")
+    assert salts.began.wait(30)
+    assert current.get() is None, "the main thread runs no job"
+    assert not alone(world)
+    salts.go.set()
+    for thread in salts._subprocess_list:
+        thread.join()
+    assert salts.seen == [("test.wait", "2", True)]
+    assert alone(world)
+
+
+def test_a_thread_that_does_not_start_leaves_no_share(world, scheduled):
+    def fail(schedule, *args):
+        raise RuntimeError("can't start new thread")
+
+    schedule = Schedule(multiprocessing=False)
+    schedule.handle_func = print
+    with pytest.raises(RuntimeError):
+        scheduled.run(fail, schedule, "test.ping", {})
+    assert alone(world)
