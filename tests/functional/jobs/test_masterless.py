@@ -1,0 +1,112 @@
+"""Real minions: startup states over several starts, and minions whose locks do not work."""
+
+import os
+import shutil
+
+import pytest
+import salt.payload
+import salt.utils.jid
+
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.minion import queues
+from tests.support.waiting import wait_for
+
+from .masterless import Masterless, scheduled
+
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="a directory of another user is made by the superuser"
+)
+
+
+@pytest.fixture
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("m")
+
+
+@pytest.fixture
+def make(place):
+    made = []
+
+    def masterless(**options):
+        made.append(Masterless(place, **options))
+        return made[-1]
+
+    yield masterless
+    for each in made:
+        each.kill()
+
+
+def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make):
+    """Jobs are processes at first and at last, and threads in between."""
+    minion = make()
+    ledger = Ledger(minion.safeupdate["state_dir"] + "/safeupdate.db")
+    jid = salt.utils.jid.gen_jid({"unique_jid": True})
+    minion.start()
+    minion.wait_for("startup", 1)
+    minion.queue(jid, "queued")
+    minion.wait_for("queued", 1)
+    wait_for(lambda: [job.state for job in ledger.find(jid)] == [State.DELIVERED], "the job's end")
+    minion.kill()
+    # While jobs are held, also over another start.
+    drain = locks.acquire(minion.safeupdate["run_dir"], "drain", "")
+    held = salt.utils.jid.gen_jid({"unique_jid": True})
+    minion.queue(held, "held")
+    for starts in (1, 2):
+        minion.start(multiprocessing=False)
+        wait_for(lambda n=starts: minion.log().count("job req is held") >= n, "a hold", 240)
+        if starts == 1:
+            minion.kill()
+    assert queues.jids(minion.opts) == {"req", held}
+    assert (minion.notes("startup"), minion.notes("held")) == (1, 0)
+    drain.close()
+    minion.wait_for("held", 1)
+    minion.wait_for("startup", 2)
+    minion.kill()
+    minion.start()
+    minion.wait_for("startup", 3)
+    assert (minion.notes("queued"), minion.notes("held")) == (1, 1)
+    # Nothing of them is open.
+    wait_for(lambda: ledger.open() == [], "an end")
+    assert queues.jids(minion.opts) == set()
+
+
+@as_root
+def test_a_minion_that_may_write_nothing_of_ours_works_as_plain_salt(make, place, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    shutil.chown(closed, 65534, 65534)
+    minion = make(
+        humble=True,
+        safeupdate={"state_dir": str(closed / "state"), "run_dir": str(closed / "run")},
+        schedule=scheduled(place),
+    )
+    minion.start()
+    minion.wait_for("startup", 1)
+    minion.queue(salt.utils.jid.gen_jid({}), "queued")
+    minion.wait_for("queued", 1)
+    wait_for(lambda: minion.notes("scheduled") >= 3, "the schedule")
+    assert list(closed.iterdir()) == []
+    # The main process and the engine say so, each once a minute, and nothing fails.
+    told = minion.log().count("cannot be used") + minion.log().count("cannot be made")
+    assert 1 <= told <= 4, minion.log()
+    assert "Traceback" not in minion.log()
+
+
+@as_root
+def test_the_engine_does_its_work_without_locks(make, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    shutil.chown(closed, 65534, 65534)
+    minion = make(humble=True, safeupdate={"run_dir": str(closed / "run")})
+    ledger = Ledger(minion.safeupdate["state_dir"] + "/safeupdate.db")
+    gone = {"jid": "20260101000000000000", "fun": "cmd.run", "arg": [minion.noting("again")]}
+    gone["arg"].append({"__kwarg__": True, "python_shell": True})
+    call = salt.payload.dumps({**gone, "ret": ""})
+    # Accepted by a minion that died before it began.
+    ledger.accept(
+        gone["jid"], jid=gone["jid"], fun="cmd.run", master="salt", call=call, owner="x:1:1"
+    )
+    minion.start()
+    minion.wait_for("again", 1)
+    wait_for(lambda: ledger.open() == [], "its end")
