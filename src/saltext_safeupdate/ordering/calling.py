@@ -7,7 +7,7 @@ from typing import Any
 
 import salt.state
 
-from . import parallel, results, runs
+from . import let_go, parallel, results, runs
 from .deferring import Deferring, StateCall
 from .ordering import Ordering
 from .own_packages import OwnPackages
@@ -27,7 +27,9 @@ class Calling:
         resume: Resume,
         test_mode: TestMode,
         own: OwnPackages,
+        run_dir: str,
     ) -> None:
+        self._run_dir = run_dir
         self._ordering = ordering
         self._deferring = deferring
         self._resume = resume
@@ -38,6 +40,7 @@ class Calling:
         """Return what takes the place of ``State.call``."""
         self._resume.attach(original)
         call, in_full, local = original, self._in_full, runs.local
+        run_dir = self._run_dir
         no_time = self._resume.no_time
 
         def _call(
@@ -65,6 +68,8 @@ class Calling:
                 ret = self._deferring.result(run, called, deferral)
             finally:
                 run.plain, run.low = True, None
+            if ret.get("result") is False:
+                let_go.tell(run_dir, ret)
             if (
                 run.restart_asked
                 or ret.get("result") is None
@@ -129,6 +134,8 @@ class Calling:
     def _after(
         self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any], asked: bool
     ) -> None:
+        if ret.get("result") is False:
+            let_go.tell(self._run_dir, ret)
         if asked:
             results.announce_restart(ret)
             run.restarted.append(ret)

@@ -37,6 +37,7 @@ def patches(
         resume=resuming,
         test_mode=TestMode(own, settings.service),
         own=own,
+        run_dir=settings.run_dir,
     )
     state = salt.state.State
     loader = salt.loader.lazy.LazyLoader

@@ -185,8 +185,17 @@ def test_a_job_that_waits_for_the_stop_is_let_go(host, word):
     guard = host.guard()
     assert job.wait(WAIT) == 7
     assert job.stdout.read() == "let go\n"
+    note = host.run_dir / f"let_go.{job.pid}"
+    assert f"restart {word}" in note.read_text()
+    assert note.stat().st_mode & 0o777 == 0o600
     assert guard.wait(WAIT) == 0
     assert host.stopped()
+
+
+def test_the_note_of_an_earlier_stop_is_gone(host):
+    (host.run_dir / "let_go.1").write_text("systemctl restart salt-minion")
+    assert host.guard().wait(WAIT) == 0
+    assert not (host.run_dir / "let_go.1").exists()
 
 
 def host_holds(host):

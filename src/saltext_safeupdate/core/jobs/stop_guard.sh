@@ -50,6 +50,8 @@ let_go() {
             case $holders in
                 *" $ancestor "*)
                     say "job in process $ancestor waits for this stop itself: it goes on ($words)"
+                    # Its state says so.
+                    (umask 077 && echo "$words" >"$run_dir/let_go.$ancestor")
                     kill -TERM "$client"
                     break
                     ;;
@@ -79,6 +81,7 @@ running && ! supervised || exit 0
 lock=$(readlink -f "$run_dir")/jobs.lock
 
 exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
+rm -f "$run_dir"/let_go.*
 deadline=$(($(date +%s) + limit))
 told= drain=
 until bypassed || flock -n -x 9; do

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import logging
 import os
 import sqlite3
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import RecordError
+from . import set_aside
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +240,7 @@ class Database:
             for suffix in ("", "-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(self.path + suffix, aside + suffix)
+            set_aside.tidy(glob.escape(f"{self.path}.unreadable-") + "*")
             self._start_anew(stamp, aside, err)
         except sqlite3.Error as again:
             raise self._error(again) from again
