@@ -23,7 +23,14 @@ own:
 @pytest.fixture(scope="module")
 def masters(salt_factories, site):
     site.sls("it", UPDATE)
-    overrides = {"file_roots": {"base": [str(site.roots)]}, "worker_threads": 3, **LOGS}
+    overrides = {
+        "file_roots": {"base": [str(site.roots)]},
+        "worker_threads": 3,
+        # Job IDs that Salt cuts off in its queues, and returns that are signed.
+        "unique_jid": True,
+        "require_minion_sign_messages": True,
+        **LOGS,
+    }
     first = salt_factories.salt_master_daemon("master-a", overrides=overrides)
     with first.started():
         second = salt_factories.salt_master_daemon(
@@ -45,6 +52,7 @@ def guest(masters, make_guest):
         master=addresses,
         master_type="str",
         multiprocessing=True,
+        minion_sign_messages=True,
     )
 
 
@@ -80,11 +88,18 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
         masters, ({"state.apply", "probe.note"}, {"probe.wait_for", "probe.note"}), strict=True
     ):
         wait_for(lambda m=master, f=functions: f <= _returned(m, guest), "the returns")
+        # No other job has come of them.
+        assert all("_" in jid for jid in _jids(master))
 
 
 def _held(guest, number):
     queues = Path(guest.daemon.config["cachedir"]).rglob("job_queue/queued_*.p")
     return len(list(queues)) >= number
+
+
+def _jids(master):
+    """Return the job IDs in the job cache of this master."""
+    return [path.read_text() for path in Path(master.config["cachedir"], "jobs").glob("*/*/jid")]
 
 
 def _returned(master, guest):

@@ -111,6 +111,16 @@ def test_a_job_in_the_queue_is_nobody_elses_business(world, tmp_path):
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.usefixtures("drain")
+def test_a_held_job_goes_to_the_returners_that_were_asked_for(world):
+    asked = {"ret": "syslog", "ret_config": "one", "ret_kwargs": {"a": 1}, "metadata": {"b": 2}}
+    world.publish(**asked)
+    (data,) = queues.listed(world.minion.opts)
+    assert {name: data[name] for name in asked} == asked
+    # And so does one that the engine starts again.
+    assert salt.payload.loads(world.ledger.full(JID).call)["ret_config"] == "one"
+
+
 def test_a_held_job_runs_from_the_queue(world, drain):
     world.publish()
     drain.release()

@@ -106,6 +106,21 @@ def test_salt_call_runs_without_locks_unless_an_update_changes_the_minion(place)
         current.ensure(place.settings)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser becomes another user")
+def test_salt_call_of_another_user_inside_a_job_runs_without_a_share(place):
+    """With ``sudo_user``; the job around it has a share."""
+    lock = locks.share(place.settings.run_dir, "jobs")
+
+    def work(hear, say):
+        os.setgid(65534)
+        os.setuid(65534)
+        say(str(current.ensure(place.settings).lock))
+
+    with forked(work) as child:
+        assert child.hear() == "None"
+    lock.close()
+
+
 def test_a_job_starts_although_no_file_can_be_opened(place):
     os.makedirs(place.settings.run_dir)
 
