@@ -14,6 +14,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.errors import RecordError
+from ..core.host.files import remove
 from ..core.jobs.ledger import Ledger
 
 _NAME = "safeupdate-unrecorded"
@@ -48,15 +50,24 @@ def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
     if not pending(opts):
         return
     taken = os.path.join(opts["cachedir"], _TAKEN)
-    if not os.path.exists(taken):
-        with contextlib.suppress(FileNotFoundError):
+    try:
+        if not os.path.exists(taken):
             os.rename(os.path.join(opts["cachedir"], _NAME), taken)
-    with open(taken, encoding="utf-8", errors="replace") as file:
-        lines = [line.rstrip("\n").partition("\t") for line in file]
-    for key, _, runner in lines:
+        with open(taken, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        # Another engine has just done it.
+        return
+    except OSError as err:
+        raise RecordError(
+            f"{taken} cannot be read: {err.strerror}. Jobs of which it tells are not published "
+            "again; fix the permissions below 'cachedir'."
+        ) from err
+    for line in lines:
+        key, _, runner = line.partition("\t")
         if runner:
             ledger.begin(key, runner)
         else:
             ledger.delivered(key)
     ledger.record_from_now(anew=True)
-    os.unlink(taken)
+    remove(taken)
