@@ -53,7 +53,8 @@ def set_up_by_the_sls(scene: JobScene) -> None:
     (scene.master.files / "safeupdate").mkdir()
     sls = (STATES / "safeupdate" / "master.sls").read_text()
     (scene.master.files / "safeupdate" / "master.sls").write_text(sls)
-    pillar = {"safeupdate": {"redeliver_window": 600, "master_engines": ["test"]}}
+    scene.container.write("/etc/salt/master", yaml.safe_dump({"engines": ["test"]}))
+    pillar = {"safeupdate": {"redeliver_window": 600}}
     for changed in (True, False):
         (state,) = scene.call("state.apply", "safeupdate.master", pillar=pillar).values()
         assert state["result"] is True

@@ -58,7 +58,7 @@ SURFACE = {
         }
     },
     "runners": {"safeupdate": {"master_version", "redeliver"}},
-    "states": {"safeupdate": {"enabled", "mod_watch", "restarted", "updated"}},
+    "states": {"safeupdate": {"enabled", "master_enabled", "mod_watch", "restarted", "updated"}},
 }
 
 

@@ -1,60 +1,95 @@
-"""The configuration that sets a minion up."""
+"""What sets a minion or a master up: its configuration, and the stop guard of a minion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from typing import Any
 
-import salt.utils.yaml
+import salt.config
 
-from ..core.errors import SafeUpdateError
-from ..core.host.files import write_atomic
+from ..core.errors import InputError
 from ..factory import Factory
+from .config_files import ConfigFiles
+from .merging import ConfigFile, engine, first_executor, peer_runner
 
-_HEAD = "# Managed by the state safeupdate.enabled.\n"
+# Any minion may ask; it is told a version.
+_ANY_MINION = ".+"
 
 
-def configuration(opts: Mapping[str, Any]) -> str:
-    """Return the file's content: the lists that this minion has, with ours added."""
-    executors = [
-        name for name in opts.get("module_executors") or ["direct_call"] if name != "safeupdate"
-    ]
-    engines = opts.get("engines") or []
-    if isinstance(engines, dict):
-        engines = [{name: value} for name, value in engines.items()]
-    others = [entry for entry in engines if "safeupdate" not in entry]
-    wanted = {
-        "module_executors": ["safeupdate", *executors],
-        "engines": [*others, {"safeupdate": {}}],
-    }
-    text: str = salt.utils.yaml.safe_dump(wanted, default_flow_style=False)
-    return _HEAD + text
+def minion_file(factory: Factory, path: str | None = None) -> ConfigFile:
+    """Return the file that names our executor and our engine. Raises SafeUpdateError."""
+
+    def missing(names: list[str]) -> list[str]:
+        # Salt's loader for executors is needed here only.
+        from ..ordering import known
+
+        return known.missing_executors(factory.opts, names)
+
+    return ConfigFile(
+        ConfigFiles(
+            main_file=_main_file(factory),
+            default_include=salt.config.DEFAULT_MINION_OPTS["default_include"],
+        ),
+        path,
+        "enabled",
+        (first_executor(missing), engine("safeupdate", {})),
+    )
+
+
+def master_file(
+    factory: Factory, main_file: str | None, path: str | None, window: object
+) -> ConfigFile:
+    """
+    Return the file that sets the master up. Raises SafeUpdateError.
+
+    *main_file* defaults to ``master`` beside the configuration of this minion. *window* is that
+    of the redelivery, in seconds.
+    """
+    if isinstance(window, bool) or not isinstance(window, int | float) or window <= 0:
+        raise InputError("'window' must be a number of seconds above 0. Nothing was written.")
+    return ConfigFile(
+        ConfigFiles(
+            main_file=main_file or os.path.join(os.path.dirname(_main_file(factory)), "master"),
+            default_include=salt.config.DEFAULT_MASTER_OPTS["default_include"],
+        ),
+        path,
+        "master_enabled",
+        (
+            engine("safeupdate_redeliver", {"window": window}),
+            peer_runner(_ANY_MINION, "safeupdate.master_version"),
+        ),
+    )
+
+
+def _main_file(factory: Factory) -> str:
+    found: str = factory.opts.get("conf_file") or salt.config.DEFAULT_MINION_OPTS["conf_file"]
+    return found
 
 
 class SetUp:
     """
     The files that have to be written so that this minion is set up.
 
-    *config_file* gets the configuration. *stop_guard* tells whether there is to be one.
+    *config_file* gets the configuration; None: the file that this minion includes. *stop_guard*
+    tells whether there is to be one. Raises SafeUpdateError if the configuration cannot be
+    written without taking something away.
     """
 
-    def __init__(self, factory: Factory, config_file: str, stop_guard: bool) -> None:
-        self._config_file = config_file
-        self._wanted = configuration(factory.opts)
+    def __init__(self, factory: Factory, config_file: str | None, stop_guard: bool) -> None:
+        self._file = minion_file(factory, config_file)
         self._guard = factory.stop_guard
         self._guarded = stop_guard
         # Whether the minion has to read its configuration again.
-        self.restarts = read(config_file) != self._wanted
+        self.restarts = self._file.differs
+        self.warnings = self._file.warnings
 
     def changes(self) -> dict[str, Any]:
         """Return what differs, by path, as a state reports it."""
-        found: dict[str, Any] = {}
-        if self.restarts:
-            found[self._config_file] = {"old": read(self._config_file), "new": self._wanted}
+        found = self._file.changes()
         guard = self._guard
         if guard is not None and self._guarded:
             found |= {path: {"old": "", "new": "stop guard"} for path in guard.differing()}
-        elif guard is not None and read(guard.drop_in):
+        elif guard is not None and os.path.exists(guard.drop_in):
             found[guard.drop_in] = {"old": "stop guard", "new": ""}
         return found
 
@@ -65,19 +100,5 @@ class SetUp:
                 self._guard.install()
             else:
                 self._guard.remove()
-        try:
-            write_atomic(self._config_file, self._wanted, mode=0o644)
-        except OSError as err:
-            raise SafeUpdateError(
-                f"{self._config_file} cannot be written: {err.strerror or err}. The configuration "
-                "is as it was; check its directory."
-            ) from err
-
-
-def read(path: str) -> str:
-    """Return the content of the file; empty if there is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
+        if self.restarts:
+            self._file.write()

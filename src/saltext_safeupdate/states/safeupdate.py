@@ -28,12 +28,19 @@ def __virtual__():
     return __virtualname__
 
 
-def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=True):
+def enabled(name, config_file=None, stop_guard=True):
     """
     Set the minion up for safe updates: executor, engine and stop guard.
 
-    If the configuration has changed, the minion restarts, deferred. If the last update of the
-    minion failed or was rolled back, the result has a warning.
+    Executors and engines that the minion has stay: the file repeats those of the main
+    configuration file that it would hide, and this state takes over a change there when it runs
+    again. A minion that is set up by hand is left as it is. If the configuration has changed, the
+    minion restarts, deferred. If the last update of the minion failed or was rolled back, the
+    result has a warning.
+
+    The state fails, and writes nothing, if the configuration would not be complete: if Salt
+    cannot use the present lists, if another file would hide ours, or if it would put another
+    executor first.
 
     .. code-block:: yaml
 
@@ -44,8 +51,10 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
         Any text.
 
     config_file
-        The file that gets the configuration. Defaults to
-        ``/etc/salt/minion.d/safeupdate.conf``.
+        The file that gets the configuration. The minion has to include it. Defaults to
+        ``safeupdate.conf`` in the directory that ``default_include`` of this minion names, such
+        as ``/etc/salt/minion.d``; to ``safeupdate-set-up.conf`` there if the administrator has
+        written a ``safeupdate.conf``.
 
     stop_guard
         Whether every stop or restart of the service, whoever asks for it, waits for running
@@ -56,11 +65,15 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
     from saltext_safeupdate.factory import Factory
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
+    warnings = []
     last = __salt__["safeupdate.status"]()
     if last["phase"] in ("failed", "rolled_back"):
-        ret["warnings"] = [f"The last update is {last['phase']}: {last['reason']}"]
+        warnings.append(f"The last update is {last['phase']}: {last['reason']}")
     try:
         wanted = set_up.SetUp(Factory(__opts__), config_file, bool(stop_guard))
+        warnings += wanted.warnings
+        if warnings:
+            ret["warnings"] = warnings
         ret["changes"] = wanted.changes()
         if not ret["changes"]:
             return ret
@@ -72,7 +85,7 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
             return ret
         wanted.carry_out()
     except SafeUpdateError as err:
-        return {**ret, "result": False, "comment": str(err)}
+        return {**ret, "result": False, "changes": {}, "comment": str(err)}
     ret["comment"] = f"{', '.join(ret['changes'])} changed."
     if wanted.restarts:
         __salt__["safeupdate.restart"](reason="safeupdate.enabled")
@@ -80,6 +93,55 @@ def enabled(name, config_file="/etc/salt/minion.d/safeupdate.conf", stop_guard=T
             " The minion restarts as soon as every job has ended and its return has been delivered."
         )
     return ret
+
+
+def master_enabled(name, window=3600, main_file=None, config_file=None):
+    """
+    Set the master of this host up: jobs that minions have missed are published again.
+
+    Minions may then also ask the master for its version. Engines and permissions that the master
+    has stay, as in :py:func:`enabled`. Restart the master afterwards: it reads its engines when
+    it starts.
+
+    .. code-block:: yaml
+
+        safeupdate-master:
+          safeupdate.master_enabled:
+            - window: 7200
+
+    name
+        Any text.
+
+    window
+        How far the master looks back, in seconds. Defaults to ``3600``. If another file names the
+        engine already, its options stay.
+
+    main_file
+        The main configuration file of the master. Defaults to the file ``master`` in the
+        directory of the minion's, such as ``/etc/salt/master``.
+
+    config_file
+        The file that gets the configuration. The master has to include it. Defaults to
+        ``safeupdate.conf`` in the directory that its ``default_include`` names.
+    """
+    from saltext_safeupdate.admin import set_up
+    from saltext_safeupdate.core.errors import SafeUpdateError
+    from saltext_safeupdate.factory import Factory
+
+    ret = {"name": name, "result": True, "changes": {}, "comment": "The master is set up."}
+    try:
+        wanted = set_up.master_file(Factory(__opts__), main_file, config_file, window)
+        ret["changes"] = wanted.changes()
+        if wanted.warnings:
+            ret["warnings"] = wanted.warnings
+        if not ret["changes"]:
+            return ret
+        if __opts__["test"]:
+            return {**ret, "result": None, "comment": f"{wanted.path} would be written."}
+        wanted.write()
+    except SafeUpdateError as err:
+        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    return {**ret, "comment": f"{wanted.path} changed. Restart salt-master once."}
 
 
 def updated(name, version=None, allow_downgrade=False):

@@ -1,6 +1,7 @@
 """The states, on what the execution module says."""
 
 import pytest
+import salt.config
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import factory
@@ -77,8 +78,16 @@ class TestEnabled:
     @pytest.fixture
     def minion(self, functions, monkeypatch, tmp_path):
         """A minion that is not set up; what it is asked for is in ``asked``."""
-        made = simulated({**opts(tmp_path), "test": False, "module_executors": [], "engines": []})
-        made.asked, made.config = [], tmp_path / "safeupdate.conf"
+        made = simulated(
+            {
+                **salt.config.DEFAULT_MINION_OPTS,
+                **opts(tmp_path),
+                "conf_file": str(tmp_path / "minion"),
+                "extension_modules": str(tmp_path / "extmods"),
+                "test": False,
+            }
+        )
+        made.asked, made.config = [], tmp_path / "minion.d" / "safeupdate.conf"
         monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
         monkeypatch.setattr(factory, "Factory", lambda _: made)
         functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
@@ -86,7 +95,7 @@ class TestEnabled:
         return made
 
     def test_it_writes_the_configuration_and_asks_for_a_restart(self, minion):
-        ret = module.enabled("x", str(minion.config))
+        ret = module.enabled("x")
         assert ret["result"] is True
         assert list(ret["changes"]) == [str(minion.config)]
         assert "engines:" in minion.config.read_text()
@@ -94,30 +103,67 @@ class TestEnabled:
         assert "The minion restarts as soon as" in ret["comment"]
 
     def test_what_is_set_up_is_no_change(self, minion):
-        module.enabled("x", str(minion.config))
-        ret = module.enabled("x", str(minion.config))
+        module.enabled("x")
+        ret = module.enabled("x")
         assert (ret["result"], ret["changes"], minion.asked) == (True, {}, ["safeupdate.enabled"])
 
     def test_it_changes_nothing_in_test_mode(self, minion):
         minion.opts["test"] = True
-        ret = module.enabled("x", str(minion.config))
+        ret = module.enabled("x")
         assert (ret["result"], list(ret["changes"])) == (None, [str(minion.config)])
         assert "would restart" in ret["comment"]
         assert not minion.config.exists()
         assert minion.asked == []
 
     def test_what_cannot_be_written_is_an_error(self, minion):
-        ret = module.enabled("x", str(minion.config.parent / "missing" / "x.conf"))
-        assert ret["result"] is False
+        minion.config.parent.touch()
+        ret = module.enabled("x")
+        assert (ret["result"], ret["changes"]) == (False, {})
         assert "cannot be" in ret["comment"]
         assert minion.asked == []
 
     @pytest.mark.parametrize("phase", ["failed", "rolled_back"])
     def test_a_last_update_that_went_wrong_is_a_warning(self, minion, functions, phase):
         functions["safeupdate.status"] = lambda: {"phase": phase, "reason": "no space"}
-        (warning,) = module.enabled("x", str(minion.config))["warnings"]
+        (warning,) = module.enabled("x")["warnings"]
         assert phase in warning
         assert "no space" in warning
+
+    def test_what_is_not_listed_any_more_is_a_warning(self, minion):
+        main = minion.config.parent.parent / "minion"
+        main.write_text("engines: [a]")
+        module.enabled("x")
+        main.write_text("{}")
+        (warning,) = module.enabled("x")["warnings"]
+        assert "engines: a" in warning
+
+    def test_a_configuration_that_salt_cannot_use_is_an_error(self, minion):
+        (minion.config.parent.parent / "minion").write_text("module_executors: '[direct_call]'")
+        ret = module.enabled("x")
+        assert (ret["result"], ret["changes"], minion.asked) == (False, {}, [])
+        assert "Nothing was written" in ret["comment"]
+
+    @pytest.fixture
+    def master(self, minion):
+        return minion.config.parent.parent / "master.d" / "safeupdate.conf"
+
+    def test_a_master_is_set_up_beside_the_minion(self, minion, master):
+        ret = module.master_enabled("x", window=60)
+        assert (ret["result"], list(ret["changes"])) == (True, [str(master)])
+        assert "Restart salt-master once" in ret["comment"]
+        assert "window: 60" in master.read_text()
+        ret = module.master_enabled("x", window=60)
+        assert (ret["result"], ret["changes"]) == (True, {})
+
+    def test_nothing_is_written_for_a_master_in_test_mode(self, minion, master):
+        minion.opts["test"] = True
+        ret = module.master_enabled("x")
+        assert (ret["result"], list(ret["changes"])) == (None, [str(master)])
+        assert not master.exists()
+
+    def test_what_a_master_cannot_use_is_an_error(self, minion, master):
+        assert module.master_enabled("x", window=0)["result"] is False
+        assert not master.exists()
 
 
 class TestRestarted:
