@@ -83,12 +83,20 @@ def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
 
 
 def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the version that runs and the phase; ``unknown`` if the record cannot be read."""
+    """
+    Return the version that runs, how the newest update has ended, and if it waits for a reboot.
+
+    A minion makes its grains when it starts, and the engine has it do so again after each of
+    these steps. The phases between them would be out of date as soon as they are told. The phase
+    is ``unknown`` if the record cannot be read.
+    """
     found = {"version": str(salt.version.__version__), "phase": "idle", "pending": False}
     try:
-        last = _newest(opts)
+        store = _store(opts)
+        updates = store.updates() if store.exists() else []
     except SafeUpdateError as err:
         return {**found, "phase": "unknown", "reason": str(err)}
+    last = next((each for each in updates if each.phase.final or each.awaits_boot), None)
     if last is not None:
         found |= {"phase": last.phase.value, "pending": not last.phase.final}
         if last.reason and last.phase.final:
@@ -126,5 +134,9 @@ def beacon_events(
 
 def _newest(opts: Mapping[str, Any]) -> Update | None:
     """Return the newest record. Writes nothing."""
-    store = Store(from_mapping(opts.get("safeupdate")).database)
+    store = _store(opts)
     return store.latest() if store.exists() else None
+
+
+def _store(opts: Mapping[str, Any]) -> Store:
+    return Store(from_mapping(opts.get("safeupdate")).database)

@@ -1,7 +1,8 @@
 """
-Grain ``safeupdate``: the phase of the newest update, the version that runs, and whether a
-restart is pending. ``phase`` is ``unknown`` if the database cannot be read; ``reason`` then
-says why.
+Grain ``safeupdate``: the version that runs, the phase in which the newest update has ended, and
+whether a reboot of the host is pending. Other phases pass too fast for a grain;
+``safeupdate.status`` and the beacon have them. ``phase`` is ``idle`` if there was no update. It
+is ``unknown`` if the database cannot be read; ``reason`` then says why.
 """
 
 from saltext_safeupdate.admin import status

@@ -49,9 +49,25 @@ class Delivery:
                 "to": update.versions_to,
             }
         if not self._opts.get("master_uri") and self._opts.get("file_client") == "local":
+            self._refresh_grains(row, update)
             return True
         tag = f"salt/minion/{self._opts['id']}/safeupdate/{row.phase}"
-        return bool(self._event_send(tag, data))
+        sent = bool(self._event_send(tag, data))
+        if sent:
+            self._refresh_grains(row, update)
+        return sent
+
+    def _refresh_grains(self, row: PhaseRow, update: Update | None) -> None:
+        """
+        Have the minion make its grains again if ours has changed.
+
+        It is the last step of an update, or a snapshot waits for the boot: the code that the
+        main process loads for it does not change meanwhile.
+        """
+        settled = update is not None and (update.phase.final or update.awaits_boot)
+        if settled and update is not None and update.phase.value == row.phase:
+            with salt.utils.event.get_event("minion", opts=self._opts, listen=False) as bus:
+                bus.fire_event({"force_refresh": True}, "grains_refresh", timeout=_ACK_TIMEOUT)
 
     def send(self, job: Job) -> Answer:
         """Send an undelivered return; return what its master says. None with 'pub_ret: False'."""

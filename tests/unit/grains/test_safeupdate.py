@@ -1,6 +1,8 @@
 import pytest
 import salt.version
 
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -19,7 +21,7 @@ def state_dir(tmp_path, monkeypatch):
 
 def _record(state_dir, phase, **changes):
     Store(f"{state_dir}/safeupdate.db").save(
-        Update(id="u1", kind="update", phase=phase, created=1.0, **changes)
+        Update(**{"id": "u1", "kind": "update", "phase": phase, "created": 1.0, **changes})
     )
 
 
@@ -31,10 +33,24 @@ def test_a_minion_that_was_never_updated_is_idle_and_looking_writes_nothing(stat
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_every_phase_is_shown(state_dir, phase):
+def test_what_an_update_ends_in_is_shown_and_no_phase_before_it(state_dir, phase):
     _record(state_dir, phase)
     grain = grains.safeupdate()["safeupdate"]
-    assert grain == {"version": RUNNING, "phase": phase.value, "pending": not phase.final}
+    shown = phase.value if phase.final else "idle"
+    assert grain == {"version": RUNNING, "phase": shown, "pending": False}
+
+
+def test_the_end_of_the_one_before_is_shown_while_an_update_is_under_way(state_dir):
+    _record(state_dir, Phase.COMMITTED)
+    _record(state_dir, Phase.WATCHING, id="u2", created=2.0)
+    assert grains.safeupdate()["safeupdate"]["phase"] == "committed"
+
+
+def test_a_reboot_that_is_pending_is_shown(state_dir):
+    boot = Boot(awaits=(processes.boot(), Phase.WAITING_FOR_BOOT.column))
+    _record(state_dir, Phase.WAITING_FOR_BOOT, boot=boot)
+    grain = grains.safeupdate()["safeupdate"]
+    assert grain == {"version": RUNNING, "phase": "waiting_for_boot", "pending": True}
 
 
 def test_the_reason_of_an_end_is_shown_and_that_of_a_request_is_not(state_dir):

@@ -1,6 +1,7 @@
 """What the engine makes of a master's word on a return."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 import salt.payload
@@ -8,6 +9,9 @@ import salt.utils.event
 
 from saltext_safeupdate.core.jobs.ledger import Job, State
 from saltext_safeupdate.core.jobs.ticker import Answer
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.store import PhaseRow
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion.delivery import Delivery
 
 JOB = Job(
@@ -35,7 +39,7 @@ class Bus:
         self.sent = []
 
     def fire_event(self, load, tag, timeout):
-        self.sent.append((load["jid"], tag))
+        self.sent.append((load.get("jid"), tag))
 
     def get_event(self, tag, wait):
         assert tag.rpartition("/")[2] in self.sent[-1][1]
@@ -65,3 +69,29 @@ def test_with_pub_ret_false_no_master_gets_a_return(monkeypatch, tmp_path):
     monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: pytest.fail("it sends"))
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path), "pub_ret": False}
     assert Delivery(opts, {"event.send": None}).send(JOB) is Answer.TAKEN
+
+
+UPDATE = Update(id="u1", kind="update", phase=Phase.COMMITTED, created=1.0)
+
+
+@pytest.mark.parametrize(
+    ("update", "phase", "taken", "refreshed"),
+    [
+        (UPDATE, "committed", True, True),
+        (UPDATE, "committed", False, False),
+        # A phase that has passed, and one that is not the last.
+        (UPDATE, "watching", True, False),
+        (replace(UPDATE, phase=Phase.WATCHING), "watching", True, False),
+        (None, "committed", True, False),
+    ],
+)
+def test_the_grains_are_made_again_when_an_update_has_ended(
+    monkeypatch, tmp_path, update, phase, taken, refreshed
+):
+    bus = Bus(None)
+    monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
+    opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
+    delivery = Delivery(opts, {"event.send": lambda tag, data: taken})
+    row = PhaseRow(seq=1, id="u1", phase=phase, reason="", at=1.0)
+    assert delivery.publish(row, update) is taken
+    assert [tag for _, tag in bus.sent] == ["grains_refresh"] * refreshed
