@@ -61,15 +61,15 @@ class Master:
         Return a master in a network that nobody else uses, until it is given back.
 
         A start takes five seconds of a processor, so one that an earlier scene has given back
-        is used again, unless it has settings of its own: engines remember.
+        is used again, unless it has engines, which remember, or an address of its own.
         """
-        use = None if config else (version, pythonpath)
+        use = (version, json.dumps(dict(config or {}), sort_keys=True), pythonpath)
         with contextlib.suppress(KeyError, IndexError):
             found = lab.spare[use].pop()
             assert isinstance(found, Master)
             return found
         made = cls(Network(lab), version, config=config, pythonpath=pythonpath)
-        made._use = use
+        made._use = None if {"engines", "interface"} & set(config or {}) else use
         made._owns_network = True
         return made
 

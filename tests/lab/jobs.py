@@ -15,7 +15,7 @@ from devtools.command import ToolError, run
 from devtools.experiment import MINION
 from devtools.lab.container import Lab, Network
 from devtools.lab.recipes import PREFIX
-from tests.lab.scene import STATE_DIR, Scene
+from tests.lab.scene import STATE_DIR, TELLS, Scene
 
 ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
 DATABASE = f"{STATE_DIR}/safeupdate.db"
@@ -46,7 +46,7 @@ class JobScene(Scene):
         config: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        settings = {**ENGINE, **(master_config or {})}
+        settings = {**ENGINE, **TELLS, **(master_config or {})}
         if apart:
             config = {"master": MASTER_ADDRESS, **(config or {})}
             settings["interface"] = MASTER_ADDRESS

@@ -15,6 +15,8 @@ from devtools.lab.container import Container, Lab, Network
 from devtools.master import Master
 
 # With less of the watch than users get: most tests are not about that.
+# Minions may ask the master for its version.
+TELLS: Mapping[str, Any] = {"peer_run": {".+": ["safeupdate.master_version"]}}
 SET_UP: Mapping[str, Any] = {**EXTENSION_CONFIG, "safeupdate": {"stable_interval": 3}}
 STATE_DIR = "/var/lib/salt-safeupdate"
 RUN_DIR = "/run/salt-safeupdate"
@@ -50,7 +52,7 @@ class Scene:
         master_config: Mapping[str, Any] | None = None,
     ) -> None:
         layers = [extension_layer(lab, site)]
-        self.master = Master.take(lab, config=master_config, pythonpath=site)
+        self.master = Master.take(lab, config=master_config or TELLS, pythonpath=site)
         self.failed = False
         self.container: Container = self._prepared(lab, version, offers, layers)
         settings = {**(SET_UP if set_up else {}), **(config or {})}

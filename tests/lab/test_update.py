@@ -295,6 +295,12 @@ def test_the_extension_sets_itself_up_and_says_so(make_scene: Callable[..., Scen
     assert scene.answers() == "3007.15"
     assert scene.pid() != pid
     assert scene.call("safeupdate.check") == []
+    told = {"version": "3007.15", "phase": "committed", "pending": False}
+    scene.master.wait(
+        lambda: told.items() <= scene.call("grains.get", "safeupdate").items(),
+        60,
+        "the grains to be made again",
+    )
 
 
 @pytest.mark.parametrize(

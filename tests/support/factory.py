@@ -31,6 +31,7 @@ def opts(directory):
         "id": "minion",
         "__role": "minion",
         "cachedir": str(directory / "cache"),
+        "conf_file": str(directory / "minion"),
         "module_executors": ["safeupdate", "direct_call"],
         "engines": [{"safeupdate": {}}],
         "safeupdate": {"state_dir": str(directory / "state"), "run_dir": str(directory / "run")},

@@ -11,12 +11,14 @@ import salt.version
 
 from .. import hooks
 from ..core.errors import SafeUpdateError
+from ..core.extensions import ourselves
 from ..core.host import locks
 from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import effective
 from ..factory import Factory, enabled
+from . import executors, facts, provenance, set_up
 
 # Bytes that the database should be able to grow by: returns that masters do not get at once.
 _LEAST_SPACE = 16 << 20
@@ -30,9 +32,10 @@ class Problem(NamedTuple):
     fix: str
 
 
-def check(factory: Factory) -> list[dict[str, str]]:
-    """Return every problem, not only the first."""
-    return [problem._asdict() for look in _CHECKS for problem in look(factory)]
+def check(factory: Factory, functions: facts.Functions) -> list[dict[str, str]]:
+    """Return every problem, not only the first. *functions* are Salt's execution functions."""
+    found = [problem for look in _CHECKS for problem in look(factory)]
+    return [problem._asdict() for problem in (*found, *_master(factory, functions))]
 
 
 def _configuration(factory: Factory) -> Iterator[Problem]:
@@ -45,20 +48,64 @@ def _configuration(factory: Factory) -> Iterator[Problem]:
 
 
 def _executor(factory: Factory) -> Iterator[Problem]:
-    executors = factory.opts.get("module_executors") or []
-    if isinstance(executors, str):
-        executors = [executors]
-    if "safeupdate" not in executors:
+    option = factory.opts.get("module_executors")
+    names = executors.listed(option)
+    if names is None:
+        yield Problem(
+            "executor",
+            f"'module_executors' is no list of names, so no job runs: {option!r}.",
+            "Set 'module_executors: [safeupdate, direct_call]'.",
+        )
+    elif executors.OURS not in names:
         yield Problem(
             "executor",
             "The executor 'safeupdate' is not in 'module_executors'.",
             "Set 'module_executors: [safeupdate, direct_call]', or apply the SLS 'safeupdate'.",
         )
-    elif executors[-1] == "safeupdate":
+    elif names[-1] == executors.OURS:
         yield Problem(
             "executor-last",
             "The executor 'safeupdate' is the last of 'module_executors', so nothing runs a job.",
             "Put 'direct_call' after it.",
+        )
+    elif executors.before_ours(names):
+        yield Problem(
+            "executor-order",
+            f"'module_executors' has {', '.join(executors.before_ours(names))} before "
+            "'safeupdate', which does not see the jobs that these run.",
+            "Put 'safeupdate' before them.",
+        )
+
+
+def _set_up(factory: Factory) -> Iterator[Problem]:
+    try:
+        file = set_up.managed_file(factory)
+    except SafeUpdateError as err:
+        yield Problem("set-up", str(err), "See the message.")
+        return
+    if file is not None and file.differs:
+        yield Problem(
+            "set-up-outdated",
+            f"{file.path} repeats what other configuration files said when it was written, and "
+            "they have changed since: it hides the change.",
+            "Apply the SLS 'safeupdate' (state safeupdate.enabled).",
+        )
+
+
+def _extension(factory: Factory) -> Iterator[Problem]:
+    running, path = ourselves.running_version(), ourselves.home()
+    installed = ourselves.version_in(path)
+    if not installed:
+        yield Problem(
+            "extension",
+            f"The extension that runs ({running}) is not in {path} any more.",
+            "Install it there again, and restart the minion.",
+        )
+    elif installed != running:
+        yield Problem(
+            "extension",
+            f"Version {running} of the extension runs, and {installed} is installed in {path}.",
+            "Restart the minion with 'safeupdate.restart'.",
         )
 
 
@@ -125,12 +172,15 @@ def _own_packages(factory: Factory) -> Iterator[Problem]:
             "own-packages", f"The minion's own packages are not known: {err}", "Fix that first."
         )
         return
-    if not own.names:
+    problem = provenance.not_from_packages(factory)
+    if problem or not own.names:
         yield Problem(
             "own-packages",
-            "No package owns the code, the interpreter or the unit of this minion.",
-            "Name the packages in 'safeupdate:packages' if it was installed from packages.",
+            problem or "No package owns the code, the interpreter or the unit of this minion.",
+            "Update it in the way in which it was installed. Jobs and restarts are protected. If "
+            "it was installed from packages, name them in 'safeupdate:packages'.",
         )
+    if not own.names:
         return
     missing = set(own.names) - set(installed)
     if own.configured and missing:
@@ -245,6 +295,21 @@ def _interrupted(factory: Factory, update: Update) -> bool:
     return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
 
 
+def _master(factory: Factory, functions: facts.Functions) -> Iterator[Problem]:
+    """A minion sees of its master's set-up only whether it may ask for the version."""
+    opts = factory.opts
+    if opts.get("master_type") == "disable" or opts.get("file_client") == "local":
+        return
+    if facts.master_version(functions, {}) is None:
+        yield Problem(
+            "master",
+            "The master does not tell its version, so it is probably not set up: then jobs that "
+            "this minion misses while it restarts are not published again.",
+            "Apply the SLS 'safeupdate.master' to the master, or let minions call "
+            "'safeupdate.master_version' ('peer_run').",
+        )
+
+
 def _stop_guard(factory: Factory) -> Iterator[Problem]:
     if factory.stop_guard is not None:
         for problem, fix in factory.stop_guard.problems():
@@ -255,6 +320,8 @@ _CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
     _configuration,
     _executor,
     _engine,
+    _set_up,
+    _extension,
     _hooks,
     _locks,
     _own_packages,

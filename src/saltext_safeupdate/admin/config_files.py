@@ -53,6 +53,11 @@ class ConfigFiles:
                 return os.path.join(directory, name)
         return ""
 
+    def paths(self) -> list[str]:
+        """Return the files that ``default_include`` names."""
+        patterns = self._default(read(self.main_file))
+        return sorted(path for pattern in patterns for path in glob.glob(pattern))
+
     def includes(self, path: str) -> bool:
         """Tell whether ``default_include`` names a file of that path, if it is there."""
         return any(_names(each, path) for each in self._default(read(self.main_file)))

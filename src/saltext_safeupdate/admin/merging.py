@@ -58,15 +58,15 @@ class ConfigFile:
             self._refuse_harm(others)
 
     def _find(self) -> str:
+        found = managed(self._files)
+        if found:
+            return found
         places = [place for place in map(self._files.place, _NAMES) if place]
         if not places:
             raise SafeUpdateError(
                 f"No file could be added to those that {self._files.main_file} includes "
                 f"('default_include'). {_UNCHANGED} Give 'config_file' a path that it includes."
             )
-        for place in places:
-            if _text(place).startswith(HEAD):
-                return place
         return next((place for place in places if not _text(place)), places[0])
 
     @property
@@ -139,6 +139,11 @@ class ConfigFile:
         return [f"No other file lists this any more, so it is dropped: {'; '.join(gone)}."] * bool(
             gone
         )
+
+
+def managed(files: ConfigFiles) -> str:
+    """Return the path of the file that a state of ours has written; empty if there is none."""
+    return next((path for path in files.paths() if _text(path).startswith(HEAD)), "")
 
 
 def engine(name: str, options: Mapping[str, Any]) -> Wish:

@@ -10,7 +10,7 @@ import salt.config
 from ..core.errors import InputError
 from ..factory import Factory
 from .config_files import ConfigFiles
-from .merging import ConfigFile, engine, first_executor, peer_runner
+from .merging import ConfigFile, engine, first_executor, managed, peer_runner
 
 # Any minion may ask; it is told a version.
 _ANY_MINION = ".+"
@@ -26,14 +26,17 @@ def minion_file(factory: Factory, path: str | None = None) -> ConfigFile:
         return known.missing_executors(factory.opts, names)
 
     return ConfigFile(
-        ConfigFiles(
-            main_file=_main_file(factory),
-            default_include=salt.config.DEFAULT_MINION_OPTS["default_include"],
-        ),
+        _minion_files(factory),
         path,
         "enabled",
         (first_executor(missing), engine("safeupdate", {})),
     )
+
+
+def managed_file(factory: Factory) -> ConfigFile | None:
+    """Return the file if the state has written one. Raises SafeUpdateError."""
+    path = managed(_minion_files(factory))
+    return minion_file(factory, path) if path else None
 
 
 def master_file(
@@ -58,6 +61,13 @@ def master_file(
             engine("safeupdate_redeliver", {"window": window}),
             peer_runner(_ANY_MINION, "safeupdate.master_version"),
         ),
+    )
+
+
+def _minion_files(factory: Factory) -> ConfigFiles:
+    return ConfigFiles(
+        main_file=_main_file(factory),
+        default_include=salt.config.DEFAULT_MINION_OPTS["default_include"],
     )
 
 

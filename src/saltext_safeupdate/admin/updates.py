@@ -18,7 +18,7 @@ from ..core.prepare.resolution import Resolved, Resolver
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
 from ..factory import Factory
-from . import status
+from . import provenance, status
 from .preflight import findings, needs_reboot
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def plan(
     allow_downgrade: bool = False,
 ) -> dict[str, Any]:
     """Return what an update would do, and every problem that there is."""
-    resolver = factory.resolver()
+    resolver = _resolver(factory)
     wanted = resolution.request(version, allow_downgrade=allow_downgrade)
     resolved = _with_findings(factory, functions, resolver, wanted)
     return {
@@ -72,7 +72,7 @@ def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any
     """Download and verify what an update would install."""
     # Before the lock: without a package manager there is nothing to lock.
     # What is staged already does not count: it may be about to be replaced.
-    resolver = replace(factory.resolver(), staged={})
+    resolver = replace(_resolver(factory), staged={})
     lock = locks.acquire(
         factory.settings.run_dir,
         "update",
@@ -118,7 +118,7 @@ def update(
 ) -> dict[str, Any]:
     """Ask for an update; return its record, or what is installed if that is what was asked for."""
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
-    resolver = factory.resolver()
+    resolver = _resolver(factory)
     if refresh and not resolution.names(wanted, resolver.staged):
         _refresh(resolver.manager)
     resolved = _with_findings(factory, functions, resolver, wanted)
@@ -134,7 +134,7 @@ def update(
 
 def rollback(factory: Factory, to: str | float | None = None) -> dict[str, Any]:
     """Ask for the previous version, from the packages that were kept."""
-    resolver = factory.resolver()
+    resolver = _resolver(factory)
     resolved = resolver.resolve(resolution.request(to, back=True))
     return _request(factory, resolver, resolved, "rolled back by request")
 
@@ -165,6 +165,13 @@ def unquarantine(factory: Factory, version: str) -> list[str]:
         )
     factory.store.clear(found)
     return [f"{row.package} {row.version}" for row in found]
+
+
+def _resolver(factory: Factory) -> Resolver:
+    """Return what resolves requests. Raise SafeUpdateError if Salt is not from packages."""
+    resolver = factory.resolver()
+    provenance.refuse_others(factory)
+    return resolver
 
 
 def _request(

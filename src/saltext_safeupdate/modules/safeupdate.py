@@ -398,7 +398,7 @@ def check():
     Return what is not set up right, and how to fix it. The list is empty if all is well.
 
     Each entry has a ``code``, a ``problem`` and a ``fix``. A last update that failed or was
-    rolled back is an entry, too.
+    rolled back is an entry, too. Of the master, a minion sees only whether it tells its version.
 
     CLI Example:
 
@@ -407,4 +407,4 @@ def check():
         salt '*' safeupdate.check
     """
     with errors.as_salts():
-        return checks.check(Factory(__opts__))
+        return checks.check(Factory(__opts__), __salt__)

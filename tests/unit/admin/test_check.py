@@ -4,29 +4,38 @@ import os
 from types import SimpleNamespace
 
 import pytest
+import salt.config
 
+import saltext_safeupdate
 from saltext_safeupdate import hooks
 from saltext_safeupdate.admin import check
+from saltext_safeupdate.admin.set_up import SetUp
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.factory import record
 
 
+def _found(made, answer="3008.3"):
+    """Return the problems of a minion whose master gives this *answer*."""
+    return check.check(made, {"publish.runner": lambda function: answer})
+
+
 def _codes(made):
-    return [problem["code"] for problem in check.check(made)]
+    return [problem["code"] for problem in _found(made)]
 
 
 def test_nothing_is_found_where_all_is_well(made):
-    assert check.check(made) == []
+    assert _found(made) == []
     record(made, Phase.COMMITTED)
-    assert check.check(made) == []
+    assert _found(made) == []
 
 
 def test_configuration(made):
     made.opts["safeupdate"]["job_timeout"] = 1
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "configuration"
     assert "safeupdate:job_timeout" in problem["problem"]
 
@@ -43,6 +52,64 @@ def test_executor_last(made, executors):
     assert _codes(made) == ["executor-last"]
 
 
+@pytest.mark.parametrize(
+    "executors", ["[safeupdate, direct_call]", ["a", {"b": 1}], {"safeupdate": {}}, 5]
+)
+def test_executors_that_are_no_list_of_names(made, executors):
+    made.opts["module_executors"] = executors
+    assert _codes(made) == ["executor"]
+
+
+@pytest.mark.parametrize(
+    ("before", "seen"), [(["splay"], True), (["direct_call"], False), (["splay", "sudo"], False)]
+)
+def test_executors_that_come_first(made, before, seen):
+    made.opts["module_executors"] = [*before, "safeupdate", "direct_call"]
+    assert _codes(made) == ([] if seen else ["executor-order"])
+
+
+def test_a_set_up_that_hides_what_has_been_added_since(made, tmp_path):
+    made.opts = {
+        **salt.config.DEFAULT_MINION_OPTS,
+        **made.opts,
+        "conf_file": str(tmp_path / "minion"),
+        "extension_modules": str(tmp_path / "extmods"),
+    }
+    SetUp(made, None, True).carry_out()
+    assert _found(made) == []
+    (tmp_path / "minion").write_text("engines: [a]")
+    (problem,) = _found(made)
+    assert problem["code"] == "set-up-outdated"
+    assert str(tmp_path / "minion.d") in problem["problem"]
+    SetUp(made, None, True).carry_out()
+    assert _found(made) == []
+    (tmp_path / "minion").write_text("engines: [")
+    assert _codes(made) == ["set-up"]
+
+
+@pytest.mark.parametrize(("text", "named"), [('__version__ = "9.9"\n', "9.9"), (None, "not in")])
+def test_another_version_of_the_extension_on_the_disk(made, monkeypatch, tmp_path, text, named):
+    if text:
+        (tmp_path / "__init__.py").write_text(text)
+    monkeypatch.setattr(ourselves, "home", lambda: str(tmp_path))
+    (problem,) = _found(made)
+    assert problem["code"] == "extension"
+    assert named in problem["problem"]
+    assert saltext_safeupdate.__version__ in problem["problem"]
+
+
+@pytest.mark.parametrize("answer", [{}, "'safeupdate.master_version' is not available", None])
+def test_a_master_that_does_not_answer(made, answer):
+    (problem,) = _found(made, answer)
+    assert problem["code"] == "master"
+
+
+@pytest.mark.parametrize("option", [{"master_type": "disable"}, {"file_client": "local"}])
+def test_a_minion_without_a_master_asks_none(made, option):
+    made.opts |= option
+    assert _found(made, None) == []
+
+
 @pytest.mark.parametrize("engines", [None, [], [{"other": {}}], {"other": {}}])
 def test_engine(made, engines):
     made.opts["engines"] = engines
@@ -52,7 +119,7 @@ def test_engine(made, engines):
 @pytest.mark.parametrize("engines", [["safeupdate"], {"safeupdate": {}}, [{"safeupdate": {}}]])
 def test_every_way_to_write_an_engine(made, engines):
     made.opts["engines"] = engines
-    assert check.check(made) == []
+    assert _found(made) == []
 
 
 def test_hooks_that_are_nowhere(made, monkeypatch):
@@ -71,13 +138,13 @@ def test_hooks_that_only_this_job_has(made, monkeypatch):
 def test_hooks_of_this_process_where_it_is_the_main_one(made, monkeypatch, more):
     monkeypatch.setattr(hooks, "_installed", {"pid": os.getpid()})
     made.opts.update(more)
-    assert check.check(made) == []
+    assert _found(made) == []
 
 
 def test_hooks_that_stood_down_say_why(made, monkeypatch):
     monkeypatch.setattr(hooks, "_installed", {})
     monkeypatch.setattr(hooks, "stood_down", lambda: "This Salt is not known.", raising=False)
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert (problem["code"], problem["problem"]) == ("hooks", "This Salt is not known.")
     assert "Install a version" in problem["fix"]
 
@@ -85,7 +152,7 @@ def test_hooks_that_stood_down_say_why(made, monkeypatch):
 def test_an_unknown_salt(made, monkeypatch):
     monkeypatch.setattr(hooks, "_installed", {})
     monkeypatch.setattr(hooks, "_stood_down", ["This Salt is not known: it differs."])
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "hooks"
     assert problem["problem"] == "This Salt is not known: it differs."
     assert "Install a version" in problem["fix"]
@@ -101,9 +168,17 @@ def test_own_packages_that_nobody_knows(made):
     assert _codes(made) == ["own-packages"]
 
 
+def test_a_salt_that_is_not_from_packages(made):
+    """The interpreter and the unit may be from packages all the same."""
+    made.manager.owners = lambda paths: set()
+    (problem,) = _found(made)
+    assert problem["code"] == "own-packages"
+    assert "No package owns Salt's code" in problem["problem"]
+
+
 def test_own_packages_that_are_configured_and_not_installed(made):
     made.found = Own(frozenset({"salt", "nosuch"}), True)
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "own-packages"
     assert "nosuch" in problem["problem"]
     assert "salt," not in problem["problem"]
@@ -111,7 +186,7 @@ def test_own_packages_that_are_configured_and_not_installed(made):
 
 def test_own_packages_that_cannot_be_asked_for(made):
     made.found = CommandError(("dpkg-query",), "exit status 2", stderr="broken")
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "own-packages"
     assert "broken" in problem["problem"]
 
@@ -129,7 +204,7 @@ def test_service(made):
 def test_state_dir(made):
     record(made, Phase.COMMITTED)
     os.chmod(made.settings.state_dir, 0o755)
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "state-dir"
     assert "0755" in problem["problem"]
 
@@ -138,7 +213,7 @@ def test_space(made, monkeypatch):
     record(made, Phase.COMMITTED)
     full = SimpleNamespace(f_bavail=250, f_frsize=4096)
     monkeypatch.setattr(check.os, "statvfs", lambda path: full)
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "space"
     assert "1000 kB free" in problem["problem"]
 
@@ -159,14 +234,14 @@ def test_interrupted(made, phase):
 def test_what_somebody_works_on_is_not_interrupted(made, name):
     record(made, Phase.INSTALLING)
     holder = locks.acquire(made.settings.run_dir, name, "")
-    assert check.check(made) == []
+    assert _found(made) == []
     holder.close()
 
 
 @pytest.mark.parametrize("phase", [Phase.FAILED, Phase.ROLLED_BACK])
 def test_last_update(made, phase):
     record(made, phase, reason="no space left")
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "last-update"
     assert "no space left" in problem["problem"]
 
@@ -174,7 +249,7 @@ def test_last_update(made, phase):
 @pytest.mark.parametrize("phase", [Phase.CANCELLED, Phase.POSTPONED])
 def test_other_ends_are_no_problems(made, phase):
     record(made, phase)
-    assert check.check(made) == []
+    assert _found(made) == []
 
 
 def test_inhibited(made):
@@ -187,7 +262,7 @@ def test_inhibited_by_an_update_that_is_under_way(made):
     record(made, Phase.INSTALLING)
     made.services.refuses = True
     holder = locks.acquire(made.settings.run_dir, "update", "")
-    assert check.check(made) == []
+    assert _found(made) == []
     holder.close()
 
 
@@ -199,7 +274,7 @@ def test_several_at_once(made):
 
 def test_every_entry_says_how_to_fix_it(made):
     made.opts.update(module_executors=[], engines=[])
-    for problem in check.check(made):
+    for problem in _found(made):
         assert set(problem) == {"code", "problem", "fix"}
         assert all(problem.values())
 

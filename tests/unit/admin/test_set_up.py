@@ -250,7 +250,10 @@ class TestMinion:
     def test_another_name(self, config, enable):
         enable(str(config.path / "minion.d" / "00-ours.conf"))
         assert config.minion() == (["safeupdate", "direct_call"], [OURS])
+        config.write("minion", engines=["a"])
         # Found again without being named.
+        enable()
+        assert config.minion()[1] == ["a", OURS]
         assert not config.ours.exists()
 
     def test_a_broken_file_is_named(self, config, made):

@@ -118,6 +118,17 @@ def test_what_is_installed_is_not_asked_for(made):
     assert made.launched == 0
 
 
+@pytest.mark.parametrize("version", [None, OLD, "9999.9"])
+@pytest.mark.parametrize("asked", ["plan", "stage", "update", "rollback"])
+def test_what_pip_has_installed_is_not_updated_by_packages(made, asked, version):
+    """Its interpreter is of a package all the same."""
+    made.manager.owners = lambda paths: {"python3" for path in paths if "salt" not in path}
+    given = (made, {}, version) if asked in ("plan", "update") else (made, version)
+    with pytest.raises(InputError, match=r"No package owns Salt's code in .*Nothing was changed"):
+        getattr(updates, asked)(*given)
+    assert made.launched == 0
+
+
 def test_without_a_previous_version_there_is_nothing_to_go_back_to(made):
     with pytest.raises(InputError, match="not kept on this minion"):
         updates.rollback(made)

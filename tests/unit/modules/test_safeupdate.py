@@ -23,6 +23,8 @@ def made(tmp_path, monkeypatch):
 def _loaded(made, monkeypatch):
     monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
     monkeypatch.setattr(module, "Factory", lambda opts: made)
+    functions = {"publish.runner": lambda function: "3008.3"}
+    monkeypatch.setattr(module, "__salt__", functions, raising=False)
 
 
 def test_it_is_always_there():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -19,11 +20,27 @@ from ..host.command import Run
 from . import interpreter
 
 _PACKAGE = __name__.partition(".")[0]
+_VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.M)
 
 
 def home() -> str:
     """Return the directory that this package was imported from."""
     return os.path.dirname(os.path.abspath(str(sys.modules[_PACKAGE].__file__)))
+
+
+def running_version() -> str:
+    """Return the version of this package in the memory of this process."""
+    return str(vars(sys.modules[_PACKAGE])["__version__"])
+
+
+def version_in(directory: str) -> str:
+    """Return the version of this package that is in the directory; empty if there is none."""
+    try:
+        with open(os.path.join(directory, "__init__.py"), encoding="utf-8") as file:
+            found = _VERSION.search(file.read())
+    except FileNotFoundError:
+        return ""
+    return found[1] if found else ""
 
 
 def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> str | None:
