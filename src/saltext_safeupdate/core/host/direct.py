@@ -13,6 +13,9 @@ from .service import ServiceState
 _TIMEOUT = 30.0
 # A stop waits until the minion has ended.
 _STOP_TIMEOUT = 300.0
+# What the exit status of ``service x status`` means by the LSB. With 1 and 2, a PID or lock file
+# is left, and many scripts return 1 or 4 for whatever they do not know: it may run.
+_STATUS = {0: "active", 3: "inactive"}
 
 
 class Direct:
@@ -33,7 +36,7 @@ class Direct:
         if not shutil.which("service"):
             return ServiceState("unknown", "", 0)
         result = self._run(("service", unit, "status"), timeout=_TIMEOUT, ok=None)
-        return ServiceState("active" if result.returncode == 0 else "inactive", "", 0)
+        return ServiceState(_STATUS.get(result.returncode, "unknown"), "", 0)
 
     def unit_file(self, unit: str) -> str | None:
         path = f"/etc/init.d/{unit}"

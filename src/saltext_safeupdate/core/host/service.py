@@ -10,8 +10,9 @@ class ServiceState(NamedTuple):
     """
     What the init system says of a unit.
 
-    ``active`` and ``enabled`` are systemd's words; ``pid`` is 0 if nothing runs.
-    ``invocation`` differs after each start; it is empty if that is not known.
+    ``active`` and ``enabled`` are systemd's words; ``active`` is ``unknown`` if the init system
+    cannot tell. ``pid`` is 0 if nothing runs. ``invocation`` differs after each start; it is
+    empty if that is not known.
     """
 
     active: str
@@ -21,7 +22,8 @@ class ServiceState(NamedTuple):
 
     @property
     def running(self) -> bool:
-        return self.active in ("active", "activating", "reloading", "deactivating")
+        """Whether it runs, or may run."""
+        return self.active in ("active", "activating", "reloading", "deactivating", "unknown")
 
 
 class ServiceManager(Protocol):

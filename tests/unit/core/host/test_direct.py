@@ -26,10 +26,15 @@ class TestWithoutSystemd:
         getattr(Direct(run), method)(UNIT)
         assert run.calls == [("service", UNIT, verb)]
 
-    @pytest.mark.parametrize(("code", "active"), [(0, "active"), (3, "inactive")])
-    def test_the_state(self, code, active):
+    @pytest.mark.parametrize(
+        ("code", "active"),
+        [(0, "active"), (3, "inactive"), *((code, "unknown") for code in (1, 2, 4, 5, 127, 150))],
+    )
+    def test_only_the_lsb_status_3_is_not_running(self, code, active):
         run = FakeRunner({("service", UNIT, "status"): (code, "", "")})
-        assert Direct(run).state(UNIT) == ServiceState(active, "", 0)
+        state = Direct(run).state(UNIT)
+        assert state == ServiceState(active, "", 0)
+        assert state.running is (code != 3)
 
     def test_nothing_can_be_inhibited_and_nothing_has_to_be_undone(self):
         manager = Direct(FakeRunner())

@@ -309,6 +309,27 @@ class TestDirect:
         assert host.restarts() == ["restart"]
         assert host.last.phase is Phase.COMMITTED
 
+    @pytest.mark.parametrize("secured", [True, False])
+    def test_nothing_is_committed_that_may_run_and_was_not_seen_to_restart(self, host, secured):
+        """The state is not known, and what is asked for a restart does none."""
+        host.services.active = "unknown"
+        host.services.report = lambda: None
+        host.services.run = lambda: None
+        parts = {"extra": {**host.secured()}} if secured else {}
+        _installed(host, unit={"active": "unknown", "enabled": "", "file": ""}, **parts)
+        host.supervise()
+        assert host.restarts()[0] == "restart"
+        assert host.last.phase is Phase.FAILED
+        assert "no minion with this extension reported" in host.last.reason
+
+    def test_a_minion_that_did_not_run_is_not_started(self, host):
+        host.services.active, host.services.pid = "inactive", 0
+        _installed(host, unit={"active": "inactive", "enabled": "", "file": ""})
+        host.supervise()
+        assert host.restarts() == []
+        assert host.last.phase is Phase.COMMITTED
+        assert host.last.reason == "The service does not run, as before."
+
     def test_a_host_that_cannot_restart_anything(self, host):
         _installed(host)
         host.services.fails = ["restart"] * 10
