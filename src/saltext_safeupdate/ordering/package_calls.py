@@ -20,8 +20,14 @@ ACTIONS = {
     "pkg.update": Action.UPGRADE,
     "pkg.autoremove": Action.AUTOREMOVE,
 }
-# With these arguments the functions do not touch the running system.
-_HARMLESS = ("downloadonly", "download_only", "list_only", "test", "root", "installroot")
+# Arguments that leave the running system alone, in a function that has a parameter of that name:
+# switches, and the directory of another system. Every other function ignores them.
+_SWITCHES = ("downloadonly", "download_only", "dryrun", "list_only")
+_ROOTS = ("installroot", "root")
+# Functions that take switches from their keyword arguments, by the file of their module.
+_TAKEN = {("aptpkg", "upgrade"): ("downloadonly", "download_only")}
+# Those that make options of yum or dnf of them: of True a switch, of a text an option.
+_OPTIONS = (("yumpkg", "update"), ("yumpkg", "upgrade"))
 _PLAIN_VERSION = re.compile(r"^[A-Za-z0-9.+~:_-]+$")
 
 
@@ -29,9 +35,7 @@ def requested(
     fun: str, original: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
 ) -> Request | None:
     """Return what the call asks of the package manager; None if it changes nothing here."""
-    if fun not in ACTIONS or any(salt.utils.data.is_true(kwargs.get(key)) for key in _HARMLESS):
-        return None
-    if any(kwargs.get(key) for key in ("root", "installroot")):
+    if fun not in ACTIONS:
         return None
     try:
         bound = inspect.signature(original).bind_partial(*args, **kwargs).arguments
@@ -39,6 +43,8 @@ def requested(
         # The call will fail with the same complaint.
         return None
     given = {**bound, **bound.get("kwargs", {})}
+    if _leaves_the_system_alone(original, given):
+        return None
     targets = tuple(_targets(given))
     files = tuple(
         str(path)
@@ -64,6 +70,23 @@ def requested(
         release=str(given["fromrepo"]) if given.get("fromrepo") else None,
         full=bool(given.get("dist_upgrade")),
     )
+
+
+def _leaves_the_system_alone(original: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Tell whether the function only looks, downloads, or changes another system."""
+    plain = inspect.unwrap(original)
+    place = (str(plain.__globals__.get("__name__", "")).rpartition(".")[2], plain.__name__)
+    honoured = {*inspect.signature(original).parameters, *_TAKEN.get(place, ())}
+    if any(given.get(key) for key in _SWITCHES if key in honoured):
+        return True
+    if place in _OPTIONS:
+        root = given.get("installroot")
+        return given.get("downloadonly") is True or (isinstance(root, str) and _elsewhere(root))
+    return any(_elsewhere(given.get(key)) for key in _ROOTS if key in honoured)
+
+
+def _elsewhere(root: object) -> bool:
+    return bool(root) and os.path.realpath(str(root)) != "/"
 
 
 def _targets(given: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
