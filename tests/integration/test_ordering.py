@@ -132,6 +132,24 @@ def test_salt_call_of_a_function(guest):
     settled(guest)
 
 
+def test_beside_an_extension_that_wraps_the_same_functions(
+    master, make_guest, salt, tmp_path_factory
+):
+    """It does so both before this one and after it."""
+    called = tmp_path_factory.mktemp("foreign")
+    engines = [{"foreign_before": {}}, {"safeupdate": {}}, {"foreign_after": {}}]
+    guest = make_guest(master, "beside", engines=engines, foreign=str(called))
+    assert salt.run("test.ping", minion_tgt=guest.id).data is True
+    returned = salt.run("state.apply", "it", minion_tgt=guest.id)
+    assert DEFERRED in own_of(returned.data)["comment"]
+    settled(guest)
+    assert guest.journal() == [*LAST, ("minion restarts",)]
+    guest.daemon.terminate()
+    names = {path.name for path in called.iterdir()}
+    for name in ("_handle_decoded_payload", "_target", "_return_pub", "call", "call_high"):
+        assert {f"before.{name}", f"after.{name}"} <= names
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -1,5 +1,6 @@
 """What happens when the hooks are put into a process."""
 
+import functools
 import inspect
 import logging
 
@@ -101,6 +102,55 @@ def test_without_a_function_of_the_table_salt_is_left_as_it_is_and_jobs_run(
     monkeypatch.setattr(engine, "__opts__", opts, raising=False)
     assert engine.__virtual__() == "safeupdate"
     assert _started(engine, monkeypatch) == {"hooked": False}
+
+
+@pytest.mark.parametrize("place", sorted(ROWS))
+def test_a_function_that_takes_more_than_now(monkeypatch, place):
+    """Another patch release: either what is new is passed on, or Salt is left as it is."""
+    row = ROWS[place]
+
+    def original(*args, **kwargs):
+        return args, kwargs
+
+    function = vars(row.owner)[row.name]
+    named = [*hooks.patches._parameters(getattr(function, "__func__", function)), "more"]
+    original.__signature__ = inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in named]
+    )
+    kind = type(function) if isinstance(function, classmethod) else lambda plain: plain
+    monkeypatch.setattr(row.owner, row.name, kind(original))
+    different = bool(hooks.patches.differences([row]))
+    assert different is row.exact
+    if not different:
+        # What stays as it is passes on everything, as does what takes whatever comes.
+        replacement = row.replace(original)
+        assert replacement is original or _takes_more(replacement)
+
+
+def _takes_more(replacement):
+    cells = inspect.getclosurevars(replacement).nonlocals
+    handle = cells.get("handle", replacement)
+    kinds = [
+        each.kind for each in inspect.signature(handle, follow_wrapped=False).parameters.values()
+    ]
+    return inspect.Parameter.VAR_POSITIONAL in kinds
+
+
+@pytest.mark.parametrize("place", sorted(ROWS))
+@pytest.mark.parametrize("told", [True, False])
+def test_what_another_extension_has_wrapped_before_is_known(monkeypatch, place, told):
+    row = ROWS[place]
+    function = vars(row.owner)[row.name]
+    plain = getattr(function, "__func__", function)
+
+    def theirs(*args, **kwargs):
+        return plain(*args, **kwargs)
+
+    if told:
+        functools.update_wrapper(theirs, plain)
+    kind = type(function) if isinstance(function, classmethod) else lambda plain: plain
+    monkeypatch.setattr(row.owner, row.name, kind(theirs))
+    assert hooks.patches.differences([row]) == []
 
 
 def test_without_a_place_for_the_hooks_salt_is_left_as_it_is(opts, monkeypatch):

@@ -1,3 +1,4 @@
+import functools
 import types
 
 import pytest
@@ -72,3 +73,60 @@ def test_what_a_class_only_inherits_is_not_its_own(salt):
     assert patches.differences([Patch(Proxy, "handle", ("self",), _around)]) == [
         f"{Proxy.__module__}.Proxy.handle is not there"
     ]
+
+
+def test_what_takes_more_than_a_replacement_can_pass_on_is_left_as_it_is(salt):
+    table = [
+        Patch(salt, "handle", ("self", "data"), _around, exact=True),
+        Patch(salt, "target", ("cls", "opts"), _around, exact=True),
+    ]
+    with pytest.raises(UnknownSaltError, match=r"Minion.target takes \(cls, opts, data\)"):
+        patches.apply(table)
+    assert salt().handle(1) == "plain 1"
+
+
+def test_a_function_that_does_not_tell_what_it_takes_is_not_known(salt):
+    salt.handle = dict.pop
+    (problem,) = patches.differences([Patch(salt, "handle", ("self",), _around)])
+    assert "does not tell what it takes" in problem
+
+
+def _decorated(original):
+    @functools.wraps(original)
+    def wrapper(*args, **kwargs):
+        return ["theirs", original(*args, **kwargs)]
+
+    return wrapper
+
+
+def _hidden(original):
+    def wrapper(*args, **kwargs):
+        return ["theirs", original(*args, **kwargs)]
+
+    return wrapper
+
+
+@pytest.mark.parametrize("theirs", [_decorated, _hidden])
+def test_what_another_extension_has_wrapped_is_seen_through(salt, theirs):
+    salt.handle = theirs(theirs(salt.handle))
+    assert patches.differences([Patch(salt, "handle", ("self", "other"), _around)]) == [
+        f"{salt.__module__}.Minion.handle takes (self, data)"
+    ]
+    patches.apply([Patch(salt, "handle", ("self", "data"), _around, exact=True)])
+    assert salt().handle(1) == ("ours", ["theirs", ["theirs", "plain 1"]])
+
+
+def test_what_another_extension_wraps_afterwards_is_still_ours(salt):
+    patches.apply([Patch(salt, "handle", ("self", "data"), _around)])
+    salt.handle = _hidden(salt.handle)
+    assert salt().handle(1) == ["theirs", ("ours", "plain 1")]
+
+
+def test_if_one_cannot_be_replaced_none_is(salt):
+    def fails(original):
+        return original.nothing
+
+    table = [Patch(salt, "handle", ("self",), _around), Patch(salt, "target", ("cls",), fails)]
+    with pytest.raises(UnknownSaltError, match=r"Minion.target cannot be replaced.*nothing"):
+        patches.apply(table)
+    assert salt().handle(1) == "plain 1"

@@ -46,24 +46,25 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     returns = Returns(settings, complaints)
     scheduled = Scheduled(admission)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
+    exact = functools.partial(Patch, exact=True)
     return [
         # The main process.
-        Patch(minion, "_handle_decoded_payload", ("self", "data"), _by(intake.mark)),
-        Patch(minion, "_invoke_execution", ("self", "data"), _by(intake.invoke)),
-        Patch(minion, "_queue_job", ("self", "data"), _by(intake.queue)),
+        exact(minion, "_handle_decoded_payload", ("self", "data"), _by(intake.mark)),
+        exact(minion, "_invoke_execution", ("self", "data"), _by(intake.invoke)),
+        exact(minion, "_queue_job", ("self", "data"), _by(intake.queue)),
         Patch(minion, "process_process_queue", ("self",), _by(intake.process_queue)),
         Patch(minion, "process_state_queue", ("self",), _by(intake.process_queue)),
-        Patch(minion, "_get_effective_process_count_max", ("self",), _by(intake.most)),
-        Patch(minion, "cleanup_subprocesses", ("self",), _by(job_process.tidy_up)),
+        exact(minion, "_get_effective_process_count_max", ("self",), _by(intake.most)),
+        exact(minion, "cleanup_subprocesses", ("self",), _by(job_process.tidy_up)),
         Patch(minion, "_return_pub_main", ("self", "ret"), unchanged),
         Patch(salt.utils.state, "job_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.state, "state_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.minion, "running", ("opts",), unchanged),
         # The process or thread of a job.
         Patch(minion, "_target", ("cls", "minion_instance", "opts", "data"), _by(process.target)),
-        Patch(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), _by(returns.prepare)),
+        exact(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), _by(returns.prepare)),
         Patch(minion, "_return_pub", ("self", "ret"), _by(returns.publish)),
-        Patch(minion, "_send_req_sync", ("self", "load", "timeout"), _sending(returns)),
+        exact(minion, "_send_req_sync", ("self", "load", "timeout"), _sending(returns)),
         Patch(schedule, "eval", ("self",), _by(scheduled.evaluate)),
         Patch(schedule, "_run_job", ("self", "func", "data"), _by(scheduled.run)),
         Patch(

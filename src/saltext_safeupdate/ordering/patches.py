@@ -43,16 +43,22 @@ def patches(
     loader = salt.loader.lazy.LazyLoader
     handlers = {**guard.handlers(), **ordering.handlers()}
     return [
-        # A decorator of Salt hides the parameters of this one.
-        Patch(state, "call", (), calling.around_call),
+        Patch(
+            state,
+            "call",
+            ("self", "low", "chunks", "running", "retries"),
+            calling.around_call,
+            exact=True,
+        ),
         Patch(state, "call_high", ("self",), ordering.around_call_high),
         Patch(state, "call_chunks", ("self", "chunks"), ordering.around_call_chunks),
-        Patch(state, "module_refresh", ("self",), _around_module_refresh),
+        Patch(state, "module_refresh", ("self",), _around_module_refresh, exact=True),
         Patch(
             state,
             "_call_parallel_target",
             ("cls", "instance", "init_kwargs", "name", "cdata", "low", "inject_globals"),
             parallel.around_target,
+            exact=True,
         ),
         Patch(state, "call_chunk", ("self", "low", "running", "chunks"), unchanged),
         Patch(state, "check_failhard", ("self", "low", "running"), unchanged),
@@ -65,7 +71,14 @@ def patches(
             ("salt_function", "args", "kwargs"),
             _around_call_function,
         ),
-        Patch(loader, "_load_module", ("self", "name"), loaders.around_load_module(handlers)),
+        Patch(
+            loader,
+            "_load_module",
+            ("self", "name"),
+            loaders.around_load_module(handlers),
+            exact=True,
+        ),
+        Patch(salt.state, "_gen_tag", ("low",), unchanged),
     ]
 
 
