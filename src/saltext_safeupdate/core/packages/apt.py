@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..host.command import Run
-from ..host.files import write_atomic
-from . import busy
+from . import apt_pins, busy
 from .apt_output import (
     parse_bonds,
     parse_madison,
@@ -45,6 +44,8 @@ _LOCK_FILES = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock")
 _ON = re.compile(r'^(?P<name>\S+) "(?:1|yes|true|with|on|enable)";$', re.M | re.I)
 _CONFOLD = "Dpkg::Options::=--force-confold"
 _NO_QUESTIONS = {"DEBIAN_FRONTEND": "noninteractive"}
+_INSTALLED_FORMAT = r"${Package}\t${Version}\t${db:Status-Abbrev}\n"
+_STATUS_FORMAT = r"${Package}\t${db:Status-Abbrev}\n"
 # States of a package that dpkg has not finished: second letter of db:Status-Abbrev.
 _UNFINISHED = frozenset("UFHWt")
 
@@ -104,7 +105,7 @@ class Apt:
         if not names:
             return {}
         result = self._run(
-            ("dpkg-query", "-W", "-f", r"${Package}\t${Version}\t${db:Status-Abbrev}\n", *names),
+            ("dpkg-query", "-W", "-f", _INSTALLED_FORMAT, "--", *names),
             timeout=_QUERY_TIMEOUT,
             ok=(0, 1),
         )
@@ -123,7 +124,7 @@ class Apt:
             return self._simulate_files(request)
         argv = ["apt-get", "--simulate", "--quiet", "-o", "Debug::NoLocking=true"]
         if request.release:
-            argv += ["--target-release", request.release]
+            argv.append(f"--target-release={request.release}")
         if request.action is Action.INSTALL:
             argv += ["--allow-downgrades", "--allow-change-held-packages", "install", "--"]
             argv += [f"{name}={version}" if version else name for name, version in request.targets]
@@ -142,7 +143,7 @@ class Apt:
 
     def _show(self, path: str) -> tuple[str, str]:
         result = self._run(
-            ("dpkg-deb", "--show", "--showformat", r"${Package}\t${Version}", path),
+            ("dpkg-deb", "--show", "--showformat", r"${Package}\t${Version}", "--", path),
             timeout=_QUERY_TIMEOUT,
         )
         name, _, version = result.stdout.partition("\t")
@@ -256,7 +257,7 @@ class Apt:
     def _intact(self, path: str, name: str, version: str) -> bool:
         """Tell whether a file is this package, and complete: dpkg-deb reads all of it."""
         try:
-            self._run(("dpkg-deb", "--contents", path), timeout=_QUERY_TIMEOUT, keep=_drop)
+            self._run(("dpkg-deb", "--contents", "--", path), timeout=_QUERY_TIMEOUT, keep=_drop)
             return self._show(path) == (name, version)
         except CommandError:
             return False
@@ -314,7 +315,7 @@ class Apt:
             return parse_sizes(self._run(argv, timeout=_QUERY_TIMEOUT).stdout)
         total = 0
         for file in what:
-            argv = ("dpkg-deb", "--field", file.path, "Installed-Size")
+            argv = ("dpkg-deb", "--field", "--", file.path, "Installed-Size")
             size = self._run(argv, timeout=_QUERY_TIMEOUT).stdout.strip()
             total += os.path.getsize(file.path) + 1024 * int(size or 0)
         return total
@@ -332,7 +333,7 @@ class Apt:
         if not names:
             return []
         result = self._run(
-            ("dpkg-query", "-W", "-f", r"${Package}\t${db:Status-Abbrev}\n", *names),
+            ("dpkg-query", "-W", "-f", _STATUS_FORMAT, "--", *names),
             timeout=_QUERY_TIMEOUT,
             ok=(0, 1),
         )
@@ -368,23 +369,7 @@ class Apt:
 
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
         """Pin the packages in a preferences file that only processes with this environment read."""
-        preferences = os.path.join(directory, "apt-preferences")
-        config = os.path.join(directory, "apt.conf")
-        pins = "".join(
-            f"Package: {name}\nPin: release *\nPin-Priority: -1\n\n" for name in sorted(packages)
-        )
-        # The first pin of a package counts. The administrator's pins stay: this file replaces
-        # theirs, so that one is appended, and apt reads the directory anyway.
-        write_atomic(preferences, pins + self._pinned())
-        write_atomic(config, f'Dir::Etc::Preferences "{preferences}";\n')
-        return {"APT_CONFIG": config}
-
-    def _pinned(self) -> str:
-        try:
-            with open(self._preferences, encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
+        return apt_pins.without(packages, directory, self._preferences, self._run)
 
 
 def _spellings(paths: Iterable[str]) -> list[str]:

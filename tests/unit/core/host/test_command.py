@@ -115,6 +115,16 @@ def test_output_that_is_no_text_is_kept_readable():
     assert _sh("printf 'a\\377b'").stdout == "a\ufffdb"
 
 
+def test_the_proxies_of_the_administrator_are_passed_in_each_spelling(monkeypatch):
+    names = [f"{kind}_proxy" for kind in ("all", "ftp", "http", "https", "no")]
+    names += [name.upper() for name in names]
+    for name in names:
+        monkeypatch.setenv(name, f"value of {name}")
+    assert {name: command.environment()[name] for name in names} == {
+        name: f"value of {name}" for name in names
+    }
+
+
 def test_the_environment_is_short_and_explicit(monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/salt/lib")
     monkeypatch.setenv("PYTHONPATH", "/opt/salt")

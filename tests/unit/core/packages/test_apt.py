@@ -1,11 +1,13 @@
+import contextlib
 import os
 import pathlib
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.errors import CommandError, InputError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.packages import apt, apt_output
-from saltext_safeupdate.core.packages.request import Action, Change, Request
+from saltext_safeupdate.core.packages.request import Action, Change, File, Request
 from tests.support.fakes import FakeRunner
 
 CAPTURED = pathlib.Path(__file__).parents[1] / "captured"
@@ -118,6 +120,7 @@ def test_what_is_installed():
         "-W",
         "-f",
         r"${Package}\t${Version}\t${db:Status-Abbrev}\n",
+        "--",
         "absent",
         "libsalt",
         "salt-common",
@@ -125,7 +128,7 @@ def test_what_is_installed():
         "was-there",
     )
     manager, _ = _apt({argv: (1, captured("installed"), "no packages found matching absent")})
-    found = manager.installed(argv[4:])
+    found = manager.installed(argv[5:])
     # Only its configuration is left of the last one.
     assert found == dict.fromkeys(("libsalt", "salt-common", "salt-minion"), "3006.28")
     assert manager.installed([]) == {}
@@ -176,7 +179,7 @@ def _request(action, *targets, **kwargs):
         (_request(Action.INSTALL, ("a", "1:2"), "b"), (*INSTALL, "a=1:2", "b")),
         (
             _request(Action.INSTALL, "a", release="sid"),
-            (*SIMULATE, "--target-release", "sid", *INSTALL[5:], "a"),
+            (*SIMULATE, "--target-release=sid", *INSTALL[5:], "a"),
         ),
         (_request(Action.REMOVE, "a"), (*SIMULATE, "remove", "--", "a")),
         (_request(Action.PURGE, "a"), (*SIMULATE, "purge", "--", "a")),
@@ -201,7 +204,7 @@ def test_package_files_are_opened():
     path = "/srv/salt-minion.deb"
     manager, _ = _apt(
         {
-            ("dpkg-deb", "--show", "--showformat", r"${Package}\t${Version}", path): (
+            ("dpkg-deb", "--show", "--showformat", r"${Package}\t${Version}", "--", path): (
                 0,
                 captured("deb-show"),
                 "",
@@ -211,6 +214,7 @@ def test_package_files_are_opened():
                 "-W",
                 "-f",
                 r"${Package}\t${Version}\t${db:Status-Abbrev}\n",
+                "--",
                 "salt-minion",
             ): (0, captured("installed").splitlines()[2] + "\n", ""),
         }
@@ -225,12 +229,13 @@ def test_what_a_failed_scriptlet_leaves_is_half_done():
         "-W",
         "-f",
         r"${Package}\t${db:Status-Abbrev}\n",
+        "--",
         "salt-common",
         "salt-minion",
         "was-there",
     )
     manager, _ = _apt({argv: (1, captured("unfinished"), "no packages found matching absent")})
-    assert manager.unfinished(argv[4:]) == ["salt-minion"]
+    assert manager.unfinished(argv[5:]) == ["salt-minion"]
     assert manager.unfinished([]) == []
 
 
@@ -252,7 +257,7 @@ def test_what_a_failed_scriptlet_leaves_is_half_done():
     ],
 )
 def test_every_state_of_dpkg(status, half_done):
-    argv = ("dpkg-query", "-W", "-f", r"${Package}\t${db:Status-Abbrev}\n", "a")
+    argv = ("dpkg-query", "-W", "-f", r"${Package}\t${db:Status-Abbrev}\n", "--", "a")
     manager, _ = _apt({argv: (0, f"a\t{status}\n", "")})
     assert manager.unfinished(["a"]) == (["a"] if half_done else [])
 
@@ -301,3 +306,65 @@ def test_nothing_pinned_by_the_administrator(tmp_path):
     manager, _ = _apt({}, preferences=str(tmp_path / "none"))
     manager.without(["a"], str(tmp_path))
     assert (tmp_path / "apt-preferences").read_text().count("Package:") == 1
+
+
+def test_what_the_administrator_has_configured_elsewhere_stays(tmp_path, monkeypatch):
+    theirs, pinned = tmp_path / "theirs.conf", tmp_path / "their-pins"
+    theirs.write_text(f'Acquire::Retries "3";\nDir::Etc::Preferences "{pinned}";')
+    pinned.write_text("Package: kernel\nPin: version 6.*\nPin-Priority: 1001\n")
+    monkeypatch.setenv("APT_CONFIG", str(theirs))
+    argv = ("apt-config", "shell", "file", "Dir::Etc::preferences/f")
+    manager, _ = _apt({argv: (0, f"file='{pinned}'\n", "")})
+    env = manager.without(["salt-minion"], str(tmp_path))
+    config = pathlib.Path(env["APT_CONFIG"]).read_text()
+    assert config.startswith(theirs.read_text() + "\n")
+    # The last one counts.
+    assert config.endswith(f'\nDir::Etc::Preferences "{tmp_path}/apt-preferences";\n')
+    pins = (tmp_path / "apt-preferences").read_text()
+    assert pins.startswith("Package: salt-minion")
+    assert pins.endswith(pinned.read_text())
+
+
+NAME = "--root=/tmp"
+CALLS = [
+    lambda manager: manager.owners([NAME]),
+    lambda manager: manager.unowned([NAME]),
+    lambda manager: manager.installed([NAME]),
+    lambda manager: manager.simulate(Request(action=Action.INSTALL, targets=((NAME, "1"),))),
+    lambda manager: manager.simulate(
+        Request(action=Action.INSTALL, targets=((NAME, None),), release=NAME)
+    ),
+    lambda manager: manager.simulate(Request(action=Action.REMOVE, targets=((NAME, None),))),
+    lambda manager: manager.simulate(Request(action=Action.PURGE, targets=((NAME, None),))),
+    lambda manager: manager.simulate(Request(action=Action.INSTALL, files=(NAME,))),
+    lambda manager: manager.candidates([NAME]),
+    lambda manager: manager.targets([NAME], None),
+    lambda manager: manager.version_locked([NAME]),
+    lambda manager: manager.unfinished([NAME]),
+    lambda manager: manager.needs({NAME: "1"}),
+    lambda manager: manager.needs([File(NAME, "1", NAME, "")]),
+    lambda manager: manager.repair([NAME]),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_name_is_taken_for_an_option(call):
+    """Whatever a state, a repository or a file names."""
+    said = {
+        "dpkg-query": f"{NAME}\tiHR\tiHR\n",
+        "apt-get": f"Inst {NAME} [0] (1 repository [all])\n",
+        "apt-cache": f" {NAME} | 1 | there\n",
+        "dpkg-deb": f"{NAME}\t1",
+    }
+    seen = []
+
+    def run(argv, **kwargs):
+        seen.extend(argv[: argv.index("--")] if "--" in argv else argv)
+        assert NAME in argv or f"{NAME}=1" in argv or "--pending" in argv
+        return Result(argv=argv, returncode=0, stdout=said.get(argv[0], ""), stderr="")
+
+    with contextlib.suppress(InputError, OSError):
+        call(apt.Apt(run))
+    assert seen
+    assert NAME not in seen
+    assert f"{NAME}=1" not in seen
