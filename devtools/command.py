@@ -87,7 +87,7 @@ def spawn(
 ) -> subprocess.Popen[str]:
     """Start *argv* in a process group of its own and return at once."""
     try:
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 (an argument list, and no shell)
             list(argv),
             stdin=stdin,
             stdout=stdout,

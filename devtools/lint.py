@@ -27,6 +27,8 @@ def commands(cache_dir: Path) -> list[tuple[str, list[str]]]:
         ),
     ]
     checks.append(("mypy", mypy))
+    # No database of vulnerabilities can be asked here; what is installed has to fit together.
+    checks.append(("dependencies", ["pip", "check"]))
     html, trees = str(cache_dir / "docs"), str(cache_dir / "doctrees")
     sphinx = ["sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", trees, "docs", html]
     checks.append(("docs", sphinx))

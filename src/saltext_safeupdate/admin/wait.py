@@ -42,7 +42,7 @@ def wait(
     if found.phase.final and factory.opts.get("__cli") == "salt-call":
         # Modules that this program has not loaded yet may be gone: the new version answers.
         with contextlib.suppress(OSError):
-            os.execv(sys.argv[0], sys.argv)  # noqa: S606
+            os.execv(sys.argv[0], sys.argv)  # noqa: S606 (itself)
     return described(found)
 
 

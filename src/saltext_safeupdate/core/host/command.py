@@ -96,7 +96,7 @@ def run(
         else contextlib.nullcontext() as sieve
     ):
         try:
-            proc = subprocess.Popen(
+            proc = subprocess.Popen(  # noqa: S603 (an argument list, and no shell)
                 argv,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=sieve or subprocess.PIPE,

@@ -105,6 +105,6 @@ def detach(argv: Sequence[str]) -> None:
         for number in (0, 1, 2):
             os.dup2(null, number)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        os.execv(argv[0], list(argv))  # noqa: S606
+        os.execv(argv[0], list(argv))  # noqa: S606 (an argument list, and no shell)
     finally:
         os._exit(127)
