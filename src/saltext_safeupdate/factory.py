@@ -19,7 +19,7 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import supervisor_copy
-from .core.host import init_system
+from .core.host import init_system, proxies
 from .core.host.command import run as run_command
 from .core.host.service import ServiceManager
 from .core.jobs import functions
@@ -182,6 +182,7 @@ class Factory:
 
     def launch(self) -> None:
         """Start the supervisor."""
+        proxies.save(self.settings.state_dir)
         python = supervisor_copy.interpreter(run_command, {})
         self.services.spawn(watchdog.SUPERVISOR_UNIT, watchdog.argv(self.settings, python))
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from . import wiring
 from .errors import SafeUpdateError
-from .host import init_system
+from .host import init_system, proxies
 from .host.locks import Lock
 from .host.service import ServiceManager
 from .jobs.ledger import Ledger, State
@@ -30,6 +30,7 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
     """Run with the settings as JSON in the only argument; return the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     settings = from_mapping(json.loads(argv[0]))
+    proxies.load(settings.state_dir)
     sole = Lock(settings.run_dir, "supervisor")
     if not sole.wait_exclusive(sole_timeout):
         log.info("another supervisor runs; nothing to do")

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import CommandError
+from . import proxies
 
 log = logging.getLogger(__name__)
 
 # Variables of the caller that programs may see. The minion's own bundle variables
 # (LD_LIBRARY_PATH, PYTHONPATH, PYTHONHOME...) would break the system's programs.
-_PROXIES = ("all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy")
 _PASSED = (
     "APT_CONFIG",
     "HOME",
     "TRANSACTIONAL_UPDATE",
     "TZ",
-    *_PROXIES,
-    *(name.upper() for name in _PROXIES),
+    *proxies.NAMES,
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Seconds between SIGTERM and SIGKILL for a program that ran out of time.
