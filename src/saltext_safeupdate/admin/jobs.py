@@ -16,6 +16,7 @@ from ..core.jobs import jids as job_ids
 from ..core.jobs.ledger import UNKNOWN, Job, State
 from ..factory import Factory
 from ..minion import queues, unrecorded
+from ..minion.masters import ONE_OF_SEVERAL
 
 
 def listed(factory: Factory) -> dict[str, Any]:
@@ -130,8 +131,10 @@ def _open(factory: Factory, jid: object) -> list[Job]:
 
 
 def _opts_of(factory: Factory, job: Job) -> dict[str, Any]:
-    """Return the opts with the job's own master: each master has a queue of its own."""
-    return {**factory.opts, "master": job.master or factory.opts.get("master")}
+    """Return the opts with the master in charge of the job: each has a queue of its own."""
+    present = factory.opts.get("master")
+    keeps = factory.opts.get("master_type") not in ONE_OF_SEVERAL
+    return {**factory.opts, "master": (keeps and job.master) or present}
 
 
 def _runs(job: Job) -> bool:

@@ -16,6 +16,7 @@ from ..core.jobs.ticker import Answer
 from ..core.record.store import PhaseRow
 from ..core.record.update import Update
 from . import queues
+from .masters import Masters
 
 # Seconds to wait for the master's answer to one return; then it is tried again later. A slow
 # master gets it twice and stores it once.
@@ -25,12 +26,13 @@ _ACK_TIMEOUT = 10
 class Delivery:
     """Sends through the main process of the minion, which has the connection."""
 
-    def __init__(self, opts: Mapping[str, Any], functions: Mapping[str, Any]) -> None:
+    def __init__(
+        self, opts: Mapping[str, Any], functions: Mapping[str, Any], masters: Masters
+    ) -> None:
         self._opts = opts
+        self._masters = masters
         # Fetched now, so that nothing has to be loaded while the tree is replaced.
         self._event_send = functions["event.send"]
-        # The opts of this Salt are slow to copy.
-        self._queues = [_queue_opts(opts, name) for name in _masters(opts)]
         self.salt_version = str(salt.version.__version__)
 
     def publish(self, row: PhaseRow, update: Update | None) -> bool:
@@ -73,9 +75,11 @@ class Delivery:
         """Send an undelivered return; return what its master says. None with 'pub_ret: False'."""
         if not self._opts.get("pub_ret", True):
             return Answer.TAKEN
+        master = self._masters.in_charge_of(job.master, f"the return of job {job.jid}")
+        if master is None:
+            return Answer.NONE
         load = salt.payload.loads(job.payload)
         request = str(uuid.uuid4())
-        master = job.master or self._opts["master"]
         with salt.utils.event.get_event("minion", opts=self._opts, listen=True) as bus:
             bus.fire_event(
                 load, f"__master_req_channel_payload/{request}/{master}", timeout=_ACK_TIMEOUT
@@ -94,11 +98,19 @@ class Delivery:
 
     def run(self, job: Job) -> None:
         """Put a job where the minion starts it under its JID. Raises OSError."""
-        master = job.master or self._opts["master"]
-        queues.put(_queue_opts(self._opts, master), self.call(job))
+        # If nobody is in charge of it now, it waits where its master's part will look.
+        master = self._masters.in_charge_of(job.master, f"job {job.jid}") or job.master
+        queues.put(self._queue_opts(master), self.call(job))
 
-    def probe(self, wanted: Mapping[str, Any]) -> None:
-        """Put the probe of the supervisor where the minion starts it. Raises OSError."""
+    def probe(self, wanted: Mapping[str, Any]) -> bool:
+        """
+        Put the probe of the supervisor where the minion starts it; say whether it can be yet.
+
+        Raises OSError.
+        """
+        masters = self._masters.working()
+        if not masters:
+            return False
         job = {
             **wanted,
             "tgt": self._opts["id"],
@@ -106,11 +118,12 @@ class Delivery:
             "ret": "",
             "user": "safeupdate",
         }
-        queues.put(self._queues[0], job)
+        queues.put(self._queue_opts(masters[0]), job)
+        return True
 
     def queued(self) -> set[str]:
         """Return the JIDs that lie in a queue."""
-        return {jid for opts in self._queues for jid in queues.jids(opts)}
+        return queues.jids(self._opts)
 
     def describe(self, job: Job, text: str) -> bytes:
         """Return the failed return of a job, with *text* as what it says."""
@@ -134,12 +147,7 @@ class Delivery:
         payload: bytes = salt.payload.dumps(load)
         return payload
 
-
-def _masters(opts: Mapping[str, Any]) -> list[str]:
-    masters = opts.get("master_list") or opts["master"]
-    return masters if isinstance(masters, list) else [masters]
-
-
-def _queue_opts(opts: Mapping[str, Any], master: str) -> dict[str, Any]:
-    """Return the opts that name the queues of the minion's part for this master."""
-    return {"cachedir": opts["cachedir"], "master": master}
+    def _queue_opts(self, master: str) -> dict[str, Any]:
+        """Return the opts that name the queues of the minion's part for this master."""
+        # The opts of this Salt are slow to copy.
+        return {"cachedir": self._opts["cachedir"], "master": master}

@@ -15,6 +15,7 @@ from ..factory import Factory
 from . import unrecorded
 from .complaints import Complaints
 from .delivery import Delivery
+from .masters import Masters
 
 
 def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) -> None:
@@ -28,19 +29,21 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
     factory = Factory(opts)
     complaints = Complaints()
     lock = _alone(factory, complaints)
-    delivery = Delivery(opts, functions)
+    main = processes.identity(minion)
+    masters = Masters(opts, factory.store, main)
+    delivery = Delivery(opts, functions, masters)
     ticker = Ticker(
         settings=factory.settings,
         store=factory.store,
         ledger=factory.ledger,
         delivery=delivery,
         launch=factory.launch,
-        owner=processes.identity(minion),
+        owner=main,
         stand_down=bool(opts.get("resume_jobs_on_restart")),
         complain=complaints.tell,
         recording=hooked,
     )
-    announced = False
+    announced = told = False
     # An engine that outlives its minion must not act beside that of the next one.
     while os.getppid() == minion:
         try:
@@ -52,6 +55,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
             ticker.tick()
+            told = told or masters.tell_of_gone(factory.ledger.open())
         except SafeUpdateError as err:
             complaints.tell(err)
         time.sleep(factory.settings.tick_interval)

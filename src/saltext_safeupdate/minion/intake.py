@@ -30,6 +30,7 @@ from . import answers, publication, queues, unrecorded
 from .answers import Answers
 from .complaints import Complaints
 from .job_process import MAIN_BUSY_TIMEOUT, Ticket
+from .masters import Noting
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,7 @@ class Intake:
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._answers = Answers(self._ledger, complaints)
         self._main = (0, "")
-        # The masters whose queues are as the last minion should have left them.
-        self._restored: set[str] = set()
+        self._masters = Noting(self._store, complaints, self._has_begun)
 
     def mark(self, original: Callable[..., Any], minion: Any, data: Any) -> Any:
         """Mark what comes from one of Salt's queues, and give it its whole JID."""
@@ -74,19 +74,10 @@ class Intake:
         self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
+        self._masters.note(minion)
         if self._admission.holding():
             return None
-        master = str(minion.opts.get("master", ""))
-        if master not in self._restored:
-            self._restored.add(master)
-            try:
-                queues.restore(minion.opts, self._has_begun)
-            except OSError as err:
-                log.error(
-                    "safeupdate: what the last minion left in its queues cannot be put back (%s): "
-                    "fix the permissions below 'cachedir' and restart the minion",
-                    err.strerror or err,
-                )
+        self._masters.take_over(minion)
         return original(minion, *args, **kwargs)
 
     @staticmethod

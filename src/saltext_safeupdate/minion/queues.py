@@ -22,8 +22,8 @@ _WAITING, _TAKEN = "queued_", "running_"
 
 
 def find(opts: Mapping[str, Any], jid: str) -> str | None:
-    """Return the path of the queued job, or None."""
-    for directory in _directories(opts):
+    """Return the path of the queued job, of whichever master it is, or None."""
+    for directory in _everywhere(opts):
         for name in _names(directory):
             if name.endswith(f"_{jid}.p"):
                 return os.path.join(directory, name)
@@ -31,14 +31,14 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
 
 
 def jids(opts: Mapping[str, Any]) -> set[str]:
-    """Return the JIDs of the queued jobs."""
-    return {_jid(name) for directory in _directories(opts) for name in _names(directory)}
+    """Return the JIDs of the queued jobs of all masters."""
+    return {_jid(name) for directory in _everywhere(opts) for name in _names(directory)}
 
 
 def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every queued job as it was published."""
+    """Return every queued job, of whichever master, as it was published."""
     found = []
-    for directory in _directories(opts):
+    for directory in _everywhere(opts):
         for name in sorted(_names(directory)):
             data = read(os.path.join(directory, name))
             if data:
@@ -96,7 +96,13 @@ def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
     queues itself waits for it. A job that has *begun* is left to the ledger. Call this before
     this minion takes anything out.
     """
-    for directory in _directories(opts):
+    _restore(_directories(opts), opts, begun)
+
+
+def _restore(
+    directories: tuple[str, str], opts: Mapping[str, Any], begun: Callable[[str], bool]
+) -> None:
+    for directory in directories:
         for name in _names(directory, _TAKEN):
             jid = _jid(name)
             path = os.path.join(directory, name)
@@ -107,8 +113,48 @@ def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
                     os.rename(path, os.path.join(directory, name.replace(_TAKEN, _WAITING, 1)))
 
 
+def gather(opts: Mapping[str, Any], begun: Callable[[str], bool] | None) -> None:
+    """
+    Have in the queues of this master what lies in those of all others.
+
+    Only for a minion that has one master at a time: nobody works on the others then. With
+    *begun*, what an earlier minion had taken out there is put back first, as in :func:`restore`.
+    """
+    ours = _directories(opts)
+    for others in _queues(opts):
+        if others == ours:
+            continue
+        if begun is not None:
+            _restore(others, opts, begun)
+        for source, target in zip(others, ours, strict=True):
+            for name in _names(source):
+                os.makedirs(target, exist_ok=True)
+                # It may be taken out just now.
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(os.path.join(source, name), os.path.join(target, name))
+
+
 def _directories(opts: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the two queues of the master that *opts* names."""
     return salt.utils.state.job_queue_dir(opts), salt.utils.state.state_queue_dir(opts)
+
+
+def _queues(opts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the two queues of each master that ever had some."""
+    ours = _directories(opts)
+    base = os.path.dirname(os.path.dirname(ours[0]))
+    names = [os.path.basename(each) for each in ours]
+    found: list[tuple[str, str]] = []
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(os.listdir(base)):
+            found.append((os.path.join(base, entry, names[0]), os.path.join(base, entry, names[1])))
+    return found
+
+
+def _everywhere(opts: Mapping[str, Any]) -> list[str]:
+    """Return the queues of all masters, the jobs' before the states'."""
+    pairs = _queues(opts)
+    return [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
 
 
 def _jid(name: str) -> str:
@@ -117,7 +163,7 @@ def _jid(name: str) -> str:
 
 def _names(directory: str, prefix: str = _WAITING) -> list[str]:
     names: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         names = [
             name
             for name in os.listdir(directory)

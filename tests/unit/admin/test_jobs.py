@@ -165,9 +165,16 @@ def test_each_master_has_a_queue_of_its_own(made):
     _accept(made)
     made.opts["master"] = "another"
     jobs.resume(made, "5")
-    assert queues.listed(made.opts) == []
+    assert "/queues/m/" in queues.find(made.opts, "5")
     assert jobs.forget(made, "5") == ["5"]
-    assert queues.listed({**made.opts, "master": "m"}) == []
+    assert queues.listed(made.opts) == []
+
+
+def test_with_failover_the_present_master_has_all(made):
+    _accept(made)
+    made.opts |= {"master": "another", "master_type": "failover"}
+    jobs.resume(made, "5")
+    assert "/queues/another/" in queues.find(made.opts, "5")
 
 
 @pytest.mark.parametrize("jids", ["5", None, [None], [["5"]]])

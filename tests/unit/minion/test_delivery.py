@@ -7,12 +7,22 @@ import pytest
 import salt.payload
 import salt.utils.event
 
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.ledger import Job, State
 from saltext_safeupdate.core.jobs.ticker import Answer
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.core.record.store import PhaseRow
+from saltext_safeupdate.core.record.store import PhaseRow, Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion.delivery import Delivery
+from saltext_safeupdate.minion.masters import Masters
+
+
+def connected(opts, path):
+    """Return the masters of a minion that is connected to "m"."""
+    store = Store(str(path / "safeupdate.db"))
+    store.set_fact("masters", {"process": processes.me(), "masters": [["m", True]]})
+    return Masters(opts, store, processes.me())
+
 
 JOB = Job(
     key="1",
@@ -61,14 +71,15 @@ def test_what_a_master_says_to_a_return(monkeypatch, tmp_path, answer, meaning):
     bus = Bus(answer)
     monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
-    assert Delivery(opts, {"event.send": None}).send(JOB) is meaning
+    assert Delivery(opts, {"event.send": None}, connected(opts, tmp_path)).send(JOB) is meaning
     assert [jid for jid, _ in bus.sent] == ["1"]
 
 
 def test_with_pub_ret_false_no_master_gets_a_return(monkeypatch, tmp_path):
     monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: pytest.fail("it sends"))
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path), "pub_ret": False}
-    assert Delivery(opts, {"event.send": None}).send(JOB) is Answer.TAKEN
+    delivery = Delivery(opts, {"event.send": None}, connected(opts, tmp_path))
+    assert delivery.send(JOB) is Answer.TAKEN
 
 
 UPDATE = Update(id="u1", kind="update", phase=Phase.COMMITTED, created=1.0)
@@ -91,7 +102,8 @@ def test_the_grains_are_made_again_when_an_update_has_ended(
     bus = Bus(None)
     monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
-    delivery = Delivery(opts, {"event.send": lambda tag, data: taken})
+    send = {"event.send": lambda tag, data: taken}
+    delivery = Delivery(opts, send, connected(opts, tmp_path))
     row = PhaseRow(seq=1, id="u1", phase=phase, reason="", at=1.0)
     assert delivery.publish(row, update) is taken
     assert [tag for _, tag in bus.sent] == ["grains_refresh"] * refreshed

@@ -66,8 +66,12 @@ class Delivery(Protocol):
     def run(self, job: Job) -> None:
         """Put a job where the minion starts it under its JID. Raises OSError."""
 
-    def probe(self, wanted: Mapping[str, Any]) -> None:
-        """Put the probe of the supervisor where the minion starts it. Raises OSError."""
+    def probe(self, wanted: Mapping[str, Any]) -> bool:
+        """
+        Put the probe of the supervisor where the minion starts it; say whether it can be yet.
+
+        Raises OSError.
+        """
 
     def queued(self) -> Collection[str]:
         """Return the JIDs that lie in a queue."""
@@ -197,10 +201,9 @@ class Ticker:
         wanted = self.store.fact("ask")
         if not wanted or wanted["jid"] in (self._probed, ""):
             return
-        self._probed = wanted["jid"]
         known = self.ledger.outcome(wanted["jid"]) is not None
-        if not known and wanted["jid"] not in self.delivery.queued():
-            self.delivery.probe(wanted)
+        if known or wanted["jid"] in self.delivery.queued() or self.delivery.probe(wanted):
+            self._probed = wanted["jid"]
 
     # -- jobs ------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class World:
         self.away, self.refused = set(), set()
         self.sent, self.published, self.started, self.probes = [], [], [], []
         self.launched = 0
+        self.connected = True
         self.ticker = Ticker(
             settings=self.settings,
             store=self.store,
@@ -62,6 +63,7 @@ class World:
 
     def probe(self, wanted):
         self.probes.append(wanted["jid"])
+        return self.connected
 
     def queued(self):
         return self.started
@@ -320,6 +322,18 @@ def test_the_probe_of_the_supervisor_is_started_once_while_that_runs(world):
     world.tick()
     supervisor.close()
     assert world.probes == ["7"]
+
+
+def test_the_probe_waits_for_the_queue_of_a_master(world):
+    world.store.set_fact("ask", {"jid": "7", "fun": "test.echo", "arg": ["here"]})
+    supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
+    world.connected = False
+    world.tick()
+    world.connected = True
+    world.tick()
+    world.tick()
+    supervisor.close()
+    assert world.probes == ["7", "7"]
 
 
 def test_an_update_without_a_supervisor_gets_one(world):

@@ -1,0 +1,189 @@
+"""
+The masters that this minion is really connected to.
+
+The configuration says only where to look: ``host:port``, a list, a function, or a name with
+several addresses. What became of it is known in the main process, after the engine was forked
+from it, and may change there. So the main process notes for whom it works on which queue, and
+the engine reads that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import salt.utils.network
+
+from ..core.errors import RecordError, SafeUpdateError
+from ..core.host import processes
+from ..core.jobs.ledger import Job
+from ..core.record.store import Store
+from . import queues
+from .complaints import Complaints
+
+log = logging.getLogger(__name__)
+
+_FACT = "masters"
+# Master types with which one master is in charge, whichever of those that are configured it is.
+ONE_OF_SEVERAL = ("failover", "distributed", "func")
+# Seconds between two tries to write to a database that cannot be written.
+_RETRY_INTERVAL = 5.0
+
+
+class Noting:
+    """
+    In the main process: writes down which masters it has, whenever that has changed.
+
+    *begun* tells whether the job with a JID has begun.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        complaints: Complaints,
+        begun: Callable[[str], bool],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._complaints = complaints
+        self._begun = begun
+        self._monotonic = monotonic
+        # Of each part of the minion: its master, and whether it is connected.
+        self._parts: dict[int, tuple[str, bool]] = {}
+        # Of each part: the master whose queues are as the last minion should have left them.
+        self._taken: dict[int, str] = {}
+        self._written: list[list[Any]] | None = None
+        self._retry_at = 0.0
+
+    def note(self, minion: Any) -> None:
+        """Note the master of this part of the minion."""
+        former, connected = self._parts.get(id(minion)), bool(minion.connected)
+        # Without a connection the opts name whichever master Salt just tries.
+        master = former[0] if former and not connected else str(minion.opts.get("master", ""))
+        now = self._parts[id(minion)] = (master, connected)
+        if self._written is None or former != now:
+            self._write()
+
+    def take_over(self, minion: Any) -> None:
+        """
+        Put back what the last minion left in its queues, and have in this part's queue what lies
+        in those of masters that are not in charge any more. Only the first call for each does it.
+        """
+        master, former = self._parts[id(minion)][0], self._taken.get(id(minion))
+        if master == former:
+            return
+        self._taken[id(minion)] = master
+        opts = {"cachedir": minion.opts["cachedir"], "master": master}
+        try:
+            if former is None:
+                queues.restore(opts, self._begun)
+            if minion.opts.get("master_type") in ONE_OF_SEVERAL:
+                queues.gather(opts, self._begun if former is None else None)
+        except OSError as err:
+            log.error(
+                "safeupdate: what the last minion left in its queues cannot be put back (%s): "
+                "fix the permissions below 'cachedir' and restart the minion",
+                err.strerror or err,
+            )
+
+    def _write(self) -> None:
+        if self._monotonic() < self._retry_at:
+            return
+        found = [list(each) for each in self._parts.values()]
+        try:
+            self._store.set_fact(_FACT, {"process": processes.me(), "masters": found})
+        except SafeUpdateError as err:
+            self._written = None
+            self._retry_at = self._monotonic() + _RETRY_INTERVAL
+            self._complaints.log("the masters of this minion are not recorded for job %s", "-", err)
+        else:
+            self._written = found
+
+
+class Masters:
+    """
+    In the engine: answers for whom the main process works, and who gets what.
+
+    *process* is the identity of the main process. Raises RecordError.
+    """
+
+    def __init__(self, opts: Mapping[str, Any], store: Store, process: str) -> None:
+        self._store = store
+        self._process = process
+        self._one_of_several = opts.get("master_type") in ONE_OF_SEVERAL
+        self._configured = frozenset(_configured(opts))
+        self._gone: set[str] = set()
+
+    def working(self) -> list[str]:
+        """Return the masters whose queues are worked on, those that are connected first."""
+        fact = self._store.fact(_FACT)
+        if fact is None:
+            return []
+        try:
+            if fact["process"] != self._process:
+                return []
+            rows = [(str(master), bool(connected)) for master, connected in fact["masters"]]
+        except (TypeError, KeyError, ValueError) as err:
+            raise RecordError(
+                f"What is recorded of the masters of this minion is not valid ({err}). Restart "
+                "the minion: it writes that anew."
+            ) from err
+        rows.sort(key=lambda row: not row[1])
+        return list(dict.fromkeys(master for master, _ in rows))
+
+    def in_charge_of(self, master: str, what: str) -> str | None:
+        """
+        Return who gets what belongs to *master*; None if nobody does now.
+
+        With failover and its like that is the present master. *what* is named in the log if the
+        minion does not know its master any more.
+        """
+        working = self.working()
+        if working and (not master or self._one_of_several):
+            return working[0]
+        if master in working:
+            return master
+        if working and master not in self._configured:
+            self._complain(master, what, working)
+        return None
+
+    def tell_of_gone(self, jobs: Iterable[Job]) -> bool:
+        """Log of which masters the minion knows nothing any more; False: ask again later."""
+        if not self.working():
+            return False
+        for job in jobs:
+            self.in_charge_of(job.master, f"job {job.jid}")
+        return True
+
+    def _complain(self, master: str, what: str, working: list[str]) -> None:
+        """Log once of a master."""
+        if master not in self._gone:
+            self._gone.add(master)
+            log.error(
+                "safeupdate: %s belongs to master %s, which this minion is not configured for any "
+                "more (it has: %s). It is kept, with all else of that master: 'safeupdate.jobs' "
+                "shows it, 'safeupdate.forget' drops it, and if that master is configured again, "
+                "it gets what is its.",
+                what,
+                master,
+                ", ".join(working),
+            )
+
+
+def _configured(opts: Mapping[str, Any]) -> list[str]:
+    """Return the names under which Salt works for the masters of the configuration."""
+    given = opts.get("master_list") or opts.get("master") or []
+    return [_name(str(each), opts) for each in (given if isinstance(given, list) else [given])]
+
+
+def _name(master: str, opts: Mapping[str, Any]) -> str:
+    """Return the name without its port, as in ``salt.minion.prep_ip_port``."""
+    if opts.get("master_uri_format") == "ip_only":
+        return master
+    try:
+        return str(salt.utils.network.parse_host_port(master)[0])
+    except ValueError:
+        return master
