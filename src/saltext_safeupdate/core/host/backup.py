@@ -4,48 +4,32 @@ Copies of files that a new version of the minion may change, to be restored on a
 A backup is a directory with the copies and a manifest, which says where each copy belongs.
 The manifest is written last. A backup without one is incomplete, and nothing is restored from
 it. Messages name files but never show their contents.
+
+What the update itself changes of these files is noted when it has (:func:`mark`). What is
+different later is somebody else's: a job wrote it, or the administrator. A rollback keeps that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ..errors import SafeUpdateError, VerificationError
-from .files import sync_directory, write_atomic
+from . import newer
+from .file_state import CHUNK, Entry, attributes, digest, of_entry, read, walk
+from .files import remove, sync_directory, write_atomic
 
 _MANIFEST = "manifest.json"
+# How many of the paths of a minion are its configuration: the first ones.
+_CONFIGURATION = 4
 _COPIES = "files"
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """
-    One file, directory or link, as it was.
-
-    ``content`` is the name of the copy of a file, or the target of a link; ``digest`` the
-    SHA-256 of a file; ``attributes`` are the extended ones, with access lists and labels.
-    """
-
-    path: str
-    mode: int
-    uid: int
-    gid: int
-    changed_ns: int
-    content: str = ""
-    digest: str = ""
-    attributes: dict[str, str]
-
-    @property
-    def kind(self) -> int:
-        return stat.S_IFMT(self.mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +43,17 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What :func:`restore` changed: paths that it restored, and paths that it removed."""
+    """
+    What :func:`restore` did: paths that it restored, and paths that it removed.
+
+    ``newer`` are paths that somebody else has changed since and that were left as they are,
+    ``aside`` the copies of such versions of paths that were restored or removed.
+    """
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
 
 
 def minion_paths(
@@ -71,6 +62,7 @@ def minion_paths(
     """
     Return what is backed up of a minion: configuration with the saved schedule and beacons,
     ID, static grains, keys, cached grains. Files of a master on the same host are left alone.
+    The configuration comes first: see :func:`configuration`.
     """
     config_dir = os.path.dirname(config_file)
     return [
@@ -83,33 +75,41 @@ def minion_paths(
     ]
 
 
+def configuration(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the backed up *paths* of a minion that people and jobs edit."""
+    found = paths[:_CONFIGURATION]
+    return (*found, *(os.path.realpath(path) for path in found if os.path.islink(path)))
+
+
 def size(paths: Iterable[str]) -> int:
     """Return about how many bytes a backup of *paths* takes."""
-    return sum(os.lstat(path).st_size for path in _walk(_roots(paths)))
+    return sum(os.lstat(path).st_size for path in walk(_roots(paths)))
 
 
-def save(paths: Iterable[str], directory: str) -> Manifest:
+def save(paths: Iterable[str], directory: str, *, anew: bool = False) -> Manifest:
     """
     Copy *paths*, and everything below them, into *directory*; return the manifest.
 
     The manifest also says which paths did not exist. Sockets and the like are left out.
-    Idempotent: a finished backup is returned as it is, an incomplete one is made again.
+    Idempotent: a finished backup is returned as it is unless it is to be made *anew*, an
+    incomplete one is made again.
     """
-    if os.path.exists(os.path.join(directory, _MANIFEST)):
+    if not anew and os.path.exists(os.path.join(directory, _MANIFEST)):
         return load(directory)
     try:
+        remove(os.path.join(directory, _MANIFEST))
         shutil.rmtree(directory, ignore_errors=True)
         copies = os.path.join(directory, _COPIES)
         for each in (directory, copies):
             os.mkdir(each, 0o700)
         roots = _roots(paths)
         entries = []
-        for number, path in enumerate(_walk(roots)):
-            entry = _entry(path)
+        for number, path in enumerate(walk(roots)):
+            entry = read(path)
             if stat.S_ISREG(entry.mode):
                 name = f"{number:06}"
-                digest = _copy(path, os.path.join(copies, name))
-                entry = replace(entry, content=name, digest=digest)
+                sha256 = _copy(path, os.path.join(copies, name))
+                entry = replace(entry, content=name, digest=sha256)
             entries.append(entry)
         sync_directory(copies)
         manifest = Manifest(directory=directory, roots=roots, entries=tuple(entries))
@@ -145,30 +145,52 @@ def load(directory: str) -> Manifest:
         ) from err
 
 
-def restore(manifest: Manifest) -> Restored:
+def mark(manifest: Manifest) -> None:
+    """Note what is there now, as what the update has left. Raises SafeUpdateError."""
+    newer.mark(manifest.directory, manifest.roots)
+
+
+def restore(
+    manifest: Manifest,
+    *,
+    present: Manifest | None = None,
+    keep: Sequence[str] = (),
+    suffix: str = ".safeupdate-newer",
+) -> Restored:
     """
     Restore everything below the roots; return what was changed for that.
 
     All copies are verified before anything is changed. Idempotent: files that have not changed
-    are not touched. Raises VerificationError or SafeUpdateError.
+    are not touched. *present* is a backup of what was there when the rollback began. With it,
+    what somebody else has changed since :func:`mark` stays as it was then below *keep*, unless
+    the update had changed it too. Everywhere else it is put aside, under its name with *suffix*.
+    Raises VerificationError or SafeUpdateError.
     """
     _verify(manifest)
-    known = {entry.path for entry in manifest.entries}
+    wanted = {entry.path: (entry, manifest) for entry in manifest.entries}
+    others, aside = _judged(manifest, present, keep)
+    for path, entry in others.items():
+        wanted.pop(path, None)
+        if entry is not None and present is not None:
+            wanted[path] = (entry, present)
+    wanted |= {
+        f"{entry.path}{suffix}": (replace(entry, path=f"{entry.path}{suffix}"), present)
+        for entry in aside
+        if present is not None
+    }
     written, removed = [], []
     path = manifest.directory
     try:
-        for path in _walk(manifest.roots):
-            if path not in known and os.path.lexists(path):
-                _remove(path)
+        # What is in a directory comes before the directory.
+        for path in reversed(list(walk(manifest.roots))):
+            if path not in wanted and _remove_alone(path):
                 removed.append(path)
-        for entry in manifest.entries:
-            path = entry.path
+        for path, (entry, source) in sorted(wanted.items()):
             if _differs(entry):
-                _put_back(entry, os.path.join(manifest.directory, _COPIES, entry.content))
+                _put_back(entry, os.path.join(source.directory, _COPIES, entry.content))
                 written.append(path)
         # Putting a file into a directory changes the directory's times, so these come last.
-        for entry in reversed(manifest.entries):
-            path = entry.path
+        for path, (entry, _) in sorted(wanted.items(), reverse=True):
             if stat.S_ISDIR(entry.mode):
                 _settle(path, entry)
     except OSError as err:
@@ -176,7 +198,33 @@ def restore(manifest: Manifest) -> Restored:
             f"{path} could not be restored: {err.strerror or err}. What comes before it in the "
             f"backup was restored; the copies stay in {manifest.directory}."
         ) from err
-    return Restored(written=tuple(written), removed=tuple(removed))
+    return Restored(
+        written=tuple(written),
+        removed=tuple(removed),
+        newer=tuple(sorted(others)),
+        aside=tuple(f"{entry.path}{suffix}" for entry in aside),
+    )
+
+
+def _judged(
+    manifest: Manifest, present: Manifest | None, keep: Sequence[str]
+) -> tuple[dict[str, Entry | None], list[Entry]]:
+    """Return the versions of somebody else that stay (None: it is gone), and the others."""
+    left = newer.marked(manifest.directory)
+    if present is None or left is None:
+        return {}, []
+    _verify(present)
+    before = {entry.path: of_entry(entry) for entry in manifest.entries}
+    now = {entry.path: of_entry(entry) for entry in present.entries}
+    judge = newer.Judge(before=before, left=left, present=now, keep=keep)
+    found = {entry.path: entry for entry in present.entries}
+    others = {path: found.get(path) for path in {*before, *now} if judge.stays(path)}
+    aside = [
+        entry
+        for path, entry in found.items()
+        if not stat.S_ISDIR(entry.mode) and judge.is_newer(path)
+    ]
+    return others, aside
 
 
 def _roots(paths: Iterable[str]) -> tuple[str, ...]:
@@ -190,60 +238,17 @@ def _roots(paths: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _walk(roots: Sequence[str]) -> Iterator[str]:
-    """Yield the paths that exist, each directory before its contents."""
-    for root in roots:
-        try:
-            mode = os.lstat(root).st_mode
-        except FileNotFoundError:
-            continue
-        if stat.S_ISDIR(mode):
-            yield root
-            yield from _walk([os.path.join(root, name) for name in sorted(os.listdir(root))])
-        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-            yield root
-
-
-def _entry(path: str) -> Entry:
-    found = os.lstat(path)
-    return Entry(
-        path=path,
-        mode=found.st_mode,
-        uid=found.st_uid,
-        gid=found.st_gid,
-        changed_ns=found.st_mtime_ns,
-        content=os.readlink(path) if stat.S_ISLNK(found.st_mode) else "",
-        attributes=_attributes(path),
-    )
-
-
-def _attributes(path: str) -> dict[str, str]:
-    try:
-        names = os.listxattr(path, follow_symlinks=False)
-    except OSError:
-        return {}  # a file system without them
-    return {name: os.getxattr(path, name, follow_symlinks=False).hex() for name in names}
-
-
 def _copy(source: str, target: str, mode: int = 0o600) -> str:
     """Copy the content of a file to the disk; return its digest."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with open(source, "rb") as old, open(os.open(target, flags, mode), "wb") as new:
-        while block := old.read(_CHUNK):
-            digest.update(block)
+        while block := old.read(CHUNK):
+            found.update(block)
             new.write(block)
         new.flush()
         os.fsync(new.fileno())
-    return digest.hexdigest()
-
-
-def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
+    return found.hexdigest()
 
 
 def _verify(manifest: Manifest) -> None:
@@ -252,7 +257,7 @@ def _verify(manifest: Manifest) -> None:
             continue
         copy = os.path.join(manifest.directory, _COPIES, entry.content)
         try:
-            good = _digest(copy) == entry.digest
+            good = digest(copy) == entry.digest
         except OSError:
             good = False
         if not good:
@@ -264,7 +269,7 @@ def _verify(manifest: Manifest) -> None:
 
 def _differs(entry: Entry) -> bool:
     try:
-        now = _entry(entry.path)
+        now = read(entry.path)
     except FileNotFoundError:
         return True
     if stat.S_ISDIR(entry.mode):
@@ -277,7 +282,7 @@ def _differs(entry: Entry) -> bool:
     if stat.S_ISREG(entry.mode):
         if not stat.S_ISREG(now.mode):
             return True
-        now = replace(now, content=entry.content, digest=_digest(entry.path))
+        now = replace(now, content=entry.content, digest=digest(entry.path))
     return now != entry
 
 
@@ -309,7 +314,7 @@ def _settle(path: str, entry: Entry) -> None:
     os.chown(path, entry.uid, entry.gid, follow_symlinks=False)
     if not stat.S_ISLNK(entry.mode):
         os.chmod(path, stat.S_IMODE(entry.mode))
-    now = _attributes(path)
+    now = attributes(path)
     for name in now.keys() - entry.attributes.keys():
         os.removexattr(path, name, follow_symlinks=False)
     for name, value in entry.attributes.items():
@@ -317,6 +322,21 @@ def _settle(path: str, entry: Entry) -> None:
             os.setxattr(path, name, bytes.fromhex(value), follow_symlinks=False)
     times = (entry.changed_ns, entry.changed_ns)
     os.utime(path, ns=times, follow_symlinks=False)
+
+
+def _remove_alone(path: str) -> bool:
+    """Remove a path; a directory stays as long as something is in it. Tell whether it is gone."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        try:
+            os.rmdir(path)
+        except OSError as err:
+            if err.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+    else:
+        os.unlink(path)
+    sync_directory(os.path.dirname(path))
+    return True
 
 
 def _remove(path: str) -> None:
