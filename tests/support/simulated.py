@@ -28,34 +28,47 @@ class Killed(BaseException):
 class Clock:
     """
     Time that passes only while somebody sleeps; ``each_second`` is called about that often.
+
+    ``now``, the time of day, may be set; ``monotonic`` and what is due are not touched by that.
     """
 
     def __init__(self, now=1_000_000.0):
-        self.now = now
-        self.start = now
+        self._offset = now - 5000.0
+        self.passed = 0.0
         self._due = []
         self.each_second = lambda: None
-        self._second = now
+        self._second = 0.0
 
     def __call__(self):
         return self.now
 
+    @property
+    def now(self):
+        return self.monotonic() + self._offset
+
+    @now.setter
+    def now(self, now):
+        self._offset = now - self.monotonic()
+
+    def monotonic(self):
+        return 5000.0 + self.passed
+
+    def work(self, seconds):
+        """Let time pass in which nobody looks."""
+        self.passed += seconds
+
     def sleep(self, seconds):
-        self.now += seconds
-        for entry in [entry for entry in self._due if entry[0] <= self.now]:
+        self.passed += seconds
+        for entry in [entry for entry in self._due if entry[0] <= self.passed]:
             self._due.remove(entry)
             entry[1]()
-        if self.now >= self._second + 1:
-            self._second = self.now
+        if self.passed >= self._second + 1:
+            self._second = self.passed
             self.each_second()
 
     def after(self, seconds, happens):
         """Let something happen while somebody sleeps, *seconds* from now."""
-        self._due.append((self.now + seconds, happens))
-
-    @property
-    def passed(self):
-        return self.now - self.start
+        self._due.append((self.passed + seconds, happens))
 
 
 class Hasty(Database):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import LockUnavailableError, SafeUpdateError
-from ..core.host import processes
+from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
 from ..core.jobs.ticker import Ticker
 from ..factory import Factory
@@ -51,7 +51,12 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
                 lock = _alone(factory, complaints)
             if not announced:
                 factory.ledger.anchor()
-                ticker.started(delivery.salt_version, master=has_master(opts, hooked=hooked))
+                # systemd has made the first process of the minion the leader of its session.
+                ticker.started(
+                    delivery.salt_version,
+                    master=has_master(opts, hooked=hooked),
+                    took=host_wait.age(os.getsid(0)),
+                )
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
             ticker.tick()

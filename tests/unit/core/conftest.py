@@ -71,6 +71,8 @@ class Host:
         self.commands, self.failing = [], set()
         self.launched = 0
         self.launches = True
+        self.share = 1.0  # of all time, what the host has for its minion
+        self._asked = 0.0
         self.open = []
 
     def steps(self, *names):
@@ -83,10 +85,15 @@ class Host:
     def report(self):
         """What the engine of a minion that comes up does."""
         if self.reports:
-            self.clock.now += 1
+            self.clock.work(1)
             running = {"started": self.clock(), "version": "new", "master": self.master}
             running["boot"] = processes.boot()
             self.store.set_fact("running", running)
+
+    def waited(self, pid):
+        """Return how long the minion has waited for the host since this was asked last."""
+        passed, self._asked = self.clock.passed - self._asked, self.clock.passed
+        return passed * (1 - self.share)
 
     def answer(self, retcode=0, *, delivered=True):
         """Do the job that the supervisor has asked for, as a minion does."""
@@ -154,6 +161,7 @@ class Host:
                 "installation": Installation(**installation),
                 "jobs": RunningJobs(**jobs),
                 "clock": self.clock,
+                "monotonic": self.clock.monotonic,
                 "sleep": self.clock.sleep,
                 **kwargs,
             }
@@ -198,7 +206,10 @@ class Host:
                 "undelivered": lambda jid: any(row.jid == jid for row in self.ledger.undelivered()),
                 "command": self.command,
                 "clock": self.clock,
+                "monotonic": self.clock.monotonic,
                 "sleep": self.clock.sleep,
+                "waited": self.waited,
+                "seen": lambda pid: f"Process {pid} was there. ",
                 **kwargs,
             }
         )
@@ -343,6 +354,20 @@ class Host:
         assert os.listdir(self.root.parent) == ["salt"]
         held = [name for name in locks.NAMES if locks.held(self.settings.run_dir, name)]
         assert held == []
+
+
+@pytest.fixture
+def make_host(tmp_path):
+    """Make simulated hosts, each in a directory of its own."""
+    made = []
+
+    def make():
+        made.append(Host(tmp_path / str(len(made))))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.all_die()
 
 
 @pytest.fixture

@@ -36,7 +36,8 @@ class Recovery:
     *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
     twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
     only what it has not taken up long after *since* is reported. *wait_is_over* tells whether a
-    job that waits for an update has waited enough.
+    job that waits for an update has waited enough. *since* and *clock* are of a clock that
+    nobody sets.
     """
 
     attempts: int
@@ -44,10 +45,10 @@ class Recovery:
     stand_down: bool = False
     since: float = 0.0
     wait_is_over: Callable[[Job], bool] = lambda job: True
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
     alive: Callable[[str], bool] = processes.alive
-    # Since when held jobs have been in no queue.
-    _missing: dict[str, float] = field(default_factory=dict)
+    # Since when held jobs have been in no queue, and accepted ones have not begun.
+    _missing: dict[tuple[str, State], float] = field(default_factory=dict)
 
     def __call__(self, job: Job, queued: Callable[[], Collection[str]]) -> tuple[Action, str]:
         """
@@ -59,8 +60,8 @@ class Recovery:
             return self._held(job, queued), ""
         if job.state is State.ACCEPTED:
             # It has not begun, so it may run whatever it is.
-            old = job.changed <= self.clock() - NOT_BEGUN
-            return (Action.RUN if old or not self.alive(job.owner) else Action.WAIT), ""
+            gone = not self.alive(job.owner) or self._for_long(job, NOT_BEGUN)
+            return (Action.RUN if gone else Action.WAIT), ""
         if job.state is State.RUNNING and not self.alive(job.runner):
             return self._interrupted(job)
         return Action.WAIT, ""
@@ -70,14 +71,23 @@ class Recovery:
             over = self.wait_is_over(job) and job.jid not in queued()
             return Action.RUN if over else Action.WAIT
         if self.alive(job.owner) or job.jid in queued():
-            self._missing.pop(job.key, None)
+            self._missing.pop((job.key, job.state), None)
             return Action.WAIT
         # The minion may just have taken it out.
-        now = self.clock()
-        if now < self._missing.setdefault(job.key, now) + HAND_OVER:
-            return Action.WAIT
-        del self._missing[job.key]
-        return Action.RUN
+        return Action.RUN if self._for_long(job, HAND_OVER) else Action.WAIT
+
+    def _for_long(self, job: Job, seconds: float) -> bool:
+        """Tell whether it has been found like this for so many seconds."""
+        now, found = self.clock(), (job.key, job.state)
+        if now < self._missing.setdefault(found, now) + seconds:
+            return False
+        del self._missing[found]
+        return True
+
+    def forget(self, jobs: Collection[Job]) -> None:
+        """Forget what was noted of all but these *jobs*."""
+        for found in self._missing.keys() - {(job.key, job.state) for job in jobs}:
+            del self._missing[found]
 
     def _interrupted(self, job: Job) -> tuple[Action, str]:
         if self.alive(job.owner):

@@ -88,7 +88,8 @@ class Ticker:
     *launch* starts the supervisor, *owner* identifies the minion's main process, and
     *stand_down* is set if Salt itself resumes jobs. *most_returns* bounds, in bytes, what lies
     there for masters that are away. *complain* is told, each time, why a lock cannot be used.
-    *recording* tells whether the minion records its jobs.
+    *recording* tells whether the minion records its jobs. *clock* is the time of day, for what
+    is told and recorded; waiting goes by *monotonic*, which nobody sets.
     """
 
     settings: Settings
@@ -102,6 +103,7 @@ class Ticker:
     complain: Callable[[SafeUpdateError], None] = _log
     recording: bool = False
     clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
     _stamp: tuple[int, ...] = ()
     _retry_at: float = 0.0
     _backoff: float = _FIRST_BACKOFF
@@ -121,13 +123,21 @@ class Ticker:
             attempts=self.settings.attempts,
             rerun=self.settings.rerun,
             stand_down=self.stand_down,
-            since=self.clock(),
+            since=self.monotonic(),
             wait_is_over=self._wait_is_over,
-            clock=self.clock,
+            clock=self.monotonic,
         )
 
-    def started(self, version: str, *, master: bool = False) -> None:
-        """Record that a minion with this extension runs, and whether it has a *master*."""
+    def started(self, version: str, *, master: bool = False, took: float | None = None) -> None:
+        """
+        Record that a minion with this extension runs, and whether it has a *master*.
+
+        *took* is how many seconds it took from its start until now. An engine that Salt starts
+        again in the same minion leaves that as it is.
+        """
+        before = self.store.fact("running") or {}
+        if before.get("process") == self.owner:
+            took = before.get("took")
         self.store.set_fact(
             "running",
             {
@@ -135,12 +145,14 @@ class Ticker:
                 "version": version,
                 "master": master,
                 "boot": processes.boot(),
+                "process": self.owner,
+                "took": took,
             },
         )
 
     def tick(self) -> None:
         """Look once. Raises SafeUpdateError if the database cannot be used."""
-        now = self.clock()
+        now = self.monotonic()
         if now >= self._look_at:
             self._look_at = now + _LOOK_INTERVAL
             self._recover_jobs()
@@ -164,7 +176,7 @@ class Ticker:
         self._stamp = self.store.stamp()
         if self._stamp != stamp and not self._retry_at:
             # We have written. But sending takes a while, and a job may have ended meanwhile.
-            self._retry_at = self.clock() + _FIRST_BACKOFF
+            self._retry_at = self.monotonic() + _FIRST_BACKOFF
 
     def _note_recording(self) -> None:
         if self.recording:
@@ -183,9 +195,9 @@ class Ticker:
             # The job is about to start it.
             self._orphan_since = 0.0
         elif not self._orphan_since:
-            self._orphan_since = self.clock()
-        elif self.clock() >= self._orphan_since + _GRACE:
-            self._orphan_since = self.clock()
+            self._orphan_since = self.monotonic()
+        elif self.monotonic() >= self._orphan_since + _GRACE:
+            self._orphan_since = self.monotonic()
             self.launch()
 
     def _is_supervised(self) -> bool:
@@ -213,7 +225,9 @@ class Ticker:
             return
         # Hundreds may be held: the queues are listed once, and only if that matters.
         queued = functools.cache(self.delivery.queued)
-        for job in self.ledger.open():
+        jobs = self.ledger.open()
+        self._recovery.forget(jobs)
+        for job in jobs:
             action, reason = self._recovery(job, queued)
             if action is Action.RUN and self.ledger.take(job, self.owner):
                 self._run(job.key)
@@ -269,8 +283,8 @@ class Ticker:
             # If something arrives or still may, the rest is not far: it may only be crowded.
             self._backoff, self._retry_at = _FIRST_BACKOFF, 0.0
         # A try in between, because the database has changed, does not postpone the next one.
-        if (failed or sending) and self.clock() >= self._retry_at:
-            self._retry_at = self.clock() + self._backoff
+        if (failed or sending) and self.monotonic() >= self._retry_at:
+            self._retry_at = self.monotonic() + self._backoff
             if failed:
                 self._backoff = min(self._backoff * 2, _LAST_BACKOFF)
 

@@ -74,6 +74,11 @@ class Revisions:
             return WayBack(paths=tuple(paths), missing=missing)
         return WayBack(paths=tuple(paths), backup=copies, **secured)
 
+    def renew_backup(self, way_back: WayBack) -> None:
+        """Copy its paths anew, now that nothing else runs. Raises SafeUpdateError."""
+        if way_back.backup:
+            backup.save(way_back.paths, way_back.backup, anew=True)
+
     @staticmethod
     def _packages(
         manager: PackageManager, installed: Sequence[str], directory: str

@@ -165,12 +165,14 @@ class Progress:
 class Former:
     """
     The minion that has to go: its process, systemd's name for that start, and when its engine
-    reported that it runs, in epoch seconds; None: it never did.
+    reported that it runs, in epoch seconds; None: it never did. ``took`` is how many seconds it
+    took from its start to its report; None: not known.
     """
 
     pid: int | None = _stored(_maybe(_number), None, key="old_pid")
     invocation: str = _stored(_text, "", key="old_invocation")
     report: float | None = _stored(_maybe(_seconds), None, key="old_report")
+    took: float | None = _stored(_maybe(_seconds), None, key="old_took")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +193,18 @@ class Boot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watched:
+    """
+    When the watch ends, by a clock that nobody sets: seconds of the monotonic clock of a boot.
+
+    It only counts in that boot. None: an earlier version began the watch.
+    """
+
+    boot: str = _stored(_text, "", key="watch_boot")
+    until: float | None = _stored(_maybe(_seconds), None, key="watch_until")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Owed:
     """A restart that gave way to this update. It follows if the update needs none itself."""
 
@@ -206,6 +220,7 @@ PARTS: dict[str, type] = {
     "progress": Progress,
     "former": Former,
     "boot": Boot,
+    "watched": Watched,
 }
 
 

@@ -84,7 +84,7 @@ class Store(Database):
                 )
                 db.execute(
                     "DELETE FROM updates WHERE id NOT IN "
-                    "(SELECT id FROM updates ORDER BY created DESC LIMIT ?)",
+                    "(SELECT id FROM updates ORDER BY rowid DESC LIMIT ?)",
                     (_KEEP_UPDATES,),
                 )
                 db.execute(
@@ -118,8 +118,7 @@ class Store(Database):
     def _updates(self, first: str, limit: int) -> list[Update]:
         with self.connection() as db:
             rows = db.execute(
-                f"SELECT {', '.join(_COLUMNS)} FROM updates "
-                f"ORDER BY {first} created DESC, rowid DESC LIMIT ?",
+                f"SELECT {', '.join(_COLUMNS)} FROM updates ORDER BY {first} rowid DESC LIMIT ?",
                 (*(_OPEN if first else ()), limit),
             ).fetchall()
         return [_update(row) for row in rows]

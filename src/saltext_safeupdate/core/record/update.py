@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import TransitionError
 from ..host import processes as host_processes
-from .parts import Boot, Code, Former, Owed, Progress, Request, Staged, WayBack
+from .parts import Boot, Code, Former, Owed, Progress, Request, Staged, Watched, WayBack
 from .phase import ALLOWED, BEFORE_INSTALLING, Phase
 
 
@@ -18,8 +18,9 @@ class Update:
 
     ``kind`` is ``update`` or ``restart``. ``versions_from`` and ``versions_to`` map own packages
     to versions. ``unit`` holds what the service was before. ``created``, ``changed`` and
-    ``deadline`` are epoch seconds. ``processes`` are the jobs that had begun before this
-    extension was there, as PIDs and identities. ``unknown`` is what newer versions have added.
+    ``deadline`` are epoch seconds; the end of a watch is ``watched``.
+    ``processes`` are the jobs that had begun before this extension was there, as PIDs and
+    identities. ``unknown`` is what newer versions have added.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Update:
     progress: Progress = field(default_factory=Progress)
     former: Former = field(default_factory=Former)
     boot: Boot = field(default_factory=Boot)
+    watched: Watched = field(default_factory=Watched)
     owed: Owed | None = None
     unknown: dict[str, Any] = field(default_factory=dict)
 

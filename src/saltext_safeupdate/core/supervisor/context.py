@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..errors import CommandError
 from ..host import linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
+from ..host.host_wait import HostWait, describe
 from ..host.locks import Lock
 from ..host.service import ServiceManager
 from ..packages.manager import PackageManager, Snapshots
@@ -58,7 +59,10 @@ class Context:
     The collaborators of the supervisor.
 
     *outcome* tells what became of a job of this minion, None if it is not known, and
-    *undelivered* whether the return of a job still waits for its master.
+    *undelivered* whether the return of a job still waits for its master. *clock* is the time of
+    day, for the record only: somebody may set it. All waiting goes by *monotonic*. *waited* tells
+    how many seconds the processes below a PID had to wait for the host since it was last asked,
+    and *seen* says in a sentence what a process has done so far.
     """
 
     settings: Settings
@@ -70,7 +74,10 @@ class Context:
     undelivered: Callable[[str], bool]
     command: Run = run_command
     clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    waited: Callable[[int], float] = field(default_factory=HostWait)
+    seen: Callable[[int], str] = describe
 
     @property
     def unit(self) -> str:
@@ -104,8 +111,8 @@ class Context:
 
     def let_manager_end(self) -> None:
         """Wait, bounded, for a package manager at work: what it does is not known before."""
-        deadline = self.clock() + REPAIR_WAIT
-        while self.manager is not None and self.manager.busy() and self.clock() < deadline:
+        deadline = self.monotonic() + REPAIR_WAIT
+        while self.manager is not None and self.manager.busy() and self.monotonic() < deadline:
             self.sleep(REPAIR_INTERVAL)
 
     def repair(self, own: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -113,9 +120,9 @@ class Context:
         manager = self.manager
         if manager is None:
             return {}, []
-        deadline = self.clock() + REPAIR_WAIT
+        deadline = self.monotonic() + REPAIR_WAIT
         attempts = 0
-        while self.clock() < deadline:
+        while self.monotonic() < deadline:
             # It may be an orphan of a process that died.
             if not manager.busy():
                 if attempts == REPAIR_ATTEMPTS or not manager.unfinished(own):

@@ -34,8 +34,8 @@ def wait_for_jobs(context: Context, update: Update) -> Update | None:
     Return the record with every lock held, or without any if it has ended meanwhile.
     """
     locks = context.locks
-    deadline = context.clock() + context.settings.jobs_timeout
-    while context.clock() < deadline:
+    deadline = context.monotonic() + context.settings.jobs_timeout
+    while context.monotonic() < deadline:
         if not _earlier_jobs_run(update) and locks.jobs.try_exclusive():
             locks.drain.exclusive()
             locks.update.exclusive()

@@ -65,6 +65,7 @@ class Initiator:
     it is called with the linked copies of the code by their directories. *stage_extensions* gets
     what lives beside Salt ready below a directory and returns where; empty if there is nothing.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
+    *clock* is the time of day, for the record only; waiting goes by *monotonic*.
     """
 
     settings: Settings
@@ -78,6 +79,7 @@ class Initiator:
     stage_extensions: Callable[[str], str] = lambda directory: ""
     write_timeout: float = 5.0
     clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
     @property
@@ -125,7 +127,7 @@ class Initiator:
     def writing(self) -> Lock:
         """Return the update lock, which a supervisor that prepares holds for moments only."""
         lock = Lock(self.settings.run_dir, "update")
-        if not lock.wait_exclusive(self.write_timeout, clock=self.clock, sleep=self.sleep):
+        if not lock.wait_exclusive(self.write_timeout, clock=self.monotonic, sleep=self.sleep):
             lock.close()
             raise LockHeldError(self.busy())
         return lock
@@ -133,9 +135,9 @@ class Initiator:
     def wait_until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
         """Wait for the condition; without a deadline, as long as a supervisor takes to start."""
         if deadline is None:
-            deadline = self.clock() + _SUPERVISOR_TIMEOUT
+            deadline = self.monotonic() + _SUPERVISOR_TIMEOUT
         while not condition():
-            if self.clock() >= deadline:
+            if self.monotonic() >= deadline:
                 return False
             self.sleep(_POLL_INTERVAL)
         return True

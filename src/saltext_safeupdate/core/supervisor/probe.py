@@ -29,8 +29,8 @@ def reaches_master(context: Context, timeout: float) -> bool:
     if not running.get("master"):
         return False
     jid = begin(context, FUNCTION, ["safeupdate: before an update"])
-    deadline = context.clock() + timeout
-    while context.clock() < deadline:
+    deadline = context.monotonic() + timeout
+    while context.monotonic() < deadline:
         found = context.outcome(jid)
         if found is not None and found.delivered:
             return True

@@ -88,8 +88,8 @@ class QuietTransaction:
 
     def _wait_for_jobs(self, jobs: Lock) -> None:
         by, timeout = self.by, self.by.settings.jobs_timeout
-        deadline = by.clock() + timeout
-        if jobs.wait_exclusive(timeout, clock=by.clock, sleep=by.sleep):
+        deadline = by.monotonic() + timeout
+        if jobs.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
             ours = {str(pid) for pid in processes.ancestors()}
             others = {pid: who for pid, who in self._record.processes.items() if pid not in ours}
             if by.wait_until(lambda: not any(map(processes.alive, others.values())), deadline):
@@ -108,6 +108,12 @@ class QuietTransaction:
         copies = {root: linked_copy.copy_path(root, self._record.id) for root in roots}
         # They are in the record before they are made: a process that cleans up finds them there.
         self._note(code=replace(self._record.code, copies=copies))
+        try:
+            # Other jobs have changed the configuration since, and none can now.
+            self.by.revisions.renew_backup(self._record.way_back)
+        except SafeUpdateError as err:
+            self._advance(Phase.FAILED, reason=str(err))
+            raise
         try:
             # Nobody reads those of an earlier update any more: no other job runs.
             linked_copy.remove(linked_copy.leftovers(roots))

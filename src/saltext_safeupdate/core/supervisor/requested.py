@@ -193,6 +193,8 @@ def _begin(context: Context, update: Update) -> Update:
     roots = update.code.roots
     try:
         _manager(context).verify(revisions.files(update.staged.files))
+        # Other jobs have changed the configuration since, and none can now.
+        context.revisions.renew_backup(update.way_back)
         copies = {root: linked_copy.copy_path(root, update.id) for root in roots}
         # They are in the record before they are made: a process that cleans up finds them there.
         update = context.note(update, code=replace(update.code, copies=copies))

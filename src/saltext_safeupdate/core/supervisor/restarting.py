@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from ..errors import SafeUpdateError
+from ..host import backup
 from ..record.phase import Phase
 from ..record.update import Update
 from . import reboot, rollback, steps, watch
@@ -42,10 +44,10 @@ def deliver(context: Context, update: Update) -> Update:
 def _is_delivered(context: Context, update: Update) -> bool:
     """Wait, bounded, until no job runs and the master has the return of this one."""
     timeout = context.settings.return_timeout
-    deadline = context.clock() + timeout
-    alone = context.locks.jobs.wait_exclusive(timeout, clock=context.clock, sleep=context.sleep)
+    deadline = context.monotonic() + timeout
+    alone = context.locks.jobs.wait_exclusive(timeout, clock=context.monotonic, sleep=context.sleep)
     while alone and context.undelivered(update.jid):
-        if context.clock() >= deadline:
+        if context.monotonic() >= deadline:
             return False
         context.sleep(_POLL_INTERVAL)
     return alone
@@ -91,12 +93,14 @@ def _step_after_boot(context: Context, update: Update) -> Update:
     former = update.former
     if update.progress.steps:
         # They have overtaken the minion that runs now.
-        former = watch.former(context, context.services.state(context.unit))
+        state = context.services.state(context.unit)
+        former = replace(watch.former(context, state), took=former.took)
     return context.store.save(update.advance(Phase.RESTARTING, former=former))
 
 
 def wait_for_boot(context: Context, update: Update) -> Update:
     """Wait for the boot that activates it; end it if that boot would not."""
+    _mark(update)
     context.services.release(context.unit)
     update = _note_former(context, update)
     problem = reboot.why_not_activated(context, update)
@@ -114,6 +118,7 @@ def wait_for_boot(context: Context, update: Update) -> Update:
 def restart(context: Context, update: Update) -> Update:
     """Restart the service, unless a new minion runs already."""
     unit = context.unit
+    _mark(update)
     # Also if it does not look inhibited: systemd may not have been told.
     if update.kind == "update":
         context.services.release(unit)
@@ -130,8 +135,18 @@ def restart(context: Context, update: Update) -> Update:
             context.services.begin_restart(unit)
         else:
             context.services.start(unit)
-    deadline = context.clock() + watch.timeout(context, update)
-    return context.store.save(update.advance(Phase.WATCHING, deadline=deadline))
+    return context.store.save(
+        update.advance(Phase.WATCHING, **watch.until(context, watch.timeout(context, update)))
+    )
+
+
+def _mark(update: Update) -> None:
+    """Note what the update has left of the files that are backed up: others may write from now."""
+    if update.way_back.backup:
+        try:
+            backup.mark(backup.load(update.way_back.backup))
+        except SafeUpdateError as err:
+            log.error("update %s: %s", update.id, err)
 
 
 def _note_former(context: Context, update: Update) -> Update:

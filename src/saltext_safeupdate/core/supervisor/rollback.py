@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import CommandError, SafeUpdateError, VerificationError
 from ..host import backup
+from ..host.backup import Manifest
 from ..host.files import remove, write_atomic
 from ..prepare import revisions
 from ..record.phase import Phase
@@ -27,6 +29,10 @@ log = logging.getLogger("salt-safeupdate")
 
 # Seconds that the jobs of a minion which is to be rolled back get to end.
 _JOBS_TIMEOUT = 10.0
+# Beside the backup.
+_PRESENT = "present"
+# Files that the reason names.
+_MOST_NAMED = 10
 
 
 def quarantine(context: Context, update: Update, reason: str) -> None:
@@ -66,14 +72,16 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         _stop(context)
         # No scriptlet starts it before all is in place.
         context.services.inhibit(unit)
-        _put_back(context, update)
+        newer = _put_back(context, update)
         bring_along(context, update)
-        update = context.note(
+        former = watch.former(context, context.services.state(unit))
+        update = replace(
             update,
-            deadline=context.clock() + context.settings.restart_timeout,
+            reason=_sentences(update.reason, newer),
             progress=replace(update.progress, returned=context.clock()),
-            former=watch.former(context, context.services.state(unit)),
+            former=replace(former, took=update.former.took),
         )
+        update = context.note(update, **watch.until(context, watch.timeout(context, update)))
     judge = Watch(context, update)
     context.services.release(unit)
     problem = ""
@@ -100,11 +108,11 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
         context.let_manager_end()
         snapshots.go_back(former)
         left = snapshots.pending
-        if left and update.way_back.backup:
-            # What the two snapshots share; each has an /etc of its own.
-            backup.restore(backup.load(update.way_back.backup))
+        # What the two snapshots share; each has an /etc of its own.
+        newer = _restore(update, _present(update)) if left else ""
         update = context.note(
             update,
+            reason=_sentences(update.reason, newer),
             progress=replace(update.progress, returned=context.clock()),
             boot=replace(update.boot, left=left),
         )
@@ -124,7 +132,7 @@ def _stop(context: Context) -> None:
     unit = context.unit
     bypass = os.path.join(context.settings.run_dir, "bypass")
     jobs = context.locks.jobs
-    if not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.clock, sleep=context.sleep):
+    if not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.monotonic, sleep=context.sleep):
         # They do not end: what is recorded of them is taken up again by the old minion.
         with contextlib.suppress(OSError):
             write_atomic(bypass, "")
@@ -139,10 +147,12 @@ def _stop(context: Context) -> None:
     remove(bypass)
 
 
-def _put_back(context: Context, update: Update) -> None:
+def _put_back(context: Context, update: Update) -> str:
+    """Put back the packages and the files; say which files others have changed since."""
     manager, old = context.manager, update.versions_from
     if manager is None:
         raise SafeUpdateError("No package manager is there any more.")
+    present = _present(update)
     context.let_manager_end()
     in_place = manager.installed(list(old)) == old and not manager.unfinished(list(old))
     if not in_place or context.mixed(update):
@@ -153,8 +163,47 @@ def _put_back(context: Context, update: Update) -> None:
             f"The packages of before are not in place (installed: {now or 'none'}; half done: "
             f"{', '.join(left) or 'none'})."
         )
-    if update.way_back.backup:
-        backup.restore(backup.load(update.way_back.backup))
+    return _restore(update, present)
+
+
+def _present(update: Update) -> Manifest | None:
+    """Return copies of the files as they are when the rollback begins: packages may change them."""
+    if not update.way_back.backup:
+        return None
+    directory = os.path.join(os.path.dirname(update.way_back.backup), _PRESENT)
+    try:
+        return backup.save(update.way_back.paths, directory)
+    except SafeUpdateError as err:
+        # The way back is not to fail for that.
+        log.error("update %s: what others have changed is not kept: %s", update.id, err)
+        return None
+
+
+def _restore(update: Update, present: Manifest | None) -> str:
+    """Put back the files; say which ones others have changed since the update did."""
+    if not update.way_back.backup:
+        return ""
+    done = backup.restore(
+        backup.load(update.way_back.backup),
+        present=present,
+        keep=backup.configuration(update.way_back.paths),
+        suffix=f".safeupdate-{update.id}",
+    )
+    said = ""
+    if done.newer:
+        said += f" Changed by others since, and left as they are: {_named(done.newer)}."
+    if done.aside:
+        said += f" Versions by others of what was put back are kept as: {_named(done.aside)}."
+    return said
+
+
+def _sentences(reason: str, more: str) -> str:
+    return f"{reason.removesuffix('.')}.{more}" if more else reason
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def by_hand(update: Update, reason: str) -> str:

@@ -2,7 +2,8 @@
 Whether the minion has come up, and whether it is healthy.
 
 A minion that cannot become healthy is found out at once: its unit has failed, its process starts
-again and again, or a job has failed. A minion that has only not reported yet is waited for.
+again and again, or a job has failed. A minion that has only not reported yet is waited for, and
+longer on a host that has little time for it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from typing import Any
 from ..errors import CommandError
 from ..host import processes
 from ..host.service import ServiceState
-from ..record.parts import Former
+from ..record.parts import Former, Watched
 from ..record.update import Update
 from . import probe
 from .context import Context
+from .patience import MOST, Patience
 
 log = logging.getLogger("salt-safeupdate")
 
 # Seconds between two looks, until a minion has reported and from then on.
 _POLL_INTERVAL = 0.05
 _CALM_INTERVAL = 0.5
+# How many times as long as the minion before it a minion may take to report.
+_MARGIN = 3.0
 # Starts of the same unit after which it is left alone.
 _START_ATTEMPTS = 3
 # Processes, one after the other, that make it a loop.
@@ -54,18 +58,21 @@ class Watch:
         context, unit = self.context, self.context.unit
         pids: list[int] = []
         reports: list[float] = []
-        starts, since = 0, context.clock()
-        state, missing = context.services.state(unit), ""
-        deadline = self._deadline()
-        while context.clock() < deadline:
-            state = context.services.state(unit)
-            if self.is_new(state):
+        starts, since = 0, context.monotonic()
+        state, missing = None, ""
+        patience = self._patience()
+        while not patience.over:
+            state = self._state() or state
+            patience.look(state.pid if state else 0)
+            if state is None:
+                context.sleep(_CALM_INTERVAL)
+            elif self.is_new(state):
                 # The old one is gone: from here on jobs start in the new one.
                 context.let_jobs_start()
                 report = last_report(self.context) if self._reported() else None
                 if pids[-1:] != [state.pid] or (report and reports[-1:] != [report]):
                     # Also if the process begins its own work anew: it has to prove all again.
-                    since = context.clock()
+                    since = context.monotonic()
                     self._jobs, self._checked = {}, False
                 if pids[-1:] != [state.pid]:
                     pids.append(state.pid)
@@ -77,7 +84,7 @@ class Watch:
                     return f"{unit} started {_LOOP} times, one time after the other."
                 if reports:
                     problem, missing = self._prove()
-                    if problem or not (missing or context.clock() < since + self._stable()):
+                    if problem or not (missing or context.monotonic() < since + self._stable()):
                         return problem
             elif not self.patient and state.active == "failed" and self._was_new(state):
                 return f"{unit} has failed. 'journalctl -u {unit}' and the minion's log say why."
@@ -88,29 +95,50 @@ class Watch:
                     context.services.start(unit)
                 context.sleep(1)
             context.sleep(_CALM_INTERVAL if reports else _POLL_INTERVAL)
-        return self._silence(state, missing if reports else "", reported=bool(reports))
+        return self._silence(state, missing if reports else "", patience, reported=bool(reports))
 
-    def _deadline(self) -> float:
-        context, deadline = self.context, self.update.deadline or 0.0
-        if deadline <= context.clock():
-            # Nobody watched meanwhile, such as during a power cut.
-            return context.clock() + timeout(context, self.update)
-        return deadline
+    def _state(self) -> ServiceState | None:
+        """Return what is so of the service; None if the host has no time to tell."""
+        try:
+            return self.context.services.state(self.context.unit)
+        except CommandError as err:
+            log.warning("%s cannot be looked at: %s", self.context.unit, err)
+            return None
+
+    def _patience(self) -> Patience:
+        """Return what is left of the time for it; all of it if nobody watched meanwhile."""
+        context, update = self.context, self.update
+        limit = timeout(context, update)
+        watched = update.watched
+        if watched.until is None:
+            left = (update.deadline or 0.0) - context.clock()
+        else:
+            left = watched.until - context.monotonic() if watched.boot == processes.boot() else 0.0
+        had = limit - left if 0 < left <= limit else 0.0
+        return Patience(limit, context.monotonic, context.waited, had=had)
 
     def _stable(self) -> float:
         return self.context.settings.stable_interval
 
-    def _silence(self, state: ServiceState, missing: str, *, reported: bool) -> str:
+    def _silence(
+        self, state: ServiceState | None, missing: str, patience: Patience, *, reported: bool
+    ) -> str:
         unit = self.context.unit
         if not reported:
             missing = "no minion with this extension reported"
         elif not missing:
             missing = "its process did not stay the same"
         return (
-            f"{unit} is {state.active}, but {missing} within "
-            f"{timeout(self.context, self.update):g} s. 'journalctl -u {unit}' and the minion's "
+            f"{unit} is {state.active if state else 'not known'}, but {missing} {patience.spent}. "
+            f"{self._seen(state)}'journalctl -u {unit}' and the minion's "
             "log say why; 'salt-call --local safeupdate.check' says what is not set up."
         )
+
+    def _seen(self, state: ServiceState | None) -> str:
+        """Say what the minion did instead."""
+        if state is None or not state.pid:
+            return "No process of it runs. "
+        return self.context.seen(state.pid)
 
     # -- which process it is ---------------------------------------------------
 
@@ -179,10 +207,24 @@ class Watch:
 
 
 def timeout(context: Context, update: Update) -> float:
-    """Return how long a minion may take, in seconds."""
+    """
+    Return how long a minion may take, in seconds of the host's time for it.
+
+    The setting, and more if the one before took long to come up here.
+    """
     settings = context.settings
     watched = update.kind == "update" and update.progress.returned is None
-    return settings.watch_timeout if watched else settings.restart_timeout
+    given = settings.watch_timeout if watched else settings.restart_timeout
+    return min(max(given, _MARGIN * (update.former.took or 0.0)), MOST * given)
+
+
+def until(context: Context, limit: float) -> dict[str, Any]:
+    """Return what the record says of the end of a watch that begins now."""
+    # Earlier versions go by the time of day.
+    return {
+        "deadline": context.clock() + limit,
+        "watched": Watched(boot=processes.boot(), until=context.monotonic() + limit),
+    }
 
 
 def last_report(context: Context) -> float | None:
@@ -195,4 +237,10 @@ def last_report(context: Context) -> float | None:
 
 def former(context: Context, state: ServiceState) -> Former:
     """Return what tells the minion that runs now from the one that is to come."""
-    return Former(pid=state.pid, invocation=state.invocation, report=last_report(context))
+    took = (context.store.fact("running") or {}).get("took")
+    return Former(
+        pid=state.pid,
+        invocation=state.invocation,
+        report=last_report(context),
+        took=took if isinstance(took, float) else None,
+    )

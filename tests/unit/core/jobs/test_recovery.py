@@ -40,9 +40,26 @@ def test_what_was_accepted_and_never_begun_may_run_whatever_it_is():
     assert decide(job(State.ACCEPTED), living=("main",)) == (Action.WAIT, "")
 
 
-def test_what_was_accepted_long_ago_has_no_process():
-    old = job(State.ACCEPTED, changed=NOW - recovery.NOT_BEGUN)
-    assert decide(old, living=("main",)) == (Action.RUN, "")
+@pytest.mark.parametrize("step", [0, -600, 600])
+def test_what_was_accepted_long_ago_has_no_process(step):
+    """However the time of day was set meanwhile: *changed* is one."""
+    now = [NOW]
+    decide = Recovery(attempts=2, rerun=(), clock=lambda: now[0], alive=lambda who: who == "main")
+    found = job(State.ACCEPTED, changed=NOW + step)
+    assert decide(found, tuple) == (Action.WAIT, "")
+    now[0] += recovery.NOT_BEGUN - 1
+    assert decide(found, tuple) == (Action.WAIT, "")
+    now[0] += 1
+    assert decide(found, tuple) == (Action.RUN, "")
+
+
+def test_what_is_gone_is_forgotten():
+    now = [NOW]
+    decide = Recovery(attempts=2, rerun=(), clock=lambda: now[0], alive=lambda who: who == "main")
+    decide(job(State.ACCEPTED), tuple)
+    decide.forget([job(State.RUNNING)])
+    now[0] += recovery.NOT_BEGUN
+    assert decide(job(State.ACCEPTED), tuple) == (Action.WAIT, "")
 
 
 def test_a_held_job_runs_when_it_has_been_nowhere_for_a_while():

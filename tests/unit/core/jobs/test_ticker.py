@@ -39,6 +39,7 @@ class World:
             launch=self.launch,
             owner="main",
             clock=lambda: self.now,
+            monotonic=lambda: self.now,
         )
         recovery = self.ticker._recovery
         object.__setattr__(recovery, "alive", lambda who: who in self.living)

@@ -86,7 +86,7 @@ def test_an_older_version_only_where_that_is_meant(host):
     update = host.ask("3006.28", allow_downgrade=True)
     assert update.phase is Phase.REQUESTED
     host.supervise()
-    assert host.last.phase is Phase.COMMITTED
+    assert host.store.get("u1").phase is Phase.COMMITTED
     assert host.packages.versions == OLD
 
 

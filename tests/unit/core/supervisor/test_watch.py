@@ -1,6 +1,7 @@
 """What makes an updated minion healthy, and what shows that it is not; and the way back."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -305,6 +306,67 @@ class TestRollback:
         host.packages.half_done = ["salt"]
         host.supervise()
         _assert_back(host, "half done: salt")
+
+
+class TestWhatOthersWrote:
+    """A rollback undoes what the update has done, and nothing else."""
+
+    def _broken(self, host, tmp_path):
+        """A minion that reports, works for a while, and dies."""
+        self.conf = tmp_path / "minion.d"
+        self.conf.mkdir()
+        (self.conf / "site.conf").write_text("old")
+        self.paths = (str(tmp_path / "minion"), str(self.conf))
+
+        def die():
+            if host.packages.versions == NEW:
+                (self.conf / "job.conf").write_text("by a job")
+                (self.conf / "site.conf").write_text("by a job")
+                host.services.active, host.services.pid = "failed", 0
+
+        host.services.report = lambda: (host.report(), host.clock.after(2, die))
+
+    def test_by_request(self, host, tmp_path):
+        self._broken(host, tmp_path)
+        host.ask()
+        way_back = WayBack(paths=self.paths)
+        host.store.save(replace(host.last, way_back=way_back))
+        # A job that the update waits for.
+        job = host.job()
+        host.clock.after(3, lambda: (self.conf / "meanwhile.conf").write_text("by a job"))
+        host.clock.after(5, job.close)
+        host.packages.installs = lambda files: (self.conf / "site.conf").write_text(
+            files[0].version
+        )
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK, host.last
+        assert f"left as they are: {self.conf}/job.conf." in host.last.reason
+        aside = self.conf / "site.conf.safeupdate-u1"
+        assert f"what was put back are kept as: {aside}." in host.last.reason
+        found = {path.name: path.read_text() for path in self.conf.iterdir()}
+        assert found == {
+            "job.conf": "by a job",
+            "meanwhile.conf": "by a job",
+            "site.conf": "old",
+            aside.name: "by a job",
+        }
+        host.assert_at_peace()
+
+    def test_by_a_state(self, host, tmp_path):
+        self._broken(host, tmp_path)
+        other = host.job()
+        host.clock.after(5, lambda: (self.conf / "meanwhile.conf").write_text("by a job"))
+        host.clock.after(6, other.close)
+        job = host.job()
+        host.transaction(backup_paths=self.paths).change(
+            lambda: host.packages.versions.update(NEW), job
+        )
+        job.close()
+        host.end_supervisor()
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK, host.last
+        assert f"{self.conf}/job.conf, {self.conf}/site.conf." in host.last.reason
+        assert (self.conf / "meanwhile.conf").exists()
 
 
 class TestAskedMeanwhile:
