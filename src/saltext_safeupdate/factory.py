@@ -184,7 +184,8 @@ class Factory:
         """Start the supervisor."""
         proxies.save(self.settings.state_dir)
         python = supervisor_copy.interpreter(run_command, {})
-        self.services.spawn(watchdog.SUPERVISOR_UNIT, watchdog.argv(self.settings, python))
+        argv = watchdog.argv(self.settings, self.services, python)
+        self.services.spawn(watchdog.SUPERVISOR_UNIT, argv)
 
     def arm(self, copies: Mapping[str, str]) -> None:
         """Have the update that is about to change something looked after."""

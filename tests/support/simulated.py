@@ -208,6 +208,9 @@ class FakeServices:
         self._do("arm")
         self.armed[name] = tuple(argv)
 
+    def watchdog(self, name):
+        return " ".join(self.armed.get(name, ()))
+
     def rest(self, name):
         self.alive()
         self.rests = True

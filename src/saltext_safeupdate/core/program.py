@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from .host.service import ServiceManager
 from .jobs.ledger import Ledger, State
 from .packages.manager import PackageManager
 from .record.store import Store
-from .settings import Settings, from_mapping
+from .settings import Settings
 from .supervisor.context import Context, Locks, Outcome
 from .supervisor.supervisor import Supervisor
+from .supervisor.watchdog import read_settings
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -27,9 +27,13 @@ _SOLE_TIMEOUT = 5.0
 
 
 def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
-    """Run with the settings as JSON in the only argument; return the exit status."""
+    """Run with the settings that the only argument names; return the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    settings = from_mapping(json.loads(argv[0]))
+    try:
+        settings = read_settings(argv[0])
+    except SafeUpdateError as err:
+        log.error("%s", err)
+        return 1
     proxies.load(settings.state_dir)
     sole = Lock(settings.run_dir, "supervisor")
     if not sole.wait_exclusive(sole_timeout):

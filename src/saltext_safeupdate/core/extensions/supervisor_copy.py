@@ -24,8 +24,12 @@ _PREFIX = "supervisor-"
 _PACKAGE = home()
 
 
-def make(state_dir: str) -> str:
-    """Copy the core below *state_dir*; return the path of its launcher. Idempotent."""
+def make(state_dir: str, named: str = "") -> str:
+    """
+    Copy the core below *state_dir*; return the path of its launcher. Idempotent.
+
+    Other copies go, but for those that *named*, the definition of a watchdog, names.
+    """
     files = {name: _read(os.path.join(_PACKAGE, name)) for name in sorted(_names())}
     digest = hashlib.sha256()
     for name, content in files.items():
@@ -43,7 +47,7 @@ def make(state_dir: str) -> str:
         os.rename(part, home)
     for name in os.listdir(state_dir):
         path = os.path.join(state_dir, name)
-        if name.startswith(_PREFIX) and path != home:
+        if name.startswith(_PREFIX) and path != home and name not in named:
             # No process runs from it: a supervisor starts only if none is alive.
             shutil.rmtree(path, ignore_errors=True)
     return os.path.join(home, os.path.basename(_PACKAGE), "core", "launch.py")

@@ -75,6 +75,9 @@ class Direct:
     def arm(self, name: str, argv: Sequence[str]) -> None:
         return
 
+    def watchdog(self, name: str) -> str:
+        return ""
+
     def rest(self, name: str) -> None:
         return
 

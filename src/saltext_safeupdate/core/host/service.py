@@ -73,6 +73,10 @@ class ServiceManager(Protocol):
         """Start a watchdog: *argv* is run at every boot and every minute until :meth:`disarm`."""
         ...
 
+    def watchdog(self, name: str) -> str:
+        """Return what defines the watchdog, with all that it starts; empty if there is none."""
+        ...
+
     def rest(self, name: str) -> None:
         """Keep the watchdog from running its program before the next boot."""
         ...

@@ -31,6 +31,8 @@ _VERBS = {
     "masked": ("mask",),
     "masked-runtime": ("mask", "--runtime"),
 }
+# Words that mean themselves in a unit file.
+_PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _EXEC_PATH = re.compile(r"\bpath=(/\S+)")
 _RUNTIME_UNITS = "/run/systemd/system"
 _UNITS = "/etc/systemd/system"
@@ -182,13 +184,14 @@ class Systemd:
                 "--property=RestartSec=1",
                 "--property=KillMode=process",
                 "--",
-                *argv,
+                # systemd replaces variables in it.
+                *(word.replace("$", "$$") for word in argv),
             ),
             timeout=_TIMEOUT,
         )
 
     def arm(self, name: str, argv: Sequence[str]) -> None:
-        line = " ".join(_quoted(word) for word in argv)
+        line = " ".join(quoted(word) for word in argv)
         try:
             for kind, text in _WATCHDOG.items():
                 path = os.path.join(self._units, f"{name}.{kind}")
@@ -201,6 +204,13 @@ class Systemd:
         both = (f"{name}.service", f"{name}.timer")
         self._run(("systemctl", "enable", *both), timeout=_TIMEOUT)
         self._run(("systemctl", "--no-block", "start", both[1]), timeout=_TIMEOUT)
+
+    def watchdog(self, name: str) -> str:
+        try:
+            with open(os.path.join(self._units, f"{name}.service"), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
 
     def rest(self, name: str) -> None:
         self._run(("systemctl", "--no-block", "stop", f"{name}.timer"), timeout=_TIMEOUT, ok=None)
@@ -228,8 +238,10 @@ class Systemd:
         return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
 
 
-def _quoted(word: str) -> str:
-    """Return the word quoted for an ``ExecStart=`` line."""
+def quoted(word: str) -> str:
+    """Return the word as an ``ExecStart=`` line has to have it, whatever is in it."""
+    if _PLAIN.fullmatch(word):
+        return word
     for char, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(char, written)
     return f'"{word}"'

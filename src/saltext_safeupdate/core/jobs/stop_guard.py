@@ -16,6 +16,7 @@ from ..errors import SafeUpdateError
 from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.files import remove, write_atomic
+from ..host.systemd import quoted
 from ..settings import Settings
 
 _UNITS = "/etc/systemd/system"
@@ -26,7 +27,7 @@ _MARGIN = 120
 _TIMEOUT = 30.0
 _TEXT = """\
 # The minion stops when its jobs have ended; see 'salt-call --local safeupdate.check'.
-# Managed by the state safeupdate.enabled. Bypass: touch {run_dir}/bypass
+# Managed by the state safeupdate.enabled. Bypass: touch {bypass}
 [Service]
 ExecStop=-/bin/sh {program} {run_dir} {unit} {limit} {shutdown}
 TimeoutStopSec={timeout}
@@ -51,9 +52,10 @@ class StopGuard:
             program = file.read()
         settings = self._settings
         text = _TEXT.format(
-            program=self.program,
-            run_dir=settings.run_dir,
-            unit=self._unit,
+            bypass=os.path.join(settings.run_dir, "bypass"),
+            program=quoted(self.program),
+            run_dir=quoted(settings.run_dir),
+            unit=quoted(self._unit),
             limit=round(settings.stop_timeout),
             shutdown=round(settings.shutdown_timeout),
             timeout=round(settings.stop_timeout) + _MARGIN,

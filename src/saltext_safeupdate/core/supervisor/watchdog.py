@@ -8,21 +8,71 @@ process that began the update.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Mapping
 
+from ..errors import SafeUpdateError
 from ..extensions import supervisor_copy
 from ..host.command import Run
+from ..host.files import remove, write_atomic
 from ..host.service import ServiceManager
-from ..settings import Settings, as_json
+from ..settings import Settings, as_json, from_mapping
 
 UNIT = "salt-safeupdate-recover"
 # The unit of the supervisor that is started with an update.
 SUPERVISOR_UNIT = "salt-safeupdate"
+_PREFIX, _SUFFIX = "settings-", ".json"
 
 
-def argv(settings: Settings, python: str) -> list[str]:
-    """Return what runs the supervisor, from the supervisor copy, with *python*."""
-    return [python, "-I", "-B", supervisor_copy.make(settings.state_dir), as_json(settings)]
+def argv(settings: Settings, services: ServiceManager, python: str) -> list[str]:
+    """
+    Return what runs the supervisor, from the supervisor copy, with *python*.
+
+    The settings are in a file that only root reads: everybody may read a unit and the arguments
+    of a process, and a health check may have a secret among its own. Raises SafeUpdateError.
+    """
+    named = services.watchdog(UNIT)
+    launcher = supervisor_copy.make(settings.state_dir, named)
+    return [python, "-I", "-B", launcher, _write(settings, named)]
+
+
+def read_settings(given: str) -> Settings:
+    """
+    Return the settings that a supervisor was started with: in a file, or as earlier versions had
+    them, as JSON. Raises SafeUpdateError.
+    """
+    try:
+        if not given.startswith("{"):
+            with open(given, encoding="utf-8") as file:
+                given = file.read()
+        return from_mapping(json.loads(given))
+    except (OSError, ValueError) as err:
+        raise SafeUpdateError(
+            f"The supervisor has no settings: {err}. Nothing was done; the minion starts another "
+            "supervisor when it runs."
+        ) from err
+
+
+def _write(settings: Settings, named: str) -> str:
+    """Have the settings on disk; return the path. Files that nothing names any more go."""
+    text = as_json(settings)
+    # A supervisor goes on with what it was started with, whatever is configured meanwhile.
+    name = f"{_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:16]}{_SUFFIX}"
+    path = os.path.join(settings.state_dir, name)
+    try:
+        write_atomic(path, text)
+        for other in os.listdir(settings.state_dir):
+            is_one = other.startswith(_PREFIX) and other.endswith(_SUFFIX)
+            if is_one and other != name and other not in named:
+                remove(os.path.join(settings.state_dir, other))
+    except OSError as err:
+        raise SafeUpdateError(
+            f"{path} cannot be written: {err.strerror or err}. Nothing was changed; look at the "
+            "space and the permissions there."
+        ) from err
+    return path
 
 
 def arm(settings: Settings, services: ServiceManager, run: Run, copies: Mapping[str, str]) -> None:
@@ -31,7 +81,7 @@ def arm(settings: Settings, services: ServiceManager, run: Run, copies: Mapping[
 
     *copies* maps the directories of the minion's code to their linked copies.
     """
-    services.arm(UNIT, argv(settings, supervisor_copy.interpreter(run, copies)))
+    services.arm(UNIT, argv(settings, services, supervisor_copy.interpreter(run, copies)))
 
 
 def disarm(services: ServiceManager) -> None:

@@ -192,12 +192,18 @@ class TestWatchdog:
         systemd.arm(self.NAME, ["/usr/bin/python3", "-I", '{"a": "50%", "b": "$x\\\\"}'])
         service_text = (tmp_path / f"{self.NAME}.service").read_text()
         assert (
-            'ExecStart="/usr/bin/python3" "-I" '
-            '"{\\"a\\": \\"50%%\\", \\"b\\": \\"$$x\\\\\\\\\\"}"\n'
+            'ExecStart=/usr/bin/python3 -I "{\\"a\\": \\"50%%\\", \\"b\\": \\"$$x\\\\\\\\\\"}"\n'
         ) in service_text
         assert "WantedBy=multi-user.target" in service_text
         assert "OnUnitInactiveSec=60" in (tmp_path / f"{self.NAME}.timer").read_text()
         assert run.calls == [self.ENABLE, self.START]
+
+    def test_what_defines_it(self, tmp_path):
+        systemd, _ = self._made(tmp_path)
+        assert systemd.watchdog(self.NAME) == ""
+        systemd.arm(self.NAME, ["/srv/of state %/supervisor-1/launch.py"])
+        assert "supervisor-1/launch.py" in systemd.watchdog(self.NAME)
+        assert '"/srv/of state %%/supervisor-1' in systemd.watchdog(self.NAME)
 
     def test_it_is_gone_without_ending_the_one_that_runs_in_it(self, tmp_path):
         systemd, run = self._made(tmp_path)

@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,7 @@ from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.core.settings import Settings, from_mapping
+from saltext_safeupdate.core.settings import Settings, as_json
 from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
 from tests.support.forked import forked
 
@@ -626,14 +627,43 @@ class TestMain:
     def _logs_nowhere(self, monkeypatch):
         monkeypatch.setattr(supervisor.logging, "basicConfig", lambda **kwargs: None)
 
-    def test_the_program_gets_its_settings(self, tmp_path):
-        settings = Settings(state_dir=str(tmp_path), packages=("a", "b"), jobs_timeout=5.0)
-        argv = watchdog.argv(settings, "/opt/salt/bin/python3")
+    def test_the_program_gets_its_settings(self, host, tmp_path):
+        check = ("/usr/bin/check", "--password", "secret")
+        settings = Settings(state_dir=str(tmp_path), health_check=check, jobs_timeout=5.0)
+        argv = watchdog.argv(settings, host.services, "/opt/salt/bin/python3")
         python, *options, program, given = argv
         assert python == "/opt/salt/bin/python3"
         assert "-I" in options
         assert os.path.isfile(program)
-        assert from_mapping(json.loads(given)) == settings
+        assert watchdog.read_settings(given) == settings
+        assert "secret" not in str(argv)
+        assert os.stat(given).st_mode & 0o777 == 0o600
+
+    def test_settings_of_earlier_versions_are_the_argument(self):
+        settings = Settings(packages=("a", "b"), jobs_timeout=5.0)
+        assert watchdog.read_settings(as_json(settings)) == settings
+
+    @pytest.mark.parametrize("given", ["/nowhere/settings.json", "{", '{"jobs_timeout": -1}'])
+    def test_settings_that_are_none_end_it(self, given):
+        assert program.main([given]) == 1
+
+    def test_what_an_armed_watchdog_names_stays(self, host, tmp_path):
+        armed = Settings(state_dir=str(tmp_path), jobs_timeout=5.0)
+        path = watchdog.argv(armed, host.services, "python3")[-1]
+        launcher = str(tmp_path / "supervisor-old" / "core" / "launch.py")
+        for name in ("supervisor-old", "supervisor-older"):
+            (tmp_path / name).mkdir()
+        host.services.arm(watchdog.UNIT, ["python3", launcher, path])
+        watchdog.argv(replace(armed, jobs_timeout=6.0), host.services, "python3")
+        newest = watchdog.argv(replace(armed, jobs_timeout=7.0), host.services, "python3")[-1]
+        kept = sorted(str(each) for each in tmp_path.glob("settings-*"))
+        assert kept == sorted([path, newest])
+        assert os.path.isdir(tmp_path / "supervisor-old")
+        assert not os.path.isdir(tmp_path / "supervisor-older")
+        watchdog.disarm(host.services)
+        watchdog.argv(armed, host.services, "python3")
+        assert len(list(tmp_path.glob("settings-*"))) == 1
+        assert not os.path.isdir(tmp_path / "supervisor-old")
 
     def test_a_second_supervisor_ends_at_once(self, host):
         assert host.lock("supervisor").try_exclusive()
