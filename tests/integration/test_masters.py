@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 import salt.payload
+import salt.utils.event
 
 from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.record.store import Store
 from tests.integration.conftest import LOGS
 from tests.support.waiting import wait_for
 
@@ -34,7 +37,7 @@ def masters(salt_factories, site):
     first = salt_factories.salt_master_daemon("master-a", overrides=overrides)
     with first.started():
         second = salt_factories.salt_master_daemon(
-            "master-b", overrides=overrides, defaults={"interface": "127.0.0.1"}
+            "master-b", overrides={**overrides, "interface": "127.0.0.2"}
         )
         # Salt wants one key for all masters of a minion.
         for name in ("master.pem", "master.pub"):
@@ -45,15 +48,18 @@ def masters(salt_factories, site):
 
 @pytest.fixture(scope="module")
 def guest(masters, make_guest):
-    addresses = [f"127.0.0.1:{master.config['ret_port']}" for master in masters]
     return make_guest(
         masters[0],
         "both",
-        master=addresses,
+        master=_addresses(masters),
         master_type="str",
         multiprocessing=True,
         minion_sign_messages=True,
     )
+
+
+def _addresses(masters):
+    return [f"{master.config['interface']}:{master.config['ret_port']}" for master in masters]
 
 
 def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, guest):
@@ -90,6 +96,55 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
         wait_for(lambda m=master, f=functions: f <= _returned(m, guest), "the returns")
         # No other job has come of them.
         assert all("_" in jid for jid in _jids(master))
+
+
+def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make_guest):
+    guest = make_guest(
+        masters[0],
+        "switching",
+        master=_addresses(masters),
+        master_type="failover",
+        # What waits for a master that is gone.
+        auth_timeout=3,
+        return_retry_timer=1,
+        return_retry_timer_max=1,
+        return_retry_tries=1,
+    )
+    first, second = (master.salt_cli(timeout=120) for master in masters)
+    wait_for(lambda: first.run("test.ping", minion_tgt=guest.id).data is True, "the minion")
+    locks_dir = str(guest.path / "locks")
+    store = Store(str(guest.path / "state" / "safeupdate.db"))
+    assert store.fact("masters")["masters"] == [["127.0.0.1", True]]
+
+    supervisor = locks.acquire(locks_dir, "supervisor", "")
+    _prove(store, "20260101000000000001")
+    first.run("probe.wait_for", "go", "--async", minion_tgt=guest.id)
+    wait_for(lambda: ("note", "waiting") in guest.journal(), "the long job")
+    drain = locks.acquire(locks_dir, "drain", "")
+    first.run("probe.note", "held", "--async", minion_tgt=guest.id)
+    wait_for(lambda: _held(guest, 1), "a held job")
+
+    masters[0].terminate()
+    # What Salt's own look at the connection fires.
+    with salt.utils.event.get_event("minion", opts=guest.daemon.config) as bus:
+        bus.fire_event({"master": "127.0.0.1"}, "__master_disconnected")
+    wait_for(lambda: store.fact("masters")["masters"] == [["127.0.0.2", True]], "the other master")
+    (guest.path / "go").touch()
+    drain.close()
+    wait_for(lambda: ("note", "held") in guest.journal(), "the held job")
+    _prove(store, "20260101000000000002")
+    supervisor.close()
+    wait_for(
+        lambda: {"probe.wait_for", "probe.note"} <= _returned(masters[1], guest), "the returns"
+    )
+    assert second.run("test.ping", minion_tgt=guest.id).data is True
+
+
+def _prove(store, jid):
+    """Ask for a job as the supervisor does; its master has the return."""
+    ledger = Ledger(store.path)
+    store.set_fact("ask", {"jid": jid, "fun": "test.echo", "arg": ["here"]})
+    wait_for(lambda: ledger.outcome(jid) == (State.DELIVERED, 0), "the probe")
 
 
 def _held(guest, number):

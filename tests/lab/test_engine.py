@@ -12,6 +12,7 @@ from devtools.command import run
 from devtools.lab.container import Lab
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
+from tests.lab.slow import slow_host
 
 
 @pytest.fixture
@@ -85,6 +86,26 @@ def test_altered_is_refused_and_staged_needs_no_network(
         assert scene.ended(asked["update"])["phase"] == "committed"
     finally:
         run([*link, "up"], timeout=30)
+    scene.assert_runs(NEW)
+
+
+def test_a_host_with_little_time_is_no_reason_to_go_back(
+    make_scene: Callable[..., EngineScene],
+) -> None:
+    """The master has a port, too, which is not in the name of the queue."""
+    settings = {"stable_interval": 1, "watch_timeout": 8}
+    config = {"safeupdate": settings, "master": "127.0.0.1:4506"}
+    scene = make_scene(offers=[deb(OLD), deb(NEW)], config=config)
+    asked = scene.ask(NEW)
+    scene.wait_phase("restarting", "watching")
+    with slow_host(scene.container, 0.15):
+        record = scene.ended(asked["update"], 600)
+    assert record["phase"] == "committed", record
+    (newest,) = scene.call("safeupdate.history", limit=1)
+    at = {row["phase"]: row["at"] for row in newest["phases"]}
+    watched = at["committed"] - at["watching"]
+    print(f"committed after {watched:.0f} s, with a time-out of {settings['watch_timeout']} s")
+    assert watched > settings["watch_timeout"], "the host was not slow enough to show anything"
     scene.assert_runs(NEW)
 
 

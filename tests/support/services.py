@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from saltext_safeupdate.core.host import init_system
 from saltext_safeupdate.core.host.direct import Direct
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.supervisor.watchdog import read_settings
 
 from .fakes import FakeRunner
 from .packages import Database, FakeManager
@@ -94,7 +94,7 @@ class FakeServices(Direct):
 def main(database, settings):
     fake = Database(database)
     manager = FakeManager(fake)
-    services = FakeServices(fake, json.loads(settings)["state_dir"])
+    services = FakeServices(fake, read_settings(settings).state_dir)
     wiring.package_manager = lambda: manager
     init_system.detect = lambda: services
     return program.main([settings])
