@@ -27,8 +27,9 @@ from .core.jobs.ledger import Ledger
 from .core.jobs.stop_guard import StopGuard
 from .core.packages.manager import PackageManager
 from .core.packages.own import Own, OwnFinder
+from .core.record import owner
 from .core.record.store import Store
-from .core.settings import Settings, effective
+from .core.settings import Settings, is_proxy, of_minion
 from .core.supervisor import watchdog
 
 if TYPE_CHECKING:
@@ -43,9 +44,12 @@ def enabled(opts: Mapping[str, Any]) -> bool:
     """
     Tell whether this process is to use the extension.
 
-    Not inside a transaction of transactional-update: what it changes is not what runs.
+    Not inside a transaction of transactional-update: what it changes is not what runs. Not in
+    a proxy minion: it has no packages, and its jobs do not pass where those of a minion do.
     """
     if opts.get("__role", "minion") != "minion" or "TRANSACTIONAL_UPDATE" in os.environ:
+        return False
+    if is_proxy(opts):
         return False
     engines = opts.get("engines") or []
     if isinstance(engines, dict):
@@ -62,11 +66,19 @@ class Factory:
 
     @cached_property
     def settings(self) -> Settings:
-        return effective(self.opts.get("safeupdate"))[0]
+        return of_minion(self.opts)[0]
 
     @cached_property
     def store(self) -> Store:
         return Store(self.settings.database)
+
+    def claim(self) -> str:
+        """Note that the database is this minion's; return why it is not. Raises RecordError."""
+        return owner.claim(self.store, self.opts)
+
+    def why_not_ours(self) -> str:
+        """Return why the database is not this minion's; empty if it is. Raises RecordError."""
+        return owner.why_not_ours(self.store, self.opts)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -185,7 +197,7 @@ class Factory:
         proxies.save(self.settings.state_dir)
         python = supervisor_copy.interpreter(run_command, {})
         argv = watchdog.argv(self.settings, self.services, python)
-        self.services.spawn(watchdog.SUPERVISOR_UNIT, argv)
+        self.services.spawn(watchdog.supervisor_unit(self.settings), argv)
 
     def arm(self, copies: Mapping[str, str]) -> None:
         """Have the update that is about to change something looked after."""
@@ -215,6 +227,10 @@ class Factory:
     def initiator(self, jid: str = "") -> Initiator:
         """Return what begins an update in the process of the job *jid*."""
         from .core.supervisor.initiator import Initiator, Installation, RunningJobs
+
+        foreign = self.why_not_ours()
+        if foreign:
+            raise SafeUpdateError(f"{foreign} Nothing was changed.")
 
         return Initiator(
             settings=self.settings,

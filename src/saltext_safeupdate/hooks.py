@@ -1,9 +1,9 @@
 """
 Put the hooks into this process: all of them, or none.
 
-Whatever Salt loads of this extension first calls :func:`install`. If this Salt is not known,
-nothing of it is replaced: jobs run as with plain Salt, it is logged once, and
-``safeupdate.check`` tells of it.
+Whatever Salt loads of this extension first calls :func:`install`. If this Salt is not known, or
+the database is that of another minion of the host, nothing of it is replaced: jobs run as with
+plain Salt, it is logged once, and ``safeupdate.check`` tells of it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import patches
-from .core.settings import effective
+from .core.errors import SafeUpdateError
+from .core.settings import of_minion
 from .factory import Factory, enabled
 from .patches import Patch, UnknownSaltError
 
 log = logging.getLogger(__name__)
 
+OWN_PLACES = (
+    "Give each minion of the host its own 'safeupdate:state_dir' and 'safeupdate:run_dir', or "
+    "leave both out."
+)
+
 _installed: dict[str, int] = {}
 _stood_down: list[str] = []
+_foreign: list[str] = []
 
 
 def install(opts: Mapping[str, Any]) -> bool:
@@ -33,12 +40,15 @@ def install(opts: Mapping[str, Any]) -> bool:
     """
     if _installed:
         return True
-    if _stood_down or not enabled(opts):
+    if _stood_down or _foreign or not enabled(opts):
         return False
-    for problem in effective(opts.get("safeupdate"))[1]:
+    for problem in of_minion(opts)[1]:
         log.error("%s The default applies until that is corrected.", problem)
+    factory = Factory(opts)
+    if _is_foreign(factory):
+        return False
     try:
-        patches.apply(_table(Factory(opts)))
+        patches.apply(_table(factory))
     except UnknownSaltError as err:
         _stood_down.append(str(err))
         log.error(
@@ -66,6 +76,24 @@ def installed_by() -> int:
 def stood_down() -> str:
     """Return why this process leaves Salt as it is although it is set up; empty if it does not."""
     return _stood_down[0] if _stood_down else ""
+
+
+def foreign() -> str:
+    """Return why the places of this minion's settings are another minion's; empty if not."""
+    return _foreign[0] if _foreign else ""
+
+
+def _is_foreign(factory: Factory) -> bool:
+    try:
+        reason = factory.claim()
+    except SafeUpdateError as err:
+        # Jobs run without a database, too.
+        log.error("safeupdate: %s", err)
+        return False
+    if reason:
+        _foreign.append(reason)
+        log.error("safeupdate: %s %s", reason, OWN_PLACES)
+    return bool(reason)
 
 
 def _table(factory: Factory) -> list[Patch]:

@@ -8,8 +8,11 @@ import pytest
 import salt.minion
 
 from saltext_safeupdate import hooks
+from saltext_safeupdate.admin import check
+from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.record import owner
 from saltext_safeupdate.engines import safeupdate as engine
 from saltext_safeupdate.executors import safeupdate as executor
 from saltext_safeupdate.factory import Factory
@@ -25,6 +28,7 @@ def opts(tmp_path, monkeypatch):
     """The opts of a minion that is set up for the hooks, in a process that has none yet."""
     monkeypatch.setattr(hooks, "_installed", {})
     monkeypatch.setattr(hooks, "_stood_down", [])
+    monkeypatch.setattr(hooks, "_foreign", [])
     return {
         "__role": "minion",
         "engines": [{"safeupdate": {}}],
@@ -185,3 +189,32 @@ def _started(engine, monkeypatch):
     monkeypatch.setattr(engine, "__salt__", {}, raising=False)
     engine.start()
     return told[0]
+
+
+def test_a_minion_with_the_places_of_another_one_leaves_salt_as_it_is(
+    opts, monkeypatch, caplog, tmp_path
+):
+    """Or a job that is published to both would be known to the second, and never run there."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "minion").touch()
+    first, second = (
+        {**opts, "conf_file": f"{tmp_path}/{name}/minion"} for name in ("one", "other")
+    )
+    owner.claim(Factory(first).store, first)
+    before = _replaceable()
+    for _ in range(2):
+        assert executor.execute(second, {"fun": "cmd.run", "jid": "1"}, print, [], {}) is None
+    assert not hooks.install(second)
+    assert _replaceable() == before
+    assert [record.name for record in caplog.records if record.levelname == "ERROR"] == [
+        hooks.log.name
+    ]
+    monkeypatch.setattr(engine, "__opts__", second, raising=False)
+    available, reason = engine.__virtual__()
+    assert not available
+    assert f"{tmp_path}/one/minion" in reason
+    with pytest.raises(SafeUpdateError, match="Nothing was changed"):
+        Factory(second).initiator()
+    assert [each.code for each in check._owner(Factory(second))] == ["shared-state"]
+    assert not list(check._owner(Factory(first)))

@@ -16,7 +16,7 @@ from ..core.host import locks
 from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
 from ..core.record.update import Update
-from ..core.settings import effective
+from ..core.settings import of_minion
 from ..factory import Factory, enabled
 from . import executors, facts, provenance, set_up
 
@@ -39,7 +39,7 @@ def check(factory: Factory, functions: facts.Functions) -> list[dict[str, str]]:
 
 
 def _configuration(factory: Factory) -> Iterator[Problem]:
-    for problem in effective(factory.opts.get("safeupdate"))[1]:
+    for problem in of_minion(factory.opts)[1]:
         yield Problem(
             "configuration",
             f"{problem} The default applies.",
@@ -118,6 +118,16 @@ def _engine(factory: Factory) -> Iterator[Problem]:
             "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
             "'safeupdate'.",
         )
+
+
+def _owner(factory: Factory) -> Iterator[Problem]:
+    try:
+        reason = factory.why_not_ours()
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return
+    if reason:
+        yield Problem("shared-state", reason, f"{hooks.OWN_PLACES} Then restart both.")
 
 
 def _hooks(factory: Factory) -> Iterator[Problem]:
@@ -320,6 +330,7 @@ _CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
     _configuration,
     _executor,
     _engine,
+    _owner,
     _set_up,
     _extension,
     _hooks,

@@ -15,7 +15,7 @@ from ..core.errors import InputError, SafeUpdateError
 from ..core.host import locks
 from ..core.record.store import Store
 from ..core.record.update import Update
-from ..core.settings import from_mapping
+from ..core.settings import of_minion
 
 if TYPE_CHECKING:
     from ..factory import Factory
@@ -139,4 +139,7 @@ def _newest(opts: Mapping[str, Any]) -> Update | None:
 
 
 def _store(opts: Mapping[str, Any]) -> Store:
-    return Store(from_mapping(opts.get("safeupdate")).database)
+    settings, problems = of_minion(opts)
+    if problems:
+        raise InputError(problems[0])
+    return Store(settings.database)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from .errors import InputError
+
+# The directory of the configuration of the minion that has the defaults as they are.
+_CONFIG_DIR = "/etc/salt"
+# What the others have below a directory of this name, and how much of theirs is in its name.
+_MINIONS = "minions"
+_READABLE = 40
+_DIGITS = 8
 
 # The words that a key accepts.
 _WORDS = {
@@ -25,9 +34,9 @@ class Settings:
     The settings of an administrator. Every duration is in seconds.
 
     state_dir
-        Directory of the database, mode 0700. Survives reboots.
+        Directory of the database, mode 0700. Survives reboots. One minion has it alone.
     run_dir
-        Directory of the locks. Does not survive a reboot.
+        Directory of the locks. Does not survive a reboot. One minion has it alone.
     service
         Name of the minion's own unit or service.
     packages
@@ -100,6 +109,14 @@ class Settings:
     def database(self) -> str:
         return os.path.join(self.state_dir, "safeupdate.db")
 
+    @property
+    def instance(self) -> str:
+        """What tells this minion's units from those of others on the host; empty by default."""
+        parent, name = os.path.split(self.state_dir)
+        if self.state_dir == Settings.state_dir:
+            return ""
+        return name if os.path.basename(parent) == _MINIONS else _name(self.state_dir)
+
 
 def as_json(settings: Settings) -> str:
     """Return the settings as text, from which :func:`from_mapping` makes them again."""
@@ -142,6 +159,63 @@ def effective(given: object) -> tuple[Settings, list[str]]:
             return from_mapping(given), []
         except InputError as err:
             return Settings(), [str(err)]
+    valid, problems = _valid(given)
+    return from_mapping(valid), problems
+
+
+def of_minion(
+    opts: Mapping[str, Any], *, service: str = Settings.service
+) -> tuple[Settings, list[str]]:
+    """
+    Return the Settings that are in effect for a minion, from all its opts, and what is wrong.
+
+    Minions of one host share nothing: only that of ``/etc/salt`` has the defaults of the
+    directories as they are. Each other one has its own below them, or below its ``root_dir``.
+    *service* is the name of its service unless the settings have one.
+    """
+    given = opts.get("safeupdate")
+    if not isinstance(given, Mapping):
+        given, problems = {}, effective(given)[1]
+    else:
+        given, problems = _valid(given)
+    return from_mapping({**_directories(opts), "service": service, **given}), problems
+
+
+def is_proxy(opts: Mapping[str, Any]) -> bool:
+    """Tell whether these are the opts of a proxy minion, which has no packages of its own."""
+    return bool(opts.get("proxy")) or os.path.basename(str(opts.get("conf_file"))) == "proxy"
+
+
+def _directories(opts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what differs from the defaults."""
+    config = os.path.dirname(str(opts.get("conf_file") or "")) or _CONFIG_DIR
+    proxy = is_proxy(opts)
+    if config != _CONFIG_DIR:
+        config = os.path.realpath(config)
+    if not proxy and config in (_CONFIG_DIR, os.path.realpath(_CONFIG_DIR)):
+        return {}
+    root = os.path.join("/", str(opts.get("root_dir") or "/"))
+    # Many proxies have one configuration directory.
+    name = _name(f"{config}/{opts.get('id')}" if proxy else config)
+    below = [
+        os.path.join(root, each.lstrip("/"), _MINIONS, name)
+        for each in (Settings.state_dir, Settings.run_dir)
+    ]
+    return {
+        "state_dir": below[0],
+        "run_dir": below[1],
+        "steps_dir": os.path.join(config, "safeupdate", "steps"),
+    }
+
+
+def _name(path: str) -> str:
+    """Return a name for the path that is readable, unique, and fit for a file or a unit."""
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", path).strip("-.")[-_READABLE:].strip("-.")
+    return f"{readable}-{hashlib.sha256(path.encode()).hexdigest()[:_DIGITS]}"
+
+
+def _valid(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[str]]:
+    """Return what is valid of it, and what is wrong with the rest."""
     problems, valid = [], {}
     for key, value in given.items():
         try:
@@ -150,7 +224,7 @@ def effective(given: object) -> tuple[Settings, list[str]]:
             problems.append(str(err))
         else:
             valid[key] = value
-    return from_mapping(valid), problems
+    return valid, problems
 
 
 def _checked(key: str, value: object, default: object) -> Any:

@@ -27,7 +27,7 @@ def __virtual__():
     # Engines are loaded in the main process of the minion, before it takes any job.
     try:
         if not hooks.install(__opts__) and not hooks.stood_down():
-            return False, "safeupdate runs on minions only"
+            return False, hooks.foreign() or "safeupdate runs on minions only"
     except SafeUpdateError as err:
         return False, str(err)
     return __virtualname__

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.jobs import current, functions
-from ..core.settings import effective
+from ..core.settings import of_minion
 
 
 def begin(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
@@ -16,5 +16,5 @@ def begin(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     Raise LockHeldError while an update holds new jobs.
     """
     if functions.needs_lock(data.get("fun")):
-        settings, _ = effective(opts.get("safeupdate"))
+        settings, _ = of_minion(opts)
         current.ensure(settings, str(data.get("jid", "")))

@@ -18,12 +18,15 @@ from saltext_safeupdate.admin import errors, steering, updates
 from saltext_safeupdate.admin import jobs as job_actions
 from saltext_safeupdate.admin import status as statuses
 from saltext_safeupdate.admin import wait as waiting
+from saltext_safeupdate.core.settings import is_proxy
 from saltext_safeupdate.factory import Factory
 
 __virtualname__ = "safeupdate"
 
 
 def __virtual__():
+    if is_proxy(__opts__):
+        return False, "safeupdate updates minions: ask the minion of the proxy's host"
     return __virtualname__
 
 

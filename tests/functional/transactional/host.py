@@ -103,7 +103,7 @@ class Host:
     def armed(self, number):
         """Tell whether the boot into a snapshot starts the supervisor."""
         etc = self.rig.top / f"@/var/lib/overlay/{number}/etc"
-        return (etc / "systemd/system/salt-safeupdate-recover.service").exists()
+        return bool(list((etc / "systemd/system").glob("salt-safeupdate-recover*.service")))
 
     def reboots(self):
         path = self.rig.path("/run/rig/rebooted")

@@ -1,9 +1,11 @@
 import dataclasses
+import os
+import re
 
 import pytest
 
 from saltext_safeupdate.core.errors import InputError
-from saltext_safeupdate.core.settings import Settings, effective, from_mapping
+from saltext_safeupdate.core.settings import Settings, effective, from_mapping, is_proxy, of_minion
 
 SECONDS = [each.name for each in dataclasses.fields(Settings) if isinstance(each.default, float)]
 
@@ -92,3 +94,74 @@ def test_what_is_not_valid_counts_as_not_given_and_is_told_of(given, settings, w
 def test_every_key_is_explained():
     for field in dataclasses.fields(Settings):
         assert f"\n    {field.name}\n" in Settings.__doc__
+
+
+def _of(**opts):
+    return of_minion(opts)[0]
+
+
+def test_the_minion_of_etc_salt_has_the_defaults():
+    assert _of(conf_file="/etc/salt/minion", id="a") == _of() == Settings()
+    assert Settings().instance == ""
+
+
+def test_every_other_minion_has_its_own_places():
+    """One publication reaches both under one JID: a common ledger would know it and lose one."""
+    found = [
+        _of(conf_file=path, id="a")
+        for path in (
+            "/etc/salt/minion",
+            "/etc/salt2/minion",
+            "/etc/venv-salt-minion/minion",
+            "/etc/salt/a-b/minion",
+            "/etc/salt/a/b/minion",
+            "/etc/salt a%b/minion",
+        )
+    ]
+    for name in ("state_dir", "run_dir", "steps_dir", "instance", "database"):
+        assert len({getattr(settings, name) for settings in found}) == len(found)
+    for settings in found[1:]:
+        assert os.path.dirname(settings.state_dir) == "/var/lib/salt-safeupdate/minions"
+        assert os.path.dirname(settings.run_dir) == "/run/salt-safeupdate/minions"
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+", settings.instance)
+    assert found[1].instance.startswith("etc-salt2-")
+    assert found[2].steps_dir == "/etc/venv-salt-minion/safeupdate/steps"
+
+
+def test_a_minion_that_is_renamed_is_the_same_one():
+    both = [_of(conf_file="/etc/salt2/minion", id=name) for name in ("a", "b")]
+    assert both[0] == both[1]
+
+
+def test_another_way_to_the_same_configuration_is_the_same_minion(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    paths = [f"{tmp_path}/{name}/minion" for name in ("real", "link", "link/../real")]
+    assert len({_of(conf_file=path) for path in paths}) == 1
+
+
+def test_a_minion_below_another_root_has_its_places_there():
+    settings = _of(conf_file="/srv/x/etc/salt/minion", root_dir="/srv/x")
+    assert settings.state_dir.startswith("/srv/x/var/lib/salt-safeupdate/minions/srv-x-etc-salt-")
+    assert settings.run_dir.startswith("/srv/x/run/salt-safeupdate/minions/")
+
+
+def test_what_is_given_stays_and_what_is_not_valid_does_not_count():
+    opts = {"conf_file": "/etc/salt2/minion", "safeupdate": {"state_dir": "/srv/x", "run_dir": 3}}
+    settings, problems = of_minion(opts, service="salt2")
+    assert settings.state_dir == "/srv/x"
+    assert settings.run_dir == _of(conf_file="/etc/salt2/minion").run_dir
+    assert settings.instance.startswith("srv-x-")
+    assert settings.service == "salt2"
+    assert ["safeupdate:run_dir" in problem for problem in problems] == [True]
+    assert of_minion({"safeupdate": {"service": "a"}}, service="b")[0].service == "a"
+    assert of_minion({"safeupdate": []})[1]
+
+
+def test_a_proxy_is_no_minion_of_the_host():
+    assert is_proxy({"conf_file": "/etc/salt/proxy"})
+    assert is_proxy({"conf_file": "/etc/salt/minion", "proxy": {"proxytype": "dummy"}})
+    assert not is_proxy({"conf_file": "/etc/salt/minion"})
+    assert not is_proxy({})
+    proxies = [_of(conf_file="/etc/salt/proxy", id=name) for name in ("a", "b")]
+    assert len({settings.state_dir for settings in (*proxies, Settings())}) == 3

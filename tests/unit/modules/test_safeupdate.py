@@ -27,8 +27,10 @@ def _loaded(made, monkeypatch):
     monkeypatch.setattr(module, "__salt__", functions, raising=False)
 
 
-def test_it_is_always_there():
+def test_it_is_there_on_each_minion_and_on_no_proxy(monkeypatch):
     assert module.__virtual__() == "safeupdate"
+    monkeypatch.setattr(module, "__opts__", {"conf_file": "/etc/salt/proxy"})
+    assert module.__virtual__()[0] is False
 
 
 def test_it_gives_what_the_room_says(made):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import RecordError
@@ -181,6 +181,21 @@ class Store(Database):
                 "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
                 (name, json.dumps(value)),
             )
+
+    def claim_fact(self, name: str, value: Any, is_free: Callable[[Any], bool]) -> Any:
+        """Set the fact if *is_free* says so of what it is, and return what it is now."""
+        if self.exists() and self.fact(name) == value:
+            return value
+        with self.transaction() as db:
+            row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+            now = None if row is None else json.loads(row[0])
+            if not is_free(now):
+                return now
+            db.execute(
+                "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
+                (name, json.dumps(value)),
+            )
+        return value
 
     def drop_fact(self, name: str) -> None:
         with self.transaction() as db:

@@ -53,6 +53,6 @@ def tidy(context: Context, update: Update) -> None:
         needed = {update.id if by_hand else "", other.id if other and waits else ""}
         context.revisions.prune(needed - {""})
         if not waits:
-            watchdog.disarm(context.services)
+            watchdog.disarm(context.settings, context.services)
     except (SafeUpdateError, OSError) as err:
         log.error("update %s left something behind: %s", update.id, err)

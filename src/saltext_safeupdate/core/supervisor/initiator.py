@@ -160,7 +160,7 @@ class Initiator:
     def fail_to_start(self) -> NoReturn:
         raise SafeUpdateError(
             f"The supervisor did not start within {_SUPERVISOR_TIMEOUT:g} s. Nothing "
-            f"was changed; 'journalctl -u {watchdog.SUPERVISOR_UNIT}' may say why."
+            f"was changed; 'journalctl -u {watchdog.supervisor_unit(self.settings)}' may say why."
         )
 
     def clear_the_way(self, kind: str) -> Owed | None:

@@ -20,10 +20,23 @@ from ..host.files import remove, write_atomic
 from ..host.service import ServiceManager
 from ..settings import Settings, as_json, from_mapping
 
-UNIT = "salt-safeupdate-recover"
-# The unit of the supervisor that is started with an update.
-SUPERVISOR_UNIT = "salt-safeupdate"
+_UNIT = "salt-safeupdate-recover"
+_SUPERVISOR_UNIT = "salt-safeupdate"
 _PREFIX, _SUFFIX = "settings-", ".json"
+
+
+def unit(settings: Settings) -> str:
+    """Return the name of the watchdog of this minion."""
+    return _of_instance(_UNIT, settings)
+
+
+def supervisor_unit(settings: Settings) -> str:
+    """Return the unit of the supervisor that is started with an update of this minion."""
+    return _of_instance(_SUPERVISOR_UNIT, settings)
+
+
+def _of_instance(name: str, settings: Settings) -> str:
+    return f"{name}-{settings.instance}" if settings.instance else name
 
 
 def argv(settings: Settings, services: ServiceManager, python: str) -> list[str]:
@@ -33,7 +46,7 @@ def argv(settings: Settings, services: ServiceManager, python: str) -> list[str]
     The settings are in a file that only root reads: everybody may read a unit and the arguments
     of a process, and a health check may have a secret among its own. Raises SafeUpdateError.
     """
-    named = services.watchdog(UNIT)
+    named = services.watchdog(unit(settings))
     launcher = supervisor_copy.make(settings.state_dir, named)
     return [python, "-I", "-B", launcher, _write(settings, named)]
 
@@ -81,9 +94,10 @@ def arm(settings: Settings, services: ServiceManager, run: Run, copies: Mapping[
 
     *copies* maps the directories of the minion's code to their linked copies.
     """
-    services.arm(UNIT, argv(settings, services, supervisor_copy.interpreter(run, copies)))
+    python = supervisor_copy.interpreter(run, copies)
+    services.arm(unit(settings), argv(settings, services, python))
 
 
-def disarm(services: ServiceManager) -> None:
+def disarm(settings: Settings, services: ServiceManager) -> None:
     """Stop looking after it. Idempotent."""
-    services.disarm(UNIT)
+    services.disarm(unit(settings))

@@ -16,6 +16,7 @@ from saltext_safeupdate.core.host import backup, linked_copy, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.supervisor import watchdog
 from tests.support.simulated import FakeTransactional
 
 from ..conftest import NEW, OLD
@@ -69,7 +70,7 @@ def _lay_out(host, found, monkeypatch):
     services = host.services
     services._invocations, services._pids = itertools.count(100), itertools.count(1000)
     services.active, services.pid, services.invocation, services.refuses, armed = found["service"]
-    services.armed = {"salt-safeupdate-recover": ()} if armed else {}
+    services.armed = {watchdog.unit(host.settings): ()} if armed else {}
     if found["snapshot"] is None:
         host.packages.versions.update(found["versions"])
     else:

@@ -9,6 +9,7 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.supervisor import watchdog
 
 from ..conftest import NEW, OLD
 
@@ -38,7 +39,7 @@ def test_everything_is_ready_when_it_begins_to_install(host):
         seen.extend(locks.held(host.settings.run_dir, name) for name in ("jobs", "drain", "update"))
         seen.append(host.services.refuses)
         seen.append(os.path.isfile(os.path.join(copy, "modules", "test.py")))
-        seen.append("salt-safeupdate-recover" in host.services.armed)
+        seen.append(watchdog.unit(host.settings) in host.services.armed)
         seen.append(all(os.path.exists(path) for _, _, path, _ in host.last.way_back.files))
         assert [file.version for file in files] == [NEW["salt"], NEW["salt-minion"]]
 

@@ -653,7 +653,7 @@ class TestMain:
         launcher = str(tmp_path / "supervisor-old" / "core" / "launch.py")
         for name in ("supervisor-old", "supervisor-older"):
             (tmp_path / name).mkdir()
-        host.services.arm(watchdog.UNIT, ["python3", launcher, path])
+        host.services.arm(watchdog.unit(host.settings), ["python3", launcher, path])
         watchdog.argv(replace(armed, jobs_timeout=6.0), host.services, "python3")
         newest = watchdog.argv(replace(armed, jobs_timeout=7.0), host.services, "python3")[-1]
         kept = sorted(str(each) for each in tmp_path.glob("settings-*"))

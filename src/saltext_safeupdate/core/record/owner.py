@@ -1,0 +1,63 @@
+"""
+Which minion of this host a database belongs to.
+
+Two minions that wrote to one database would take each other's jobs for their own: a master
+publishes one job under one JID to both. The owner is known by its configuration file, so it may
+be given another minion ID.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .store import Store
+
+_FACT = "owner"
+
+
+def claim(
+    store: Store, opts: Mapping[str, Any], exists: Callable[[str], bool] = os.path.exists
+) -> str:
+    """
+    Note that the database is this minion's; if it is another one's, return why it is not.
+
+    A minion whose configuration file is gone owns nothing any more. Raises RecordError.
+    """
+    wanted = _minion(opts)
+
+    def is_free(owner: Any) -> bool:
+        return not _is_of_another(owner, wanted, exists)
+
+    return _refusal(store.path, store.claim_fact(_FACT, wanted, is_free), wanted, exists)
+
+
+def why_not_ours(
+    store: Store, opts: Mapping[str, Any], exists: Callable[[str], bool] = os.path.exists
+) -> str:
+    """Return why the database is not this minion's; empty if it is. Raises RecordError."""
+    owner = store.fact(_FACT) if store.exists() else None
+    return _refusal(store.path, owner, _minion(opts), exists)
+
+
+def _minion(opts: Mapping[str, Any]) -> dict[str, str]:
+    path = os.path.realpath(str(opts.get("conf_file") or "/etc/salt/minion"))
+    return {"config": path, "id": str(opts.get("id", ""))}
+
+
+def _is_of_another(owner: Any, wanted: Mapping[str, str], exists: Callable[[str], bool]) -> bool:
+    config = owner.get("config") if isinstance(owner, dict) else None
+    return isinstance(config, str) and config != wanted["config"] and exists(config)
+
+
+def _refusal(
+    path: str, owner: Any, wanted: Mapping[str, str], exists: Callable[[str], bool]
+) -> str:
+    if not _is_of_another(owner, wanted, exists):
+        return ""
+    return (
+        f"The database {path} belongs to the minion {owner.get('id')!r} of {owner['config']}, and "
+        f"this is that of {wanted['config']}. Jobs run here as with plain Salt: none is held, "
+        "recorded or waited for."
+    )

@@ -1,0 +1,57 @@
+"""Two minions of one host: a master publishes one job under one JID to both."""
+
+import pytest
+
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.factory import Factory, enabled
+from saltext_safeupdate.minion.complaints import Complaints
+from saltext_safeupdate.minion.intake import Intake
+
+from .conftest import World
+
+
+class OneOfTwo(World):
+    """The minion of this configuration, with the settings that its factory gives it."""
+
+    def __init__(self, path, config):
+        super().__init__(path / config)
+        opts = {"conf_file": f"/etc/{config}/minion", "root_dir": str(path)}
+        self.settings = Factory(opts).settings
+        self.intake = Intake(self.settings, Complaints(), self.tickets)
+        self.ledger = Factory(opts).ledger
+
+
+@pytest.fixture
+def both(tmp_path):
+    return OneOfTwo(tmp_path, "salt2"), OneOfTwo(tmp_path, "venv-salt-minion")
+
+
+def test_both_run_what_is_published_to_both(both):
+    assert [world.publish("20260101000000000001") is not None for world in both] == [True, True]
+    # And each of them once.
+    assert [world.publish("20260101000000000001") for world in both] == [None, None]
+
+
+def test_what_holds_the_jobs_of_one_holds_none_of_the_other(both):
+    one, other = both
+    held = locks.acquire(one.settings.run_dir, "drain", "held")
+    assert one.publish() is None
+    assert other.publish() is not None
+    held.close()
+    assert one.states() == {"1": "held"}
+    assert other.states() == {"1": "accepted"}
+
+
+def test_a_job_of_one_does_not_keep_the_other_from_restarting(both):
+    one, other = both
+    lock = locks.Lock(one.settings.run_dir, "jobs")
+    assert lock.try_shared()
+    assert locks.Lock(other.settings.run_dir, "jobs").try_exclusive()
+
+
+def test_a_proxy_has_no_part_in_it():
+    """Its jobs do not pass the hooks of the intake, and its engine would be the minion's."""
+    opts = {"engines": [{"safeupdate": {}}], "module_executors": ["safeupdate", "direct_call"]}
+    assert enabled({**opts, "conf_file": "/etc/salt/minion"})
+    assert not enabled({**opts, "conf_file": "/etc/salt/proxy"})
+    assert not enabled({**opts, "proxy": {"proxytype": "dummy"}})
