@@ -19,8 +19,9 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import supervisor_copy
-from .core.host import init_system, proxies
+from .core.host import init_system, minions, own_unit, proxies
 from .core.host.command import run as run_command
+from .core.host.minions import Minion
 from .core.host.service import ServiceManager
 from .core.jobs import functions
 from .core.jobs.ledger import Ledger
@@ -66,7 +67,26 @@ class Factory:
 
     @cached_property
     def settings(self) -> Settings:
-        return of_minion(self.opts)[0]
+        settings = of_minion(self.opts, service=own_unit.name() or Settings.service)[0]
+        if own_unit.name():
+            return settings
+        # Such as salt-call, which does not run in the unit of the minion.
+        noted = minions.find(settings.registry_dir, owner.config_file(self.opts))
+        return settings if noted is None else of_minion(self.opts, service=noted.unit)[0]
+
+    def noted(self, process: str) -> Minion:
+        """Return what other minions of this host have to know; *process* is the main process."""
+        settings = self.settings
+        return Minion(
+            config=owner.config_file(self.opts),
+            id=str(self.opts.get("id", "")),
+            unit=settings.service,
+            state_dir=settings.state_dir,
+            run_dir=settings.run_dir,
+            process=process,
+            roots=_tree(),
+            backup=tuple(self.backup_paths()),
+        )
 
     @cached_property
     def store(self) -> Store:
@@ -175,9 +195,7 @@ class Factory:
         """Return the directories of Python code that an update replaces below the minion."""
         if self.manager is not None and self.manager.snapshots is not None:
             return ()
-        if sys.prefix not in ("/usr", "/usr/local"):
-            return (os.path.realpath(sys.prefix),)
-        return (os.path.dirname(os.path.realpath(salt.__file__)),)
+        return _tree()
 
     def written(self) -> tuple[str, ...]:
         """Return the directories on the file systems that an update is installed to."""
@@ -255,6 +273,13 @@ class Factory:
         from .core.supervisor.quiet_transaction import QuietTransaction
 
         return QuietTransaction(by=self.initiator(jid), redirect=redirect)
+
+
+def _tree() -> tuple[str, ...]:
+    """Return the directories of Python code that this process runs from."""
+    if sys.prefix not in ("/usr", "/usr/local"):
+        return (os.path.realpath(sys.prefix),)
+    return (os.path.dirname(os.path.realpath(salt.__file__)),)
 
 
 def _named(jobs: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -77,6 +77,7 @@ def minion_options(path, database, **options):
         "safeupdate": {
             "state_dir": str(path / "state"),
             "run_dir": str(path / "locks"),
+            "registry_dir": str(path / "registry"),
             "packages": list(OWN),
             "jobs_timeout": 60,
             "return_timeout": 60,

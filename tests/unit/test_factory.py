@@ -2,7 +2,10 @@
 
 import os
 
+import pytest
+
 from saltext_safeupdate import factory
+from saltext_safeupdate.core.host import minions, own_unit, processes
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.factory import Factory
 from tests.support.factory import VERSIONS
@@ -22,3 +25,38 @@ def test_the_real_factory_builds_everything_from_the_opts(tmp_path, monkeypatch)
     by = real.transaction(print, "5").by
     assert by.installation.own == ("salt", "salt-minion")
     assert by.jobs.processes() == {}
+
+
+@pytest.fixture
+def bundle(tmp_path, monkeypatch):
+    """The opts of a minion beside the one of ``/etc/salt``."""
+    (tmp_path / "venv-salt-minion").mkdir()
+    (tmp_path / "venv-salt-minion" / "minion").touch()
+    monkeypatch.setattr(own_unit, "name", lambda: "")
+    opts = make_opts(tmp_path)
+    opts["conf_file"] = f"{tmp_path}/venv-salt-minion/minion"
+    opts["safeupdate"]["registry_dir"] = str(tmp_path / "registry")
+    return opts
+
+
+def test_the_service_is_the_unit_that_the_minion_runs_in(bundle, monkeypatch):
+    assert Factory(bundle).settings.service == "salt-minion"
+    monkeypatch.setattr(own_unit, "name", lambda: "venv-salt-minion")
+    of_minion = Factory(bundle)
+    assert of_minion.settings.service == "venv-salt-minion"
+    # What does not run in it, such as salt-call, knows what the minion has noted.
+    minions.register(of_minion.settings.registry_dir, of_minion.noted(processes.me()))
+    monkeypatch.setattr(own_unit, "name", lambda: "")
+    assert Factory(bundle).settings.service == "venv-salt-minion"
+    bundle["safeupdate"]["service"] = "mine"
+    assert Factory(bundle).settings.service == "mine"
+
+
+def test_a_minion_notes_where_it_has_its_things(bundle):
+    made = Factory(bundle)
+    noted = made.noted(processes.me())
+    assert noted.config == bundle["conf_file"]
+    assert (noted.state_dir, noted.run_dir) == (made.settings.state_dir, made.settings.run_dir)
+    assert noted.runs
+    assert bundle["conf_file"] in noted.backup
+    assert all(map(os.path.isdir, noted.roots))

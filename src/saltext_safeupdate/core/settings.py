@@ -37,6 +37,8 @@ class Settings:
         Directory of the database, mode 0700. Survives reboots. One minion has it alone.
     run_dir
         Directory of the locks. Does not survive a reboot. One minion has it alone.
+    registry_dir
+        Directory in which the minions of this host note themselves; the same for all of them.
     service
         Name of the minion's own unit or service.
     packages
@@ -85,6 +87,7 @@ class Settings:
 
     state_dir: str = "/var/lib/salt-safeupdate"
     run_dir: str = "/run/salt-safeupdate"
+    registry_dir: str = "/var/lib/salt-safeupdate/registry"
     service: str = "salt-minion"
     packages: tuple[str, ...] = ()
     jobs_timeout: float = 600.0

@@ -10,6 +10,7 @@ from typing import Any
 from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
+from ..core.host.minions import register
 from ..core.jobs.ticker import Ticker
 from ..factory import Factory
 from . import unrecorded
@@ -43,6 +44,10 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
         complain=complaints.tell,
         recording=hooked,
     )
+    try:
+        register(factory.settings.registry_dir, factory.noted(main))
+    except SafeUpdateError as err:
+        complaints.tell(err)
     announced = told = False
     # An engine that outlives its minion must not act beside that of the next one.
     while os.getppid() == minion:

@@ -25,6 +25,17 @@ def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
     sync_directory(directory)
 
 
+def make_private(path: str) -> None:
+    """Make a directory, and those above it that are not there, for nobody else to look into."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(each, 0o700)
+
+
 def remove(path: str) -> bool:
     """Remove a file; tell whether it was there."""
     try:

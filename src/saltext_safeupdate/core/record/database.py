@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import RecordError
+from ..host.files import make_private
 from . import set_aside
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class Database:
     def _create(self) -> None:
         directory = os.path.dirname(self.path)
         try:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
+            make_private(directory)
             # Somebody else may have made it meanwhile.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -41,9 +41,13 @@ def why_not_ours(
     return _refusal(store.path, owner, _minion(opts), exists)
 
 
+def config_file(opts: Mapping[str, Any]) -> str:
+    """Return the path of the configuration file, by which a minion of this host is known."""
+    return os.path.realpath(str(opts.get("conf_file") or "/etc/salt/minion"))
+
+
 def _minion(opts: Mapping[str, Any]) -> dict[str, str]:
-    path = os.path.realpath(str(opts.get("conf_file") or "/etc/salt/minion"))
-    return {"config": path, "id": str(opts.get("id", ""))}
+    return {"config": config_file(opts), "id": str(opts.get("id", ""))}
 
 
 def _is_of_another(owner: Any, wanted: Mapping[str, str], exists: Callable[[str], bool]) -> bool:

@@ -54,3 +54,10 @@ def test_remove_says_whether_there_was_something(tmp_path):
     path.write_text("")
     assert files.remove(str(path))
     assert not files.remove(str(path))
+
+
+def test_a_private_directory_is_private_with_those_above_it(tmp_path):
+    for _ in range(2):
+        files.make_private(str(tmp_path / "a" / "b"))
+    for path in (tmp_path / "a", tmp_path / "a" / "b"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700

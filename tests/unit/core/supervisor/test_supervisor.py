@@ -653,14 +653,14 @@ class TestMain:
         launcher = str(tmp_path / "supervisor-old" / "core" / "launch.py")
         for name in ("supervisor-old", "supervisor-older"):
             (tmp_path / name).mkdir()
-        host.services.arm(watchdog.unit(host.settings), ["python3", launcher, path])
+        host.services.arm(watchdog.unit(armed), ["python3", launcher, path])
         watchdog.argv(replace(armed, jobs_timeout=6.0), host.services, "python3")
         newest = watchdog.argv(replace(armed, jobs_timeout=7.0), host.services, "python3")[-1]
         kept = sorted(str(each) for each in tmp_path.glob("settings-*"))
         assert kept == sorted([path, newest])
         assert os.path.isdir(tmp_path / "supervisor-old")
         assert not os.path.isdir(tmp_path / "supervisor-older")
-        watchdog.disarm(host.services)
+        watchdog.disarm(armed, host.services)
         watchdog.argv(armed, host.services, "python3")
         assert len(list(tmp_path.glob("settings-*"))) == 1
         assert not os.path.isdir(tmp_path / "supervisor-old")
