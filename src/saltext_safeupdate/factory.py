@@ -197,6 +197,12 @@ class Factory:
             return ()
         return _tree()
 
+    def others(self) -> tuple[Minion, ...]:
+        """Return the other minions of this host that run from what an update replaces."""
+        from .core.supervisor import neighbours
+
+        return neighbours.of(self.settings, self.roots())
+
     def written(self) -> tuple[str, ...]:
         """Return the directories on the file systems that an update is installed to."""
         if self.manager is not None and self.manager.snapshots is not None:
@@ -245,21 +251,27 @@ class Factory:
     def initiator(self, jid: str = "") -> Initiator:
         """Return what begins an update in the process of the job *jid*."""
         from .core.supervisor.initiator import Initiator, Installation, RunningJobs
+        from .core.supervisor.neighbours import with_units
 
         foreign = self.why_not_ours()
         if foreign:
             raise SafeUpdateError(f"{foreign} Nothing was changed.")
 
+        others = self.others()
         return Initiator(
             settings=self.settings,
             store=self.store,
-            services=self.services,
+            services=with_units(self.services, [each.unit for each in others]),
+            others=others,
             launch=self.launch,
             manager=self.manager,
             installation=Installation(
                 own=tuple(sorted(self.own().names)),
                 roots=self.roots(),
-                backup_paths=tuple(self.backup_paths()),
+                backup_paths=(
+                    *self.backup_paths(),
+                    *(path for each in others for path in each.backup),
+                ),
             ),
             jobs=RunningJobs(names=lambda: self.awaited_jobs(jid), pids=lambda: self._pids(jid)),
             arm=self.arm,

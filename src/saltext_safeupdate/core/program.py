@@ -15,6 +15,7 @@ from .jobs.ledger import Ledger, State
 from .packages.manager import PackageManager
 from .record.store import Store
 from .settings import Settings
+from .supervisor import neighbours
 from .supervisor.context import Context, Locks, Outcome
 from .supervisor.supervisor import Supervisor
 from .supervisor.watchdog import read_settings
@@ -67,6 +68,7 @@ def supervisor(
         manager=manager,
         locks=Locks(*(Lock(settings.run_dir, name) for name in ("jobs", "drain", "update"))),
         outcome=outcome,
+        others=lambda roots: neighbours.of(settings, roots),
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
     )
     return Supervisor(context)

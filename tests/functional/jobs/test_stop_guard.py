@@ -217,3 +217,12 @@ def test_others_are_left_alone(host, words):
         assert guard.wait(WAIT) == 0
         assert client.poll() is None
         del stranger
+
+
+def test_the_supervisor_of_another_minion_need_not_wait(host, tmp_path):
+    """It restarts all minions that run from the packages it has changed."""
+    with host.held("jobs", fcntl.LOCK_EX), open(tmp_path / "supervisor.lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert host.guard(limit=1000).wait(WAIT) == 0
+    # systemd stops the minion itself.
+    assert host.minion.poll() is None

@@ -239,7 +239,7 @@ class Systemd:
 
 
 def quoted(word: str) -> str:
-    """Return the word as an ``ExecStart=`` line has to have it, whatever is in it."""
+    """Return the word as ``ExecStart=`` or ``ExecStop=`` has to have it, whatever is in it."""
     if _PLAIN.fullmatch(word):
         return word
     for char, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):

@@ -29,7 +29,7 @@ _TEXT = """\
 # The minion stops when its jobs have ended; see 'salt-call --local safeupdate.check'.
 # Managed by the state safeupdate.enabled. Bypass: touch {bypass}
 [Service]
-ExecStop=-/bin/sh {program} {run_dir} {unit} {limit} {shutdown}
+ExecStop=-/bin/sh {words} {limit} {shutdown}
 TimeoutStopSec={timeout}
 """
 
@@ -53,9 +53,7 @@ class StopGuard:
         settings = self._settings
         text = _TEXT.format(
             bypass=os.path.join(settings.run_dir, "bypass"),
-            program=quoted(self.program),
-            run_dir=quoted(settings.run_dir),
-            unit=quoted(self._unit),
+            words=" ".join(map(quoted, (self.program, settings.run_dir, self._unit))),
             limit=round(settings.stop_timeout),
             shutdown=round(settings.shutdown_timeout),
             timeout=round(settings.stop_timeout) + _MARGIN,

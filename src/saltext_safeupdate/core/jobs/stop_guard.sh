@@ -11,19 +11,21 @@ name=${unit%.service}
 
 say() { echo "safeupdate: $*"; }
 
-# The supervisor restarts the minion itself: it has the jobs lock alone, so nothing runs.
+# A supervisor restarts the minion itself: it has the jobs lock alone, so nothing runs. It may be
+# that of another minion which runs from the same packages.
 supervised() {
     jobs=$(stat -c %i "$run_dir/jobs.lock" 2>/dev/null) || return 1
-    supervisor=$(stat -c %i "$run_dir/supervisor.lock" 2>/dev/null) || return 1
-    by_jobs= by_supervisor=-
+    held=" " by_jobs=
     while read -r _ kind _ mode pid where _; do
         [ "$kind $mode" = "FLOCK WRITE" ] || continue
-        case $where in
-            *:"$jobs") by_jobs="$by_jobs $pid " ;;
-            *:"$supervisor") by_supervisor=$pid ;;
-        esac
+        held="$held$pid:${where##*:} "
+        [ "${where##*:}" != "$jobs" ] || by_jobs="$by_jobs $pid"
     done </proc/locks
-    case $by_jobs in *" $by_supervisor "*) return 0 ;; esac
+    for pid in $by_jobs; do
+        for file in $(find "/proc/$pid/fd" -lname '*/supervisor.lock' 2>/dev/null); do
+            case $held in *" $pid:$(stat -L -c %i "$file" 2>/dev/null) "*) return 0 ;; esac
+        done
+    done
     return 1
 }
 

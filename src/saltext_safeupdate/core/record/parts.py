@@ -150,7 +150,8 @@ class Progress:
     ``unfinished`` are the packages left half done, ``steps`` the upgrade steps that have run.
     ``master`` tells whether its master heard from the old minion; None: nobody looked.
     ``restarted`` and ``returned`` are when the restart began and the old version was back, in
-    epoch seconds.
+    epoch seconds. ``others`` maps the configuration files of the other minions that run from the
+    same packages to systemd's names for the starts that have to go; empty if one did not run.
     """
 
     supervisors: int | None = _stored(_maybe(_number), None)
@@ -159,6 +160,7 @@ class Progress:
     master: bool | None = _stored(_maybe(_flag), None)
     restarted: float | None = _stored(_maybe(_seconds), None)
     returned: float | None = _stored(_maybe(_seconds), None)
+    others: dict[str, str] = _stored(_words, {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.host_wait import HostWait, describe
 from ..host.locks import Lock
+from ..host.minions import Minion
 from ..host.service import ServiceManager
 from ..packages.manager import PackageManager, Snapshots
 from ..prepare.revisions import Revisions
@@ -59,10 +60,11 @@ class Context:
     The collaborators of the supervisor.
 
     *outcome* tells what became of a job of this minion, None if it is not known, and
-    *undelivered* whether the return of a job still waits for its master. *clock* is the time of
-    day, for the record only: somebody may set it. All waiting goes by *monotonic*. *waited* tells
-    how many seconds the processes below a PID had to wait for the host since it was last asked,
-    and *seen* says in a sentence what a process has done so far.
+    *undelivered* whether the return of a job still waits for its master. *others* finds the other
+    minions of this host that run from directories of code; *neighbours* are those of this update.
+    *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
+    *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
+    host since it was last asked, and *seen* says in a sentence what a process has done so far.
     """
 
     settings: Settings
@@ -73,6 +75,8 @@ class Context:
     outcome: Callable[[str], Outcome | None]
     undelivered: Callable[[str], bool]
     command: Run = run_command
+    others: Callable[[Sequence[str]], Sequence[Minion]] = lambda roots: ()
+    neighbours: Sequence[Minion] = ()
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -36,8 +36,7 @@ def wait_for_jobs(context: Context, update: Update) -> Update | None:
     locks = context.locks
     deadline = context.monotonic() + context.settings.jobs_timeout
     while context.monotonic() < deadline:
-        if not _earlier_jobs_run(update) and locks.jobs.try_exclusive():
-            locks.drain.exclusive()
+        if not _earlier_jobs_run(update) and _try_all(context):
             locks.update.exclusive()
             now = context.reread(update)
             if now.phase.final:
@@ -50,6 +49,20 @@ def wait_for_jobs(context: Context, update: Update) -> Update | None:
             return now
         context.sleep(_IDLE_INTERVAL)
     return None
+
+
+def _try_all(context: Context) -> bool:
+    """
+    Take both locks, or none. The update of another minion may hold new jobs of this one, too: it
+    waits for the other lock.
+    """
+    locks = context.locks
+    if not locks.jobs.try_exclusive():
+        return False
+    if locks.drain.try_exclusive():
+        return True
+    locks.jobs.release()
+    return False
 
 
 def _earlier_jobs_run(update: Update) -> bool:

@@ -13,6 +13,7 @@ from ..errors import LockHeldError, SafeUpdateError
 from ..extensions import ourselves
 from ..host import locks, processes
 from ..host.locks import Lock
+from ..host.minions import Minion
 from ..host.service import ServiceManager
 from ..packages.manager import PackageManager
 from ..prepare.revisions import Revisions
@@ -64,6 +65,7 @@ class Initiator:
     *launch* starts the supervisor. *arm* has the update looked after, whichever process dies;
     it is called with the linked copies of the code by their directories. *stage_extensions* gets
     what lives beside Salt ready below a directory and returns where; empty if there is nothing.
+    *others* are the other minions of this host that run from the same packages.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
     *clock* is the time of day, for the record only; waiting goes by *monotonic*.
     """
@@ -77,6 +79,7 @@ class Initiator:
     jobs: RunningJobs = RunningJobs()
     arm: Callable[[Mapping[str, str]], None] = lambda copies: None
     stage_extensions: Callable[[str], str] = lambda directory: ""
+    others: Sequence[Minion] = ()
     write_timeout: float = 5.0
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

@@ -27,7 +27,7 @@ from ..host import linked_copy, processes
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.update import Update
-from . import requests
+from . import neighbours, requests
 from .context import mixed
 from .initiator import Initiator
 
@@ -50,6 +50,7 @@ class QuietTransaction:
     by: Initiator
     redirect: Callable[[Mapping[str, str]], None] = lambda copies: None
     _record: Update = field(init=False)
+    _others: list[Lock] = field(default_factory=list, init=False)
 
     def change(
         self,
@@ -76,6 +77,8 @@ class QuietTransaction:
             if self._record.phase not in (Phase.INSTALLING, Phase.DELIVERING):
                 # The drain keeps all others from the exclusive lock: our share comes back.
                 jobs.try_shared()
+                for other in self._others:
+                    other.close()
             lock.close()
 
     @property
@@ -93,15 +96,23 @@ class QuietTransaction:
             ours = {str(pid) for pid in processes.ancestors()}
             others = {pid: who for pid, who in self._record.processes.items() if pid not in ours}
             if by.wait_until(lambda: not any(map(processes.alive, others.values())), deadline):
-                return
-        running = ", ".join(by.jobs.names()) or "not known"
+                self._others, busy = neighbours.take_jobs(
+                    by.others, max(0.0, deadline - by.clock()), clock=by.clock, sleep=by.sleep
+                )
+                if not busy:
+                    return
+                raise self._postponed(f"those of the minion {busy}")
+        raise self._postponed(", ".join(by.jobs.names()) or "not known")
+
+    def _postponed(self, running: str) -> PostponedError:
+        timeout = self.by.settings.jobs_timeout
         reason = (
             f"Other jobs did not end within {timeout:g} s (running: {running}). "
             "Nothing was changed. Start the update again when they are done, or set "
             "'safeupdate:jobs_timeout' higher."
         )
         self._advance(Phase.POSTPONED, reason=reason)
-        raise PostponedError(reason)
+        return PostponedError(reason)
 
     def _install(self, work: Callable[[], T], failure: Callable[[T], str]) -> T:
         roots = self.by.installation.roots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from ..errors import InputError, LockHeldError, SafeUpdateError, TransitionError
@@ -10,6 +11,7 @@ from ..prepare.resolution import Resolved
 from ..record.parts import Owed
 from ..record.phase import Phase
 from ..record.update import Update
+from .admission import admitted
 from .initiator import Initiator, debt
 
 
@@ -41,7 +43,8 @@ def begin(by: Initiator, kind: str, jid: str, reason: str) -> tuple[Update, lock
     lock = locks.acquire(by.settings.run_dir, "update", by.busy())
     try:
         owed = by.clear_the_way(kind)
-        update = by.store.save(by.new_record(kind, jid, reason, owed=owed))
+        with admitted(by) if kind == "update" else nullcontext():
+            update = by.store.save(by.new_record(kind, jid, reason, owed=owed))
         if kind == "update":
             # Before other jobs are held: it takes a while if a package has to be packed anew.
             update = by.store.save(_secured(by, update))
@@ -108,7 +111,8 @@ def update(by: Initiator, wanted: Resolved, *, jid: str = "", reason: str = "") 
             versions_to=dict(wanted.targets),
             owed=owed,
         )
-        record = by.store.save(record)
+        with admitted(by):
+            record = by.store.save(record)
     finally:
         lock.close()
     by.have_supervised(record)

@@ -13,7 +13,7 @@ from ..errors import SafeUpdateError
 from ..host import backup
 from ..record.phase import Phase
 from ..record.update import Update
-from . import reboot, rollback, steps, watch
+from . import neighbours, reboot, rollback, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -119,6 +119,9 @@ def restart(context: Context, update: Update) -> Update:
     """Restart the service, unless a new minion runs already."""
     unit = context.unit
     _mark(update)
+    update, problem = neighbours.restart(context, update)
+    if problem and update.has_way_back:
+        return rollback.begin(context, update, problem)
     # Also if it does not look inhibited: systemd may not have been told.
     if update.kind == "update":
         context.services.release(unit)
@@ -172,6 +175,7 @@ def judge(context: Context, update: Update) -> Update:
     watched = Watch(context, update, patient=not back)
     problem = watched.proves_healthy() if update.kind == "update" else watched.comes_up()
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
+    problem = problem or neighbours.comes_up(context, update)
     if not problem:
         _quarantine_what_was_left(context, update)
         return end(context, update, Phase.COMMITTED, update.reason)

@@ -19,7 +19,7 @@ from ..host.files import remove, write_atomic
 from ..prepare import revisions
 from ..record.phase import Phase
 from ..record.update import Update
-from . import reboot, watch
+from . import neighbours, reboot, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -70,6 +70,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
     unit = context.unit
     if update.progress.returned is None:
         _stop(context)
+        update = neighbours.stop(context, update)
         # No scriptlet starts it before all is in place.
         context.services.inhibit(unit)
         newer = _put_back(context, update)
@@ -84,6 +85,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         update = context.note(update, **watch.until(context, watch.timeout(context, update)))
     judge = Watch(context, update)
     context.services.release(unit)
+    neighbours.start(context, update)
     problem = ""
     if update.ran_before:
         state = context.services.state(unit)
@@ -96,7 +98,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
             context.services.start(unit)
         problem = judge.comes_up()
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
-    return update, problem
+    return update, problem or neighbours.comes_up(context, update)
 
 
 def _through_boot(context: Context, update: Update) -> tuple[Update, str]:

@@ -19,7 +19,7 @@ from ..errors import CommandError, VerificationError
 from ..record.parts import Owed
 from ..record.phase import BEFORE_INSTALLING, Phase
 from ..record.update import Update
-from . import drain, ending, installing, requested, restarting, rollback
+from . import drain, ending, installing, neighbours, requested, restarting, rollback
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -68,6 +68,7 @@ class Supervisor:
     def _take_over(self, update: Update) -> Update:
         """Get the baton; for a restart or a request, also the moment at which no job runs."""
         context = self._context
+        neighbours.join(context, update)
         if update.phase.final:
             context.locks.update.exclusive()
             return context.reread(update)

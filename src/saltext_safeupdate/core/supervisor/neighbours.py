@@ -1,0 +1,240 @@
+"""
+The other minions that run from the packages of an update: for them it is the same update.
+
+It waits for their jobs as well, holds new ones, keeps their services from being restarted while
+packages change, restarts all of them on the new code, and goes back for all of them. Their
+locks are always taken in the order of their configuration files. That no two of them update the
+same packages at a time is seen to when an update is asked for (:mod:`.admission`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from ..errors import CommandError
+from ..host.locks import Lock
+from ..host.minions import Minion, registered
+from ..host.service import ServiceManager
+from ..record.update import Update
+from ..settings import Settings
+from .context import Context, Locks
+
+log = logging.getLogger("salt-safeupdate")
+
+# Seconds between two looks at services, and for how many looks one has to stay up.
+_INTERVAL = 0.5
+_CALM = 4
+
+
+def of(settings: Settings, roots: Iterable[str]) -> tuple[Minion, ...]:
+    """Return the other minions of this host that run from one of these directories."""
+    wanted = set(roots)
+    found = registered(settings.registry_dir) if wanted else []
+    others = [each for each in found if each.state_dir != settings.state_dir]
+    return tuple(
+        sorted((each for each in others if wanted & set(each.roots)), key=lambda each: each.config)
+    )
+
+
+# -- locks -----------------------------------------------------------------------------
+
+
+class Together(Lock):
+    """A lock of this minion together with those of others: one has all of them or none."""
+
+    def __init__(self, own: Lock, others: Sequence[Lock]) -> None:
+        self.name, self.path = own.name, own.path
+        self.own, self.others = own, others
+
+    @property
+    def fd(self) -> int:
+        return self.own.fd
+
+    def try_exclusive(self) -> bool:
+        taken: list[Lock] = []
+        for lock in (*self.others, self.own):
+            if not lock.try_exclusive():
+                for each in taken:
+                    each.release()
+                return False
+            taken.append(lock)
+        return True
+
+    def exclusive(self) -> None:
+        # Our own is the last: who has it has all of them.
+        for lock in (*self.others, self.own):
+            lock.exclusive()
+
+    def release(self) -> None:
+        for lock in (self.own, *self.others):
+            lock.release()
+
+    def close(self) -> None:
+        self.close_others()
+        self.own.close()
+
+    def close_others(self) -> None:
+        for lock in self.others:
+            lock.close()
+
+
+def join(context: Context, update: Update) -> None:
+    """Have the locks and the service stand for all minions that the update is for. Idempotent."""
+    apart(context)
+    others = context.others(update.code.roots) if update.kind == "update" else ()
+    if not others:
+        return
+    jobs, drain = (
+        Together(own, [Lock(each.run_dir, own.name) for each in others])
+        for own in (context.locks.jobs, context.locks.drain)
+    )
+    context.neighbours = tuple(others)
+    context.locks = Locks(jobs=jobs, drain=drain, update=context.locks.update)
+    context.services = with_units(context.services, [each.unit for each in others])
+
+
+def apart(context: Context) -> None:
+    """Have them stand for our own minion alone again."""
+    if isinstance(context.locks.jobs, Together) and isinstance(context.locks.drain, Together):
+        jobs, drain = context.locks.jobs, context.locks.drain
+        jobs.close_others()
+        drain.close_others()
+        context.locks = Locks(jobs=jobs.own, drain=drain.own, update=context.locks.update)
+    if isinstance(context.services, _Together):
+        context.services = context.services.alone
+    context.neighbours = ()
+
+
+def take_jobs(
+    others: Sequence[Minion],
+    timeout: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[list[Lock], str]:
+    """Take the jobs locks of others alone; return them, and whose jobs did not end, if any did."""
+    taken: list[Lock] = []
+    deadline = clock() + timeout
+    for each in others:
+        lock = Lock(each.run_dir, "jobs")
+        taken.append(lock)
+        if not lock.wait_exclusive(max(0.0, deadline - clock()), clock=clock, sleep=sleep):
+            for other in taken:
+                other.close()
+            return [], str(each)
+    return taken, ""
+
+
+# -- services --------------------------------------------------------------------------
+
+
+def with_units(services: ServiceManager, units: Sequence[str]) -> ServiceManager:
+    """Return a service manager that keeps *units* from stopping whenever it does so with ours."""
+    return cast(ServiceManager, _Together(services, units)) if units else services
+
+
+@dataclass
+class _Together:
+    alone: ServiceManager
+    units: Sequence[str]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.alone, name)
+
+    def inhibit(self, unit: str) -> None:
+        for each in (*self.units, unit):
+            self.alone.inhibit(each)
+
+    def release(self, unit: str) -> None:
+        for each in (*self.units, unit):
+            self.alone.release(each)
+
+    def inhibited(self, unit: str) -> bool:
+        return any(self.alone.inhibited(each) for each in (*self.units, unit))
+
+
+# -- restart ---------------------------------------------------------------------------
+
+
+def restart(context: Context, update: Update) -> tuple[Update, str]:
+    """
+    Restart them on the new code; return the record, and which of them does not come up.
+
+    They go before our own, which has the record of it. Their jobs are held until ours has come.
+    """
+    if not context.neighbours:
+        return update, ""
+    update = _note(context, update)
+    context.services.release(context.unit)
+    for each in _ran(context, update):
+        state = context.services.state(each.unit)
+        if state.running and state.invocation == update.progress.others[each.config]:
+            log.info("restarting %s of the minion %s", each.unit, each)
+            context.services.begin_restart(each.unit)
+        elif not state.running:
+            context.services.start(each.unit)
+    return update, comes_up(context, update)
+
+
+def stop(context: Context, update: Update) -> Update:
+    """Stop them, so that none runs the code that is taken back; return the record."""
+    if not context.neighbours:
+        return update
+    update = _note(context, update)
+    for each in _ran(context, update):
+        try:
+            context.services.end(each.unit)
+        except CommandError as err:
+            log.error("%s could not be stopped: %s", each.unit, err)
+    return update
+
+
+def start(context: Context, update: Update) -> None:
+    """Start those that have run. Idempotent."""
+    for each in _ran(context, update):
+        if not context.services.state(each.unit).running:
+            context.services.start(each.unit)
+
+
+def comes_up(context: Context, update: Update) -> str:
+    """Wait until those that have run are up and stay so; return which does not, or nothing."""
+    problem = ""
+    for each in _ran(context, update):
+        calm, pid, state = 0, 0, context.services.state(each.unit)
+        for _ in range(round(context.settings.restart_timeout / _INTERVAL)):
+            state = context.services.state(each.unit)
+            is_new = state.invocation != update.progress.others[each.config]
+            up = state.active == "active" and is_new
+            calm = calm + 1 if up and state.pid == pid else 0
+            pid = state.pid
+            if calm == _CALM:
+                break
+            if state.active == "failed" and is_new:
+                break
+            context.sleep(_INTERVAL)
+        if calm < _CALM:
+            problem = problem or (
+                f"{each.unit} of the minion {each}, which runs from the same packages, is "
+                f"{state.active}. 'journalctl -u {each.unit}' says why."
+            )
+    return problem
+
+
+def _note(context: Context, update: Update) -> Update:
+    """Write down once which of their starts have to go: they are the same after a crash."""
+    if update.progress.others:
+        return update
+    found = {}
+    for each in context.neighbours:
+        state = context.services.state(each.unit)
+        # One that has just failed is to run, too; one that somebody has stopped is not.
+        found[each.config] = state.invocation if state.running or state.active == "failed" else ""
+    return context.note(update, progress=replace(update.progress, others=found))
+
+
+def _ran(context: Context, update: Update) -> list[Minion]:
+    return [each for each in context.neighbours if update.progress.others.get(each.config)]
