@@ -34,6 +34,7 @@ from .core.settings import Settings, is_proxy, of_minion
 from .core.supervisor import watchdog
 
 if TYPE_CHECKING:
+    from .core.host.daemons import Daemon
     from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions
     from .core.prepare.staging import Staging
@@ -203,6 +204,23 @@ class Factory:
 
         return neighbours.of(self.settings, self.roots())
 
+    def daemons(self) -> list[Daemon]:
+        """Return the services of Salt that run from what an update replaces."""
+        from .core.host import daemons
+
+        roots = self.roots()
+        ours = "" if _has_own_python() else os.path.realpath(sys.executable)
+        return daemons.running_from(self.services, roots, ours) if roots else []
+
+    def unaware(self) -> list[str]:
+        """Say of which of them the jobs cannot be waited for; nothing if that is to be let be."""
+        from .core.prepare import beside
+
+        if self.settings.other_minions == "report":
+            return []
+        told = beside.unaware(self.daemons(), self.settings.service, self.others())
+        return [f"{problem} {fix}" for problem, fix in told]
+
     def written(self) -> tuple[str, ...]:
         """Return the directories on the file systems that an update is installed to."""
         if self.manager is not None and self.manager.snapshots is not None:
@@ -263,6 +281,7 @@ class Factory:
             store=self.store,
             services=with_units(self.services, [each.unit for each in others]),
             others=others,
+            unaware=self.unaware,
             launch=self.launch,
             manager=self.manager,
             installation=Installation(
@@ -289,9 +308,13 @@ class Factory:
 
 def _tree() -> tuple[str, ...]:
     """Return the directories of Python code that this process runs from."""
-    if sys.prefix not in ("/usr", "/usr/local"):
+    if _has_own_python():
         return (os.path.realpath(sys.prefix),)
     return (os.path.dirname(os.path.realpath(salt.__file__)),)
+
+
+def _has_own_python() -> bool:
+    return sys.prefix not in ("/usr", "/usr/local")
 
 
 def _named(jobs: Iterable[Mapping[str, Any]]) -> list[str]:

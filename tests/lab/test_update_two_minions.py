@@ -99,6 +99,7 @@ def test_each_has_its_own_jobs_and_one_update_is_for_both(scene: Two) -> None:
     # One update waits for the jobs of both, holds new ones of both, and restarts both.
     first, second = scene.pid(), scene.second_pid()
     jobs = {minion: _waiting(scene, minion, minion) for minion in (MINION, SECOND)}
+    container.run(["apt-get", "update"])
     plan = scene.call("safeupdate.plan", "3008.3")
     assert [each["code"] for each in plan["findings"] if each["blocking"]] == []
     assert any(SECOND in each["problem"] for each in plan["findings"])

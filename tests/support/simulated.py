@@ -201,6 +201,9 @@ class FakeServices:
     def program(self, unit):
         self.alive()
 
+    def running(self, pattern):
+        return {}
+
     def spawn(self, name, argv):
         self._do("spawn")
 

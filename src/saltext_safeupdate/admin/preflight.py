@@ -13,7 +13,7 @@ from ..core.extensions.distributions import Extension
 from ..core.host import backup, locks
 from ..core.host.command import run as run_command
 from ..core.packages.manager import PackageManager
-from ..core.prepare import resolution
+from ..core.prepare import beside, resolution
 from ..core.prepare.preflight import Circumstances, Finding, other_update, preflight
 from ..core.prepare.removed_modules import Use
 from ..core.prepare.resolution import Resolved
@@ -45,6 +45,7 @@ def findings(
     uses, unrendered = _uses(opts, functions)
     staging = factory.staging() if resolved.staged else None
     extensions, python, unlisted = _extensions(factory, staging)
+    others, daemons = factory.others(), factory.daemons()
     quarantined = factory.store.quarantined() if factory.store.exists() else []
     found = preflight(
         Circumstances(
@@ -66,6 +67,10 @@ def findings(
             extensions=extensions,
             extensions_policy=settings.extensions,
             python=python,
+            minions=beside.minions(others),
+            unaware=beside.unaware(daemons, settings.service, others),
+            masters=beside.masters(daemons),
+            other_minions_policy=settings.other_minions,
         )
     )
     if resolved.staged:

@@ -24,6 +24,7 @@ _DIGITS = 8
 _WORDS = {
     "rollback": ("required", "optional"),
     "extensions": ("stop", "report"),
+    "other_minions": ("stop", "report"),
     "transactional_reboot": ("manual", "rollback", "always"),
 }
 
@@ -62,6 +63,9 @@ class Settings:
     extensions
         ``stop`` or ``report``: whether an update is stopped or goes on if an extension beside
         Salt, or a module that the states use, would be missing after it.
+    other_minions
+        ``stop`` or ``report``: whether an update is stopped or goes on if another minion, or a
+        proxy minion, runs from the same packages without this extension.
     backup
         Files and directories that a rollback restores, besides those of the minion.
     steps_dir
@@ -98,6 +102,7 @@ class Settings:
     health_check: tuple[str, ...] = ()
     rollback: str = "required"
     extensions: str = "stop"
+    other_minions: str = "stop"
     backup: tuple[str, ...] = ()
     steps_dir: str = "/etc/salt/safeupdate/steps"
     step_timeout: float = 600.0

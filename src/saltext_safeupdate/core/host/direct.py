@@ -69,6 +69,9 @@ class Direct:
     def inhibited(self, unit: str) -> bool:
         return False
 
+    def running(self, pattern: str) -> dict[str, int]:
+        return {}
+
     def spawn(self, name: str, argv: Sequence[str]) -> None:
         self._spawner(argv)
 

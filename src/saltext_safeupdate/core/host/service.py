@@ -65,6 +65,10 @@ class ServiceManager(Protocol):
         """Return the path of the program that the unit starts."""
         ...
 
+    def running(self, pattern: str) -> dict[str, int]:
+        """Return the main process of each running unit whose name matches; empty if unknown."""
+        ...
+
     def spawn(self, name: str, argv: Sequence[str]) -> None:
         """Start a program that outlives the minion: outside its cgroup and session."""
         ...

@@ -158,6 +158,15 @@ class Systemd:
     def inhibited(self, unit: str) -> bool:
         return os.path.exists(self._drop_in(unit))
 
+    def running(self, pattern: str) -> dict[str, int]:
+        argv = ("systemctl", "show", "--property=Id,MainPID", "--", pattern)
+        units = [
+            dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
+            for unit in self._run(argv, timeout=_TIMEOUT).stdout.split("\n\n")
+        ]
+        found = {unit.get("Id", ""): int(unit.get("MainPID") or 0) for unit in units}
+        return {unit: pid for unit, pid in found.items() if unit and pid}
+
     def spawn(self, name: str, argv: Sequence[str]) -> None:
         for _ in range(_SPAWN_ATTEMPTS - 1):
             try:

@@ -20,6 +20,7 @@ from ..extensions.distributions import Extension
 from ..extensions.requires import unfit
 from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
+from .beside import Told
 from .removed_modules import Use, gone, series
 
 # Bytes and files that have to stay free on each file system that is written to.
@@ -62,7 +63,8 @@ class Circumstances:
     *locks* is why the locks cannot be used; empty if they can.
     *uses* is what the states of this minion use. *extensions* are the packages beside Salt,
     *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
-    is ``stop`` or ``report``.
+    is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
+    what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
     """
 
     manager: PackageManager
@@ -83,6 +85,10 @@ class Circumstances:
     extensions: Sequence[Extension] = ()
     extensions_policy: str = "stop"
     python: int | None = None
+    minions: Sequence[Told] = ()
+    unaware: Sequence[Told] = ()
+    masters: Sequence[Told] = ()
+    other_minions_policy: str = "stop"
 
 
 @dataclass(frozen=True)
@@ -314,6 +320,22 @@ def _extensions(known: Circumstances, host: Host) -> Iterator[Finding]:
         yield Finding("extension-not-loadable", each.reason, each.fix + hint, stops)
 
 
+def _minions(known: Circumstances, host: Host) -> Iterator[Finding]:
+    for problem, fix in known.minions:
+        yield Finding("other-minion", problem, fix, blocking=False)
+
+
+def _unaware(known: Circumstances, host: Host) -> Iterator[Finding]:
+    for problem, fix in known.unaware:
+        stops = known.other_minions_policy != "report"
+        yield Finding("other-minion-unaware", problem, fix, stops)
+
+
+def _masters(known: Circumstances, host: Host) -> Iterator[Finding]:
+    for problem, fix in known.masters:
+        yield Finding("master-beside", problem, fix, blocking=False)
+
+
 def _modules(known: Circumstances, host: Host) -> Iterator[Finding]:
     target = _salt(known)
     if target is None:
@@ -342,6 +364,9 @@ CHECKS: dict[str, Callable[[Circumstances, Host], Iterator[Finding]]] = {
     "master-older": _master,
     "module-gone": _modules,
     "extension-not-loadable": _extensions,
+    "other-minion": _minions,
+    "other-minion-unaware": _unaware,
+    "master-beside": _masters,
     "disk-space": _disk_space,
     "signature-policy": _signatures,
     "clock": _clock,

@@ -21,8 +21,11 @@ def admitted(by: Initiator) -> Iterator[None]:
     Let nobody else on this host begin an update meanwhile; the record is to be written in it.
 
     Raise LockHeldError if another minion updates the same packages, or restarts now, and
-    SafeUpdateError if it could not be restarted with ours.
+    SafeUpdateError if it could not be restarted with ours, or its jobs not be waited for.
     """
+    unaware = by.unaware()
+    if unaware:
+        raise SafeUpdateError(f"{' '.join(unaware)} {_NOTHING}")
     if not by.others:
         yield
         return

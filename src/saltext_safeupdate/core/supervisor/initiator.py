@@ -65,7 +65,8 @@ class Initiator:
     *launch* starts the supervisor. *arm* has the update looked after, whichever process dies;
     it is called with the linked copies of the code by their directories. *stage_extensions* gets
     what lives beside Salt ready below a directory and returns where; empty if there is nothing.
-    *others* are the other minions of this host that run from the same packages.
+    *others* are the other minions of this host that run from the same packages; *unaware* says of
+    those without this extension why an update has to be refused.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
     *clock* is the time of day, for the record only; waiting goes by *monotonic*.
     """
@@ -80,6 +81,7 @@ class Initiator:
     arm: Callable[[Mapping[str, str]], None] = lambda copies: None
     stage_extensions: Callable[[str], str] = lambda directory: ""
     others: Sequence[Minion] = ()
+    unaware: Callable[[], Sequence[str]] = tuple
     write_timeout: float = 5.0
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

@@ -253,3 +253,12 @@ class TestEnd:
         systemd.end(UNIT)
         assert run.calls[-2:] == [self.KILL, SHOW]
         assert clock.passed == 20
+
+
+def test_running_units_are_those_with_a_process():
+    argv = ("systemctl", "show", "--property=Id,MainPID", "--", "*salt*.service")
+    shown = "MainPID=7\nId=salt-minion.service\n\nMainPID=0\nId=salt-master.service\n"
+    assert Systemd(FakeRunner({argv: (0, shown, "")})).running("*salt*.service") == {
+        "salt-minion.service": 7
+    }
+    assert Systemd(FakeRunner({argv: (0, "", "")})).running("*salt*.service") == {}

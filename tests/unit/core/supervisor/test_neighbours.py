@@ -262,6 +262,11 @@ class TestAdmission:
         host.record_of_other(Phase.COMMITTED)
         host.transaction().change(lambda: None, host.job())
 
+    def test_beside_jobs_that_cannot_be_waited_for_it_is_refused(self, host):
+        with pytest.raises(SafeUpdateError, match=r"salt3 runs\. Nothing was changed"):
+            host.transaction(unaware=lambda: ["salt3 runs."]).change(lambda: None, host.job())
+        assert host.store.latest() is None
+
     def test_without_systemd_it_is_refused(self, host):
         host.both.name = "direct"
         with pytest.raises(SafeUpdateError, match="without systemd"):

@@ -1,0 +1,61 @@
+"""The daemons of Salt on this host that systemd has started from the same code as us."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .service import ServiceManager
+
+_PATTERN = "*salt*.service"
+_PROGRAMS = ("salt-minion", "salt-proxy", "salt-master", "salt-syndic", "salt-api")
+# Of these the jobs run in the daemon itself.
+_WITH_JOBS = ("salt-minion", "salt-proxy")
+
+
+class Daemon(NamedTuple):
+    """A running service and the program of Salt that it is."""
+
+    unit: str
+    program: str
+
+    @property
+    def has_jobs(self) -> bool:
+        return self.program in _WITH_JOBS
+
+
+def running_from(
+    services: ServiceManager, roots: Iterable[str], ours: str, proc: str = "/proc"
+) -> list[Daemon]:
+    """
+    Return those that run from one of these directories, or with the interpreter *ours*.
+
+    *ours* is empty if the directories hold the interpreter, too.
+    """
+    places = tuple(os.path.join(root, "") for root in roots)
+    found = []
+    for unit, pid in sorted(services.running(_PATTERN).items()):
+        words = _words(f"{proc}/{pid}/cmdline")
+        names = {os.path.basename(word) for word in words}
+        program = next((each for each in _PROGRAMS if any(each in name for name in names)), "")
+        interpreters = {_target(f"{proc}/{pid}/exe"), *words[:1]}
+        same = any(each.startswith(places) or each == ours for each in interpreters if each)
+        if program and same:
+            found.append(Daemon(unit.removesuffix(".service"), program))
+    return found
+
+
+def _words(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return [word for word in file.read().split("\0") if word]
+    except OSError:
+        return []
+
+
+def _target(path: str) -> str:
+    try:
+        return os.path.realpath(os.readlink(path))
+    except OSError:
+        return ""

@@ -1,0 +1,59 @@
+"""The daemons of Salt beside a minion, as they look in ``/proc``."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core.host import daemons
+from saltext_safeupdate.core.host.daemons import Daemon
+
+ONEDIR = "/opt/saltstack/salt/bin/python3.10"
+
+
+class Services:
+    def __init__(self, **units):
+        self.units = units
+
+    def running(self, pattern):
+        assert pattern == "*salt*.service"
+        return {f"{unit.replace('_', '-')}.service": pid for unit, pid in self.units.items()}
+
+
+@pytest.fixture
+def proc(tmp_path):
+    def make(pid, *words, exe=ONEDIR):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_text("\0".join(words) + "\0")
+        os.symlink(exe, tmp_path / str(pid) / "exe")
+        return pid
+
+    make.path = str(tmp_path)
+    return make
+
+
+def test_those_of_the_same_tree_are_found_with_what_they_are(proc):
+    services = Services(
+        salt_minion=proc(1, ONEDIR, "/usr/bin/salt-minion"),
+        salt_master=proc(2, ONEDIR, "/usr/bin/salt-master", "MainProcess"),
+        salt_proxy_a=proc(3, ONEDIR, "/usr/bin/salt-proxy", "--proxyid=a"),
+        venv_salt_minion=proc(4, "/usr/lib/venv-salt-minion/bin/python", "salt-minion", exe="/x"),
+        salt_other=proc(5, ONEDIR, "/usr/bin/something"),
+        salt_gone=6,
+    )
+    found = daemons.running_from(services, ["/opt/saltstack/salt"], "", proc.path)
+    assert found == [
+        Daemon("salt-master", "salt-master"),
+        Daemon("salt-minion", "salt-minion"),
+        Daemon("salt-proxy-a", "salt-proxy"),
+    ]
+    assert [each.has_jobs for each in found] == [False, True, True]
+
+
+def test_in_the_python_of_the_system_it_is_the_interpreter_that_tells(proc):
+    services = Services(
+        salt_minion2=proc(1, "/usr/bin/python3", "/usr/bin/salt-minion", exe="/usr/bin/python3.11"),
+        salt_minion3=proc(2, "/srv/bin/python3", "/srv/bin/salt-minion", exe="/srv/bin/python3.12"),
+    )
+    root = "/usr/lib/python3/dist-packages/salt"
+    found = daemons.running_from(services, [root], "/usr/bin/python3.11", proc.path)
+    assert found == [Daemon("salt-minion2", "salt-minion")]

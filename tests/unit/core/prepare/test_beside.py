@@ -1,0 +1,58 @@
+"""What is said of what runs from the same packages, and what it stops."""
+
+import pytest
+
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.host.daemons import Daemon
+from saltext_safeupdate.core.host.minions import Minion
+from saltext_safeupdate.core.prepare import beside
+from saltext_safeupdate.core.prepare.preflight import Circumstances, Host, preflight
+from tests.support.simulated import FakePackages
+
+OTHER = Minion(config="/etc/salt2/minion", id="two", unit="salt2", state_dir="/s", run_dir="/r")
+DAEMONS = [
+    Daemon("salt-master", "salt-master"),
+    Daemon("salt-minion", "salt-minion"),
+    Daemon("salt-proxy@a", "salt-proxy"),
+    Daemon("salt2", "salt-minion"),
+]
+
+
+def _units(told):
+    return [problem.partition(" ")[0] for problem, _ in told]
+
+
+def test_those_that_have_not_noted_themselves_are_not_waited_for():
+    running = Minion(**{**vars(OTHER), "process": processes.me()})
+    assert _units(beside.unaware(DAEMONS, "salt-minion", [running])) == ["salt-proxy@a"]
+    # It has noted itself once, and runs without the extension now.
+    assert _units(beside.unaware(DAEMONS, "salt-minion", [OTHER])) == ["salt-proxy@a", "salt2"]
+    assert _units(beside.masters(DAEMONS)) == ["salt-master"]
+    ((problem, fix),) = beside.minions([OTHER])
+    assert "'two' (/etc/salt2/minion)" in problem
+    assert "salt2" in fix
+
+
+@pytest.mark.parametrize(("policy", "blocks"), [("stop", True), ("report", False)])
+def test_only_jobs_that_cannot_be_waited_for_stop_an_update(tmp_path, policy, blocks):
+    found = preflight(
+        Circumstances(
+            manager=FakePackages(),
+            own=[],
+            running="3008.3",
+            state_dir=str(tmp_path),
+            minions=beside.minions([OTHER]),
+            unaware=beside.unaware(DAEMONS, "salt-minion", [OTHER]),
+            masters=beside.masters(DAEMONS),
+            other_minions_policy=policy,
+        ),
+        Host(reboot=(), indexes=()),
+    )
+    codes = [(each.code, each.blocking) for each in found]
+    wanted = [
+        ("other-minion", False),
+        ("other-minion-unaware", blocks),
+        ("other-minion-unaware", blocks),
+        ("master-beside", False),
+    ]
+    assert [each for each in codes if each in wanted] == wanted
