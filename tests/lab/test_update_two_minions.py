@@ -103,11 +103,13 @@ def test_each_has_its_own_jobs_and_one_update_is_for_both(scene: Two) -> None:
     plan = scene.call("safeupdate.plan", "3008.3")
     assert [each["code"] for each in plan["findings"] if each["blocking"]] == []
     assert any(SECOND in each["problem"] for each in plan["findings"])
+    scene.call("safeupdate.update", "3008.3")
+    scene.wait_phase("waiting")
+    refused = scene.of_second("safeupdate.update", "3008.3")
+    assert "updates the same packages" in str(refused)
     scene.call("safeupdate.update", "3008.3", when="now")
     master.wait(lambda: scene.locked("drain"), 120, "new jobs to be held")
     master.wait(lambda: scene.second_locked("drain"), 30, "those of the second to be held")
-    refused = scene.of_second("safeupdate.update", "3008.3")
-    assert "updates the same packages" in str(refused)
     held = scene.publish_to_both("cmd.run", "echo held >> /var/tmp/held; echo held")
     container.write(f"/var/tmp/{MINION}", "")
     assert scene.return_of(MINION, jobs[MINION]) == MINION

@@ -89,10 +89,3 @@ def test_where_it_cannot_be_written_the_error_says_what_that_means(make, tmp_pat
     (tmp_path / "units").write_text("in the way")
     with pytest.raises(SafeUpdateError, match=r"cannot be written.*works without it"):
         make().install()
-
-
-def test_a_place_with_a_space_or_a_percent_is_one_word_to_systemd(make):
-    guard = make(run_dir='/run/my "minion" 100%$x')
-    guard.install()
-    with open(guard.drop_in) as file:
-        assert r'stop_guard.sh "/run/my \"minion\" 100%%$$x" salt-minion.service' in file.read()
