@@ -19,7 +19,7 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import supervisor_copy
-from .core.host import init_system, minions, own_unit, proxies
+from .core.host import init_system, minions, own_unit, processes, proxies
 from .core.host.command import run as run_command
 from .core.host.minions import Minion
 from .core.host.service import ServiceManager
@@ -212,13 +212,20 @@ class Factory:
         ours = "" if _has_own_python() else os.path.realpath(sys.executable)
         return daemons.running_from(self.services, roots, ours) if roots else []
 
+    def known(self) -> set[int]:
+        """Return the main processes of the minions that an update waits for, our own included."""
+        units = [self.settings.service, *(each.unit for each in self.others() if each.runs)]
+        # A unit may have other names.
+        found = {self.services.state(unit).pid for unit in units}
+        return {os.getpid(), *processes.ancestors(), *found}
+
     def unaware(self) -> list[str]:
         """Say of which of them the jobs cannot be waited for; nothing if that is to be let be."""
         from .core.prepare import beside
 
         if self.settings.other_minions == "report":
             return []
-        told = beside.unaware(self.daemons(), self.settings.service, self.others())
+        told = beside.unaware(self.daemons(), self.known())
         return [f"{problem} {fix}" for problem, fix in told]
 
     def written(self) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """The objects that act, as they are built from the opts."""
 
+import dataclasses
 import os
 
 import pytest
 
 from saltext_safeupdate import factory
 from saltext_safeupdate.core.host import minions, own_unit, processes
+from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.factory import Factory
 from tests.support.factory import VERSIONS
@@ -60,3 +62,28 @@ def test_a_minion_notes_where_it_has_its_things(bundle):
     assert noted.runs
     assert bundle["conf_file"] in noted.backup
     assert all(map(os.path.isdir, noted.roots))
+
+
+def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_extension(
+    bundle, monkeypatch
+):
+    services = FakeServices()
+    monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(factory.init_system, "detect", lambda: services)
+    made = Factory(bundle)
+    other = Factory({**bundle, "safeupdate": {**bundle["safeupdate"], "state_dir": "/srv/other"}})
+    config = f"{os.path.dirname(bundle['conf_file'])}/other"
+    open(config, "w").close()
+    assert made.others() == ()
+    for process, known in ((processes.me(), True), ("gone:1:1", False)):
+        noted = dataclasses.replace(other.noted(process), config=config, unit="other")
+        minions.register(made.settings.registry_dir, noted)
+        assert made.others() == (noted,)
+        monkeypatch.setattr(
+            services,
+            "state",
+            lambda unit: ServiceState("active", "enabled", 71 if unit == "other" else 72),
+        )
+        assert {72, os.getpid()} <= made.known()
+        assert (71 in made.known()) is known
+        assert made.initiator().others == (noted,)

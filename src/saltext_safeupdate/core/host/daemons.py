@@ -15,10 +15,11 @@ _WITH_JOBS = ("salt-minion", "salt-proxy")
 
 
 class Daemon(NamedTuple):
-    """A running service and the program of Salt that it is."""
+    """A running service, the program of Salt that it is, and its main process."""
 
     unit: str
     program: str
+    pid: int
 
     @property
     def has_jobs(self) -> bool:
@@ -42,7 +43,7 @@ def running_from(
         interpreters = {_target(f"{proc}/{pid}/exe"), *words[:1]}
         same = any(each.startswith(places) or each == ours for each in interpreters if each)
         if program and same:
-            found.append(Daemon(unit.removesuffix(".service"), program))
+            found.append(Daemon(unit.removesuffix(".service"), program, pid))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..host.daemons import Daemon
 from ..host.minions import Minion
@@ -22,9 +22,12 @@ def minions(others: Sequence[Minion]) -> list[Told]:
     ]
 
 
-def unaware(daemons: Sequence[Daemon], own: str, others: Sequence[Minion]) -> list[Told]:
-    """Return what speaks against an update: jobs that it cannot wait for."""
-    known = {own, *(each.unit.removesuffix(".service") for each in others if each.runs)}
+def unaware(daemons: Sequence[Daemon], known: Collection[int]) -> list[Told]:
+    """
+    Return what speaks against an update: jobs that it cannot wait for.
+
+    *known* are the main processes of the minions whose jobs it waits for, our own included.
+    """
     return [
         (
             f"{each.unit} ({each.program}) runs from the same packages without this extension: "
@@ -33,7 +36,7 @@ def unaware(daemons: Sequence[Daemon], own: str, others: Sequence[Minion]) -> li
             "'safeupdate:other_minions' to 'report', and restart it after the update.",
         )
         for each in daemons
-        if each.has_jobs and each.unit not in known
+        if each.has_jobs and each.pid not in known
     ]
 
 

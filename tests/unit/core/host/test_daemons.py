@@ -42,9 +42,9 @@ def test_those_of_the_same_tree_are_found_with_what_they_are(proc):
     )
     found = daemons.running_from(services, ["/opt/saltstack/salt"], "", proc.path)
     assert found == [
-        Daemon("salt-master", "salt-master"),
-        Daemon("salt-minion", "salt-minion"),
-        Daemon("salt-proxy-a", "salt-proxy"),
+        Daemon("salt-master", "salt-master", 2),
+        Daemon("salt-minion", "salt-minion", 1),
+        Daemon("salt-proxy-a", "salt-proxy", 3),
     ]
     assert [each.has_jobs for each in found] == [False, True, True]
 
@@ -56,4 +56,4 @@ def test_in_the_python_of_the_system_it_is_the_interpreter_that_tells(proc):
     )
     root = "/usr/lib/python3/dist-packages/salt"
     found = daemons.running_from(services, [root], "/usr/bin/python3.11", proc.path)
-    assert found == [Daemon("salt-minion2", "salt-minion")]
+    assert found == [Daemon("salt-minion2", "salt-minion", 1)]
