@@ -71,7 +71,7 @@ def register(directory: str, minion: Minion) -> None:
 
 def registered(directory: str) -> list[Minion]:
     """
-    Return the minions that have registered and whose configuration is still there, in order.
+    Return the minions that are registered and whose configuration directory is there, in order.
 
     What is not valid, or may have been written by other users, does not count and is logged.
     """
@@ -83,7 +83,7 @@ def registered(directory: str) -> list[Minion]:
     for name in names:
         if name.endswith(_SUFFIX) and not name.startswith("."):
             minion = _read(os.path.join(directory, name))
-            if minion is not None and os.path.exists(minion.config):
+            if minion is not None and os.path.isdir(os.path.dirname(minion.config)):
                 found.append(minion)
     return found
 

@@ -23,7 +23,7 @@ def claim(
     """
     Note that the database is this minion's; if it is another one's, return why it is not.
 
-    A minion whose configuration file is gone owns nothing any more. Raises RecordError.
+    A minion whose configuration directory is gone owns nothing any more. Raises RecordError.
     """
     wanted = _minion(opts)
 
@@ -52,7 +52,9 @@ def _minion(opts: Mapping[str, Any]) -> dict[str, str]:
 
 def _is_of_another(owner: Any, wanted: Mapping[str, str], exists: Callable[[str], bool]) -> bool:
     config = owner.get("config") if isinstance(owner, dict) else None
-    return isinstance(config, str) and config != wanted["config"] and exists(config)
+    return (
+        isinstance(config, str) and config != wanted["config"] and exists(os.path.dirname(config))
+    )
 
 
 def _refusal(

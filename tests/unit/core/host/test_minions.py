@@ -45,7 +45,10 @@ def test_what_is_noted_is_found_and_private(directory, noted):
 
 def test_a_minion_without_a_configuration_is_gone(directory, noted):
     minions.register(directory, minion := noted())
+    # A minion may have its whole configuration in minion.d.
     os.unlink(minion.config)
+    assert minions.registered(directory) == [minion]
+    os.rmdir(os.path.dirname(minion.config))
     assert minions.registered(directory) == []
     assert minions.registered(f"{directory}/none") == []
 

@@ -38,7 +38,7 @@ def test_another_minion_id_is_the_same_minion(store):
 
 def test_a_minion_that_is_gone_owns_nothing(store):
     owner.claim(store, ONE, _there())
-    assert owner.claim(store, OTHER, _there(ONE["conf_file"])) == ""
+    assert owner.claim(store, OTHER, _there("/etc/salt")) == ""
     assert owner.claim(store, ONE, _there())
 
 

@@ -1,6 +1,7 @@
 """Two minions that run from the same packages: one update for both."""
 
 import os
+import shutil
 
 import pytest
 
@@ -282,5 +283,5 @@ def test_others_are_those_of_the_same_packages(host, tmp_path):
         register(registry, each)
         assert neighbours.of(settings, [str(host.root)]) == found
     assert neighbours.of(settings, []) == ()
-    os.unlink(host.other.config)
+    shutil.rmtree(os.path.dirname(host.other.config))
     assert neighbours.of(settings, [str(host.root)]) == ()
