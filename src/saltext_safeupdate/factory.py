@@ -95,11 +95,19 @@ class Factory:
 
     def claim(self) -> str:
         """Note that the database is this minion's; return why it is not. Raises RecordError."""
-        return owner.claim(self.store, self.opts)
+        return self._sharing() or owner.claim(self.store, self.opts)
 
     def why_not_ours(self) -> str:
         """Return why the database is not this minion's; empty if it is. Raises RecordError."""
-        return owner.why_not_ours(self.store, self.opts)
+        return self._sharing() or owner.why_not_ours(self.store, self.opts)
+
+    def _sharing(self) -> str:
+        """Return why the locks are not this minion's; empty if they are."""
+        settings, config = self.settings, owner.config_file(self.opts)
+        for each in minions.registered(settings.registry_dir):
+            if each.config != config and each.run_dir == settings.run_dir and each.runs:
+                return owner.refusal(f"The directory of locks {settings.run_dir}", each, config)
+        return ""
 
     @cached_property
     def ledger(self) -> Ledger:

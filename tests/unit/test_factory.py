@@ -54,6 +54,18 @@ def test_the_service_is_the_unit_that_the_minion_runs_in(bundle, monkeypatch):
     assert Factory(bundle).settings.service == "mine"
 
 
+def test_two_minions_do_not_have_the_same_locks(bundle):
+    made = Factory(bundle)
+    assert made.claim() == ""
+    places = {**bundle["safeupdate"], "state_dir": f"{made.settings.state_dir}2"}
+    second = Factory({**bundle, "conf_file": "/etc/salt2/minion", "safeupdate": places})
+    for process, refused in ((processes.me(), True), ("gone:1:1", False)):
+        minions.register(made.settings.registry_dir, made.noted(process))
+        assert made.why_not_ours() == ""
+        for found in (second.why_not_ours(), second.claim()):
+            assert (made.settings.run_dir in found) is refused
+
+
 def test_a_minion_notes_where_it_has_its_things(bundle):
     made = Factory(bundle)
     noted = made.noted(processes.me())
@@ -71,7 +83,8 @@ def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_exte
     monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(factory.init_system, "detect", lambda: services)
     made = Factory(bundle)
-    other = Factory({**bundle, "safeupdate": {**bundle["safeupdate"], "state_dir": "/srv/other"}})
+    places = {"state_dir": "/srv/other", "run_dir": "/run/other"}
+    other = Factory({**bundle, "safeupdate": {**bundle["safeupdate"], **places}})
     config = f"{os.path.dirname(bundle['conf_file'])}/other"
     open(config, "w").close()
     assert made.others() == ()

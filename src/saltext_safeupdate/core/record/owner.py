@@ -62,8 +62,14 @@ def _refusal(
 ) -> str:
     if not _is_of_another(owner, wanted, exists):
         return ""
+    return refusal(
+        f"The database {path}", f"{owner.get('id')!r} ({owner['config']})", wanted["config"]
+    )
+
+
+def refusal(what: str, other: object, config: str) -> str:
+    """Say what belongs to another minion, and what that means for the one of *config*."""
     return (
-        f"The database {path} belongs to the minion {owner.get('id')!r} of {owner['config']}, and "
-        f"this is that of {wanted['config']}. Jobs run here as with plain Salt: none is held, "
-        "recorded or waited for."
+        f"{what} belongs to the minion {other}, and this is that of {config}. Jobs run here as "
+        "with plain Salt: none is held, recorded or waited for."
     )
