@@ -7,6 +7,7 @@ minion.
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from ..host.command import Run
@@ -21,8 +22,13 @@ def detect(run: Run = run_command) -> PackageManager | None:
 
         return Apt(run)
     if shutil.which("rpm"):
-        for front_end in ("dnf", "yum"):
-            if shutil.which(front_end):
+        for front_end in ("dnf", "dnf5", "yum"):
+            program = shutil.which(front_end)
+            if program and os.path.basename(os.path.realpath(program)) == "dnf5":
+                from .dnf5 import Dnf5
+
+                return Dnf5(run, front_end)
+            if program:
                 from .dnf import Dnf
 
                 return Dnf(run, front_end)

@@ -1,4 +1,4 @@
-"""dnf, and yum on systems that call it so."""
+"""dnf 4, and yum on systems that call it so."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..host.command import Run
 from ..host.files import write_atomic
 from . import repositories
 from .request import Action, Change, Request
-from .rpm import Rpm
+from .rpm import Rpm, operands
 
 _LOCAL_TIMEOUT = 60.0
 _SOLVE_TIMEOUT = 300.0
-_DOWNLOAD_TIMEOUT = 1800.0
+DOWNLOAD_TIMEOUT = 1800.0
 _WORDS = {
     Action.INSTALL: "install",
     Action.REMOVE: "remove",
@@ -27,6 +27,11 @@ _WORDS = {
 # A line of dnf's table: name, architecture, version, repository, size.
 _TABLE = re.compile(r"^ (?P<name>\S+)\s+(?:noarch|\w+)\s+(?:\d+:)?(?P<version>\S+-\S+)\s+\S+\s+\S")
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]+:?$")
+# What it would skip stands in the same table as what it would do, and so do packages of which it
+# would only note why they are installed.
+_NO_CHANGE = ("Skipping", "Changing reason")
+# Its answer "no" is exit status 1, as that of an error. Only "no" has this line.
+_NO = re.compile(r"^Operation aborted", re.MULTILINE)
 _LOCK = re.compile(r"^(?P<name>[^!#\s]\S*)-(?:\d+:)?[^-\s]+-[^-\s]+$")
 _PARTS = re.compile(r"[0-9]+|[A-Za-z]+|[~^]")
 
@@ -34,7 +39,7 @@ _PARTS = re.compile(r"[0-9]+|[A-Za-z]+|[~^]")
 class Dnf(Rpm):
     """Fedora, Red Hat and their relatives."""
 
-    caches = ("/var/cache/dnf", "/var/cache/libdnf5")
+    caches: Sequence[str] = ("/var/cache/dnf",)
 
     def __init__(
         self,
@@ -53,10 +58,9 @@ class Dnf(Rpm):
     def plan(self, request: Request, *, locked: bool = True) -> dict[str, Change]:
         names = [f"{n}-{v}" if v else n for n, v in request.targets]
         argv = (self.name, "--assumeno", *(() if locked else self._unlocked(request.names)))
-        argv = (*argv, _WORDS[request.action], *names)
-        # Its answer "no" is exit status 1 too. Only an error has this word.
+        argv = (*argv, _WORDS[request.action], *operands(self.name, names))
         result = self._run(argv, timeout=_SOLVE_TIMEOUT, ok=(0, 1))
-        if result.returncode == 1 and re.search(r"^Error:", result.stderr, re.MULTILINE):
+        if result.returncode == 1 and not _NO.search(result.stderr):
             raise CommandError(
                 argv, "exit status 1", stdout=result.stdout, stderr=result.stderr, returncode=1
             )
@@ -66,7 +70,7 @@ class Dnf(Rpm):
 
     def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
         names = sorted(set(packages))
-        form = r"%{name}\t%{epoch}\t%{version}-%{release}\n"
+        form = "%{name}\t%{epoch}\t%{version}-%{release}\\n"
         found = parse_repoquery(self._repoquery(form, names, self._unlocked(names)))
         return {name: found.get(name, []) for name in names}
 
@@ -75,21 +79,21 @@ class Dnf(Rpm):
         return ("--disableplugin=versionlock",) if self.version_locked(names) else ()
 
     def _repoquery(self, form: str, names: Sequence[str], options: Sequence[str]) -> str:
-        argv = (self.name, "--quiet", *options, "repoquery", "--qf", form, *names)
+        """Ask about packages on offer; version 5 knows only the ``\\n`` of *form*, no ``\\t``."""
+        argv = (self.name, "--quiet", *options, "repoquery", "--qf", form)
+        argv = (*argv, *operands(self.name, names))
         return self._run(argv, timeout=_SOLVE_TIMEOUT).stdout
 
     def refresh(self) -> None:
         argv = (self.name, "--quiet", "--assumeyes", "--refresh", "makecache")
-        self._run(argv, timeout=_DOWNLOAD_TIMEOUT)
+        self._run(argv, timeout=DOWNLOAD_TIMEOUT)
 
     def fetch(self, versions: Mapping[str, str], directory: str, *, again: bool = False) -> None:
         names = [f"{name}-{version}" for name, version in versions.items()]
         argv = (self.name, "--assumeyes", *self._unlocked(versions))
         how = "reinstall" if again else "install"
-        self._run(
-            (*argv, how, "--downloadonly", f"--downloaddir={directory}", *names),
-            timeout=_DOWNLOAD_TIMEOUT,
-        )
+        argv = (*argv, how, "--downloadonly", f"--downloaddir={directory}")
+        self._run((*argv, *operands(self.name, names)), timeout=DOWNLOAD_TIMEOUT)
 
     def version_locked(self, packages: Iterable[str]) -> set[str]:
         patterns = [pattern for pattern, _ in parse_versionlock(repositories.text(self._locks))]
@@ -116,7 +120,7 @@ class Dnf(Rpm):
         write_atomic(self._locks, new, mode=0o644)
 
     def _lock_lines(self, names: Sequence[str]) -> list[str]:
-        argv = ("rpm", "-q", "--qf", r"%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.*\n", *names)
+        argv = ("rpm", "-q", "--qf", r"%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.*\n", "--", *names)
         return self._run(argv, timeout=_LOCAL_TIMEOUT).stdout.splitlines()
 
     def follow_locks(self, packages: Sequence[str]) -> None:
@@ -133,7 +137,7 @@ class Dnf(Rpm):
         names = [f"{name}-{change.new}" for name, change in plan.items() if change.new]
         if not names:
             return 0
-        form = r"%{downloadsize}\t%{installsize}\n"
+        form = "%{downloadsize}\t%{installsize}\\n"
         sizes = self._repoquery(form, names, self._unlocked(targets))
         return sum(map(int, sizes.split()))
 
@@ -146,8 +150,7 @@ def parse_dnf(text: str) -> dict[str, str]:
         if _SECTION.match(line):
             section = line
         match = _TABLE.match(line)
-        # It lists what it would skip in the same form as what it would do.
-        if match and not section.startswith("Skipping"):
+        if match and not section.startswith(_NO_CHANGE):
             changes[match["name"]] = "" if section.startswith("Removing") else match["version"]
     return changes
 

@@ -39,6 +39,18 @@ _PID_FILES = (
 )
 
 
+def operands(program: str, names: Sequence[str]) -> tuple[str, ...]:
+    """
+    Return the words that a front end takes for names of packages, whatever they are.
+
+    Raise CommandError for a name that dnf 4 takes for an option even behind ``--``.
+    """
+    for name in names:
+        if name.startswith("-"):
+            raise CommandError((program,), f"{name} is not the name of a package")
+    return ("--", *names) if names else ()
+
+
 class Rpm(ABC):
     """
     A package manager that installs with rpm.
@@ -82,7 +94,9 @@ class Rpm(ABC):
         found = set()
         for path in paths:
             result = self._run(
-                ("rpm", "-q", "--qf", r"%{NAME}\n", "-f", path), timeout=_QUERY_TIMEOUT, ok=None
+                ("rpm", "-q", "--qf", r"%{NAME}\n", "-f", "--", path),
+                timeout=_QUERY_TIMEOUT,
+                ok=None,
             )
             if result.returncode == 0:
                 found.update(result.stdout.split())
@@ -117,7 +131,7 @@ class Rpm(ABC):
             return {}
         where = ("--root", root) if root else ()
         result = self._run(
-            ("rpm", *where, "-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", *names),
+            ("rpm", *where, "-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "--", *names),
             timeout=_QUERY_TIMEOUT,
             ok=None,
         )
@@ -134,7 +148,7 @@ class Rpm(ABC):
 
     def _show(self, path: str) -> tuple[str, str]:
         result = self._run(
-            ("rpm", "-qp", "--nosignature", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}", path),
+            ("rpm", "-qp", "--nosignature", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}", "--", path),
             timeout=_QUERY_TIMEOUT,
         )
         name, _, version = result.stdout.partition("\t")
@@ -249,7 +263,9 @@ class Rpm(ABC):
     def _intact(self, path: str, name: str, version: str) -> bool:
         """Tell whether a file is this package, and complete."""
         try:
-            self._run(("rpmkeys", "--checksig", "--nosignature", path), timeout=_QUERY_TIMEOUT)
+            self._run(
+                ("rpmkeys", "--checksig", "--nosignature", "--", path), timeout=_QUERY_TIMEOUT
+            )
             return self._show(path) == (name, version)
         except CommandError:
             return False
@@ -258,7 +274,7 @@ class Rpm(ABC):
         if isinstance(what, Mapping):
             return self.size(what) if what else 0
         paths = [file.path for file in what]
-        argv = ("rpm", "-qp", "--nosignature", "--qf", r"%{LONGSIZE}\n", *paths)
+        argv = ("rpm", "-qp", "--nosignature", "--qf", r"%{LONGSIZE}\n", "--", *paths)
         sizes = self._run(argv, timeout=_QUERY_TIMEOUT).stdout.split() if paths else []
         return sum(map(int, sizes)) + sum(map(os.path.getsize, paths))
 
@@ -275,7 +291,7 @@ class Rpm(ABC):
             name, _, architecture = package.rpartition(".")
             for version in versions[:-1]:
                 self._run(
-                    ("rpm", "-e", "--nodeps", f"{name}-{version}.{architecture}"),
+                    ("rpm", "-e", "--nodeps", "--", f"{name}-{version}.{architecture}"),
                     timeout=_REPAIR_TIMEOUT,
                 )
 
@@ -290,6 +306,7 @@ class Rpm(ABC):
                 "-q",
                 "--qf",
                 r"%{NAME}.%{ARCH}\t%{VERSION}-%{RELEASE}\t%{INSTALLTIME}\n",
+                "--",
                 *names,
             ),
             timeout=_QUERY_TIMEOUT,

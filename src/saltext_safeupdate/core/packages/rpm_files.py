@@ -34,7 +34,7 @@ def is_altered(name: str, run: Run) -> bool:
     This does not use ``rpm --verify``, which looks up each missing file in its whole database.
     For the many files of another version of Salt, that takes minutes.
     """
-    argv = ("rpm", "-q", "--qf", _FILES, name)
+    argv = ("rpm", "-q", "--qf", _FILES, "--", name)
     return bool(run(argv, timeout=_QUERY_TIMEOUT, keep=line_tells_altered).stdout)
 
 
@@ -67,8 +67,8 @@ def remove_strays(files: Sequence[File], run: Run) -> None:
 
     Within the same second, the next rpm would choose the same names for its own, and fail.
     """
-    installed = _list(run, *(file.package for file in files))
-    offered = _list(run, "--nosignature", "--package", *(file.path for file in files))
+    installed = _list(run, "--", *(file.package for file in files))
+    offered = _list(run, "--nosignature", "--package", "--", *(file.path for file in files))
     strays = sorted(_strays(installed | offered))
     for path in strays:
         os.unlink(path)

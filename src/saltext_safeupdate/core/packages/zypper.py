@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 
 from ..errors import CommandError
@@ -14,7 +15,7 @@ from ..host.command import Run
 from ..host.files import write_atomic
 from . import repositories
 from .request import Action, Change, Request
-from .rpm import Rpm
+from .rpm import Rpm, operands
 
 _LOCAL_TIMEOUT = 60.0
 _SOLVE_TIMEOUT = 300.0
@@ -57,7 +58,7 @@ class Zypper(Rpm):
         }
         names = [f"{n}={v}" if v else n for n, v in request.targets]
         with self._unlocked(() if locked else request.names) as env:
-            return self._zypper(*words[request.action], *names, env=env)
+            return self._zypper(*words[request.action], *operands(self.name, names), env=env)
 
     def _zypper(
         self,
@@ -83,7 +84,8 @@ class Zypper(Rpm):
 
     def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
         names = sorted(set(packages))
-        words = ("search", "--details", "--match-exact", "--type", "package", *names)
+        search = ("search", "--details", "--match-exact", "--type", "package")
+        words = (*search, *operands(self.name, names))
         found = parse_search(self._zypper(*words, ok=(*_ZYPPER_OK, _NOTHING_FOUND)))
         return {name: found.get(name, []) for name in names}
 
@@ -96,24 +98,30 @@ class Zypper(Rpm):
         if again:
             words.append("--force")
         with self._unlocked(versions) as env:
-            self._zypper(*words, *names, timeout=_DOWNLOAD_TIMEOUT, env=env)
+            self._zypper(*words, *operands(self.name, names), timeout=_DOWNLOAD_TIMEOUT, env=env)
 
     def version_locked(self, packages: Iterable[str]) -> set[str]:
         names = set(packages)
-        return names & parse_locked(self._zypper("locks")) if names else set()
+        patterns = self._locks() if names else ()
+        return {name for name in names if any(fnmatchcase(name, each) for each in patterns)}
 
     def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
-        now = self.version_locked(packages)
-        names = sorted(set(packages) - now if locked else now)
+        names = set(packages)
+        # A lock with a pattern may be about others as well: it stays.
+        names = names - self.version_locked(names) if locked else names & self._locks()
         if names:
-            self._zypper("addlock" if locked else "removelock", *names, timeout=_LOCAL_TIMEOUT)
+            words = ("addlock" if locked else "removelock", *operands(self.name, sorted(names)))
+            self._zypper(*words, timeout=_LOCAL_TIMEOUT)
+
+    def _locks(self) -> set[str]:
+        return parse_locked(self._zypper("locks"))
 
     def signature_policy(self) -> str | None:
         return repositories.unchecked(self._settings, self._repositories, default=True)
 
     def size(self, targets: Mapping[str, str]) -> int:
         """Return the size of what is installed, and the difference that zypper tells."""
-        argv = ("rpm", "-q", "--qf", r"%{NAME}\t%{LONGSIZE}\n", *sorted(targets))
+        argv = ("rpm", "-q", "--qf", r"%{NAME}\t%{LONGSIZE}\n", "--", *sorted(targets))
         now = self._run(argv, timeout=_LOCAL_TIMEOUT, ok=None).stdout.splitlines()
         sizes = [int(line.split("\t")[1]) for line in now if "\t" in line]
         request = Request(action=Action.INSTALL, targets=tuple(targets.items()))
@@ -158,8 +166,21 @@ def parse_search(text: str) -> dict[str, list[str]]:
 
 
 def parse_locked(text: str) -> set[str]:
-    """Read ``zypper locks``."""
-    return {name.text or "" for name in _parsed(text).iter("name")}
+    """
+    Read ``zypper locks``: the names, or patterns of names, of packages whose version is fixed.
+
+    A lock of a range of versions only keeps these away, and one of a pattern or a patch is about
+    no package.
+    """
+    return {
+        lock.findtext("name", "")
+        for lock in _parsed(text).iter("lock")
+        if lock.findtext("type", "package") == "package" and _fixes(lock.find("range"))
+    }
+
+
+def _fixes(versions: ElementTree.Element | None) -> bool:
+    return versions is None or versions.get("flag") == "="
 
 
 def parse_size(text: str) -> int:

@@ -1,6 +1,7 @@
 import pytest
 
 from saltext_safeupdate.core.packages import detect
+from saltext_safeupdate.core.packages.dnf5 import Dnf5
 from saltext_safeupdate.core.packages.own import Own, OwnFinder, find_own
 from tests.support.fakes import FakeRunner
 from tests.support.simulated import FakePackages
@@ -30,6 +31,7 @@ class Counted(FakePackages):
         ({"dpkg-query", "apt-get", "rpm", "dnf"}, "apt"),
         ({"rpm", "dnf", "yum"}, "dnf"),
         ({"rpm", "yum"}, "yum"),
+        ({"rpm", "dnf5"}, "dnf5"),
         ({"rpm", "zypper"}, "zypper"),
         ({"dpkg-query"}, None),
         ({"rpm"}, None),
@@ -66,3 +68,14 @@ def test_it_is_asked_again_only_when_the_database_has_changed():
     manager.stamped = 2
     find()
     assert manager.asked == 2
+
+
+@pytest.mark.parametrize("name", ["dnf", "yum"])
+def test_the_fifth_dnf_is_recognised_by_what_its_other_names_point_to(tmp_path, monkeypatch, name):
+    (tmp_path / "dnf5").touch()
+    (tmp_path / name).symlink_to("dnf5")
+    programs = {"rpm": "/usr/bin/rpm", name: str(tmp_path / name)}
+    monkeypatch.setattr(detect.shutil, "which", programs.get)
+    found = detect.detect(FakeRunner())
+    assert isinstance(found, Dnf5)
+    assert found.name == name

@@ -21,7 +21,7 @@ LOCKS = (
     r"[%{=NAME}\t%{=VERSION}-%{=RELEASE}\t%{REQUIRENAME}\t"
     r"%{REQUIREFLAGS:depflags}\t%{REQUIREVERSION}\n]",
 )
-INSTANCES = ("rpm", "-q", "--qf", r"%{NAME}.%{ARCH}\t%{VERSION}-%{RELEASE}\t%{INSTALLTIME}\n")
+INSTANCES = ("rpm", "-q", "--qf", r"%{NAME}.%{ARCH}\t%{VERSION}-%{RELEASE}\t%{INSTALLTIME}\n", "--")
 
 
 def captured(name):
@@ -34,7 +34,7 @@ def _rpm(answers, front_end="dnf"):
 
 
 def _installed(*names):
-    argv = ("rpm", "-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", *sorted(names))
+    argv = ("rpm", "-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "--", *sorted(names))
     rows = "".join(f"{name}\t3006.28-1.1\n" for name in sorted(names) if name in OWN)
     return {argv: (1, rows, "")}
 
@@ -45,7 +45,7 @@ def _request(action, *targets, **kwargs):
 
 
 def test_who_owns_what():
-    ask = ("rpm", "-q", "--qf", r"%{NAME}\n", "-f")
+    ask = ("rpm", "-q", "--qf", r"%{NAME}\n", "-f", "--")
     manager, _ = _rpm(
         {
             (*ask, "/a"): (0, "salt\n", ""),
@@ -93,12 +93,13 @@ def test_what_is_installed():
         "-q",
         "--qf",
         r"%{NAME}\t%{VERSION}-%{RELEASE}\n",
+        "--",
         "absent",
         "salt",
         "salt-minion",
     )
     manager, _ = _rpm({argv: (1, captured("rpm-installed"), "")})
-    assert manager.installed(argv[4:]) == {"salt": "3006.28-1.1", "salt-minion": "3006.28-1.1"}
+    assert manager.installed(argv[5:]) == {"salt": "3006.28-1.1", "salt-minion": "3006.28-1.1"}
     assert manager.installed([]) == {}
 
 
@@ -119,40 +120,16 @@ def test_what_dnf_says_that_it_would_do(name, changes):
     assert parse_dnf(captured(name)) == changes
 
 
-def test_the_table_of_dnf_5():
-    # Its rows of what is replaced are no changes of their own.
-    text = (
-        "Package                      Arch   Version                 Repository      Size\n"
-        "Upgrading:\n"
-        " salt                        noarch 3007.15-1.fc42          updates      22.9 MiB\n"
-        "   replacing salt            noarch 3006.28-1.fc42          fedora       22.9 MiB\n"
-        " salt-minion                 x86_64 0:3007.15-1.fc42        updates      40.2 KiB\n"
-        "   replacing salt-minion     x86_64 0:3006.28-1.fc42        <unknown>    40.2 KiB\n"
-        "Removing:\n"
-        " salt-ssh                    noarch 3006.28-1.fc42          fedora       40.2 KiB\n"
-        "\n"
-        "Transaction Summary:\n"
-        " Upgrading:         2 packages\n"
-        " Replacing:         2 packages\n"
-        " Removing:          1 package\n"
-    )
-    assert parse_dnf(text) == {
-        "salt": "3007.15-1.fc42",
-        "salt-minion": "3007.15-1.fc42",
-        "salt-ssh": "",
-    }
-
-
 @pytest.mark.parametrize("front_end", ["dnf", "yum"])
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (_request(Action.INSTALL, "a"), ("install", "a")),
-        (_request(Action.INSTALL, ("a", "2-1"), "b"), ("install", "a-2-1", "b")),
-        (_request(Action.REMOVE, "a"), ("remove", "a")),
-        (_request(Action.PURGE, "a"), ("remove", "a")),
+        (_request(Action.INSTALL, "a"), ("install", "--", "a")),
+        (_request(Action.INSTALL, ("a", "2-1"), "b"), ("install", "--", "a-2-1", "b")),
+        (_request(Action.REMOVE, "a"), ("remove", "--", "a")),
+        (_request(Action.PURGE, "a"), ("remove", "--", "a")),
         (_request(Action.UPGRADE), ("upgrade",)),
-        (_request(Action.UPGRADE, "a"), ("upgrade", "a")),
+        (_request(Action.UPGRADE, "a"), ("upgrade", "--", "a")),
         (_request(Action.AUTOREMOVE), ("autoremove",)),
     ],
 )
@@ -164,10 +141,34 @@ def test_how_dnf_is_asked(front_end, request_, words):
 
 
 def test_no_is_no_error_and_an_error_is_one():
-    argv = ("dnf", "--assumeno", "install", "nosuch")
+    argv = ("dnf", "--assumeno", "install", "--", "nosuch")
     manager, _ = _rpm({argv: (1, "", captured("dnf-install-none.err"))})
     with pytest.raises(CommandError, match="Unable to find a match: nosuch"):
         manager.simulate(_request(Action.INSTALL, "nosuch"))
+
+
+def test_an_answer_that_is_not_no_is_an_error_whatever_it_says():
+    argv = ("dnf", "--assumeno", "remove", "--", "a")
+    manager, _ = _rpm({argv: (1, "", "The operation would result in removing dnf\n")})
+    with pytest.raises(CommandError, match="removing dnf"):
+        manager.simulate(_request(Action.REMOVE, "a"))
+
+
+@pytest.mark.parametrize("front_end", ["dnf", "zypper"])
+@pytest.mark.parametrize("name", ["-y", "--downloaddir=/etc"])
+def test_what_looks_like_an_option_is_no_package(front_end, name):
+    """dnf reads it as an option also behind two hyphens: it parses its arguments twice."""
+    manager, run = _rpm({}, front_end)
+    for ask in (
+        lambda: manager.simulate(_request(Action.INSTALL, "a", name)),
+        lambda: (
+            manager.fetch({name: "1-1"}, "/d") if front_end == "dnf" else manager.candidates([name])
+        ),
+    ):
+        with pytest.raises(CommandError, match="is not the name of a package") as caught:
+            ask()
+        assert name in str(caught.value)
+    assert run.calls == []
 
 
 @pytest.mark.parametrize(
@@ -189,13 +190,13 @@ ZYPPER = ("zypper", "--non-interactive", "--xmlout")
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (_request(Action.INSTALL, "a"), ("install", "--dry-run", "--oldpackage", "a")),
+        (_request(Action.INSTALL, "a"), ("install", "--dry-run", "--oldpackage", "--", "a")),
         (
             _request(Action.INSTALL, ("a", "2-1")),
-            ("install", "--dry-run", "--oldpackage", "a=2-1"),
+            ("install", "--dry-run", "--oldpackage", "--", "a=2-1"),
         ),
-        (_request(Action.REMOVE, "a"), ("remove", "--dry-run", "a")),
-        (_request(Action.PURGE, "a"), ("remove", "--dry-run", "a")),
+        (_request(Action.REMOVE, "a"), ("remove", "--dry-run", "--", "a")),
+        (_request(Action.PURGE, "a"), ("remove", "--dry-run", "--", "a")),
         (_request(Action.UPGRADE), ("update", "--dry-run")),
         (_request(Action.UPGRADE, full=True), ("dist-upgrade", "--dry-run")),
     ],
@@ -212,7 +213,7 @@ def test_zypper_has_no_autoremove():
 
 
 def test_zypper_has_an_error_for_what_it_does_not_find():
-    argv = (*ZYPPER, "install", "--dry-run", "--oldpackage", "nosuch")
+    argv = (*ZYPPER, "install", "--dry-run", "--oldpackage", "--", "nosuch")
     manager, _ = _rpm({argv: (104, captured("zypper-install-none"), "")}, "zypper")
     with pytest.raises(CommandError, match=r"(?s)exit status 104.*No provider of"):
         manager.simulate(_request(Action.INSTALL, "nosuch"))
@@ -230,6 +231,7 @@ def test_package_files_are_opened():
         "--nosignature",
         "--qf",
         r"%{NAME}\t%{VERSION}-%{RELEASE}",
+        "--",
         "/srv/salt.rpm",
     )
     manager, _ = _rpm({argv: (0, "salt\t3007.15-1.1", ""), **_installed("salt")})
@@ -240,7 +242,7 @@ def test_package_files_are_opened():
 def test_an_interrupted_transaction_leaves_two_versions():
     argv = (*INSTANCES, "absent", "salt", "salt-minion")
     manager, _ = _rpm({argv: (1, captured("rpm-duplicate"), "")})
-    assert manager.unfinished(argv[4:]) == ["salt-minion"]
+    assert manager.unfinished(argv[5:]) == ["salt-minion"]
     assert manager.unfinished([]) == []
 
 
@@ -252,7 +254,7 @@ def test_two_architectures_are_not_half_done():
 
 def test_repair_removes_the_older_version():
     ask = (*INSTANCES, "salt", "salt-minion")
-    remove = ("rpm", "-e", "--nodeps", "salt-minion-3006.28-1.1.noarch")
+    remove = ("rpm", "-e", "--nodeps", "--", "salt-minion-3006.28-1.1.noarch")
     manager, run = _rpm({ask: (1, captured("rpm-duplicate"), ""), remove: (0, "", "")})
     manager.repair(["salt-minion", "salt"])
     assert run.calls == [ask, remove]

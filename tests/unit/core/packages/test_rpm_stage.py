@@ -11,6 +11,7 @@ from saltext_safeupdate.core.packages.files import digest
 from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.packages.rpm_files import line_tells_altered
 from saltext_safeupdate.core.packages.zypper import (
+    Zypper,
     parse_locked,
     parse_search,
     parse_size,
@@ -31,9 +32,18 @@ SEARCH = """<?xml version='1.0'?>
 </search-result>
 </stream>
 """
+# As zypper 1.14.42 printed it: of any type, a package, ranges of versions, a repository, a pattern.
 LOCKS = """<?xml version='1.0'?>
 <stream>
-<locks size="1"><lock number="1"><name>salt-minion</name><type>package</type></lock>
+<locks size="7"><lock number="1"><name>library</name></lock>
+<lock number="2"><name>salt-minion</name><type>package</type></lock>
+<lock number="3"><name>other</name><type>package</type>
+<range flag="&lt;" epoch="0" version="3008" release=""/></lock>
+<lock number="4"><name>fixed</name><type>package</type>
+<range flag="=" epoch="0" version="3007" release=""/></lock>
+<lock number="5"><name>mirrored</name><type>package</type><repo>lab</repo></lock>
+<lock number="6"><name>desktop</name><type>pattern</type></lock>
+<lock number="7"><name>venv-*</name><type>package</type></lock>
 </locks></stream>
 """
 SUMMARY = """<?xml version='1.0'?>
@@ -67,14 +77,42 @@ other-*-0:1-1.*
 
 
 def test_locked_packages():
-    assert parse_locked(LOCKS) == {"salt-minion"}
+    assert parse_locked(LOCKS) == {"library", "salt-minion", "fixed", "mirrored", "venv-*"}
     assert [name for name, _ in parse_versionlock(VERSIONLOCK)] == ["salt-minion", "other-*"]
+
+
+def test_locks_of_zypper_with_patterns():
+    ask = ("zypper", "--non-interactive", "--xmlout")
+    run = FakeRunner(
+        {
+            (*ask, "locks"): (0, LOCKS, ""),
+            (*ask, "removelock", "--", "salt-minion"): (0, "", ""),
+            (*ask, "addlock", "--", "desktop"): (0, "", ""),
+        }
+    )
+    manager = Zypper(run)
+    assert manager.version_locked(["venv-salt-minion", "salt-minion", "desktop", "other"]) == {
+        "venv-salt-minion",
+        "salt-minion",
+    }
+    # One with a pattern may be about others as well.
+    manager.lock_versions(["venv-salt-minion", "salt-minion", "desktop"], False)
+    assert run.calls[-1][3:] == ("removelock", "--", "salt-minion")
+    manager.lock_versions(["venv-salt-minion", "salt-minion", "desktop"], True)
+    assert run.calls[-1][3:] == ("addlock", "--", "desktop")
 
 
 def test_a_lock_of_a_version_follows_what_is_installed(tmp_path):
     locks = tmp_path / "versionlock.list"
     locks.write_text(VERSIONLOCK)
-    ask = ("rpm", "-q", "--qf", r"%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.*\n", "salt-minion")
+    ask = (
+        "rpm",
+        "-q",
+        "--qf",
+        r"%{NAME}-%{EPOCHNUM}:%{VERSION}-%{RELEASE}.*\n",
+        "--",
+        "salt-minion",
+    )
     run = FakeRunner({ask: (0, "salt-minion-0:3008.3-1.*\n", "")})
     manager = Dnf(run, locks=str(locks))
     assert manager.version_locked(["salt", "salt-minion", "kernel", "other-one"]) == {

@@ -12,7 +12,7 @@ from saltext_safeupdate.core.transactional import detect
 from saltext_safeupdate.core.transactional.manager import TransactionalUpdate
 from tests.support.fakes import FakeRunner
 
-QUERY = ("-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "salt")
+QUERY = ("-q", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}\n", "--", "salt")
 NEXT = "/.snapshots/3/snapshot"
 
 
@@ -46,7 +46,15 @@ def test_what_is_installed_is_what_the_next_boot_starts():
 def test_files_are_verified_and_installed_in_a_snapshot(tmp_path):
     path = tmp_path / "salt.rpm"
     path.write_text("salt")
-    show = ("rpm", "-qp", "--nosignature", "--qf", r"%{NAME}\t%{VERSION}-%{RELEASE}", str(path))
+    show = (
+        "rpm",
+        "-qp",
+        "--nosignature",
+        "--qf",
+        r"%{NAME}\t%{VERSION}-%{RELEASE}",
+        "--",
+        str(path),
+    )
     manager, _ = _manager({show: (0, "salt\t1-1", "")})
     file = File("salt", "1-1", str(path), digest(str(path)))
     manager.install([file])
@@ -58,7 +66,7 @@ def test_files_are_verified_and_installed_in_a_snapshot(tmp_path):
 
 def test_zypper_downloads_on_a_read_only_root():
     argv = ("zypper", "--non-interactive", "--xmlout", "--pkg-cache-dir", "/d", "install")
-    asked = (*argv, "--dry-run", "--download-only", "--oldpackage", "salt=2-1")
+    asked = (*argv, "--dry-run", "--download-only", "--oldpackage", "--", "salt=2-1")
     locks = ("zypper", "--non-interactive", "--xmlout", "locks")
     manager, run = _manager({asked: (0, "<stream/>", ""), locks: (0, "<stream/>", "")})
     manager.fetch({"salt": "2-1"}, "/d")
