@@ -189,12 +189,10 @@ class Factory:
         return Own(frozenset(), False) if self.manager is None else self._finder()
 
     def _paths(self) -> tuple[str, ...]:
-        """Salt's code, interpreter and unit."""
-        found = {
-            os.path.join(os.path.dirname(salt.__file__), "version.py"),
-            os.path.realpath(sys.executable),
-            sys.executable,
-        }
+        """Salt's code, its unit, and its interpreter unless that is the system's."""
+        found = {os.path.join(os.path.dirname(salt.__file__), "version.py")}
+        if _has_own_python():
+            found |= {os.path.realpath(sys.executable), sys.executable}
         unit = self.services.unit_file(self.settings.service)
         if unit:
             found.add(unit)
@@ -329,6 +327,7 @@ def _tree() -> tuple[str, ...]:
 
 
 def _has_own_python() -> bool:
+    """Tell whether the interpreter came with Salt, and is not the system's."""
     return sys.prefix not in ("/usr", "/usr/local")
 
 

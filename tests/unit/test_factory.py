@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 
 import pytest
 
@@ -100,3 +101,23 @@ def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_exte
         assert {72, os.getpid()} <= made.known()
         assert (71 in made.known()) is known
         assert made.initiator().others == (noted,)
+
+
+class Asked(FakePackages):
+    """Remembers whose owners were asked for."""
+
+    def owners(self, paths):
+        self.paths = set(paths)
+        return super().owners(paths)
+
+
+@pytest.mark.parametrize("prefix", ["/usr", "/usr/local", "/opt/saltstack/salt"])
+def test_the_systems_own_interpreter_is_not_salts(tmp_path, monkeypatch, prefix):
+    """Its package has no version of Salt's: no update could be asked for."""
+    manager = Asked(**VERSIONS)
+    monkeypatch.setattr(factory.wiring, "package_manager", lambda: manager)
+    monkeypatch.setattr(factory.init_system, "detect", FakeServices)
+    monkeypatch.setattr(sys, "prefix", prefix)
+    Factory(make_opts(tmp_path)).own()
+    assert (sys.executable in manager.paths) is (prefix == "/opt/saltstack/salt")
+    assert any(path.endswith("/salt/version.py") for path in manager.paths)
