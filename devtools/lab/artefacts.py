@@ -19,6 +19,7 @@ from devtools.cache import Cache, recipe
 from devtools.command import REPO, ToolError, run
 from devtools.lab import builder, rpm_recipes
 from devtools.lab.recipes import COMMANDS, DEBS, MOVED_PREFIX, of_version
+from devtools.lab.rpm_recipes import UPSTREAM, Packaging
 
 BUILD_TIMEOUT = 2400
 GUEST_PYTHON = (3, 11)
@@ -44,8 +45,10 @@ class LabCache:
                 job.result()
             jobs = [pool.submit(self.deb, name) for name in DEBS]
             jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
-            jobs += [pool.submit(self.rpms, version) for version in rpm_recipes.VERSIONS]
-            jobs.append(pool.submit(self.rpm_host, rpm_recipes.VERSIONS[0]))
+            for packaging, versions in rpm_recipes.FIRST.items():
+                jobs += [pool.submit(self.rpm_host, version, packaging) for version in versions]
+            for packaging, versions in rpm_recipes.OFFERED.items():
+                jobs += [pool.submit(self.rpms, version, packaging) for version in versions]
             for done in jobs:
                 done.result()
 
@@ -109,28 +112,29 @@ class LabCache:
         build = self._task("rpm-tools", rootfs=str(rootfs))
         return self.cache.get("layer", "rpm-tools", key, build)
 
-    def rpms(self, version: str) -> Path:
+    def rpms(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
         """Return the directory with the rpms of Salt *version*."""
         tools, tree, source = self.rpm_tools(), self.tree(version), venvs.sdist(self.cache, version)
         key = [
             tools.name,
             tree.name,
             source.name,
-            rpm_recipes.spec(version),
-            repr(rpm_recipes.BUILD),
+            rpm_recipes.spec(version, packaging),
+            repr((rpm_recipes.BUILD, packaging)),
         ]
-        key += [recipe(builder.build_rpms, builder._unit, rpm_recipes.file, COMMANDS), _SHARED]
+        steps = (builder.build_rpms, builder._stage_other, builder._unit)
+        key += [recipe(*steps, rpm_recipes.file, rpm_recipes.programs, COMMANDS), _SHARED]
         parameters = {"lower": f"{tools}:{self.rootfs()}", "tree": str(tree), "source": str(source)}
-        build = self._task("rpms", version=version, **parameters)
-        return self.cache.get("rpm", version, key, build)
+        build = self._task("rpms", version=version, packaging=packaging.name, **parameters)
+        return self.cache.get("rpm", _name(version, packaging), key, build)
 
-    def rpm_host(self, version: str) -> Path:
+    def rpm_host(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
         """Return the overlay layer, for over :meth:`rpm_tools`, with the rpms of *version*."""
-        tools, rpms = self.rpm_tools(), self.rpms(version)
+        tools, rpms = self.rpm_tools(), self.rpms(version, packaging)
         key = [tools.name, rpms.name, rpm_recipes.BASE, recipe(builder.build_rpm_host), _SHARED]
         parameters = {"lower": f"{tools}:{self.rootfs()}", "rpms": str(rpms), "version": version}
-        build = self._task("rpm-host", **parameters)
-        return self.cache.get("layer", f"rpm-{version}", key, build)
+        build = self._task("rpm-host", packaging=packaging.name, **parameters)
+        return self.cache.get("layer", f"rpm-{_name(version, packaging)}", key, build)
 
     def stanza(self, name: str) -> str:
         """Return the entry of a package for an apt repository whose pool is ``./pool``."""
@@ -156,6 +160,10 @@ class LabCache:
             run(argv, timeout=BUILD_TIMEOUT, log=log, cwd=REPO)
 
         return build
+
+
+def _name(version: str, packaging: Packaging) -> str:
+    return version if packaging == UPSTREAM else f"{packaging.name}-{version}"
 
 
 def _host_matches_guest() -> bool:

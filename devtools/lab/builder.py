@@ -290,35 +290,75 @@ def build_rpm_tools(out: Path, rootfs: str) -> None:
     copy(root.upper, out)
 
 
-def build_rpms(out: Path, lower: str, tree: str, source: str, version: str) -> None:
-    """Pack a Salt tree as upstream's two rpms."""
+def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, packaging: str) -> None:
+    """Pack a Salt tree as upstream's two rpms, or as others do."""
     root = Root(out / "scratch", lower)
-    bind(Path(tree) / "opt", root.path / "stage/opt")
-    unit = "/stage/usr/lib/systemd/system/salt-minion.service"
-    root.write(unit, _unit(source))
-    root.write("/stage/etc/salt/minion", "# Everything is in minion.d.\n")
-    (root.path / "stage/etc/salt/minion.d").mkdir()
+    chosen = rpm_recipes.PACKAGINGS[packaging]
+    unit = _unit(source).replace("/usr/bin/salt-minion", f"/usr/bin/{chosen.unit}")
+    root.write(f"/stage/usr/lib/systemd/system/{chosen.unit}.service", unit)
+    root.write(f"/stage{chosen.config}/minion", "# Everything is in minion.d.\n")
+    (root.path / f"stage{chosen.config}/minion.d").mkdir()
     (root.path / "stage/usr/bin").mkdir()
-    for command in COMMANDS:
-        # Files at first, as upstream's; a scriptlet makes links of them.
-        program = Path(tree) / PREFIX.lstrip("/") / "bin" / command
-        shutil.copy(program, root.path / "stage/usr/bin" / command)
-    root.write("/salt.spec", rpm_recipes.spec(version))
+    old = Path(tree) / PREFIX.lstrip("/")
+    if chosen == rpm_recipes.UPSTREAM:
+        bind(Path(tree) / "opt", root.path / "stage/opt")
+        for command in COMMANDS:
+            # Files at first, as upstream's; a scriptlet makes links of them.
+            shutil.copy(old / "bin" / command, root.path / "stage/usr/bin" / command)
+    else:
+        _stage_other(root.path / "stage", old, chosen)
+    root.write("/salt.spec", rpm_recipes.spec(version, chosen))
     root.chroot(*rpm_recipes.BUILD, "--define", "_rpmdir /rpms", "/salt.spec")
-    for package in rpm_recipes.PACKAGES:
+    for package in chosen.packages:
         name = rpm_recipes.file(package, version)
         shutil.copy(root.path / "rpms" / name, out / name)
 
 
-def build_rpm_host(out: Path, lower: str, rpms: str, version: str) -> None:
+def _stage_other(stage: Path, old: Path, packaging: rpm_recipes.Packaging) -> None:
+    """Put the tree elsewhere, and have its programs know that."""
+    code = stage / packaging.code.lstrip("/")
+    code.mkdir(parents=True)
+    python = f"{packaging.code}/bin/python3"
+    if packaging.own_interpreter:
+        copy(old, code)
+    else:
+        copy(old / SITE, code)
+        python = "/usr/bin/python3"
+    for name, command in rpm_recipes.programs(packaging).items():
+        _, _, body = (old / "bin" / command).read_text().partition("\n")
+        program = stage / "usr/bin" / name
+        program.write_text(f"#!{python}\n{body}")
+        program.chmod(0o755)
+        if packaging.own_interpreter:
+            shutil.copy(program, code / "bin" / command)
+    if packaging != rpm_recipes.BUNDLE:
+        return
+    site = stage / packaging.site.lstrip("/")
+    # Salt warns of each that it does not find here; what is None is where it always is.
+    text = (site / "salt/syspaths.py").read_text()
+    found = re.search(r"EXPECTED_VARIABLES = \((.*?)\)", text, re.S)
+    assert found is not None
+    paths: dict[str, str | None] = dict.fromkeys(re.findall(r'"(\w+)"', found[1]))
+    paths |= {
+        "CONFIG_DIR": packaging.config,
+        "CACHE_DIR": packaging.cache,
+        "SOCK_DIR": f"/run/{packaging.unit}",
+        "LOGS_DIR": f"/var/log/{packaging.config.rpartition('/')[2]}",
+    }
+    lines = [f"{key} = {path!r}\n" for key, path in paths.items()]
+    (site / "salt/_syspaths.py").write_text("".join(lines))
+
+
+def build_rpm_host(out: Path, lower: str, rpms: str, version: str, packaging: str) -> None:
     """Install the rpms of a version, and keep what that changed as an overlay layer."""
     root = Root(out / "scratch", lower)
     bind(Path(rpms), root.path / "rpms")
     root.write("/base.spec", rpm_recipes.BASE)
     root.chroot(*rpm_recipes.BUILD, "--define", "_rpmdir /base", "/base.spec")
-    packages = [f"/rpms/{rpm_recipes.file(package, version)}" for package in rpm_recipes.PACKAGES]
+    chosen = rpm_recipes.PACKAGINGS[packaging]
+    packages = [f"/rpms/{rpm_recipes.file(package, version)}" for package in chosen.packages]
     root.chroot("rpm", "--install", "/base/base-1-0.noarch.rpm", *packages)
-    root.chroot("systemctl", "enable", "salt-minion.service")
+    root.chroot("systemctl", "enable", f"{chosen.unit}.service")
     run(["umount", "-R", str(root.path)], timeout=60)
     for junk in ("base", "base.spec", "root", "rpms"):
         run(["rm", "-rf", str(root.upper / junk)], timeout=60)

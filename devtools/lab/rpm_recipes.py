@@ -3,12 +3,53 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 
 from devtools.lab.recipes import COMMANDS, FAULT_FILE, PREFIX
 
-VERSIONS = ("3007.15", "3008.3")
+VERSIONS = ("3006.28", "3007.15", "3008.3")
 RELEASE = "0"
-PACKAGES = ("salt", "salt-minion")
+
+
+@dataclass(frozen=True)
+class Packaging:
+    """How somebody packs Salt's minion: the directory of its code, the packages, its service."""
+
+    name: str
+    code: str
+    packages: tuple[str, ...] = ("salt", "salt-minion")
+    unit: str = "salt-minion"
+    config: str = "/etc/salt"
+    cache: str = "/var/cache/salt"
+
+    @property
+    def own_interpreter(self) -> bool:
+        return self != DISTRIBUTION
+
+    @property
+    def site(self) -> str:
+        """The directory that Python imports from."""
+        return f"{self.code}/{SITE}" if self.own_interpreter else self.code
+
+
+SITE = "lib/python3.11/site-packages"
+UPSTREAM = Packaging("upstream", PREFIX)
+# As distributions do it: the system's Python runs it.
+DISTRIBUTION = Packaging("distribution", "/usr/local/lib/python3.11/dist-packages")
+# All in one package, beside which a distribution's minion may run.
+BUNDLE = Packaging(
+    "bundle",
+    "/usr/lib/venv-salt-minion",
+    ("venv-salt-minion",),
+    "venv-salt-minion",
+    "/etc/venv-salt-minion",
+    "/var/cache/venv-salt-minion",
+)
+PACKAGINGS = {each.name: each for each in (UPSTREAM, DISTRIBUTION, BUNDLE)}
+PACKAGES = UPSTREAM.packages
+# What a host of the tests has at first, and what is on offer to it.
+FIRST = {UPSTREAM: ("3006.28", "3007.15"), DISTRIBUTION: ("3007.15",), BUNDLE: ("3007.15",)}
+OFFERED = {UPSTREAM: VERSIONS, DISTRIBUTION: VERSIONS[1:], BUNDLE: VERSIONS[1:]}
 REPOSITORY = "/srv/rpms"
 BUILD = (
     "rpmbuild", "-bb", "--quiet",
@@ -33,6 +74,8 @@ Provides: /bin/sh
 %description
 Built for tests.
 %files
+%ghost /usr/bin/python3
+%ghost /usr/bin/python3.11
 """
 
 # Upstream's stop the minion before an upgrade and start it in the end, unless the minion itself
@@ -108,6 +151,48 @@ fi
 rm -f {active} {itself}
 :
 """
+# The scripts of others are what systemd's macros make.
+OTHER_SPEC = """\
+Name: {name}
+Version: {version}
+Release: {release}
+Summary: Salt, built for tests
+License: none
+AutoReqProv: no
+%description
+Built for tests.
+{package}
+%install
+mkdir -p %{{buildroot}}
+cp -a /stage/. %{{buildroot}}
+%files
+{code}
+{files}
+{programs}
+/usr/lib/systemd/system/{unit}.service
+%config(noreplace) {config}/minion
+%dir {config}/minion.d
+%post {sub}
+{fault}if [ $1 -eq 1 ]; then systemctl preset {unit}.service >/dev/null 2>&1; fi
+:
+%preun {sub}
+if [ $1 -eq 0 ]; then
+    systemctl --no-reload disable --now {unit}.service >/dev/null 2>&1
+fi
+:
+%postun {sub}
+systemctl daemon-reload >/dev/null 2>&1
+if [ $1 -ge 1 ]; then systemctl try-restart {unit}.service >/dev/null 2>&1; fi
+:
+"""
+_MINION = """\
+%package minion
+Summary: the minion, built for tests
+AutoReqProv: no
+Requires: %{name} = %{version}-%{release}
+%description minion
+Built for tests.
+"""
 # The 3008.3 runs what a test has put into FAULT_FILE, when everything is in place.
 _FAULTY = f"if [ -e {FAULT_FILE} ]; then sh {FAULT_FILE}; fi\n"
 
@@ -133,8 +218,30 @@ repo_gpgcheck = 0
 """
 
 
-def spec(version: str) -> str:
+def programs(packaging: Packaging) -> dict[str, str]:
+    """Return the programs in ``/usr/bin``, each with the one of Salt's that it is."""
+    prefix = "venv-" if packaging == BUNDLE else ""
+    return {f"{prefix}{command}": command for command in COMMANDS}
+
+
+def spec(version: str, packaging: Packaging = UPSTREAM) -> str:
     """Return the spec file of Salt *version*; what it packs is in ``/stage``."""
+    fault = _FAULTY if version == VERSIONS[-1] else ""
+    if packaging != UPSTREAM:
+        split = len(packaging.packages) > 1
+        return OTHER_SPEC.format(
+            name=packaging.packages[0],
+            version=version,
+            release=RELEASE,
+            package=_MINION if split else "",
+            code=packaging.code,
+            files="%files minion" if split else "",
+            sub="minion" if split else "",
+            programs="\n".join(f"/usr/bin/{program}" for program in programs(packaging)),
+            unit=packaging.unit,
+            config=packaging.config,
+            fault=fault,
+        )
     return SPEC.format(
         version=version,
         release=RELEASE,
@@ -143,7 +250,7 @@ def spec(version: str) -> str:
         programs="\n".join(f"/usr/bin/{command}" for command in COMMANDS),
         active="/var/tmp/.salt-minion-was-active",
         itself="/var/tmp/.salt-minion-updates-itself",
-        fault=_FAULTY if version == VERSIONS[-1] else "",
+        fault=fault,
     )
 
 

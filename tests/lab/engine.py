@@ -78,7 +78,7 @@ class EngineScene(Scene):
         self.settled()
         self.assert_packages(version)
         assert self.call("cmd.run", "echo works") == "works"
-        assert self.container.service()["UnitFileState"] == "enabled"
+        assert self.container.service(f"{self.unit}.service")["UnitFileState"] == "enabled"
         left = self.leftovers()
         assert left == [], left
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,12 @@ class JobScene(Scene):
     A Scene with the stop guard installed and the engine ``safeupdate_redeliver``.
 
     *master_config* is laid over that of the master; a value of None takes a key away. With
-    *apart* the master is in a network of its own, at the other end of a veth pair.
+    *apart* the master is in a network of its own, at the other end of a veth pair. What fetches the
+    index of the packages, and what installs the minion's again, is in *refresh* and *reinstall*.
     """
+
+    refresh: Sequence[str] = ("apt-get", "update")
+    reinstall: Sequence[str] = ("apt-get", "install", "-y", "--reinstall", "salt-minion")
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ TELLS: Mapping[str, Any] = {"peer_run": {".+": ["safeupdate.master_version"]}}
 SET_UP: Mapping[str, Any] = {**EXTENSION_CONFIG, "safeupdate": {"stable_interval": 3}}
 STATE_DIR = "/var/lib/salt-safeupdate"
 RUN_DIR = "/run/salt-safeupdate"
-DROP_IN = "/run/systemd/system/salt-minion.service.d/50-safeupdate-quiet.conf"
+DROP_IN = "/run/systemd/system/{unit}.service.d/50-safeupdate-quiet.conf"
 # SQLite resolves links by itself, so the file can only be read from inside.
 _READ = """
 import json, os, sqlite3, sys
@@ -40,6 +40,13 @@ FINAL = ("committed", "failed", "postponed", "cancelled", "rolled_back")
 class Scene:
     """One minion of *version* with the extension, its master, and packages on offer."""
 
+    # Where this minion is: its service, its configuration, its cache, the directory of its tree.
+    unit = "salt-minion"
+    config_dir = "/etc/salt"
+    cache_dir = "/var/cache/salt"
+    tree_parent = "/opt/saltstack"
+    call_program = "salt-call"
+
     def __init__(
         self,
         lab: Lab,
@@ -51,12 +58,15 @@ class Scene:
         set_up: bool = True,
         master_config: Mapping[str, Any] | None = None,
     ) -> None:
-        layers = [extension_layer(lab, site)]
+        layers = [self._extension(lab, site)]
         self.master = Master.take(lab, config=master_config or TELLS, pythonpath=site)
         self.failed = False
         self.container: Container = self._prepared(lab, version, offers, layers)
         settings = {**(SET_UP if set_up else {}), **(config or {})}
-        self.container.write("/etc/salt/minion.d/lab.conf", minion_config(settings))
+        self.container.write(f"{self.config_dir}/minion.d/lab.conf", minion_config(settings))
+
+    def _extension(self, lab: Lab, site: Path) -> Path:
+        return extension_layer(lab, site)
 
     def _prepared(
         self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
@@ -104,7 +114,7 @@ class Scene:
         return self.master.wait_return(jid, MINION, timeout)
 
     def salt_call(self, *words: str, check: bool = True, timeout: float = 180) -> Any:
-        argv = ["salt-call", "--out", "json", "--log-level", "quiet", *words]
+        argv = [self.call_program, "--out", "json", "--log-level", "quiet", *words]
         result = self.container.run(argv, timeout=timeout, check=check)
         return json.loads(result.stdout)["local"]
 
@@ -170,14 +180,14 @@ class Scene:
     def leftovers(self) -> list[str]:
         """Return whatever an update has left behind; nothing should be."""
         found = [f"lock {name}" for name in ("drain", "update", "supervisor") if self.locked(name)]
-        if self.container.exists(DROP_IN):
+        if self.container.exists(DROP_IN.format(unit=self.unit)):
             found.append("drop-in")
-        opt = self.container.path("/opt/saltstack")
+        opt = self.container.path(self.tree_parent)
         found += [str(path.name) for path in opt.iterdir() if path.name.startswith(".salt-safe")]
-        queue = self.container.path("/var/cache/salt/minion/queues")
+        queue = self.container.path(f"{self.cache_dir}/minion/queues")
         found += [f"held {path.name}" for path in queue.rglob("queued_*.p")]
         refused = self.container.run(
-            ["systemctl", "show", "-p", "RefuseManualStop", "--value", "salt-minion"]
+            ["systemctl", "show", "-p", "RefuseManualStop", "--value", self.unit]
         ).stdout.strip()
         if refused != "no":
             found.append("RefuseManualStop")
@@ -194,7 +204,7 @@ class Scene:
         return str(self.call("test.version"))
 
     def pid(self) -> str:
-        return self.container.service()["MainPID"]
+        return self.container.service(f"{self.unit}.service")["MainPID"]
 
     def settled(self, timeout: float = 60) -> None:
         """Wait until the queue of held jobs is empty."""

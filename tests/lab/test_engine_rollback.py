@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,20 +66,29 @@ def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[Engi
     ],
     indirect=["scene"],
 )
-def test_what_does_not_prove_healthy_is_rolled_back(
-    scene: EngineScene, fault: str, request: pytest.FixtureRequest
-) -> None:
-    script, reason = FAULTS[fault]
+def test_what_does_not_prove_healthy_is_rolled_back(scene: EngineScene, fault: str) -> None:
     assert scene.version() == OLD, "the fault before this one was not rolled back"
+    record = rolled_back(scene, fault, FAULTY, OLD)
+    assert json.loads(record["versions_to"]) == {"salt-minion": FAULTY}
+    assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
+
+
+def rolled_back(scene: EngineScene, fault: str, new: str, old: str) -> dict[str, Any]:
+    """
+    Ask for *new*, broken in that way; assert that *old* is there again, and return the record.
+
+    *old* is the version as the host has it.
+    """
+    script, reason = FAULTS[fault]
     scene.container.write(FAULT_FILE, script + "\n")
-    asked = scene.ask(FAULTY)
+    asked = scene.ask(new)
     try:
         scene.wait_phase("rolling_back", "committed", "failed")
         began = time.monotonic()
         record = scene.ended(asked["update"])
         assert record["phase"] == "rolled_back", record
         assert reason in record["reason"], record
-        scene.assert_runs(OLD)
+        scene.assert_runs(old)
     except BaseException:
         print(scene.container.logs())
         raise
@@ -86,7 +96,6 @@ def test_what_does_not_prove_healthy_is_rolled_back(
     status = scene.call("safeupdate.status")
     assert (status["phase"], status["reason"]) == ("rolled_back", record["reason"])
     assert "last-update" in {item["code"] for item in scene.call("safeupdate.check")}
-    assert json.loads(record["versions_to"]) == {"salt-minion": FAULTY}
-    again = scene.call("safeupdate.update", FAULTY)
+    again = scene.call("safeupdate.update", new)
     assert "was rolled back on this minion" in again
-    assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
+    return record

@@ -12,7 +12,7 @@ from devtools.lab.container import Lab
 from tests.lab.jobs import JobScene, Stream, thirty
 from tests.lab.series import series
 
-MEANS = ("administrator", "apt", "apt-in-state", "term", "kill-main", "kill-all", "power")
+MEANS = ("administrator", "packages", "in-state", "term", "kill-main", "kill-all", "power")
 SEED = 20261121
 
 
@@ -22,10 +22,10 @@ def strike(scene: JobScene, means: str) -> None:
     run = scene.container.run
     if means == "administrator":
         run(["systemctl", "restart", "salt-minion"], timeout=300)
-    elif means == "apt":
-        run(["apt-get", "install", "-y", "--reinstall", "salt-minion"], timeout=300)
-    elif means == "apt-in-state":
-        scene.publish("state.apply", "apt", queue=True)
+    elif means == "packages":
+        run(scene.reinstall, timeout=300)
+    elif means == "in-state":
+        scene.publish("state.apply", "reinstall", queue=True)
         scene.minion_started(before, 240)
     elif means == "power":
         scene.container.power_cut()
@@ -35,21 +35,19 @@ def strike(scene: JobScene, means: str) -> None:
     scene.minion_started(before if means != "power" else "-", 120)
 
 
-def storm(lab: Lab, site: Path, version: str, restarts: int) -> None:
-    scene = JobScene(lab, site, version, offers=[f"salt-minion_{version}"])
+def storm(scene: JobScene, title: str, restarts: int) -> None:
+    """Let the scene begin, restart its minion that often under a stream of jobs, and end it."""
     chosen = random.Random(SEED)
     order = [*MEANS] if restarts >= len(MEANS) else list(MEANS[:restarts])
     order += [chosen.choice(MEANS) for _ in range(restarts - len(order))]
     chosen.shuffle(order)
     try:
         scene.up()
-        scene.container.run(["apt-get", "update"])
+        scene.container.run(scene.refresh)
         # Short enough that the queue of state runs does not grow without end.
         scene.sls("thirty", thirty(0.02))
-        scene.sls(
-            "apt",
-            "apt:\n  cmd.run:\n    - name: apt-get install -y --reinstall salt-minion\n",
-        )
+        name = " ".join(scene.reinstall)
+        scene.sls("reinstall", f"reinstall:\n  cmd.run:\n    - name: {name}\n")
         with Stream(scene) as stream:
             for means in order:
                 strike(scene, means)
@@ -58,7 +56,7 @@ def storm(lab: Lab, site: Path, version: str, restarts: int) -> None:
         found = stream.verdict()
         honest = len(found["reported"])
         print(
-            f"{version}: {len(order)} restarts ({', '.join(order)}): published "
+            f"{title}: {len(order)} restarts ({', '.join(order)}): published "
             f"{len(stream.sent)} = returned {len(stream.sent) - honest - len(missing)} + reported "
             f"{honest} + silent {len(missing)}; run twice {len(found['twice'])}; refused by "
             f"Salt, another state run was under way: {len(found['refused'])}"
@@ -77,11 +75,15 @@ def storm(lab: Lab, site: Path, version: str, restarts: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", series("3008.3"))
 def test_one_restart_by_each_means(lab: Lab, site: Path, version: str) -> None:
-    storm(lab, site, version, len(MEANS))
+    storm(_scene(lab, site, version), version, len(MEANS))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("version", venvs.SERIES)
 def test_fifty_restarts(lab: Lab, site: Path, version: str) -> None:
-    storm(lab, site, version, 50)
+    storm(_scene(lab, site, version), version, 50)
+
+
+def _scene(lab: Lab, site: Path, version: str) -> JobScene:
+    return JobScene(lab, site, version, offers=[f"salt-minion_{version}"])

@@ -205,6 +205,34 @@ def test_up_and_down_without_network_once_it_is_staged(
     machine.run("rpm", "--erase", "library")
 
 
+def test_a_lock_with_a_pattern_is_one_and_stays(container: Container, machine: Managed) -> None:
+    locks = "/etc/dnf/plugins/versionlock.list"
+    before = container.read(locks)
+    if machine.name == "dnf":
+        container.write(locks, f"{before}salt*-0:3007.15-1.*\n")
+    else:
+        machine.run("zypper", "--non-interactive", "addlock", "salt*")
+    assert machine("version_locked", [*OWN, "library"]) == sorted(OWN)
+    target = machine("targets", OWN, "3008.3")
+    new = machine.files("download", target, f"/var/lib/{machine.name}-pattern")
+    assert versions(new) == {"library": "2-1", **target}
+    machine("lock_versions", OWN, False)
+    assert machine("version_locked", OWN) == sorted(OWN)
+    if machine.name == "dnf":
+        container.write(locks, before)
+    else:
+        machine.run("zypper", "--non-interactive", "removelock", "salt*")
+    assert machine("version_locked", OWN) == []
+
+
+@pytest.mark.parametrize("name", ["-y", "--downloaddir=/etc"])
+def test_an_option_is_no_package(machine: Managed, name: str) -> None:
+    with pytest.raises(Refused, match=f"{name} is not the name of a package"):
+        machine("targets", [name], None)
+    assert machine("installed", [name]) == {}
+    assert machine("unfinished", [name]) == []
+
+
 def test_an_altered_file_is_refused(machine: Managed) -> None:
     target = machine("targets", OWN, "3006.28")
     files = machine.files("download", target, f"/var/lib/{machine.name}-altered")

@@ -11,10 +11,18 @@ import pytest
 from devtools.experiment import ORDER_FILE, sls
 from devtools.lab.container import SITE_PACKAGES, Lab
 from devtools.lab.recipes import FAULT_FILE, PREFIX
-from devtools.lab.rpm_recipes import PACKAGES, VERSIONS
+from devtools.lab.rpm_recipes import (
+    BUNDLE,
+    DISTRIBUTION,
+    OFFERED,
+    PACKAGES,
+    UPSTREAM,
+    Packaging,
+)
 from devtools.outcome import state_names, update_name
+from tests.lab import engine
 from tests.lab.engine import QUICK
-from tests.lab.rpm import NEW, OLD, RpmScene
+from tests.lab.rpm import NEW, OLD, RpmScene, installed
 
 # Waits until a file of the package is another one, or its scriptlet runs, and kills whoever
 # installs: a front end or rpm, or the supervisor.
@@ -53,20 +61,32 @@ sys.exit(0 if killed else "nothing to kill")
 
 @pytest.fixture
 def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..., RpmScene]:
-    def make(**kwargs: Any) -> RpmScene:
-        settings = {"offers": VERSIONS, "config": QUICK, **kwargs}
-        return begin(RpmScene(lab, site, VERSIONS[0], **settings)).up()
+    def make(version: str, **kwargs: Any) -> RpmScene:
+        offers = OFFERED[kwargs.get("packaging", UPSTREAM)]
+        settings = {"offers": offers, "config": QUICK, **kwargs}
+        made: RpmScene = begin(RpmScene(lab, site, version, **settings)).up()
+        return made
 
     return make
 
 
-@pytest.mark.parametrize("front_end", ["dnf", "zypper"])
+@pytest.mark.parametrize(
+    ("front_end", "old", "new"),
+    [
+        ("dnf", "3007.15", "3008.3"),
+        ("zypper", "3006.28", "3007.15"),
+        pytest.param("dnf", "3006.28", "3007.15", marks=pytest.mark.soak),
+        pytest.param("dnf", "3006.28", "3008.3", marks=pytest.mark.soak),
+        pytest.param("zypper", "3007.15", "3008.3", marks=pytest.mark.soak),
+        pytest.param("zypper", "3006.28", "3008.3", marks=pytest.mark.soak),
+    ],
+)
 def test_a_highstate_that_updates_the_minion_loses_nothing(
-    make_scene: Callable[..., RpmScene], front_end: str
+    make_scene: Callable[..., RpmScene], front_end: str, old: str, new: str
 ) -> None:
-    scene = make_scene(front_end=front_end)
+    scene = make_scene(old, front_end=front_end)
     assert scene.call("grains.get", "os_family") == {"dnf": "RedHat", "zypper": "Suse"}[front_end]
-    scene.sls("work", sls("pkg.installed", NEW))
+    scene.sls("work", sls("pkg.installed", installed(new)))
     scene.sls("top", "base:\n  '*':\n    - work\n")
     before = scene.pid()
     long = scene.publish("cmd.run", "until [ -e /var/tmp/go-on ]; do sleep 0.1; done; echo long")
@@ -82,16 +102,54 @@ def test_a_highstate_that_updates_the_minion_loses_nothing(
     assert scene.container.read(ORDER_FILE).split() == [n for n in names if n != update_name()]
     last = max(ran.values(), key=lambda item: item["__run_num__"])
     assert last["__id__"] == update_name(), "the minion's own package comes last"
-    assert last["changes"]["salt-minion"]["new"].startswith(VERSIONS[1])
+    assert last["changes"]["salt-minion"]["new"].startswith(new)
     assert scene.wait_end()["phase"] == "committed"
     assert scene.returned(late)["return"] == "late"
+    assert scene.pid() not in ("0", before)
+    scene.assert_runs(installed(new))
+
+
+@pytest.mark.parametrize(
+    ("packaging", "front_end"),
+    [
+        (DISTRIBUTION, "dnf"),
+        (BUNDLE, "zypper"),
+        pytest.param(DISTRIBUTION, "zypper", marks=pytest.mark.soak),
+        pytest.param(BUNDLE, "dnf", marks=pytest.mark.soak),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_other_packages_are_updated_by_a_state_and_rolled_back(
+    make_scene: Callable[..., RpmScene], packaging: Packaging, front_end: str
+) -> None:
+    scene = make_scene(engine.OLD, front_end=front_end, packaging=packaging)
+    assert set(scene.call("safeupdate.revisions")["active"]) == set(packaging.packages)
+    scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' /usr/bin/{scene.unit}\n")
+    record = scene.update(engine.NEW)
+    assert (record["phase"], "has failed" in record["reason"]) == ("rolled_back", True), record
+    scene.assert_runs(OLD)
+
+    scene.container.write(FAULT_FILE, "")
+    scene.call("safeupdate.unquarantine", engine.NEW)
+    name = packaging.packages[-1]
+    scene.sls("work", sls("pkg.installed", NEW).replace("name: salt-minion", f"name: {name}"))
+    before = scene.pid()
+    run = scene.publish("state.apply", "work")
+    ran = scene.returned(run)["return"]
+    assert [item["__id__"] for item in ran.values() if not item["result"]] == [], ran
+    last = max(ran.values(), key=lambda item: item["__run_num__"])
+    assert last["__id__"] == update_name()
+    assert last["changes"][name]["new"].startswith(engine.NEW)
+    assert scene.wait_end()["phase"] == "committed"
     assert scene.pid() not in ("0", before)
     scene.assert_runs(NEW)
 
 
-@pytest.fixture(scope="module")
-def scene(lab: Lab, site: Path) -> Iterator[RpmScene]:
-    made = RpmScene(lab, site, VERSIONS[0], offers=VERSIONS, config=QUICK)
+@pytest.fixture(scope="module", params=["dnf", pytest.param("zypper", marks=pytest.mark.soak)])
+def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
+    # Nothing newer: an upgrade of everything is one to it.
+    offers = [engine.OLD, engine.NEW]
+    made = RpmScene(lab, site, engine.OLD, offers=offers, config=QUICK, front_end=request.param)
     try:
         made.up().enable()
         yield made
@@ -104,9 +162,9 @@ def old(scene: RpmScene, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
     """The older version is installed, and nothing keeps the newer one from being so."""
     scene.container.write(FAULT_FILE, "")
     if scene.version() != OLD:
-        assert scene.update(VERSIONS[0], allow_downgrade=True)["phase"] == "committed"
+        assert scene.update(engine.OLD, allow_downgrade=True)["phase"] == "committed"
     if scene.call("safeupdate.revisions")["skipped"]:
-        scene.call("safeupdate.unquarantine", VERSIONS[1])
+        scene.call("safeupdate.unquarantine", engine.NEW)
     yield scene
     scene.tell_of(request.node)
 
@@ -114,20 +172,20 @@ def old(scene: RpmScene, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
 def test_a_minion_that_does_not_start_is_rolled_back(old: RpmScene) -> None:
     scene = old
     scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' {PREFIX}/bin/salt-minion\n")
-    record = scene.update(VERSIONS[1])
+    record = scene.update(engine.NEW)
     assert record["phase"] == "rolled_back", record
     assert "has failed" in record["reason"]
     scene.assert_runs(OLD)
     status = scene.call("safeupdate.status")
     assert (status["phase"], status["reason"]) == ("rolled_back", record["reason"])
-    assert "was rolled back on this minion" in scene.call("safeupdate.update", VERSIONS[1])
+    assert "was rolled back on this minion" in scene.call("safeupdate.update", engine.NEW)
 
 
 @pytest.mark.parametrize(
     ("how", "victim", "moment"),
     [
-        ("job", "dnf", "unpacking"),
-        pytest.param("job", "dnf", "scriptlet", marks=pytest.mark.soak),
+        ("job", "front end", "unpacking"),
+        pytest.param("job", "front end", "scriptlet", marks=pytest.mark.soak),
         pytest.param("asked", "supervisor", "unpacking", marks=pytest.mark.soak),
         pytest.param("asked", "supervisor", "scriptlet", marks=pytest.mark.soak),
         pytest.param("asked", "rpm", "scriptlet", marks=pytest.mark.soak),
@@ -143,11 +201,12 @@ def test_what_installs_is_killed(old: RpmScene, how: str, victim: str, moment: s
             FAULT_FILE, "touch /run/blocked; while [ -e /run/block ]; do sleep 0.1; done"
         )
     # Among its files: before others, behind many.
-    argv = ["python3", "-c", _AMBUSH, victim, moment, f"{SITE_PACKAGES}/salt/version.py"]
+    program = scene.front_end if victim == "front end" else victim
+    argv = ["python3", "-c", _AMBUSH, program, moment, f"{SITE_PACKAGES}/salt/version.py"]
     ambush = scene.container.popen(argv)
     try:
         if how == "asked":
-            scene.ask(VERSIONS[1])
+            scene.ask(engine.NEW)
         else:
             scene.publish("pkg.install", "salt-minion", version=NEW)
         output, _ = ambush.communicate(timeout=150)
@@ -156,7 +215,7 @@ def test_what_installs_is_killed(old: RpmScene, how: str, victim: str, moment: s
         scene.container.run(["rm", "-f", "/run/block", "/run/blocked"])
     assert ambush.returncode == 0, output
     record = scene.wait_end(400)
-    print(f"{how}, {victim} killed {moment}: {record['phase']} ({record['reason']})")
+    print(f"{how}, {program} killed {moment}: {record['phase']} ({record['reason']})")
     assert record["phase"] in ("committed", "rolled_back"), record
     scene.assert_runs(NEW if record["phase"] == "committed" else OLD)
 
@@ -165,8 +224,12 @@ def test_a_change_inside_a_job_returns(scene: RpmScene) -> None:
     """The scriptlets of either version may ask for a restart while the job waits for them."""
     scene.container.write(FAULT_FILE, "")
     before, other = scene.pid(), OLD if scene.version() == NEW else NEW
-    names = " ".join(f"{name}-{other}" for name in PACKAGES)
-    ran = scene.returned(scene.publish("cmd.run_all", f"dnf -y install {names}"))["return"]
+    if scene.front_end == "dnf":
+        line = "dnf -y install " + " ".join(f"{name}-{other}" for name in PACKAGES)
+    else:
+        line = "zypper --non-interactive install --oldpackage "
+        line += " ".join(f"{name}={other}" for name in PACKAGES)
+    ran = scene.returned(scene.publish("cmd.run_all", line))["return"]
     assert ran["retcode"] == 0, ran
     scene.master.wait(lambda: scene.pid() not in ("0", before), 60, "the restart")
     scene.assert_runs(other)
@@ -177,7 +240,8 @@ def test_an_upgrade_by_the_administrator_waits_for_a_running_job(old: RpmScene) 
     before = scene.pid()
     long = scene.publish("cmd.run", "until [ -e /var/tmp/go ]; do sleep 0.1; done; echo long")
     scene.master.wait(lambda: scene.call("saltutil.find_job", long), 30, "the job to run")
-    upgrade = scene.container.popen(["dnf", "-y", "upgrade"])
+    everything = {"dnf": ["dnf", "-y", "upgrade"], "zypper": ["zypper", "-n", "update"]}
+    upgrade = scene.container.popen(everything[scene.front_end])
     try:
         scene.master.wait(lambda: scene.locked("drain"), 60, "a scriptlet to stop the minion")
         late = scene.publish("cmd.run", "echo late")
