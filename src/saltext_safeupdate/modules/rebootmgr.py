@@ -112,11 +112,12 @@ def status():
 
 def set_strategy(strategy=None):
     """
-    Set how rebootmgr reboots.
+    Set how rebootmgr reboots, and say so if nothing changed by that.
 
     strategy
-        ``best-effort`` (the default), ``maint-window``, ``instantly``, ``off``, or, in 1.x,
-        ``etcd-lock``.
+        ``best-effort`` (the default), ``maint-window``, ``instantly``, ``off``; in 1.x also
+        ``etcd-lock``; since 3 also ``on``, which takes ``off`` back. YAML reads ``on`` and
+        ``off`` as booleans: these are taken for the words.
 
     CLI Example:
 

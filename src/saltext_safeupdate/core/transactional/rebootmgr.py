@@ -10,6 +10,8 @@ from ..host.command import Result, Run
 
 PROGRAM = "rebootmgrctl"
 STRATEGIES = ("best-effort", "etcd-lock", "maint-window", "instantly", "off")
+# Only since 3 there is a way to switch it on again with the strategy that it had.
+_ON_SINCE = 3
 _TIMEOUT = 60.0
 _WINDOW = re.compile(r"Maintenance window is set to '?(.*?)'?, lasting (.*?)\.?\s*$", re.MULTILINE)
 _FULL_WINDOW = re.compile(
@@ -82,18 +84,35 @@ class RebootManager:
             )
         return result.returncode
 
-    def set_strategy(self, strategy: str | None) -> str:
-        """Set how rebootmgr reboots."""
-        new = self._new()
-        known = [name for name in STRATEGIES if not (new and name == "etcd-lock")]
-        if strategy and strategy not in known:
+    def set_strategy(self, strategy: str | bool | None) -> str:
+        """
+        Set how rebootmgr reboots; say so if it was set before already.
+
+        YAML makes booleans of ``on`` and ``off``: they are taken for these words. ``None`` and
+        an empty text are rebootmgr's default, ``best-effort``.
+        """
+        if isinstance(strategy, bool):
+            strategy = "on" if strategy else "off"
+        wanted = "best-effort" if strategy in (None, "") else strategy
+        known = self._strategies()
+        if wanted not in known:
             raise InputError(
-                f"strategy has to be one of {', '.join(known)} with this rebootmgr; "
-                "nothing was changed"
+                f"strategy has to be one of {', '.join(known)} with this rebootmgr, not "
+                f"{str(wanted)[:100]!r}; nothing was changed"
             )
-        if new and not strategy:
-            strategy = "best-effort"
-        return self._ctl("set-strategy", *([strategy] if strategy else [])).stdout
+        before = self.get_strategy()
+        if before == wanted:
+            return f"The strategy was {wanted} already; nothing was changed."
+        said = self._ctl("set-strategy", wanted).stdout.strip()
+        if self.get_strategy() == before:
+            said = f"{said} rebootmgr still says that the strategy is {before}.".strip()
+        return said or f"The strategy is {wanted} now."
+
+    def _strategies(self) -> list[str]:
+        """Return the strategies that this version takes."""
+        major = int(self.version().partition(".")[0])
+        known = [name for name in STRATEGIES if name != "etcd-lock" or major < _WITHOUT_ETCD[0]]
+        return [*known, "on"] if major >= _ON_SINCE else known
 
     def get_strategy(self) -> str:
         """Return how rebootmgr reboots."""

@@ -1,10 +1,12 @@
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional.rebootmgr import RebootManager
 from tests.support.fakes import FakeRunner
 
 OLD, NEW = "rebootmgrctl (rebootmgr) 1.3\n", "rebootmgrctl (rebootmgr) 2.6\n"
+NEWEST = "rebootmgrctl (rebootmgr) 3.3\n"
 MACHINE = "0123456789abcdef" * 2
 
 
@@ -28,10 +30,6 @@ def manager(version, **answers):
         (OLD, "reboot", ("fast",), ("reboot", "fast")),
         (NEW, "reboot", ("now",), ("reboot", "now")),
         (OLD, "cancel", (), ("cancel",)),
-        (OLD, "set_strategy", ("etcd-lock",), ("set-strategy", "etcd-lock")),
-        (OLD, "set_strategy", (None,), ("set-strategy",)),
-        (NEW, "set_strategy", (None,), ("set-strategy", "best-effort")),
-        (NEW, "set_strategy", ("off",), ("set-strategy", "off")),
         (OLD, "set_window", ("Thu 03:00", "1h30m"), ("set-window", "Thu 03:00", "1h30m")),
         (NEW, "set_window", ("", "1h"), ("set-window", "", "1h")),
         (OLD, "set_group", ("g_1",), ("set-group", "g_1")),
@@ -50,6 +48,61 @@ def test_command_lines(version, method, args, words):
     )
     getattr(RebootManager(run), method)(*args)
     assert run.calls[-1] == ("rebootmgrctl", *words)
+
+
+class Daemon:
+    """rebootmgr with a strategy; *deaf* takes none."""
+
+    def __init__(self, version, strategy, *, deaf=False):
+        self.version, self.strategy, self.deaf, self.asked = version, strategy, deaf, []
+
+    def __call__(self, argv, **_):
+        said = ""
+        if argv[1] == "--version":
+            said = self.version
+        elif argv[1] == "get-strategy":
+            said = f"Reboot strategy: {self.strategy}\n"
+        else:
+            assert argv[1] == "set-strategy"
+            self.asked.append(argv[2])
+            if not self.deaf:
+                self.strategy = "best-effort" if argv[2] == "on" else argv[2]
+        return Result(argv=argv, returncode=0, stdout=said, stderr="")
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "asked"),
+    [
+        (OLD, "etcd-lock", ["etcd-lock"]),
+        (OLD, False, ["off"]),
+        (NEW, "off", ["off"]),
+        (NEWEST, False, ["off"]),
+        (NEWEST, "off", ["off"]),
+        (NEW, None, []),
+        (OLD, "", []),
+        (NEWEST, "best-effort", []),
+    ],
+)
+def test_strategies(version, given, asked):
+    daemon = Daemon(version, "best-effort")
+    said = RebootManager(daemon).set_strategy(given)
+    assert daemon.asked == asked
+    assert ("nothing was changed" in said) is (not asked)
+
+
+@pytest.mark.parametrize("given", [True, "on"])
+def test_on_is_a_strategy_since_3(given):
+    daemon = Daemon(NEWEST, "off")
+    RebootManager(daemon).set_strategy(given)
+    assert (daemon.asked, daemon.strategy) == (["on"], "best-effort")
+    with pytest.raises(InputError, match="has to be one of"):
+        RebootManager(Daemon(NEW, "off")).set_strategy(given)
+
+
+def test_a_strategy_that_does_not_change_is_told():
+    daemon = Daemon(NEWEST, "instantly", deaf=True)
+    said = RebootManager(daemon).set_strategy("off")
+    assert "still says that the strategy is instantly" in said
 
 
 def test_soft_reboot():
