@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,14 +31,15 @@ class Entry:
     """What tells whether a file is still the one that was looked at."""
 
     mode: int
+    owner: tuple[int, int]
     size: int
     mtime: int
-    inode: int
+    changed: int
 
     @property
-    def content(self) -> tuple[int, int, int]:
-        """Return what a copy of the file has in common with it."""
-        return stat.S_IFMT(self.mode), self.size, self.mtime
+    def kept(self) -> tuple[object, ...]:
+        """Return what a copy of the file has in common with it: all but the change time."""
+        return self.mode, self.owner, self.size, self.mtime
 
 
 def manifest(root: Path) -> dict[str, Entry]:
@@ -54,11 +55,24 @@ def manifest(root: Path) -> dict[str, Entry]:
                         todo.append(entry.path)
                         continue
                     found[entry.path] = Entry(
-                        info.st_mode, info.st_size, info.st_mtime_ns, info.st_ino
+                        mode=info.st_mode,
+                        owner=(info.st_uid, info.st_gid),
+                        size=info.st_size,
+                        mtime=info.st_mtime_ns,
+                        changed=info.st_ctime_ns,
                     )
         except OSError:
             continue  # it went away while it was looked at
     return found
+
+
+def attributes(path: str) -> dict[str, bytes]:
+    """Return the extended attributes of a file; none if it is gone or cannot have any."""
+    try:
+        names = os.listxattr(path, follow_symlinks=False)
+        return {name: os.getxattr(path, name, follow_symlinks=False) for name in names}
+    except OSError:
+        return {}
 
 
 def lost_edits(
@@ -73,20 +87,21 @@ def lost_edits(
     lost: dict[str, str] = {}
     for path, edit in seen.items():
         now, then = after.get(path), before.get(path)
-        if edit == now or (edit and now and edit.content == now.content):
+        if edit == now or (edit and now and edit.kept == now.kept):
             continue
         if edit is None:
             lost[path] = "was deleted meanwhile, and is there again"
         elif then is None:
             if now is None:
                 lost[path] = "was created meanwhile, and is gone"
-        elif now is not None and now.content == then.content:
+        elif now is not None and now.kept == then.kept:
             lost[path] = "was edited meanwhile, and is as it was before"
         else:
             lost[path] = "was edited meanwhile, and was replaced"
     for path in before.keys() - seen.keys():
         then, now = before[path], after.get(path)
-        if now and now.inode != then.inode and now.content == then.content:
+        # The tool writes into the same file, so its inode says nothing.
+        if now and now.changed != then.changed and now.kept == then.kept:
             lost[path] = "was edited or deleted meanwhile, and is as it was before"
     return lost
 
@@ -99,19 +114,31 @@ class EtcWatch:
     copies: Path
     before: dict[str, Entry] = field(default_factory=dict)
     seen: dict[str, Entry | None] = field(default_factory=dict)
+    _attributes: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def start(self) -> None:
         """Take the state that later ones are compared with."""
         self.before = manifest(self.root)
+        self._attributes = {path: attributes(path) for path in self.before}
 
-    def look(self) -> None:
-        """Note what differs by now, and keep a copy of it."""
+    def look(self, valid: Callable[[], bool] = lambda: True) -> None:
+        """
+        Note what differs by now, and keep a copy of it.
+
+        *valid* is asked when all has been looked at; if it says no, nothing is noted: then what
+        differs may be the tool's own work.
+        """
         now = manifest(self.root)
-        for path in now.keys() | self.before.keys() | self.seen.keys():
-            entry = now.get(path)
-            if entry == self.seen.get(path, self.before.get(path)) or _TEMPORARY.search(path):
-                continue
-            self.seen[path] = entry
+        changed = [
+            path
+            for path in now.keys() | self.before.keys() | self.seen.keys()
+            if now.get(path) != self.seen.get(path, self.before.get(path))
+            and not _TEMPORARY.search(path)
+        ]
+        if not changed or not valid():
+            return
+        for path in changed:
+            entry = self.seen[path] = now.get(path)
             if entry is not None:
                 try:
                     self._copy(path, entry)
@@ -129,6 +156,9 @@ class EtcWatch:
         The copies of what was not lost are removed.
         """
         lost = lost_edits(self.before, self.seen, manifest(self.root)) if merged else {}
+        for path in [path for path in lost if path not in self.seen]:
+            if attributes(path) != self._attributes.get(path):
+                del lost[path]  # the transaction changed them, and so the change time
         for path in self.seen:
             if path not in lost:
                 self.copy_of(path).unlink(missing_ok=True)

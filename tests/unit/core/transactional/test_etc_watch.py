@@ -3,10 +3,15 @@ import os
 from saltext_safeupdate.core.transactional import etc_watch
 from saltext_safeupdate.core.transactional.etc_watch import Entry, EtcWatch, lost_edits
 
-A = Entry(0o100644, 5, 1000, 1)
-EDITED = Entry(0o100644, 6, 2000, 1)
-COPIED = Entry(0o100644, 5, 1000, 9)  # as before, but written anew
-OTHER = Entry(0o100644, 7, 3000, 9)
+
+def entry(size, mtime, changed, mode=0o100644):
+    return Entry(mode=mode, owner=(0, 0), size=size, mtime=mtime, changed=changed)
+
+
+A = entry(5, 1000, 1)
+EDITED = entry(6, 2000, 1)
+COPIED = entry(5, 1000, 9)  # as before, but written anew, in place
+OTHER = entry(7, 3000, 9)
 
 
 def test_lost_edits():
@@ -19,7 +24,8 @@ def test_lost_edits():
     assert "was replaced" in lost(A, EDITED, OTHER)["f"]
     assert "is there again" in lost(A, None, COPIED)["f"]
     assert lost((), EDITED, EDITED) == {}
-    assert lost((), Entry(0o100644, 6, 2000, 3), EDITED) == {}  # copied, with the same content
+    assert lost((), entry(6, 2000, 3), EDITED) == {}  # copied, with the same content
+    assert "as it was before" in lost(A, entry(5, 1000, 3, 0o100600), COPIED)["f"]
     assert "is gone" in lost_edits({}, {"f": EDITED}, {})["f"]
     assert "edited or deleted" in lost(A, (), COPIED)["f"]  # between the last look and the copy
     assert lost(A, (), OTHER) == {}  # the transaction's own change
@@ -47,6 +53,32 @@ def test_a_watch(tmp_path):
     assert kept.read_text() == "new"
     assert kept.stat().st_mode & 0o777 == 0o600
     assert list(copies.iterdir()) == [kept]
+
+
+def test_a_late_edit_of_a_file_that_is_written_in_place(tmp_path):
+    """Its inode stays; the tool puts size and time back; only the change time tells."""
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    for name in ("edited", "labelled", "same"):
+        (etc / name).write_text("before")
+    watch = EtcWatch(etc, tmp_path / "copies")
+    watch.start()
+    then = (etc / "edited").stat()
+    (etc / "edited").write_text("late")
+    (etc / "edited").write_text("before")
+    os.utime(etc / "edited", ns=(then.st_atime_ns, then.st_mtime_ns))
+    os.setxattr(etc / "labelled", "user.label", b"of the transaction")
+    assert list(watch.finish(merged=True)) == [str(etc / "edited")]
+
+
+def test_a_look_while_the_tool_merges_notes_nothing(tmp_path):
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    watch = EtcWatch(etc, tmp_path / "copies")
+    watch.start()
+    (etc / "half").write_text("of the tool")
+    watch.look(lambda: False)
+    assert watch.seen == {}
 
 
 def test_without_a_merge_nothing_is_lost(tmp_path):
