@@ -102,8 +102,8 @@ class Host:
 
     def armed(self, number):
         """Tell whether the boot into a snapshot starts the supervisor."""
-        etc = self.rig.top / f"@/var/lib/overlay/{number}/etc"
-        return bool(list((etc / "systemd/system").glob("salt-safeupdate-recover*.service")))
+        units = self.rig.etc_of(number) / "systemd/system"
+        return bool(list(units.glob("salt-safeupdate-recover*.service")))
 
     def reboots(self):
         path = self.rig.path("/run/rig/rebooted")

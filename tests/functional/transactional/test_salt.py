@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import pytest
 import salt.version
@@ -188,19 +189,44 @@ def test_a_command_that_fails_gives_its_output_and_its_status(rig):
     rig.assert_clean(1, [1])
 
 
-def test_a_killed_function_is_an_error(both):
-    said = both.salt_error("transactional_update.call", "cmd.run", "kill -9 $PPID")
+def test_a_terminated_function_is_an_error_and_never_boots(both):
+    """salt-call returns 0 then, and the tool commits what returns 0."""
+    script = "echo half > /data/x; kill -TERM $PPID; while :; do sleep 1; done"
+    said = both.salt_error("transactional_update.call", "cmd.run", script)
     assert "ended without a result" in said
     both.assert_clean(1, [1])
 
 
-def test_a_hung_function_ends_at_its_timeout(both):
-    said = both.salt_error(
-        "transactional_update.call", "test.sleep", "1000", "transaction_timeout=4"
-    )
-    for words in ("did not end within 4 s", "the lock is free", "discarded"):
-        assert words in said
-    both.assert_clean(1, [1])
+def test_a_hung_function_ends_at_its_timeout(rig):
+    script = "echo half > /data/x; touch /var/cache/started; sleep 1000"
+    said = rig.salt_error("transactional_update.call", "cmd.run", script, "transaction_timeout=8")
+    assert "did not end within 8 s" in said
+    assert rig.path("/var/cache/started").exists()
+    rig.assert_clean(1, [1])
+
+
+SIGNAL = """
+import json, sys, salt.client
+caller = salt.client.Caller('/etc/salt/minion')
+jobs = [job for job in caller.cmd('saltutil.running') if job['fun'] == 'transactional_update.call']
+print(json.dumps([caller.cmd('saltutil.' + sys.argv[1], job['jid']) for job in jobs]))
+"""
+
+
+@pytest.mark.parametrize("function", ["term_job", "kill_job"])
+def test_a_job_that_is_stopped_leaves_nothing_that_boots(rig, function):
+    script = f"echo half > /data/x; {WAITER}"
+    job = rig.start(*rig.salt_argv("transactional_update.call", "cmd.run", script))
+    base = rig.path("/var/cache/salt-safeupdate")
+    wait_for(lambda: list(base.glob("*/snapshot")), "the call has noted its snapshot")
+    wait_for(rig.path("/var/cache/started").exists, "the function runs")
+    (told,) = json.loads(rig.ok(sys.executable, "-c", SIGNAL, function))
+    assert "sent to job" in told
+    job.communicate(timeout=60)
+    assert rig.default() == 1
+    rig.path("/run/transactional-update.pid").unlink(missing_ok=True)
+    assert rig.drive("run", command=["true"])["failure"] is None
+    rig.assert_clean(1, [1])
 
 
 def test_a_disk_that_gets_full_is_an_error_that_says_so(full):
@@ -288,11 +314,14 @@ def test_files_that_vanish_are_named(rig):
     rig.sls("home", FILE.format(name="/home/user/file", text="x"))
     found = rig.salt("transactional_update.sls", "home")
     assert "/home/user/file" in chunk(found, "_|-report")["comment"]
-    report = rig.salt(
-        "transactional_update.call", "file.write", "/home/y", "x", "transaction_report=True"
-    )["transaction"]
-    assert report["vanished_files"] == ["/home/y"]
+    script = "for place in home run var/lib etc; do echo x > /$place/y; done"
+    report = rig.salt("transactional_update.call", "cmd.run", script, "transaction_report=True")[
+        "transaction"
+    ]
+    # /etc is part of the snapshot, and no mount of its own in there.
+    assert report["vanished_files"] == ["/home/y", "/var/lib/y", "/run/y"]
     assert not rig.path("/home/y").exists()
+    assert rig.path("/etc/y").exists()
 
 
 REBOOT = """

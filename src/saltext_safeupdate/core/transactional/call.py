@@ -17,7 +17,7 @@ from .handover import Answer, Directory, Request
 from .inside import shadowed_places
 from .outcome import Limits, Outcome
 from .services import Settled, Wishes, is_state_result, read_wishes, settle
-from .tool import Host, Tool
+from .tool import Host, Tool, witnessed
 
 _PERFORM = "transactional_update.perform"
 # Keys of the ``transactional_update`` mapping of the minion configuration.
@@ -150,7 +150,9 @@ def call(
         directory.put_request(
             Request(function=function, args=args, kwargs=kwargs, shadowed=shadowed)
         )
-        words = ["run", *salt_call, "--", _PERFORM, str(directory.path)]
+        # salt-call returns 0 when it is told to stop, and 0 is committed: the witness decides.
+        seen = witnessed(directory, "--answer")
+        words = ["run", *seen, *salt_call, "--", _PERFORM, str(directory.path)]
         outcome = tool.invoke(
             words,
             options,
@@ -190,9 +192,7 @@ def _instead(
 ) -> SafeUpdateError:
     """Return the error that came instead of a result."""
     if answer is not None:
-        return SafeUpdateError(
-            f"{function} in the transaction: {answer.error} ({_effect(outcome)})"
-        )
+        return SafeUpdateError(f"{function} in the transaction: {answer.error} ({outcome.effect})")
     said = (directory.error_output(), outcome.result.stderr.strip())
     return CommandError(
         outcome.call.argv,
@@ -201,16 +201,6 @@ def _instead(
         stderr="\n".join(text for text in said if text),
         returncode=outcome.result.returncode,
     )
-
-
-def _effect(outcome: Outcome) -> str:
-    """Say what a failed transaction left in effect."""
-    if outcome.etc_leaked:
-        return (
-            "the snapshot was dropped, but transactional-update before 5.5 copied what had "
-            "been changed in /etc to the live system"
-        )
-    return "nothing of it is in effect"
 
 
 def _told(reply: Reply) -> Reply:
@@ -247,7 +237,7 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
     settled, outcome, wishes = reply.settled, reply.outcome, reply.wishes
     said = []
     if outcome.failure:
-        said.append(f"The transaction was discarded: {outcome.failure}; {_effect(outcome)}.")
+        said.append(f"The transaction was discarded: {outcome.failure}; {outcome.effect}.")
     said += [
         f"{words}: {', '.join(found)}."
         for words, found in (

@@ -75,6 +75,15 @@ class Family:
                     growing = True
         return list(known.values())
 
+    def tell_tool(
+        self, signum: signal.Signals, *, kill: Callable[[int, int], None] = os.kill
+    ) -> None:
+        """Send *signum* to the tool alone: to the one that this process started."""
+        for process in self.members():
+            if process.parent == os.getpid():
+                with suppress(ProcessLookupError):
+                    kill(process.pid, signum)
+
     def send(
         self,
         signum: signal.Signals,

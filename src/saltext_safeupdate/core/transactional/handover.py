@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -293,8 +293,12 @@ def open_lock(base: Path) -> int:
         ) from err
 
 
-def sweep(base: Path = BASE) -> int:
-    """Remove what killed calls left behind; return how many there were."""
+def sweep(base: Path = BASE, before: Callable[[Path], object] = lambda path: None) -> int:
+    """
+    Remove what killed calls left behind; return how many there were.
+
+    *before* is called with the directory of such a call before that is removed.
+    """
     removed = 0
     for path in base.iterdir():
         if not _NAME.fullmatch(path.name) or not path.is_dir() or path.is_symlink():
@@ -305,6 +309,7 @@ def sweep(base: Path = BASE) -> int:
         except BlockingIOError:
             continue
         else:
+            before(path)
             shutil.rmtree(path, ignore_errors=True)
             removed += 1
         finally:

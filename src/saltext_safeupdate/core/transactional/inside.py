@@ -34,7 +34,7 @@ RECORDED = (
 # File systems whose mount points hold no data of the snapshot.
 _VIRTUAL = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "securityfs", "tracefs", "debugfs")
 # Private places of a transaction, empty afterwards.
-TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 (looked at, not used)
+TEMPORARY = ("/tmp", "/var/tmp", "/run")  # noqa: S108 (looked at, not used)
 # Files that are looked at in search of vanishing writes, and named in the report.
 SCAN_LIMIT = 20_000
 NAME_LIMIT = 20
@@ -47,7 +47,12 @@ def shadowed_places(mountinfo: str) -> list[str]:
     places = []
     for mount in parse_mountinfo(mountinfo):
         under = mount.point.split("/")[1]
-        if mount.fstype in _VIRTUAL or under in ("", "dev", "proc", "run", "sys", ".snapshots"):
+        # What is part of a snapshot (/etc since 5.0; what was applied) is in the next one, too.
+        if (
+            mount.fstype in _VIRTUAL
+            or mount.of_snapshot
+            or under in ("", "dev", "proc", "run", "sys", ".snapshots")
+        ):
             continue
         places.append(mount.point)
     return sorted(set(places))

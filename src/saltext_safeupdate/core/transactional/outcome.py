@@ -68,6 +68,8 @@ class Outcome:
     undone: int | None = None
     # Whether the live /etc differs from before.
     etc_changed: bool = False
+    # The snapshot that a failed command left, as it was to be kept.
+    kept: int | None = None
     lost_edits: Mapping[str, str] = field(default_factory=dict)
     copies: str | None = None
 
@@ -94,12 +96,22 @@ class Outcome:
             and not self.new_default
         )
 
+    @property
+    def effect(self) -> str:
+        """Say what a failed call left in effect."""
+        if self.etc_leaked:
+            return (
+                "the snapshot was dropped, but transactional-update before 5.5 copied what had "
+                "been changed in /etc to the live system, so that is in effect"
+            )
+        return "nothing of it is in effect"
+
     def check(self) -> Outcome:
         """Raise CommandError if the call failed; otherwise return itself."""
         if self.failure is not None:
             raise CommandError(
                 self.call.argv,
-                self.failure,
+                f"{self.failure}; {self.effect}" if self.etc_leaked else self.failure,
                 stdout=self.result.stdout,
                 stderr=self.result.stderr,
                 returncode=self.result.returncode,
@@ -114,6 +126,7 @@ class Outcome:
             "pending": self.after.pending,
             "new_snapshot": self.after.default.number if self.new_default else None,
             "discarded": self.failure is not None,
+            "kept_snapshot": self.kept,
             "lost_etc_edits": dict(self.lost_edits),
             "etc_copies": self.copies,
         }
@@ -128,20 +141,20 @@ def cut_short(ended: Ended, timeout: float) -> str | None:
     """Return why the tool did not come to its own end, or ``None``."""
     if ended.timed_out:
         return (
-            f"did not end within {timeout:g} s; it was ended, its snapshot discarded, and the "
-            "lock is free. Nothing of it is in effect. Raise the timeout if it needs longer"
+            f"did not end within {timeout:g} s; it was ended, and the lock is free. Nothing of it "
+            "is in effect. Raise the timeout if it needs longer"
         )
     if ended.orphaned:
         return (
-            "transactional-update was killed while it worked; what it had started was ended "
-            "and the open snapshot removed. Nothing of it is in effect; call it again"
+            "transactional-update was killed while it worked; what it had started was ended. "
+            "Nothing of it is in effect; call it again"
         )
     if ended.result is None:
         return ended.error.reason if ended.error else "interrupted"
     if ended.result.returncode < 0:
         return (
-            f"transactional-update was {status_words(ended.result.returncode)}; open snapshots "
-            "of it were removed. Nothing of it is in effect; call it again"
+            f"transactional-update was {status_words(ended.result.returncode)}. "
+            "Nothing of it is in effect; call it again"
         )
     return None
 

@@ -25,8 +25,12 @@ LIST = (
     "number,date,cleanup,description,default,active,userdata",
 )
 MOUNTINFO = Path("/proc/self/mountinfo")
+PLACE = Path("/.snapshots")
 
 _SNAPSHOT = re.compile(r"(?:^|/)\.snapshots/(\d+)/snapshot$")
+# ``transactional-update apply`` mounts /usr and /etc of another snapshot over the live ones.
+_APPLIED = re.compile(r"(?:^|/)\.snapshots/(\d+)/snapshot(?:/usr)?$")
+_WITHIN = re.compile(r"(?:^|/)\.snapshots/\d+/snapshot(?:/|$)")
 _DEFAULT = re.compile(r"^ID (\d+) gen \d+ top level \d+ path (\S+)$", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _IN_PROGRESS = "transactional-update-in-progress"
@@ -66,6 +70,11 @@ class Mount:
     fstype: str
     options: str
 
+    @property
+    def of_snapshot(self) -> bool:
+        """Tell whether it shows part of a snapshot of the root file system."""
+        return bool(_WITHIN.search(self.root))
+
 
 def parse_mountinfo(text: str) -> list[Mount]:
     """Return the mounts of a ``mountinfo`` text in the order in which they were made."""
@@ -95,7 +104,7 @@ def running_root(text: str) -> Subvolume | None:
         mount = top.get(point)
         if mount is None or mount.fstype != "btrfs":
             continue
-        number = _SNAPSHOT.search(mount.root)
+        number = _APPLIED.search(mount.root)
         ident = re.search(r"(?:^|,)subvolid=(\d+)", mount.options)
         if number and ident:
             return Subvolume(int(number[1]), int(ident[1]))
@@ -120,6 +129,15 @@ def read_roots(run: Run, mountinfo: Path = MOUNTINFO) -> Roots:
             "transactional system; nothing was changed"
         )
     return Roots(running=running_root(mountinfo.read_text(encoding="utf-8")), default=default)
+
+
+def exists(run: Run, snapshot: Subvolume, place: Path = PLACE) -> bool:
+    """Tell whether the snapshot still exists: its number may be that of a later one."""
+    path = place / str(snapshot.number) / "snapshot"
+    if not path.is_dir():
+        return False
+    told = run(("btrfs", "inspect-internal", "rootid", str(path)), timeout=QUERY_TIMEOUT)
+    return told.stdout.strip() == str(snapshot.ident)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from ..errors import CommandError, SafeUpdateError
 from ..extensions import supervisor_copy
 from ..host.command import Run
-from . import handover, reboot
+from . import handover, reboot, roots
 from .cli import Options
 from .outcome import Limits
-from .roots import QUERY_TIMEOUT, Roots, Subvolume
+from .roots import Roots, Subvolume
 from .tool import Tool
 
 # Seconds that the installation into a new snapshot may take, and to wait for a busy tool.
@@ -62,11 +62,8 @@ class Snapshots:
 
     def exists(self, snapshot: Mapping[str, int]) -> bool:
         """Tell whether the snapshot still exists: its number may be that of a later one."""
-        path = self._path(snapshot["number"])
-        if not os.path.isdir(path):
-            return False
-        told = self._run(("btrfs", "inspect-internal", "rootid", path), timeout=QUERY_TIMEOUT)
-        return told.stdout.strip() == str(snapshot["ident"])
+        known = Subvolume(snapshot["number"], snapshot["ident"])
+        return roots.exists(self._run, known, Path(self.place))
 
     def install(
         self, paths: Sequence[str], *, extensions: str = "", program: str = "", strict: bool = True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import CommandError
 from . import cli, detect
 from .reboot import REBOOT_NEEDED
+from .roots import Snapshot
 from .tool import Tool
 
 
@@ -14,7 +16,8 @@ def status(tool: Tool) -> dict[str, Any]:
     """Return what runs, what is the default, what is open, and who keeps the tool busy."""
     roots = tool.roots()
     holder = tool.lock_holder()
-    unfinished = [snap.number for snap in tool.snapshots() if snap.in_progress]
+    unfinished = [snap for snap in tool.snapshots() if snap.in_progress]
+    opened = _open(tool, unfinished) if holder else None
     try:
         level = REBOOT_NEEDED.read_text(encoding="ascii", errors="replace").strip() or None
     except OSError:
@@ -23,13 +26,32 @@ def status(tool: Tool) -> dict[str, Any]:
         "running": roots.running and roots.running.number,
         "default": roots.default.number,
         "pending": roots.pending,
-        "open": unfinished if holder else [],
-        "crashed": [] if holder else unfinished,
+        "open": [] if opened is None else [opened],
+        "crashed": [snap.number for snap in unfinished if snap.number != opened],
         "tool_version": _version(tool),
         "lock_holder": holder,
         "in_transaction": detect.in_transaction(tool.environ),
         "reboot_level": level,
     }
+
+
+def _open(tool: Tool, unfinished: Sequence[Snapshot]) -> int | None:
+    """
+    Return the snapshot of the transaction that runs now.
+
+    A transaction has one, made after it took the lock. The others are those of transactions that
+    were killed.
+    """
+    numbers = [snap.number for snap in unfinished if _since_the_lock(tool, snap.number)]
+    return max(numbers, default=None)
+
+
+def _since_the_lock(tool: Tool, number: int) -> bool:
+    try:
+        taken = tool.host.pid_file.stat().st_mtime_ns
+        return (tool.host.snapshots / str(number)).stat().st_ctime_ns >= taken
+    except OSError:
+        return True  # tukit alone holds its lock, and writes no such file
 
 
 def _version(tool: Tool) -> str | None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import CommandError
 from ..host.command import Result, Run
-from .family import MARK, Family
+from .family import MARK, Family, Process
 
-# Seconds between two looks at a running call.
+# Seconds between two looks at a running call, and before the first one.
 TICK = 1.0
+FIRST_TICK = 0.1
 # Seconds between SIGTERM and SIGKILL for a command that ran out of time.
 TERM_GRACE = 5.0
 # Seconds that the tool gets to drop its snapshot after its command is gone.
@@ -35,12 +36,21 @@ class TimedRun:
     """
     Runs the tool in a thread and ends what hangs in the one order that loses nothing.
 
-    The tool waits for its command whatever signal it gets, and a signal to the whole
-    group leaves an open snapshot behind. So the command inside is ended first; then the
-    tool drops the snapshot and lets go of its lock by itself.
+    The tool waits for its command whatever signal it gets, and then discards the snapshot: also
+    if the command ends with exit status 0, which it would commit otherwise. A signal to all
+    processes leaves an open snapshot behind. So the tool itself is told first, then the command
+    inside is ended; the tool drops the snapshot and lets go of its lock by itself.
+
+    *watch* is called now and then with the processes of the call.
     """
 
-    def __init__(self, run: Run, *, clock: Callable[[], float], watch: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        *,
+        clock: Callable[[], float],
+        watch: Callable[[Sequence[Process]], None],
+    ) -> None:
         self._run = run
         self._clock = clock
         self._watch = watch
@@ -81,9 +91,11 @@ class TimedRun:
     def _wait(self, done: threading.Event, family: Family, timeout: float) -> tuple[bool, bool]:
         """Wait for the end; return whether time ran out, and whether the tool was killed."""
         deadline = self._clock() + timeout
-        while not done.wait(min(TICK, max(0.05, deadline - self._clock()))):
-            self._watch()
+        tick = FIRST_TICK
+        while not done.wait(min(tick, max(0.05, deadline - self._clock()))):
+            tick = min(2 * tick, TICK)
             processes = family.members()
+            self._watch(processes)
             alive = any(process.parent == os.getpid() for process in processes)
             if processes and not alive:
                 # The tool is gone, what it started goes on and keeps our pipe open.
@@ -95,7 +107,8 @@ class TimedRun:
         return False, False
 
     def _end_inside(self, done: threading.Event, family: Family) -> None:
-        """End the command; the tool then closes by itself."""
+        """Tell the tool to discard, and end the command; the tool then closes by itself."""
+        family.tell_tool(signal.SIGTERM)
         self._end(done, family, inside_only=True, patience=CLOSE_GRACE)
 
     def _end_all(self, done: threading.Event, family: Family) -> None:

@@ -12,26 +12,25 @@ import fcntl
 import logging
 import os
 import re
-import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import CommandError, InputError, LockHeldError, SafeUpdateError
-from ..host import command
+from ..errors import InputError, LockHeldError, SafeUpdateError
+from ..host import command, processes
 from ..host.command import Result, Run
-from . import cli, detect, handover, roots
+from . import cli, detect, handover, leftovers, roots
 from .cli import Options
 from .etc_watch import EtcWatch
-from .family import Family
+from .family import Family, Process
 from .handover import Directory
 from .outcome import Call, Limits, Outcome, cut_short, failure_of, status_words
 from .programs import witness
-from .roots import Roots, Snapshot
+from .roots import Roots, Snapshot, Subvolume
 from .timed import TERM_GRACE, Ended, TimedRun
 
 log = logging.getLogger(__name__)
@@ -57,6 +56,8 @@ class Host:
     mountinfo: Path = roots.MOUNTINFO
     pid_file: Path = detect.PID_FILE
     tukit_lock: Path = detect.TUKIT_LOCK
+    bus: Path = leftovers.BUS
+    snapshots: Path = roots.PLACE
 
 
 def refuse_inside(environ: Mapping[str, str]) -> None:
@@ -122,14 +123,10 @@ class Tool:
             limits=limits,
             opens=cli.SUBCOMMANDS[words[0]].opens,
         )
-        handover.private_directory(self.host.base)
-        with self._turn(limits) as deadline:
-            handover.sweep(self.host.base)
-            if directory is None:
-                family = Family(secrets.token_hex(16))
-            else:
-                family = Family(directory.mark, directory.performer)
-            return self._invoke(call, family, deadline, failed)
+        if directory is not None:
+            return self._in_turn(call, directory, failed)
+        with handover.opened(self.host.base) as own:
+            return self._in_turn(call, own, failed)
 
     def run_command(
         self, command_line: Sequence[object] | str, options: Options, limits: Limits
@@ -140,10 +137,6 @@ class Tool:
         if cli.tool_version(self.run) >= cli.DISCARDS_SINCE:
             return self.invoke(words, options, limits)
         with handover.opened(self.host.base) as directory:
-            program = directory.put_program(
-                "witness.py", Path(witness.__file__).read_text(encoding="utf-8")
-            )
-            seen = [sys.executable, "-I", str(program), str(directory.status)]
 
             def failed() -> str | None:
                 status = directory.exit_status()
@@ -151,7 +144,7 @@ class Tool:
                     return "the command did not come to its own end"
                 return None if status == 0 else f"the command failed: {status_words(status)}"
 
-            watched = ["run", *seen, *words[1:]]
+            watched = ["run", *witnessed(directory), *words[1:]]
             return self.invoke(watched, options, limits, directory=directory, failed=failed)
 
     def rollback(self, snapshot: str | int | None, limits: Limits) -> Outcome:
@@ -172,6 +165,21 @@ class Tool:
             return replace(outcome, failure=None)
         return outcome
 
+    def _in_turn(
+        self, call: Call, directory: Directory, failed: Callable[[], str | None]
+    ) -> Outcome:
+        with self._turn(call.limits) as deadline:
+            handover.sweep(self.host.base, self._remove_noted)
+            return _Invocation(self, call, directory, failed).run(deadline)
+
+    def _remove_noted(self, directory: Path) -> None:
+        """Remove the open snapshot of a call whose process was killed, and the tool with it."""
+        problem = leftovers.remove_noted(
+            self.run, directory, place=self.host.snapshots, bus=self.host.bus
+        )
+        if problem:
+            log.warning("%s", problem)
+
     @contextmanager
     def _turn(self, limits: Limits) -> Iterator[float]:
         """Wait for other calls of ours, then for foreign ones; yield the deadline."""
@@ -179,12 +187,12 @@ class Tool:
         fd = handover.open_lock(self.host.base)
         try:
             while not (_locked(fd) and self.lock_holder() is None):
-                self._wait_or_give_up(deadline, limits)
+                self.wait_or_give_up(deadline, limits)
             yield deadline
         finally:
             os.close(fd)
 
-    def _wait_or_give_up(self, deadline: float, limits: Limits) -> None:
+    def wait_or_give_up(self, deadline: float, limits: Limits) -> None:
         """Pause before the next attempt; raise LockHeldError past the deadline."""
         if self._clock() >= deadline:
             holder = self.lock_holder()
@@ -195,48 +203,78 @@ class Tool:
             )
         self._pause(BUSY_INTERVAL)
 
-    def _invoke(
-        self, call: Call, family: Family, deadline: float, failed: Callable[[], str | None]
-    ) -> Outcome:
-        before = self.roots()
-        open_before = {snap.key for snap in self.snapshots() if snap.in_progress}
-        watch = EtcWatch(self.host.etc, self.host.base / f"etc-edits-{family.mark[:12]}")
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        self._pause(seconds)
+
+    def now(self) -> float:
+        """Return the time that deadlines are measured with."""
+        return self._clock()
+
+
+class _Invocation:
+    """One call of the tool while it is its turn."""
+
+    def __init__(
+        self, tool: Tool, call: Call, directory: Directory, failed: Callable[[], str | None]
+    ) -> None:
+        self._tool = tool
+        self._call = call
+        self._directory = directory
+        self._failed = failed
+        self._family = Family(directory.mark, directory.performer)
+        self._watch = EtcWatch(tool.host.etc, tool.host.base / f"etc-edits-{directory.mark[:12]}")
+        self._mine: Subvolume | None = None
+
+    def run(self, deadline: float) -> Outcome:
+        """Call the tool, put right what it left, and return what it did."""
+        call = self._call
+        before = self._tool.roots()
+        known = {snap.key for snap in self._tool.snapshots()}
         if call.merges_etc:
-            watch.start()
+            self._watch.start()
         ended: Ended | None = None
         try:
-            ended = self._supervised(call, family, deadline, watch)
+            ended = self._supervised(deadline)
         finally:
             # Also if this process was told to stop: leave nothing open, nothing pending.
             ended = ended or Ended()
-            short = cut_short(ended, call.limits.timeout) is not None
+            short = cut_short(ended, call.limits.timeout)
             if short or call.opens:
                 # The transaction is over: nothing may go on in its snapshot.
-                self._end_all(family, inside_only=not short)
-            if short:
-                self._remove_open(open_before, keep=call.options.keep)
-            outcome = self._judge(call, before, ended, failed())
-        return self._with_lost_edits(outcome, watch)
+                self._end_all(inside_only=short is None)
+            left = self._left_open(known) if short or call.options.keep else []
+            problems = [] if call.options.keep else self._delete(left)
+            outcome = self._judge(before, known, ended)
+        if outcome.failure is not None:
+            outcome = self._told(outcome, left, problems)
+        return self._with_lost_edits(outcome)
 
-    def _supervised(self, call: Call, family: Family, deadline: float, watch: EtcWatch) -> Ended:
-        timed = TimedRun(
-            self.run, clock=self._clock, watch=watch.look if call.merges_etc else lambda: None
-        )
+    def _supervised(self, deadline: float) -> Ended:
+        timed = TimedRun(self._tool.run, clock=self._tool.now, watch=self._look)
         while True:
-            ended = timed(call.argv, family, timeout=call.limits.timeout)
+            ended = timed(self._call.argv, self._family, timeout=self._call.limits.timeout)
             if not (ended.result and is_busy(ended.result)):
                 return ended
-            self._wait_or_give_up(deadline, call.limits)
+            self._tool.wait_or_give_up(deadline, self._call.limits)
 
-    def _judge(
-        self,
-        call: Call,
-        before: Roots,
-        ended: Ended,
-        inner: str | None,
-    ) -> Outcome:
-        short = cut_short(ended, call.limits.timeout)
-        after = self.roots()
+    def _look(self, members: Sequence[Process]) -> None:
+        """Note the snapshot, for the case that this process is killed, and edits of /etc."""
+        inside = [process.pid for process in members if process.inside]
+        if not inside:
+            return
+        if self._mine is None:
+            self._mine = leftovers.of_processes(inside)
+            if self._mine is not None:
+                leftovers.note(self._directory.path, self._mine)
+        if self._call.merges_etc:
+            # When the command has ended the tool merges: then a change is no edit.
+            self._watch.look(lambda: any(map(processes.start_time, inside)))
+
+    def _judge(self, before: Roots, known: Collection[tuple[int, str]], ended: Ended) -> Outcome:
+        call = self._call
+        short, inner = cut_short(ended, call.limits.timeout), self._failed()
+        after = self._tool.roots()
         result = ended.result or Result(
             argv=call.argv,
             returncode=-1,
@@ -251,56 +289,83 @@ class Tool:
             failure=short or inner or failure_of(call, result, before, after),
         )
         if call.opens and outcome.failure and outcome.new_default:
-            return self._undo(outcome, certain=bool(short or inner))
+            return self._undo(outcome, known, certain=bool(short or inner))
         return outcome
 
-    def _end_all(self, family: Family, *, inside_only: bool) -> None:
-        """Kill what is left of a call, and wait until it is gone."""
-        deadline = self._clock() + TERM_GRACE
-        while family.send(signal.SIGKILL, inside_only=inside_only):
-            if self._clock() >= deadline:
+    def _end_all(self, *, inside_only: bool) -> None:
+        """Kill what is left of the call, and wait until it is gone."""
+        deadline = self._tool.now() + TERM_GRACE
+        while self._family.send(signal.SIGKILL, inside_only=inside_only):
+            if self._tool.now() >= deadline:
                 return
-            self._pause(BUSY_INTERVAL / 5)
+            self._tool.pause(BUSY_INTERVAL / 5)
 
-    def _remove_open(self, open_before: set[tuple[int, str]], *, keep: bool) -> None:
-        """Remove the open snapshots of a tool that was killed."""
-        for snap in self.snapshots():
-            if snap.in_progress and snap.key not in open_before and not keep:
-                self._delete(snap.number)
+    def _left_open(self, known: Collection[tuple[int, str]]) -> list[int]:
+        """Return the open snapshots of this call: the one that was seen, or all new ones."""
+        new = [
+            snap.number
+            for snap in self._tool.snapshots()
+            if snap.in_progress and snap.key not in known
+        ]
+        mine = self._mine
+        return [number for number in new if number == mine.number] if mine else new
 
-    def _undo(self, outcome: Outcome, *, certain: bool) -> Outcome:
-        """A tool before 5.5 made the snapshot of a failed command the default: go back."""
-        bad, good = outcome.after.default.number, outcome.before.default.number
-        if outcome.call.version >= cli.DISCARDS_SINCE or not certain:
+    def _delete(self, numbers: Sequence[int]) -> list[str]:
+        """Delete snapshots; return what did not work."""
+        tried = (
+            leftovers.delete(self._tool.run, number, self._tool.host.bus) for number in numbers
+        )
+        return [problem for problem in tried if problem]
+
+    def _undo(
+        self, outcome: Outcome, known: Collection[tuple[int, str]], *, certain: bool
+    ) -> Outcome:
+        """The snapshot of a failed command is the default: go back to the former one."""
+        bad, good = outcome.after.default, outcome.before.default
+        run, host = self._tool.run, self._tool.host
+        numbers = {snap.number for snap in self._tool.snapshots() if snap.key in known}
+        ours = bad == self._mine if self._mine else bad.number not in numbers
+        if not (certain and ours and roots.exists(run, good, host.snapshots)):
             return replace(
                 outcome,
-                failure=f"{outcome.failure}. Snapshot {bad} is the default now all the same: "
-                f"check it, or go back with transactional_update.rollback {good}",
+                failure=f"{outcome.failure}. Snapshot {bad.number} is the default now all the same "
+                f"(before it was {good.number}): check it, or go back with "
+                f"transactional_update.rollback {good.number}",
             )
-        self.run((detect.TOOL, "rollback", str(good)), timeout=_UNDO_TIMEOUT, ok=None)
-        after = self.roots()
-        if after.default != outcome.before.default:
+        run((detect.TOOL, "rollback", str(good.number)), timeout=_UNDO_TIMEOUT, ok=None)
+        after = self._tool.roots()
+        if after.default != good:
             raise SafeUpdateError(
-                f"{outcome.failure}, its snapshot {bad} is the default, and going back to "
-                f"{good} did not work. Do not reboot: run transactional_update.rollback {good}"
+                f"{outcome.failure}, its snapshot {bad.number} is the default, and going back to "
+                f"{good.number} did not work. Do not reboot: run transactional_update.rollback "
+                f"{good.number}"
             )
-        if not outcome.call.options.keep:
-            self._delete(bad)
+        problems = [] if outcome.call.options.keep else self._delete([bad.number])
+        said = f"Its snapshot {bad.number} was discarded" if not problems else problems[0]
         return replace(
             outcome,
             after=after,
-            undone=bad,
-            failure=f"{outcome.failure}. Its snapshot {bad} was discarded; "
-            f"the default is {good} as before",
+            undone=bad.number,
+            kept=bad.number if outcome.call.options.keep else None,
+            failure=f"{outcome.failure}. The default is {good.number} as before"
+            + ("" if outcome.call.options.keep else f". {said}"),
         )
 
-    def _delete(self, number: int) -> None:
-        try:
-            self.run(("snapper", "--no-dbus", "delete", str(number)), timeout=roots.QUERY_TIMEOUT)
-        except CommandError as err:
-            log.warning("snapshot %s could not be deleted, snapper will: %s", number, err)
+    def _told(self, outcome: Outcome, left: Sequence[int], problems: Sequence[str]) -> Outcome:
+        """Add to the failure which snapshot was kept, and which one could not be deleted."""
+        if self._call.options.keep and left:
+            outcome = replace(outcome, kept=left[0])
+        said = [str(outcome.failure), *problems]
+        if outcome.kept:
+            said.append(
+                f"Its snapshot {outcome.kept} was kept: look at "
+                f"{self._tool.host.snapshots}/{outcome.kept}/snapshot, then remove it with "
+                f"snapper delete {outcome.kept}"
+            )
+        return replace(outcome, failure=". ".join(said))
 
-    def _with_lost_edits(self, outcome: Outcome, watch: EtcWatch) -> Outcome:
+    def _with_lost_edits(self, outcome: Outcome) -> Outcome:
+        watch = self._watch
         if not outcome.call.merges_etc:
             return outcome
         outcome = replace(outcome, etc_changed=watch.changed())
@@ -309,6 +374,14 @@ class Tool:
             log.warning("transactional-update undid an edit of the live system: %s %s", path, what)
         copies = str(watch.copies) if lost and watch.copies.is_dir() else None
         return replace(outcome, lost_edits=lost, copies=copies)
+
+
+def witnessed(directory: Directory, *options: str) -> list[str]:
+    """Return what comes before a command inside, so that its exit status can be relied on."""
+    program = directory.put_program(
+        "witness.py", Path(witness.__file__).read_text(encoding="utf-8")
+    )
+    return [sys.executable, "-IS", str(program), *options, str(directory.status)]
 
 
 def is_busy(result: Result) -> bool:

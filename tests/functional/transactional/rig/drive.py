@@ -32,6 +32,7 @@ def main():
         "failure": outcome.failure,
         "undone": outcome.undone,
         "etc_leaked": outcome.etc_leaked,
+        "effect": outcome.effect,
         "live": outcome.live,
         "stdout": outcome.result.stdout,
         "stderr": outcome.result.stderr,

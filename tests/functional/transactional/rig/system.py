@@ -11,12 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import fs
+
 HERE = Path(__file__).parent
 ETC = (
     *("alternatives", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
     *("nsswitch.conf", "passwd", "resolv.conf", "ssl", "os-release", "debian_version"),
 )
-PACKAGES = {"btrfs": "btrfs-progs", "snapper": "snapper", "rsync": "rsync", "nsenter": "util-linux"}
+PACKAGES = {
+    **{"btrfs": "btrfs-progs", "snapper": "snapper", "rsync": "rsync", "nsenter": "util-linux"},
+    "dbus-daemon": "dbus-daemon",
+}
 SNAPPER = """\
 SUBVOLUME="/"
 FSTYPE="btrfs"
@@ -49,15 +54,18 @@ def sh(*argv, **kwargs):
 class System:
     """A transactional system in a loop image. ``boot()`` it, then ``run()`` in it."""
 
-    def __init__(self, home: Path, size: str = "1G") -> None:
+    def __init__(self, home: Path, size: str = "1G", *, bus: bool = True) -> None:
         self.home = home
+        self._bus = bus
         self.top = home / "top"
         self.top.mkdir(parents=True)
         self._size = size
         self._init: subprocess.Popen | None = None
         prefixes = {sys.prefix, sys.base_prefix, str(HERE.parents[3])}
-        inside_usr = [place for place in prefixes if not place.startswith("/usr")]
-        self.binds = ["/usr", *sorted(inside_usr)]
+        outside_usr = [place for place in prefixes if not place.startswith("/usr")]
+        # /usr itself is part of the snapshot; what lies in it is that of this host.
+        inside_usr = [str(path) for path in Path("/usr").iterdir() if path.is_dir()]
+        self.binds = [*sorted(inside_usr), *sorted(outside_usr)]
         self._build()
 
     def _build(self) -> None:
@@ -80,15 +88,19 @@ class System:
         self._default(self.first)
 
     def _fill(self, root: Path) -> None:
-        places = ["dev", "etc", "home", "proc", "run", "sys", "tmp", "var", ".snapshots", "data"]
-        for place in (*places, "usr/local/sbin", *self.binds):
+        places = ["dev", "home", "proc", "run", "sys", "tmp", ".snapshots", "data"]
+        var = [f"var/{name}" for name in ("cache", "lib", "log", "spool", "tmp")]
+        for place in (*places, *var, *self.binds):
             (root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        (root / "var/run").symlink_to("/run")
         for link in ("bin", "sbin", "lib", "lib64"):
             if os.path.islink(f"/{link}"):
                 (root / link).symlink_to(f"usr/{link}")
-        etc = self.top / "@/var/lib/overlay/1/etc"
-        for place in (etc, *(self.top / "@/var" / name for name in ("cache", "log", "tmp"))):
+        etc = self.home / "etc"
+        sh("btrfs", "-q", "subvolume", "create", str(root / "etc"))
+        for place in (etc, *(self.top / "@" / name for name in (*var, "var/lib/overlay"))):
             place.mkdir(parents=True)
+        (self.top / "@/var/run").symlink_to("/run")
         for name in ETC:
             if os.path.lexists(f"/etc/{name}"):
                 sh("cp", "-a", f"/etc/{name}", str(etc / name))
@@ -100,8 +112,7 @@ class System:
         }.items():
             (etc / name).parent.mkdir(parents=True)
             (etc / name).write_text(text)
-        self.etc = etc
-        sh("cp", "-a", str(etc), str(self.home / "etc"))
+        self.etc = root / "etc"
 
     def _programs(self) -> None:
         self.programs = self.home / "programs"
@@ -109,9 +120,15 @@ class System:
         for name, source in {
             "transactional-update": "tool.py",
             "systemctl": "systemctl.py",
+            "snapper": "snapper.sh",
             "boot.py": "boot.py",
+            "fs.py": "fs.py",
         }.items():
-            text = (HERE / source).read_text().replace("/usr/bin/env python3", sys.executable, 1)
+            text = (
+                (HERE / source)
+                .read_text()
+                .replace("/usr/bin/env python3", f"{sys.executable} -IS", 1)
+            )
             (self.programs / name).write_text(text)
             (self.programs / name).chmod(0o755)
         config = {
@@ -120,6 +137,7 @@ class System:
             "root": str(self.home / "root"),
             "binds": self.binds,
             "programs": str(self.programs),
+            "bus": self._bus,
         }
         (self.programs / "rig.json").write_text(json.dumps(config))
 
@@ -178,12 +196,13 @@ class System:
         self._default(self.first)
         for path in (self.top / "@/.snapshots").iterdir():
             if path.name != "1":
-                sh("btrfs", "-q", "subvolume", "delete", str(path / "snapshot"))
+                if (path / "snapshot").exists():
+                    fs.delete_nested(str(path / "snapshot"))
+                    sh("btrfs", "-q", "subvolume", "delete", str(path / "snapshot"))
                 shutil.rmtree(path)
         for path in (self.top / "@/var/lib/overlay").iterdir():
             shutil.rmtree(path)
-        self.etc.parent.mkdir()
-        sh("cp", "-a", str(self.home / "etc"), str(self.etc))
+        sh("rsync", "-aAX", "--delete", f"{self.home}/etc/", f"{self.etc}/")
         for name in ("cache/salt-safeupdate", "lib/salt-safeupdate", "log", "fill"):
             shutil.rmtree(self.top / "@/var" / name, ignore_errors=True)
         (self.top / "@/var/log").mkdir()
@@ -235,15 +254,26 @@ class System:
         self.path(f"/run/rig/{name}").write_text(text)
 
     def version(self, text: str) -> None:
+        """Let the tool be another one; before 5.0, /etc is an overlay."""
+        overlay = self.top / "@/var/lib/overlay/1/etc"
+        if int(text.partition(".")[0]) < 5 and not overlay.exists():
+            overlay.parent.mkdir(parents=True)
+            sh("cp", "-a", str(self.etc), str(overlay))
+            self.boot()
         self.fault("version", text)
 
     def default(self) -> int:
-        return int(sh("btrfs", "subvolume", "get-default", str(self.top)).split("/")[-2])
+        return fs.default_subvolume(str(self.top))[1]
 
     def numbers(self) -> list[int]:
         return sorted(
             int(path.name) for path in (self.top / "@/.snapshots").iterdir() if path.name.isdigit()
         )
+
+    def etc_of(self, number: int) -> Path:
+        """The /etc of a snapshot, seen from outside."""
+        overlay = self.top / f"@{fs.overlay(number)}"
+        return overlay if overlay.exists() else self.in_snapshot(number, "/etc")
 
     def in_snapshot(self, number: int, name: str) -> Path:
         return self.top / f"@/.snapshots/{number}/snapshot" / name.lstrip("/")

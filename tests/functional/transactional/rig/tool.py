@@ -5,8 +5,6 @@ Stand in for ``transactional-update`` as its observed contract says, in the vers
 dropped and what is printed where. Faults are asked for by files in ``/run/rig``.
 """
 
-import ctypes
-import errno
 import json
 import os
 import re
@@ -14,10 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fs
 
 RIG = "/run/rig"
 PID_FILE = "/run/transactional-update.pid"
-SHADOWED = ("home",)
+# Where other file systems are mounted: what is written below does not count as a change.
+MOUNTED = ("home", "var", "run", "tmp", "dev", "proc", "sys", ".snapshots", "etc", "usr/local")
 CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rig.json")
 PACKAGE_COMMANDS = ("pkg", "migration", "register", "run")
 GENERAL = (
@@ -62,72 +65,124 @@ def tell(*argv, check=True):
     return done.stdout
 
 
+def snapper(*words):
+    """Ask the daemon; without one, or if that fails, work without it, as tukit does."""
+    try:
+        return tell("snapper", *words)
+    except RuntimeError as err:
+        print(err, file=sys.stderr, flush=True)
+        return tell("snapper", "--no-dbus", *words)
+
+
 def default_number():
-    return int(tell("btrfs", "subvolume", "get-default", "/").split("/")[-2])
+    return fs.default_subvolume("/")[1]
 
 
 def running_number():
+    """Return the snapshot that the system runs from: /usr counts after ``apply``."""
+    found = {}
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         for line in file:
             fields = line.split()
-            if fields[4] == "/":
-                number = int(fields[3].split("/")[-2])
-    return number
+            if fields[4] in ("/", "/usr"):
+                found[fields[4]] = int(re.search(r"\.snapshots/(\d+)/snapshot", fields[3])[1])
+    return found.get("/usr", found["/"])
 
 
 def subvolid(number):
-    text = tell("btrfs", "subvolume", "show", f"/.snapshots/{number}/snapshot")
-    return re.search(r"Subvolume ID:\s*(\d+)", text)[1]
+    return tell("btrfs", "inspect-internal", "rootid", f"/.snapshots/{number}/snapshot").strip()
 
 
 def set_default(number):
     tell("btrfs", "subvolume", "set-default", subvolid(number), "/")
 
 
-def store(number):
-    return f"/var/lib/overlay/{number}/etc"
+def rsync(source, target):
+    options = ("--archive", "--inplace", "--xattrs", "--acls", "--delete", "--quiet")
+    left_out = ("--exclude=/fstab", f"--exclude=/{fs.SYNCPOINT}")
+    tell("rsync", *options, *left_out, f"{source}/", f"{target}/")
 
 
-def manifest(root):
-    """Everything that counts as a change of the root file system."""
-    found = {}
-    skip = {f"{root}/{name}" for name in (*SHADOWED, "etc")}
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if f"{folder}/{name}" not in skip]
-        for name in folders + files:
-            info = os.lstat(f"{folder}/{name}")
-            found[f"{folder}/{name}"] = (info.st_mode, info.st_size, info.st_mtime_ns)
-    return found
+class Watch:
+    """Says whether anything has happened in a snapshot, whatever is left of it."""
+
+    # Modify, attributes, moved from and to, create, delete; one event, directories only.
+    MASK = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x80000000 | 0x1000000
+
+    def __init__(self, root):
+        self.fd = fs.LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        device = os.stat(root).st_dev
+        skip = {f"{root}/{name}" for name in MOUNTED}
+        for folder, folders, _ in os.walk(root):
+            folders[:] = [
+                name
+                for name in folders
+                if f"{folder}/{name}" not in skip and os.lstat(f"{folder}/{name}").st_dev == device
+            ]
+            fs.LIBC.inotify_add_watch(self.fd, folder.encode(), self.MASK)
+
+    def seen(self):
+        try:
+            return bool(os.read(self.fd, 4096))
+        except BlockingIOError:
+            return False
 
 
 class Transaction:
     def __init__(self, base):
         self.base = base
+        self.nested = fs.is_subvolume(f"/.snapshots/{base}/snapshot/etc") and not os.path.isdir(
+            fs.overlay(base)
+        )
         try:
-            printed = tell(
-                *("snapper", "--no-dbus", "create", "--from", str(base), "--read-write"),
-                *("--print-number", "--description", f"Snapshot Update of #{base}"),
-                *("--cleanup-algorithm", "number"),
+            printed = snapper(
+                *("create", "--from", str(base), "--read-write", "--print-number"),
+                *("--description", f"Snapshot Update of #{base}", "--cleanup-algorithm", "number"),
                 *("--userdata", "transactional-update-in-progress=yes"),
             )
             self.number = int(printed)
-            os.makedirs(os.path.dirname(store(self.number)), exist_ok=True)
-            shutil.rmtree(store(self.number), ignore_errors=True)
-            tell("cp", "-a", self.live_etc(), store(self.number))
+            self.root = f"/.snapshots/{self.number}/snapshot"
+            self.etc = f"{self.root}/etc" if self.nested else fs.overlay(self.number)
+            self.create_etc()
         except (RuntimeError, OSError) as err:
             fail(f"ERROR: snapper create failed: {err}")
-        self.root = f"/.snapshots/{self.number}/snapshot"
-        self.before = manifest(self.root)
+        self.watch = Watch(self.root)
 
-    def live_etc(self):
-        return "/etc" if self.base == running_number() else store(self.base)
+    def base_etc(self):
+        if self.base == running_number():
+            return "/etc"
+        return f"/.snapshots/{self.base}/snapshot/etc" if self.nested else fs.overlay(self.base)
 
-    def changed(self):
-        return manifest(self.root) != self.before
+    def create_etc(self):
+        """Copy the /etc of the base, and keep how it was, to synchronise with the live one."""
+        if not self.nested:
+            for place in (self.etc, f"{self.etc}.syncpoint"):
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                tell("cp", "-a", self.base_etc(), place)
+            return
+        source = f"/.snapshots/{self.base}/snapshot/etc"
+        os.rmdir(self.etc)
+        tell("btrfs", "-q", "subvolume", "snapshot", source, self.etc)
+        syncpoint, running = f"{self.etc}/{fs.SYNCPOINT}", running_number()
+        if os.path.isdir(syncpoint):
+            os.rmdir(syncpoint)
+        if self.base != running and fs.is_subvolume(f"{source}/{fs.SYNCPOINT}"):
+            # As --continue does it since 5.0.3: what was edited live meanwhile comes along.
+            fs.sync_etc("/etc", self.etc, f"{source}/{fs.SYNCPOINT}")
+        tell("btrfs", "-q", "subvolume", "snapshot", "/etc", syncpoint)
+        if os.path.isdir(f"{syncpoint}/{fs.SYNCPOINT}"):
+            os.rmdir(f"{syncpoint}/{fs.SYNCPOINT}")
+        with open(f"{syncpoint}/{fs.PARENT}", "w", encoding="ascii") as file:
+            file.write(str(running))
 
     def discard(self):
-        shutil.rmtree(store(self.number), ignore_errors=True)
-        tell("snapper", "--no-dbus", "delete", str(self.number))
+        try:
+            snapper("delete", str(self.number))
+        except RuntimeError as err:
+            fail(
+                f"ERROR: `snapper --no-dbus delete {self.number}` returned with error code 1: {err}"
+            )
+        shutil.rmtree(fs.overlay(self.number), ignore_errors=True)
 
     def freeze(self):
         tell("btrfs", "property", "set", "-ts", self.root, "ro", "true")
@@ -138,33 +193,35 @@ class Transaction:
             self.discard()
             print("ERROR: Plugin finalize-pre failed with 1.", file=sys.stderr, flush=True)
             return
-        if OPTIONS["drop"] and not self.changed():
+        if OPTIONS["drop"] and not self.watch.seen():
             out("No changes to the root file system - discarding snapshot.")
-            tell("rsync", "-a", "--delete", store(self.number) + "/", self.live_etc() + "/")
+            self.merge_etc()
             self.discard()
             return
+        snapper("modify", "--userdata", "transactional-update-in-progress=", str(self.number))
         self.freeze()
-        tell(
-            "snapper",
-            "--no-dbus",
-            "modify",
-            "--userdata",
-            "transactional-update-in-progress=",
-            str(self.number),
-        )
         set_default(self.number)
+        with open("/run/reboot-needed", "w", encoding="ascii") as file:
+            file.write("reboot\n")
         out(f"New default snapshot is #{self.number} ({self.root}).")
 
-    def run(self, command):
-        """Run *command* in the snapshot; return its wait status, or an errno as a string."""
+    def merge_etc(self):
+        """Copy it over the /etc that it started from. In an overlay, live edits show through."""
+        while asked("merge-waits"):
+            open(f"{RIG}/merging", "w", encoding="ascii").close()
+            time.sleep(0.02)
+        if not self.nested:
+            fs.sync_etc(self.base_etc(), self.etc, f"{self.etc}.syncpoint")
+        rsync(self.etc, self.base_etc())
+
+    def call(self, command):
+        """Run *command* in the snapshot; return its exit status, as ``tukit call`` does."""
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reader)
             os.set_inheritable(writer, False)
             try:
-                for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                    signal.signal(signum, signal.SIG_DFL)
                 self.enter()
                 if MODERN is False:
                     os.dup2(1, 2)
@@ -177,43 +234,51 @@ class Transaction:
         os.close(writer)
         with os.fdopen(reader) as pipe:
             problem = pipe.read()
-        status = os.waitpid(pid, 0)[1]
-        return problem, status
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if problem:
+            text = f"Calling {command[0]} failed: {os.strerror(int(problem))}"
+            print(text, file=sys.stderr if MODERN else sys.stdout, flush=True)
+            return int(problem)
+        return abs(code)
 
     def enter(self):
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import boot
-
         with open(CONFIG, encoding="utf-8") as file:
             config = json.load(file)
-        if ctypes.CDLL(None, use_errno=True).unshare(0x00020000):
-            raise OSError(ctypes.get_errno(), "unshare")
-        boot.sh("mount", "--make-rprivate", "/")
+        fs.unshare_mounts()
         root = "/run/transaction"
         os.makedirs(root, exist_ok=True)
-        boot.sh("mount", "-o", f"subvolid={subvolid(self.number)}", config["device"], root)
-        boot.bind(["/var", "/.snapshots"], root)
+        # A mount of the snapshot itself: its /etc is in it, and is no mount of its own.
+        fs.mount(self.root, root, flags=fs.BIND)
+        if not self.nested:
+            fs.mount(self.etc, f"{root}/etc", flags=fs.BIND)
+        # Nothing else of /var is visible; what is written there goes to a shadowed directory.
+        fs.bind(["/var/cache", "/var/log", "/.snapshots"], root)
         for place in ("run", "tmp", "var/tmp"):
-            boot.sh("mount", "-t", "tmpfs", "tmpfs", f"{root}/{place}")
-        boot.bind(["/proc", "/dev", *config["binds"]], root)
-        boot.sh("mount", "--bind", store(self.number), f"{root}/etc")
+            fs.mount("tmpfs", f"{root}/{place}", "tmpfs")
+        fs.bind(["/proc", "/dev", *config["binds"]], root)
         os.chroot(root)
         os.chdir("/")
 
 
 def run_command(command):
+    """Open, call and close, each by a process of its own, as the tool does with tukit."""
     interrupted = []
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda number, _: interrupted.append(number))
     transaction = Transaction(OPTIONS["base"] or running_number())
     out(f"Executing `{' '.join(command)}`:")
-    problem, status = transaction.run(command)
-    code = os.waitstatus_to_exitcode(status)
-    if problem:
-        text = f"Calling {command[0]} failed: {os.strerror(int(problem))}"
-        print(text, file=sys.stderr if MODERN else sys.stdout, flush=True)
-        code = int(problem) if MODERN else errno.ENOENT
-    if interrupted:
+    tukit = os.fork()
+    if tukit == 0:
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_DFL)
+        os._exit(transaction.call(command))
+    code = os.waitstatus_to_exitcode(os.waitpid(tukit, 0)[1])
+    if interrupted and code < 0:
+        # All of it was told to stop: the pipes to its log are gone, so it dies on the next line.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+    code = 128 - code if code < 0 else code
+    if interrupted and not asked("commits"):
         transaction.discard()
         sys.exit(1)
     if code and MODERN:
@@ -221,10 +286,26 @@ def run_command(command):
             transaction.freeze()
         else:
             transaction.discard()
-            if abs(code) == 1:
+            if code == 1:
                 print(f"Removing snapshot #{transaction.number}...", file=sys.stderr, flush=True)
-        sys.exit(abs(code))
+        sys.exit(code)
     transaction.close()
+
+
+def apply():
+    """Mount /usr and /etc of the default snapshot over those that run."""
+    number = default_number()
+    with open(CONFIG, encoding="utf-8") as file:
+        places = [place for place in json.load(file)["binds"] if place.startswith("/usr/")]
+    staging = f"{RIG}/usr"
+    os.makedirs(staging, exist_ok=True)
+    root = f"/.snapshots/{number}/snapshot"
+    fs.mount(f"{root}/usr", staging, flags=fs.BIND)
+    for place in places:
+        fs.mount(place, staging + place.removeprefix("/usr"), flags=fs.BIND | fs.REC)
+    etc = fs.overlay(number) if os.path.isdir(fs.overlay(number)) else f"{root}/etc"
+    fs.mount(staging, "/usr", flags=fs.BIND | fs.REC)
+    fs.mount(etc, "/etc", flags=fs.BIND)
 
 
 def change(words):
@@ -310,7 +391,9 @@ def main():
             rollback(words[1:])
         elif words[0] == "reboot":
             reboot()
-        elif words[0] not in ("apply", "cleanup", "cleanup-snapshots", "cleanup-overlays"):
+        elif words[0] == "apply":
+            apply()
+        elif not words[0].startswith("cleanup"):
             change(words)
     finally:
         os.unlink(PID_FILE)

@@ -73,7 +73,8 @@ def test_the_value_comes_back(tmp_path):
     tool = FakeTool(tmp_path, answering(value=[1, "1", None]))
     reply = ask(tool)
     assert (reply.value, reply.retcode) == ([1, "1", None], 0)
-    assert tool.words[:4] == ["run", "salt-call", "--", "transactional_update.perform"]
+    assert tool.words[6:-1] == ["salt-call", "--", "transactional_update.perform"]
+    assert tool.words[5].endswith("/status")
     assert list((tmp_path / "base").iterdir()) == []
     assert reply.shown(False) == reply.value
     shown = reply.shown(True)

@@ -12,7 +12,7 @@ def test_a_call_that_ends(tmp_path):
         assert kwargs["ok"] is None
         return Result(argv=argv, returncode=7, stdout="", stderr="")
 
-    timed = TimedRun(run, clock=lambda: 0.0, watch=lambda: None)
+    timed = TimedRun(run, clock=lambda: 0.0, watch=lambda members: None)
     ended = timed(("x",), Family("m", proc=tmp_path), timeout=5)
     assert (ended.result.returncode, ended.error, ended.timed_out) == (7, None, False)
 
@@ -21,7 +21,7 @@ def test_a_call_that_cannot_start(tmp_path):
     def run(argv, **kwargs):
         raise CommandError(argv, "cannot be started")
 
-    timed = TimedRun(run, clock=lambda: 0.0, watch=lambda: None)
+    timed = TimedRun(run, clock=lambda: 0.0, watch=lambda members: None)
     ended = timed(("x",), Family("m", proc=tmp_path), timeout=5)
     assert (ended.result, ended.error.reason) == (None, "cannot be started")
 
@@ -31,5 +31,5 @@ def test_sigterm_is_as_before_afterwards(tmp_path):
         return Result(argv=argv, returncode=0, stdout="", stderr="")
 
     before = signal.getsignal(signal.SIGTERM)
-    TimedRun(run, clock=lambda: 0.0, watch=lambda: None)(("x",), Family("m"), timeout=5)
+    TimedRun(run, clock=lambda: 0.0, watch=lambda members: None)(("x",), Family("m"), timeout=5)
     assert signal.getsignal(signal.SIGTERM) == before

@@ -1,6 +1,7 @@
 """Every exit status of the tool's contract, against what the default snapshot was and is."""
 
 import signal
+import socket
 
 import pytest
 
@@ -32,7 +33,11 @@ class FakeSystem:
             mountinfo=self.mountinfo,
             pid_file=tmp_path / "pid",
             tukit_lock=tmp_path / "tukit",
+            bus=tmp_path / "bus",
+            snapshots=tmp_path / "snapshots",
         )
+        for number in (1, 2):
+            (self.host.snapshots / str(number) / "snapshot").mkdir(parents=True)
 
     def __call__(self, argv, *, timeout, ok=(0,), env=None, stdin=None, keep=None):
         argv = tuple(argv)
@@ -43,6 +48,9 @@ class FakeSystem:
             return self.result(
                 argv, 0, f"ID {260 + self.default} gen 9 top level 5 path {path}", ""
             )
+        if argv[1] == "inspect-internal":
+            number = int(argv[-1].split("/")[-2])
+            return self.result(argv, 0, f"{260 + number}\n", "")
         if argv == roots.LIST:
             rows = [
                 f'{{"number": {n}, "date": "d", "userdata": '
@@ -131,7 +139,7 @@ def test_a_failed_command_before_5_5_is_undone(tmp_path, version, status):
 
     def answer(argv, **kwargs):
         if "run" in argv and status is not None:
-            place = argv[argv.index("-I") + 2]
+            place = argv[argv.index("-IS") + 2]
             with open(place, "w", encoding="ascii", opener=private) as file:
                 file.write(status)
         return system(argv, **kwargs)
@@ -139,7 +147,7 @@ def test_a_failed_command_before_5_5_is_undone(tmp_path, version, status):
     tool = Tool(run=answer, environ={}, host=system.host, clock=lambda: 0.0, pause=system.pause)
     found = tool.run_command(["x", "a b"], Options(), Limits())
     assert found.failure.startswith("the command ")
-    assert "Its snapshot 2 was discarded; the default is 1 as before" in found.failure
+    assert "The default is 1 as before. Its snapshot 2 was discarded" in found.failure
     assert (found.undone, system.default, found.new_default) == (2, 1, False)
     assert system.calls[0][-2:] == ("x", "a b")
     assert system.calls[1:] == [
@@ -154,12 +162,65 @@ def private(path, flags):
     return os.open(path, flags, 0o600)
 
 
-def test_since_5_5_the_tool_itself_discards(system):
-    """A default that is new all the same is somebody else's work."""
+def test_since_5_5_what_the_tool_has_committed_is_undone_too(system):
+    """The command returned 0, and nothing but that counts for the tool."""
     system.after = 2
     found = system.tool().invoke(["dup"], Options(), Limits(), failed=lambda: "it failed")
-    assert "it failed. Snapshot 2 is the default now all the same" in found.failure
+    assert found.failure == "it failed. The default is 1 as before. Its snapshot 2 was discarded"
+    assert (found.undone, system.default) == (2, 1)
+
+
+def test_a_default_that_existed_before_is_not_undone(system):
+    """Somebody else went back to it meanwhile."""
+    system.after, system.open = 2, [2]
+    found = system.tool().invoke(["dup"], Options(), Limits(), failed=lambda: "it failed")
+    assert (
+        "it failed. Snapshot 2 is the default now all the same (before it was 1)" in found.failure
+    )
     assert (found.undone, len(system.calls)) == (None, 1)
+
+
+def test_a_default_that_is_gone_cannot_be_gone_back_to(system):
+    system.after = 2
+    (system.host.snapshots / "1/snapshot").rmdir()
+    found = system.tool().invoke(["dup"], Options(), Limits(), failed=lambda: "it failed")
+    assert (
+        "it failed. Snapshot 2 is the default now all the same (before it was 1)" in found.failure
+    )
+    assert (found.undone, len(system.calls)) == (None, 1)
+
+
+def test_a_snapshot_that_is_to_be_kept_is_named(tmp_path):
+    system = FakeSystem(tmp_path, "5.1.0")
+    system.after = 2
+    found = system.tool().invoke(["dup"], Options(keep=True), Limits(), failed=lambda: "it failed")
+    assert f"Its snapshot 2 was kept: look at {system.host.snapshots}/2/snapshot" in found.failure
+    assert (found.kept, found.report()["kept_snapshot"], system.default) == (2, 2, 1)
+    assert system.calls[-1][1] == "rollback"
+
+
+@pytest.mark.parametrize(("daemon", "words"), [(True, ()), (False, ("--no-dbus",))])
+def test_snapshots_are_deleted_through_the_daemon_where_there_is_one(system, daemon, words):
+    with socket.socket(socket.AF_UNIX) as bus:
+        if daemon:
+            bus.bind(str(system.host.bus))
+        system.after = 2
+        system.tool().invoke(["dup"], Options(), Limits(), failed=lambda: "it failed")
+    assert system.calls[-1] == ("snapper", *words, "delete", "2")
+
+
+def test_a_snapshot_that_cannot_be_deleted_is_named(system):
+    system.after = 2
+
+    def stuck(argv, **kwargs):
+        if argv[0] == "snapper" and "delete" in argv:
+            raise CommandError(argv, "exit status 1", stderr="IO Error")
+        return system(argv, **kwargs)
+
+    tool = Tool(run=stuck, environ={}, host=system.host, pause=system.pause)
+    found = tool.invoke(["dup"], Options(), Limits(), failed=lambda: "it failed")
+    assert "snapshot 2 could not be deleted, which has to be done by hand" in found.failure
+    assert "discarded" not in found.failure
 
 
 @pytest.mark.parametrize(("pending", "live"), [(False, True), (True, False)])
@@ -236,6 +297,21 @@ def test_a_killed_tool_leaves_no_open_snapshot(system):
     found = tool.invoke(["dup"], Options(), Limits())
     assert "killed by signal 9" in found.failure
     assert system.calls == [("snapper", "--no-dbus", "delete", "6")]
+
+
+@pytest.mark.parametrize(
+    ("note", "open_now", "deleted"),
+    [("2 262", [2], True), ("2 999", [2], False), ("2 262", [], False), ("x", [2], False)],
+)
+def test_what_a_killed_call_left_open_is_removed_by_the_next(system, note, open_now, deleted):
+    system.open = open_now
+    left = system.host.base / ("f" * 32)
+    system.host.base.mkdir(mode=0o700)
+    left.mkdir(mode=0o700)
+    (left / "snapshot").write_text(note)
+    assert system.tool().invoke(["dup"], Options(), Limits()).failure is None
+    assert (("snapper", "--no-dbus", "delete", "2") in system.calls) is deleted
+    assert not left.exists()
 
 
 def test_a_tool_that_cannot_be_started(system):

@@ -1,22 +1,43 @@
 """
-Run a command and write down its exit status: ``witness.py FILE COMMAND...``.
+Run a command and write down its exit status: ``witness.py [--answer] FILE COMMAND...``.
 
 transactional-update before 5.5 returns 0 whatever its command returned. A command that
 is killed by a signal leaves the negative number of it; one that cannot be started, 127.
+
+Every version commits what a command did that returns 0, and some commands return 0 when they are
+told to stop: salt-call does. So this returns 0 only if nobody told it to stop, and, with
+``--answer``, if a file ``answer`` lies beside FILE at the end.
 """
 
 import os
+import signal
 import sys
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(argv: list[str]) -> int:
-    """Run ``argv[2:]`` and write its exit status into ``argv[1]``."""
+    """Run ``COMMAND`` and write its exit status into ``FILE``."""
+    answers = argv[1] == "--answer"
+    place, *command = argv[2 if answers else 1 :]
+    told: list[int] = []
+    before = {signum: signal.getsignal(signum) for signum in STOPS}
+    for signum in STOPS:
+        if before[signum] is not signal.SIG_IGN:
+            signal.signal(signum, lambda number, frame: told.append(number))
     try:
-        status = os.spawnvp(os.P_WAIT, argv[2], argv[2:])  # noqa: S606 (runs without the package)
+        status = os.spawnvp(os.P_WAIT, command[0], command)  # noqa: S606 (runs without the package)
     except OSError:
         status = 127
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    if status == 0 and told:
+        status = -told[0]
+    elif status == 0 and answers and not os.path.exists(os.path.dirname(place) + "/answer"):
+        status = 1
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with open(os.open(argv[1], flags, 0o600), "w", encoding="ascii") as sink:
+    with open(os.open(place, flags, 0o600), "w", encoding="ascii") as sink:
         sink.write(f"{status}\n")
     return status if status >= 0 else 128 - status
 
