@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from .host import TOOLS, Host, build
+from .rig import drive
 from .rig.system import HERE, PACKAGES, System
 
 
@@ -66,6 +67,19 @@ def wait_for(condition, what, timeout=60):
         time.sleep(0.02)
 
 
+def loaded():
+    """Import here what every salt-call needs, so that its forks have it."""
+    import salt.cli.call
+    import salt.cli.caller
+    import salt.client
+    import salt.loader
+    import salt.minion
+    import salt.scripts
+    import salt.state
+
+    return salt.scripts
+
+
 # A command that says that it runs, and goes on when it is told to.
 WAITER = "touch /var/cache/started; while ! [ -e /var/cache/go ]; do sleep 0.02; done; "
 
@@ -91,7 +105,7 @@ class Rig:
         return sys.executable, str(HERE / "drive.py"), method, json.dumps(given)
 
     def drive(self, method, **given):
-        done = self.system.run(*self.drive_argv(method, **given))
+        done = self.system.visit(lambda: drive.answer(method, given))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -130,19 +144,33 @@ class Rig:
         quiet = ("--local", "--out", "json", "--out-indent=-1", "--log-level", "critical")
         return str(program), *quiet, "--retcode-passthrough", *words
 
+    def salt_call(self, *words):
+        """Run salt-call in a process that has Salt loaded, as those of a minion have."""
+        argv = list(self.salt_argv(*words))
+        scripts = loaded()
+
+        def salt_call():
+            sys.argv = argv
+            scripts.salt_call()
+
+        return self.system.visit(salt_call)
+
     def salt(self, *words, retcode=0):
-        done = self.system.run(*self.salt_argv(*words))
+        done = self.salt_call(*words)
         assert done.returncode == retcode, (done.returncode, done.stdout[-3000:], done.stderr)
         return json.loads(done.stdout)["local"]
 
     def salt_error(self, *words):
-        done = self.system.run(*self.salt_argv(*words))
+        done = self.salt_call(*words)
         assert done.returncode != 0
         return done.stderr
 
     def python(self, code):
         """Run *code* in the system; return what it printed, as JSON."""
-        return json.loads(self.system.ok(sys.executable, "-c", code))
+        loaded()
+        done = self.system.visit(lambda: exec(compile(code, "test", "exec"), {}))
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return json.loads(done.stdout)
 
     # what must be true afterwards
 
@@ -152,8 +180,9 @@ class Rig:
         assert self.system.numbers() == snapshots
         assert not self.path("/run/transactional-update.pid").exists()
         assert [path.name for path in self.path("/var/cache/salt-safeupdate").iterdir()] == ["lock"]
-        found = self.drive("status")
-        assert (found["open"], found["crashed"], found["lock_holder"]) == ([], [], None)
+        infos = [(self.system.top / f"@/.snapshots/{n}/info.xml").read_text() for n in snapshots]
+        assert not [info for info in infos if "<value>yes</value>" in info], "a snapshot is open"
+        assert all(self.system.in_snapshot(n, "/").exists() for n in snapshots), "one is dead"
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,17 @@ from saltext_safeupdate.core.transactional.outcome import Limits
 from saltext_safeupdate.core.transactional.status import status
 from saltext_safeupdate.core.transactional.tool import Tool
 
-logging.disable(logging.CRITICAL)
+
+def answer(method, given):
+    """Print what the call gave, or its error."""
+    logging.disable(logging.CRITICAL)
+    try:
+        print(json.dumps(main(method, given)))
+    except SafeUpdateError as err:
+        print(json.dumps({"error": type(err).__name__, "message": str(err)}))
 
 
-def main():
-    method, given = sys.argv[1], json.loads(sys.argv[2])
+def main(method, given):
     tool = Tool()
     names = ("timeout", "lock_timeout")
     limits = Limits(**{name: given.pop(name) for name in names if name in given})
@@ -41,7 +47,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        print(json.dumps(main()))
-    except SafeUpdateError as err:
-        print(json.dumps({"error": type(err).__name__, "message": str(err)}))
+    answer(sys.argv[1], json.loads(sys.argv[2]))

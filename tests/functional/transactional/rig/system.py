@@ -9,9 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from . import fs
+from .visit import visit
 
 HERE = Path(__file__).parent
 ETC = (
@@ -155,6 +157,7 @@ class System:
                 "--propagation",
                 "private",
                 sys.executable,
+                "-ES",
                 str(boot),
                 str(self.programs / "rig.json"),
             ),
@@ -240,6 +243,10 @@ class System:
             check=False,
             timeout=timeout,
         )
+
+    def visit(self, function: Callable[[], int | None]) -> subprocess.CompletedProcess:
+        """Call a function in the booted system, in a fork of this process."""
+        return visit(self._init.pid, self.environment(), function)
 
     def ok(self, *argv: str) -> str:
         done = self.run(*argv)
