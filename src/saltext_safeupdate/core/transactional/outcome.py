@@ -125,7 +125,7 @@ class Outcome:
             "default": self.after.default.number,
             "pending": self.after.pending,
             "new_snapshot": self.after.default.number if self.new_default else None,
-            "discarded": self.failure is not None,
+            "discarded": self.failure is not None and self.kept is None,
             "kept_snapshot": self.kept,
             "lost_etc_edits": dict(self.lost_edits),
             "etc_copies": self.copies,

@@ -224,12 +224,14 @@ class _Invocation:
         self._failed = failed
         self._family = Family(directory.mark, directory.performer)
         self._watch = EtcWatch(tool.host.etc, tool.host.base / f"etc-edits-{directory.mark[:12]}")
+        self._running: Subvolume | None = None
         self._mine: Subvolume | None = None
 
     def run(self, deadline: float) -> Outcome:
         """Call the tool, put right what it left, and return what it did."""
         call = self._call
         before = self._tool.roots()
+        self._running = before.running
         known = {snap.key for snap in self._tool.snapshots()}
         if call.merges_etc:
             self._watch.start()
@@ -264,9 +266,10 @@ class _Invocation:
         if not inside:
             return
         if self._mine is None:
-            self._mine = leftovers.of_processes(inside)
-            if self._mine is not None:
-                leftovers.note(self._directory.path, self._mine)
+            found = leftovers.of_processes(inside)
+            if found is not None and found != self._running:
+                leftovers.note(self._directory.path, found)
+                self._mine = found
         if self._call.merges_etc:
             # When the command has ended the tool merges: then a change is no edit.
             self._watch.look(lambda: any(map(processes.start_time, inside)))

@@ -95,6 +95,9 @@ class System:
         for place in (*places, *var, *self.binds):
             (root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
         (root / "var/run").symlink_to("/run")
+        # apt, which this host may have, finds inside that it has installed nothing.
+        (root / "var/lib/dpkg").mkdir()
+        (root / "var/lib/dpkg/status").touch()
         for link in ("bin", "sbin", "lib", "lib64"):
             if os.path.islink(f"/{link}"):
                 (root / link).symlink_to(f"usr/{link}")

@@ -30,7 +30,9 @@ USR = (
     "subvol=/@/.snapshots/12/snapshot\n"
 )
 APPLIED = (
-    "40 1 0:25 /@/.snapshots/12/snapshot /usr ro - btrfs /dev/vda3 ro,subvolid=280,"
+    "40 1 0:25 /@/.snapshots/12/snapshot/usr /usr ro - btrfs /dev/vda3 ro,subvolid=280,"
     "subvol=/@/.snapshots/12/snapshot\n"
+    "41 1 0:25 /@/.snapshots/12/snapshot/etc /etc rw - btrfs /dev/vda3 ro,subvolid=281,"
+    "subvol=/@/.snapshots/12/snapshot/etc\n"
 )
 CONTAINER = "1 0 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w\n"

@@ -16,6 +16,11 @@ def test_usr_from_an_applied_snapshot_counts():
     assert roots.running_root(captured.MOUNTINFO + captured.APPLIED) == Subvolume(12, 280)
 
 
+def test_what_is_mounted_from_a_snapshot_is_part_of_it():
+    mounts = roots.parse_mountinfo(captured.MOUNTINFO + captured.APPLIED)
+    assert {mount.point for mount in mounts if mount.of_snapshot} == {"/", "/etc", "/usr"}
+
+
 @pytest.mark.parametrize(
     "text", [captured.CONTAINER, "", captured.MOUNTINFO.replace("btrfs", "xfs")]
 )
