@@ -1,5 +1,6 @@
 """What whole systems with the real tool did, row by row: each of these was wrong once."""
 
+import contextlib
 import json
 import os
 import random
@@ -35,11 +36,11 @@ def tree(process):
 
 
 def send(signum, processes):
-    for process in processes:
-        try:
-            process.send_signal(signum)
-        except psutil.NoSuchProcess:
-            continue
+    """Send a signal to all; none sees another one killed, however long that takes."""
+    for each in (signal.SIGSTOP, signum) if signum == signal.SIGKILL else (signum,):
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(each)
 
 
 def drive_noted(rig, **given):

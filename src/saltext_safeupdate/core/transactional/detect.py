@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..errors import CommandError
+from ..host import processes
 from ..host.command import Run
 from .roots import GET_READ_ONLY, MOUNTINFO, QUERY_TIMEOUT, running_root
 
@@ -65,7 +66,8 @@ def _live_pid(path: Path) -> int | None:
         return None  # the tool itself takes such a file over
     except PermissionError:
         pass
-    return int(text)
+    # A process that was killed holds nothing, also if nobody has taken note of its end yet.
+    return int(text) if processes.start_time(int(text)) else None
 
 
 def _lock_pid(path: Path) -> int | None:
