@@ -17,7 +17,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,8 @@ class Directory:
             "vanished": list(answer.vanished),
             "value": answer.value,
         }
+        # What a larger answer has left that found no room.
+        (self.path / "answer.new").unlink(missing_ok=True)
         _write(self.path / "answer.new", plain.encode(document, strict=False))
         os.replace(self.path / "answer.new", self.path / "answer")
 
@@ -265,20 +267,31 @@ class Directory:
 def opened(base: Path = BASE) -> Iterator[Directory]:
     """Make the directory of a call, keep it locked while it is used, and remove it."""
     private_directory(base)
-    path = base / secrets.token_hex(16)
+    path, fd = _new_directory(base)
     try:
-        path.mkdir(mode=0o700)
-    except OSError as err:
-        raise RecordError(
-            f"{path} cannot be made: {err.strerror}; nothing was changed. Make room in {base}"
-        ) from err
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield Directory(path)
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(fd)
+
+
+def _new_directory(base: Path) -> tuple[Path, int]:
+    """Return a new directory and the descriptor that keeps it locked."""
+    while True:
+        path = base / secrets.token_hex(16)
+        try:
+            path.mkdir(mode=0o700)
+        except OSError as err:
+            raise RecordError(
+                f"{path} cannot be made: {err.strerror}; nothing was changed. Make room in {base}"
+            ) from err
+        with suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if path.exists():
+                return path, fd
+            # Before it was locked, another call took it for one of a killed call.
+            os.close(fd)
 
 
 def open_lock(base: Path) -> int:

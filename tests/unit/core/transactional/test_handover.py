@@ -1,6 +1,7 @@
 import datetime
 import json
 import os
+import shutil
 import stat
 
 import pytest
@@ -213,3 +214,26 @@ def test_modes_hold_whatever_the_umask(tmp_path):
     finally:
         os.umask(old)
     assert modes == [0o700, 0o600]
+
+
+def test_a_directory_that_was_swept_before_it_was_locked_is_made_anew(base, monkeypatch):
+    real, swept = handover.fcntl.flock, []
+
+    def flock(fd, how):
+        if not swept:
+            swept.append([path.name for path in base.iterdir()])
+            shutil.rmtree(next(base.iterdir()))
+        real(fd, how)
+
+    monkeypatch.setattr(handover.fcntl, "flock", flock)
+    with handover.opened(base) as found:
+        found.put_request(Request(function="x.y"))
+        assert found.path.name not in swept[0]
+
+
+def test_what_a_killed_function_left_is_no_answer(directory):
+    """It was killed while it wrote; the next process of the call may still say what happened."""
+    (directory.path / "answer.new").write_text('{"retcode": 0, "value": 1')
+    assert directory.answer() is None
+    directory.put_answer(Answer(retcode=1, error="killed"))
+    assert directory.answer().error == "killed"
