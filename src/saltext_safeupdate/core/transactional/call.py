@@ -82,7 +82,9 @@ def salt_call_words(
     """
     Return how ``salt-call`` is started in the snapshot, up to the function.
 
-    It is the one beside this interpreter, so that a bundle calls itself.
+    It is the one beside this interpreter, so that a bundle calls itself. Its options are none
+    that a function inside could take for the configuration of the minion. It writes no byte
+    code: that would be a change of the snapshot.
     """
     given = settings(opts).get("salt_call")
     if given is not None and (not isinstance(given, str) or not given.startswith("/")):
@@ -91,13 +93,13 @@ def salt_call_words(
     beside = [str(place / "salt-call") for place in (home, home.parent)]
     found = [path for path in beside if os.access(path, os.X_OK)]
     program = given or next(iter(found), None) or which("salt-call") or "salt-call"
-    words = [program]
+    words = ["env", "PYTHONDONTWRITEBYTECODE=1", program]
     if opts.get("conf_file"):
         words += ["--config-dir", os.path.dirname(str(opts["conf_file"]))]
     if opts.get("file_client") == "local":
         words.append("--local")
     quiet = ["--out", "quiet", "--log-level", "quiet", "--no-return-event"]
-    return [*words, *quiet, "--retcode-passthrough", "--module-executors=[direct_call]"]
+    return [*words, *quiet, "--retcode-passthrough"]
 
 
 def settings(opts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -201,10 +201,11 @@ def test_salt_call_words(tmp_path):
     (tmp_path / "bin").mkdir()
     python = str(tmp_path / "bin/python")
     fixed = ["--out", "quiet", "--log-level", "quiet", "--no-return-event", "--retcode-passthrough"]
-    fixed.append("--module-executors=[direct_call]")
 
     def words(opts=None, which=lambda _: None):
-        return calls.salt_call_words(opts or {}, executable=python, which=which)
+        found = calls.salt_call_words(opts or {}, executable=python, which=which)
+        assert found[:2] == ["env", "PYTHONDONTWRITEBYTECODE=1"]
+        return found[2:]
 
     assert words() == ["salt-call", *fixed]
     assert words(which=lambda _: "/usr/bin/salt-call") == ["/usr/bin/salt-call", *fixed]
