@@ -19,7 +19,7 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import supervisor_copy
-from .core.host import init_system, minions, own_unit, processes, proxies
+from .core.host import hidden, init_system, minions, own_unit, processes, proxies
 from .core.host.command import run as run_command
 from .core.host.minions import Minion
 from .core.host.service import ServiceManager
@@ -61,9 +61,14 @@ def enabled(opts: Mapping[str, Any]) -> bool:
 
 
 class Factory:
-    """One for each process and opts; what it builds is cheap to keep."""
+    """
+    One for each process and opts; what it builds is cheap to keep.
+
+    Raises InputError inside a transaction: what it builds acts on the running minion.
+    """
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
+        hidden.refuse()
         self.opts = opts
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import salt.version
 
 from ..core.errors import InputError, SafeUpdateError
-from ..core.host import locks
+from ..core.host import hidden, locks
 from ..core.record.store import Store
 from ..core.record.update import Update
 from ..core.settings import of_minion
@@ -133,7 +133,8 @@ def beacon_events(
 
 
 def _newest(opts: Mapping[str, Any]) -> Update | None:
-    """Return the newest record. Writes nothing."""
+    """Return the newest record. Writes nothing. Raises SafeUpdateError, also in a transaction."""
+    hidden.refuse()
     store = _store(opts)
     return store.latest() if store.exists() else None
 

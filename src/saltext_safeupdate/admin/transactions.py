@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -16,6 +17,9 @@ from ..core.transactional.cli import Options, package_words
 from ..core.transactional.outcome import Limits
 from ..core.transactional.summary import summarise, without_internals
 from ..core.transactional.tool import Tool, refuse_inside
+from ..ordering import offline_units
+from ..patches import UnknownSaltError
+from .inside import RunningMinion
 
 __all__ = [
     "TOOL",
@@ -28,6 +32,8 @@ __all__ = [
     "summarise",
     "without_internals",
 ]
+
+log = logging.getLogger(__name__)
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -53,6 +59,10 @@ def perform(
     path: str, functions: Functions, context: MutableMapping[str, Any], published: Mapping[str, Any]
 ) -> None:
     """Carry out, inside a transaction, the request in the directory *path*."""
+    try:
+        offline_units.install(functions.get("transactional_update.perform"))
+    except UnknownSaltError as err:
+        log.warning("safeupdate: a watched service with a unit file in /etc may fail: %s", err)
     inside.perform(path, functions, context, os.environ, time.time, published)
 
 
@@ -155,6 +165,7 @@ class Transactions:
                 snapshot=ours.get("snapshot", "continue"), keep=bool(ours.get("keep")), quiet=True
             ),
             limits=self._limits(ours.get("timeout"), ours.get("lock_timeout")),
+            ask=RunningMinion(self._opts, self._functions),
         )
         self._context["retcode"] = reply.retcode
         if reply.reboot_due(activate):

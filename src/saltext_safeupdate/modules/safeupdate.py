@@ -9,12 +9,15 @@ state that changes the minion's own packages is deferred to the end of its run, 
 minion restarts as soon as every job has ended and its return has been delivered.
 :py:func:`update` does more: it checks and downloads everything first. Either way the updated
 minion is watched, and rolled back if it does not prove healthy.
+
+Inside a transaction of a transactional system, :py:func:`restart` and :py:func:`update` are
+asked of the running minion when the transaction is closed. All other functions fail there.
 """
 
 import salt.defaults.exitcodes
 
 from saltext_safeupdate.admin import check as checks
-from saltext_safeupdate.admin import errors, steering, updates
+from saltext_safeupdate.admin import errors, inside, steering, updates
 from saltext_safeupdate.admin import jobs as job_actions
 from saltext_safeupdate.admin import status as statuses
 from saltext_safeupdate.admin import wait as waiting
@@ -90,7 +93,8 @@ def restart(reason="safeupdate.restart"):
     :raises CommandExecutionError: if an update is under way that has not installed yet.
     """
     with errors.as_salts():
-        return steering.restart(Factory(__opts__), str(reason))
+        asked = inside.asked("safeupdate.restart", reason=str(reason))
+        return asked or steering.restart(Factory(__opts__), str(reason))
 
 
 def plan(version=None, allow_downgrade=False):
@@ -175,15 +179,14 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     :raises CommandExecutionError: if the update cannot be made. The error gives the reason;
         nothing was changed.
     """
+    wanted = {
+        "when": when,
+        "allow_downgrade": bool(allow_downgrade),
+        "refresh": bool(refresh),
+    }
     with errors.as_salts():
-        return updates.update(
-            Factory(__opts__),
-            __salt__,
-            version,
-            when=when,
-            allow_downgrade=bool(allow_downgrade),
-            refresh=bool(refresh),
-        )
+        asked = inside.asked("safeupdate.update", version=version, **wanted)
+        return asked or updates.update(Factory(__opts__), __salt__, version, **wanted)
 
 
 def wait(update=None, timeout=3600):

@@ -42,6 +42,9 @@ def enabled(name, config_file=None, stop_guard=True):
     cannot use the present lists, if another file would hide ours, or if it would put another
     executor first.
 
+    Inside a transaction of a transactional system, the files are written into the snapshot. The
+    minion restarts when the transaction is closed, or with the reboot.
+
     .. code-block:: yaml
 
         safeupdate:
@@ -60,20 +63,25 @@ def enabled(name, config_file=None, stop_guard=True):
         Whether every stop or restart of the service, whoever asks for it, waits for running
         jobs. Defaults to ``True``. It has no effect if there is no systemd.
     """
-    from saltext_safeupdate.admin import set_up
+    from saltext_safeupdate.admin import inside, set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
     from saltext_safeupdate.factory import Factory
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
     warnings = []
-    last = __salt__["safeupdate.status"]()
+    in_snapshot = inside.here()
+    # Inside a transaction the record of the updates is hidden.
+    last = {"phase": ""} if in_snapshot else __salt__["safeupdate.status"]()
     if last["phase"] in ("failed", "rolled_back"):
         warnings.append(f"The last update is {last['phase']}: {last['reason']}")
     try:
-        wanted = set_up.SetUp(Factory(__opts__), config_file, bool(stop_guard))
+        factory = inside.Snapshot(__opts__) if in_snapshot else Factory(__opts__)
+        wanted = set_up.SetUp(factory, config_file, bool(stop_guard))
         warnings += wanted.warnings
         if warnings:
             ret["warnings"] = warnings
+        if in_snapshot and stop_guard and not __opts__["test"]:
+            inside.ask_for_guard()
         ret["changes"] = wanted.changes()
         if not ret["changes"]:
             return ret
@@ -88,10 +96,8 @@ def enabled(name, config_file=None, stop_guard=True):
         return {**ret, "result": False, "changes": {}, "comment": str(err)}
     ret["comment"] = f"{', '.join(ret['changes'])} changed."
     if wanted.restarts:
-        __salt__["safeupdate.restart"](reason="safeupdate.enabled")
-        ret["comment"] += (
-            " The minion restarts as soon as every job has ended and its return has been delivered."
-        )
+        asked = __salt__["safeupdate.restart"](reason="safeupdate.enabled")
+        ret["comment"] += f" {asked['comment']}"
     return ret
 
 
@@ -152,6 +158,9 @@ def updated(name, version=None, allow_downgrade=False):
     afterwards. The result is in ``safeupdate.status``, and in this state when it runs again:
     it fails for a version that was rolled back.
 
+    Inside a transaction of a transactional system, the running minion is asked when the
+    transaction is closed. What it answers is the result of this state.
+
     .. code-block:: yaml
 
         minion-update:
@@ -167,24 +176,17 @@ def updated(name, version=None, allow_downgrade=False):
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.
     """
-    from salt.exceptions import CommandExecutionError
+    from saltext_safeupdate.admin import inside
+    from saltext_safeupdate.admin import updated as states
+    from saltext_safeupdate.core.errors import SafeUpdateError
 
-    ret = {"name": name, "result": True, "changes": {}, "comment": ""}
+    wanted = {"allow_downgrade": allow_downgrade, "test": bool(__opts__["test"])}
     try:
-        plan = __salt__["safeupdate.plan"](version, allow_downgrade=allow_downgrade)
-        blocking = [item["problem"] for item in plan["findings"] if item["blocking"]]
-        if blocking:
-            return {**ret, "result": False, "comment": " ".join(blocking)}
-        if not plan["changes"]:
-            left = "; a reboot activates it" if plan.get("reboot") else ""
-            return {**ret, "comment": f"It is installed{left}."}
-        ret["changes"] = plan["changes"]
-        if __opts__["test"]:
-            return {**ret, "result": None, "comment": "The minion would be updated."}
-        asked = __salt__["safeupdate.update"](version, allow_downgrade=allow_downgrade)
-    except CommandExecutionError as err:
-        return {**ret, "result": False, "changes": {}, "comment": str(err)}
-    return {**ret, "comment": asked["comment"]}
+        if inside.here():
+            return {"name": name, **inside.update_asked(__low__, version, **wanted)}
+    except SafeUpdateError as err:
+        return {"name": name, "result": False, "changes": {}, "comment": str(err)}
+    return {"name": name, **states.updated(__salt__, version, **wanted)}
 
 
 def restarted(name):
@@ -220,9 +222,14 @@ def mod_watch(name, **kwargs):
         ret["result"] = None
         ret["comment"] = "The minion would restart."
         return ret
+    from salt.exceptions import CommandExecutionError
+
     from saltext_safeupdate.admin import steering
 
     reason = f"state {name}"
-    if not steering.restart_after_run(reason):
-        __salt__["safeupdate.restart"](reason=reason)
+    try:
+        if not steering.restart_after_run(reason):
+            __salt__["safeupdate.restart"](reason=reason)
+    except CommandExecutionError as err:
+        return {**ret, "result": False, "changes": {}, "comment": str(err)}
     return ret

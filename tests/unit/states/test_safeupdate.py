@@ -91,7 +91,9 @@ class TestEnabled:
         monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
         monkeypatch.setattr(factory, "Factory", lambda _: made)
         functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
-        functions["safeupdate.restart"] = lambda reason: made.asked.append(reason)  # noqa: PLW0108
+        functions["safeupdate.restart"] = lambda reason: (
+            made.asked.append(reason) or {"comment": "The minion restarts as soon as it can."}
+        )
         return made
 
     def test_it_writes_the_configuration_and_asks_for_a_restart(self, minion):

@@ -31,6 +31,10 @@ class Kind(Flag):
     # It may begin anew if a restart interrupted it: a state run gives the recorded results of
     # the states that it had finished.
     RESUMABLE = auto()
+    # Called inside a transaction of transactional-update, it is asked of the running minion when
+    # the transaction is closed. Every other function of safeupdate is refused there: the
+    # database, the locks and the service of the minion are hidden.
+    AFTER_TRANSACTION = auto()
 
 
 # The minion's main process answers these two itself while jobs are held: it starts nothing.
@@ -57,14 +61,14 @@ TABLE: dict[str, Kind] = {
     "safeupdate.jobs": Kind.LOOKS | Kind.AT_ONCE,
     # It asks the package manager, which an update that installs keeps busy.
     "safeupdate.plan": Kind.ORDINARY,
-    "safeupdate.restart": Kind.ORDINARY,
+    "safeupdate.restart": Kind.AFTER_TRANSACTION,
     "safeupdate.resume": Kind.ORDINARY,
     "safeupdate.revisions": Kind.LOOKS | Kind.AT_ONCE,
     "safeupdate.rollback": Kind.ORDINARY,
     "safeupdate.stage": Kind.ORDINARY,
     "safeupdate.status": Kind.LOOKS | Kind.AT_ONCE,
     "safeupdate.unquarantine": Kind.ORDINARY,
-    "safeupdate.update": Kind.ORDINARY,
+    "safeupdate.update": Kind.AFTER_TRANSACTION,
     "safeupdate.wait": Kind.WAITS | Kind.RESUMABLE,
     "saltutil.find_cached_job": Kind.LOOKS,
     FIND_JOB: Kind.LOOKS | Kind.MOMENTARY,
@@ -127,6 +131,11 @@ def is_redelivered(fun: object) -> bool:
 def is_resumable(fun: object) -> bool:
     """Tell whether it may begin anew, whatever 'safeupdate:rerun' says."""
     return Kind.RESUMABLE in kind(fun)
+
+
+def is_asked_after_transaction(fun: object) -> bool:
+    """Tell whether the running minion does it when the transaction that asks for it is closed."""
+    return Kind.AFTER_TRANSACTION in kind(fun)
 
 
 def named(wanted: Kind) -> list[str]:

@@ -16,12 +16,14 @@ from .cli import Options
 from .handover import Answer, Directory, Request
 from .inside import shadowed_places
 from .outcome import Limits, Outcome
-from .services import Settled, Wishes, is_state_result, read_wishes, settle
+from .services import Ask, Settled, Wishes, is_state_result, read_wishes, settle
 from .tool import Host, Tool, witnessed
 
 _PERFORM = "transactional_update.perform"
 # Keys of the ``transactional_update`` mapping of the minion configuration.
 SETTINGS = ("handover_dir", "lock_timeout", "salt_call", "timeout")
+# The exit status of Salt for a state that failed.
+_STATE_FAILURE = 2
 # Keyword arguments of a call that are meant for the transaction, not for the function.
 _RESERVED = ("timeout", "lock_timeout", "keep", "report", "snapshot")
 
@@ -56,8 +58,10 @@ class Reply:
         return self.wishes.reboot or (bool(activate) and self.outcome.after.pending)
 
     def shown(self, report: bool) -> Any:
-        """Return the value alone, or with the report."""
+        """Return the value alone, or with the report. Raise if it says what did not happen."""
         if not report:
+            if self.settled.failed and not is_state_result(self.value):
+                raise SafeUpdateError(" ".join(remarks(self)[0]))
             return self.value
         return {"return": self.value, "retcode": self.retcode, "transaction": self.report()}
 
@@ -143,8 +147,13 @@ def call(
     salt_call: Sequence[str],
     options: Options,
     limits: Limits,
+    ask: Ask,
 ) -> Reply:
-    """Call *function* in a transaction and return what it returned, with its type."""
+    """
+    Call *function* in a transaction and return what it returned, with its type.
+
+    *ask* asks the running minion for what the function asked for inside.
+    """
     if not isinstance(function, str) or function.count(".") != 1:
         raise InputError("function has to be MODULE.FUNCTION; nothing was called")
     shadowed = shadowed_places(tool.host.mountinfo.read_text(encoding="utf-8"))
@@ -166,16 +175,26 @@ def call(
         if answer is None or answer.error is not None:
             raise _instead(function, outcome, answer, directory)
         wishes = read_wishes(directory.wish_list(), answer.value, test=bool(kwargs.get("test")))
-    settled = settle(wishes, tool.run, failed=outcome.failure is not None, live=outcome.live)
+    settled = settle(wishes, tool.run, ask, failed=outcome.failure is not None, live=outcome.live)
+    value, retcode = with_answers(function, answer, settled)
     reply = Reply(
-        value=answer.value,
-        retcode=answer.retcode,
+        value=value,
+        retcode=retcode,
         outcome=outcome,
         wishes=wishes,
         settled=settled,
         vanished=answer.vanished,
     )
     return _told(reply)
+
+
+def with_answers(function: str, answer: Answer, settled: Settled) -> tuple[Any, int]:
+    """Return the value and the exit status with what the running minion answered in its place."""
+    if not is_state_result(answer.value):
+        return settled.answers.get(function, answer.value), answer.retcode
+    value = {tag: {**chunk, **settled.states.get(tag, {})} for tag, chunk in answer.value.items()}
+    failed = any(found.get("result") is False for found in settled.states.values())
+    return value, answer.retcode or (_STATE_FAILURE if failed else 0)
 
 
 def _inner_failure(directory: Directory, answer: Answer | None) -> str | None:
@@ -246,7 +265,8 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
             ("Done after the transaction", settled.done),
             ("Happens with the reboot that the new snapshot waits for", settled.at_reboot),
             ("Not done, as the transaction failed", settled.skipped),
-            ("Left to a deferred restart (safeupdate.restart)", settled.own),
+            ("The minion restarts when its jobs have ended, as asked for", settled.deferred),
+            ("Not done, as it would end this job", settled.own),
             ("Asked for inside and not done", wishes.refused),
         )
         if found

@@ -195,10 +195,15 @@ def _stderr_in(path: Path) -> Iterator[None]:
 
 def ask_for_reboot(environ: Mapping[str, str]) -> bool:
     """Inside a call: ask for a reboot after the transaction. False: there is no such call."""
+    return ask(environ, {"action": "reboot"})
+
+
+def ask(environ: Mapping[str, str], wish: Mapping[str, Any]) -> bool:
+    """Inside a call: ask for something after the transaction. False: there is no such call."""
     path = environ.get(WISHES)
     if not path:
         return False
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "a", encoding="utf-8") as sink:
-        sink.write(json.dumps({"action": "reboot"}) + "\n")
+        sink.write(json.dumps(wish, default=str) + "\n")
     return True

@@ -29,7 +29,13 @@ class FakeTool:
             code,
             version,
         )
-        self.run = FakeRunner({("systemctl", "restart", "web"): (0, "", "")})
+        self.run = FakeRunner(
+            {
+                ("systemctl", "daemon-reload"): (0, "", ""),
+                ("systemctl", "restart", "web"): (0, "", ""),
+                ("systemctl", "restart", "bad"): (1, "", "no"),
+            }
+        )
         self.words, self.etc_changed = None, False
 
     def invoke(self, words, options, limits, *, directory, failed):
@@ -55,7 +61,14 @@ class FakeTool:
 
 def ask(tool, **kwargs):
     return calls.call(
-        tool, "x.y", [1], kwargs, salt_call=["salt-call"], options=Options(), limits=Limits()
+        tool,
+        "x.y",
+        [1],
+        kwargs,
+        salt_call=["salt-call"],
+        options=Options(),
+        limits=Limits(),
+        ask=lambda wish: {"result": False, "comment": "refused", "changes": {}},
     )
 
 
@@ -112,7 +125,7 @@ def test_all_remarks(tmp_path):
     (chunk,) = [chunk for tag, chunk in reply.value.items() if tag not in STATES]
     for words in (
         "Done after the transaction: restart web.",
-        "deferred restart (safeupdate.restart): restart salt-minion.",
+        "The minion restarts when its jobs have ended, as asked for: restart salt-minion.",
         "Asked for inside and not done: halt.",
         "The reboot that was asked for comes after the transaction.",
         "/home/x",
@@ -120,7 +133,24 @@ def test_all_remarks(tmp_path):
         assert words in chunk["comment"]
     assert (chunk["result"], reply.retcode) == (True, 0)
     assert reply.reboot_due(activate=False)
-    assert tool.run.calls == [("systemctl", "restart", "web")]
+    assert tool.run.calls == [("systemctl", "daemon-reload"), ("systemctl", "restart", "web")]
+
+
+def test_the_minions_answer_is_the_result_of_the_state_that_asked(tmp_path):
+    wishes = '{"action": "safeupdate.update", "state": "test_|-a_|-a_|-nop"}'
+    reply = ask(FakeTool(tmp_path, answering(value=STATES, wishes=wishes)))
+    (chunk,) = reply.value.values()
+    assert (chunk["result"], chunk["comment"], reply.retcode) == (False, "refused", 2)
+    assert chunk["__run_num__"] == 4
+
+
+def test_a_function_has_no_success_if_what_it_asked_for_failed(tmp_path):
+    wishes = '{"action": "restart", "units": ["bad"]}'
+    reply = ask(FakeTool(tmp_path, answering(value=True, wishes=wishes)))
+    assert reply.retcode == 1
+    with pytest.raises(SafeUpdateError, match="restart bad after the transaction failed: no"):
+        reply.shown(False)
+    assert reply.shown(True)["transaction"]["services"]["failed"] == {"restart bad": "no"}
 
 
 @pytest.mark.parametrize(
@@ -162,6 +192,7 @@ def test_a_wrong_function_name_is_refused(tmp_path, function):
             salt_call=[],
             options=Options(),
             limits=Limits(),
+            ask=None,
         )
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.transactional import services
 from saltext_safeupdate.core.transactional.programs import recorder
 from saltext_safeupdate.core.transactional.services import Wishes, read_wishes, settle
@@ -96,6 +97,12 @@ OFFLINE = "Running in OFFLINE mode. Nothing to do"
         ([{"action": "restart", "units": "a"}], None, False, Wishes(refused=("restart",))),
         ([{"action": "reboot"}, {"action": "kexec"}], None, False, Wishes(reboot=True)),
         ([{"action": "poweroff"}], None, False, Wishes(refused=("poweroff",))),
+        (
+            [{"action": "safeupdate.restart", "reason": "x"}],
+            None,
+            False,
+            Wishes(minion=({"action": "safeupdate.restart", "reason": "x"},)),
+        ),
         ([], state(comment=OFFLINE), False, Wishes(units=(("start", "web"),))),
         ([], state(comment=OFFLINE, fun="dead"), False, Wishes(units=(("stop", "web"),))),
         ([], state(comment=OFFLINE), True, Wishes()),
@@ -112,32 +119,103 @@ def test_read_wishes(recorded, value, test, expected):
     assert read_wishes(recorded, value, test=test) == expected
 
 
-WISHES = Wishes(units=(("restart", "web"), ("reload", "bad"), ("restart", "salt-minion")))
+RESTARTS = ("restart web", "reload bad", "restart salt-minion")
+WISHES = Wishes(units=tuple(tuple(words.split()) for words in RESTARTS))
+
+
+class Minion:
+    """The running minion: keeps what it is asked for, and answers, or refuses, as it is told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    def __call__(self, wish):
+        self.asked.append(dict(wish))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def test_live_changes_restart_services():
     run = FakeRunner(
         {
+            ("systemctl", "daemon-reload"): (0, "", ""),
             ("systemctl", "restart", "web"): (0, "", ""),
             ("systemctl", "reload", "bad"): (1, "", "no such unit\n"),
         }
     )
-    found = settle(WISHES, run, failed=False, live=True)
+    minion = Minion({"kind": "restart"})
+    found = settle(WISHES, run, minion, failed=False, live=True)
+    assert run.calls[0] == ("systemctl", "daemon-reload")
     assert found.as_dict() == {
         "done": ["restart web"],
         "failed": {"reload bad": "no such unit"},
-        "own": ["restart salt-minion"],
+        "deferred": ["restart salt-minion"],
+        "answers": {"safeupdate.restart": {"kind": "restart"}},
     }
+    assert minion.asked == [{"action": "safeupdate.restart", "reason": "restart salt-minion"}]
 
 
 def test_a_new_snapshot_restarts_nothing():
-    found = settle(WISHES, FakeRunner(), failed=False, live=False)
-    assert found.as_dict() == {"at_reboot": ["restart web", "reload bad", "restart salt-minion"]}
+    found = settle(WISHES, FakeRunner(), Minion(), failed=False, live=False)
+    assert found.at_reboot == list(RESTARTS)
+    assert "with the reboot" in found.answers["safeupdate.restart"]["comment"]
 
 
 def test_a_failed_transaction_restarts_nothing():
-    found = settle(WISHES, FakeRunner(), failed=True, live=False)
-    assert found.as_dict() == {"skipped": ["restart web", "reload bad", "restart salt-minion"]}
+    found = settle(WISHES, FakeRunner(), Minion(), failed=True, live=False)
+    assert found.as_dict() == {"skipped": list(RESTARTS)}
+
+
+def test_the_minion_is_started_restarted_once_and_never_stopped():
+    units = (("start", "salt-minion"), ("restart", "salt-minion"), ("stop", "salt-minion"))
+    wishes = Wishes(units=units, minion=({"action": "safeupdate.restart", "reason": "mine"},))
+    run = FakeRunner(
+        {
+            ("systemctl", "daemon-reload"): (0, "", ""),
+            ("systemctl", "start", "salt-minion"): (0, "", ""),
+        }
+    )
+    minion = Minion({})
+    found = settle(wishes, run, minion, failed=False, live=True)
+    assert found.done == ["start salt-minion"]
+    assert found.own == ["stop salt-minion"]
+    assert found.deferred == ["restart salt-minion", "the minion"]
+    assert len(minion.asked) == 1
+
+
+def test_a_restart_that_is_refused_is_a_failure():
+    wishes = Wishes(minion=({"action": "safeupdate.restart", "reason": "mine"},))
+    minion = Minion(SafeUpdateError("an update is under way"))
+    found = settle(wishes, FakeRunner(), minion, failed=False, live=True)
+    assert found.as_dict() == {"failed": {"the minion": "an update is under way"}}
+
+
+UPDATE = {"action": "safeupdate.update", "version": "3008.3"}
+GUARD = {"action": "safeupdate.guard"}
+OF_STATE = {**UPDATE, "state": "safeupdate_|-x_|-x_|-updated"}
+
+
+def test_what_the_minion_answers_to_a_state_becomes_its_result():
+    answer = {"result": False, "changes": {}, "comment": "quarantined"}
+    minion = Minion(answer, {"phase": "requested"})
+    found = settle(
+        Wishes(minion=(OF_STATE, UPDATE)), FakeRunner(), minion, failed=False, live=False
+    )
+    assert found.states == {OF_STATE["state"]: answer}
+    assert found.answers == {"safeupdate.update": {"phase": "requested"}}
+    assert minion.asked == [{**OF_STATE, "live": False}, {**UPDATE, "live": False}]
+
+
+def test_a_failed_transaction_asks_the_minion_for_nothing():
+    wishes = Wishes(minion=(OF_STATE, UPDATE, GUARD))
+    found = settle(wishes, FakeRunner(), Minion(), failed=True, live=False)
+    assert found.skipped == ["safeupdate.update"]
+    (result,) = found.states.values()
+    assert result["result"] is False
+    assert "Not asked for" in result["comment"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""What this extension's own functions and states do inside a transaction, through salt-call."""
+
+import json
+
+import pytest
+import yaml
+
+from saltext_safeupdate.core.record.store import Store
+
+from .conftest import WAITER, wait_for
+from .host import NEW
+from .test_salt import FILE, chunk
+
+SETUP = "safeupdate:\n  safeupdate.enabled: []\n"
+CONF = "/etc/salt/minion.d/safeupdate.conf"
+DROP_IN = "/etc/systemd/system/salt-minion.service.d/50-safeupdate-guard.conf"
+PROGRAM = "/var/lib/salt-safeupdate/stop_guard.sh"
+DOCUMENTED = ["transactional_update", "direct_call"]
+
+
+@pytest.fixture
+def minion(rig):
+    """A fresh minion. apt, which the machine of the tests may have, finds that it has nothing."""
+    rig.path(CONF).parent.mkdir()
+    status = rig.path("/var/lib/dpkg/status")
+    status.parent.mkdir(parents=True, exist_ok=True)
+    status.touch()
+    yield rig
+    rig.path("/var/lib/dpkg/status").unlink()
+
+
+def newest(rig):
+    """Return the newest record of the running minion, or None."""
+    store = Store(str(rig.top / "@/var/lib/salt-safeupdate/safeupdate.db"))
+    return store.latest() if store.exists() else None
+
+
+SERVICES = """
+/etc/systemd/system/web.service:
+  file.managed:
+    - contents: "[Service]"
+web:
+  service.running:
+    - watch:
+      - file: /etc/systemd/system/web.service
+/etc/salt/some.conf:
+  file.managed:
+    - contents: "some: thing"
+salt-minion:
+  service.running:
+    - watch:
+      - file: /etc/salt/some.conf
+minion-restart:
+  safeupdate.restarted:
+    - watch:
+      - file: /etc/salt/some.conf
+of-a-module:
+  module.run:
+    - x.f: []
+"""
+
+
+def test_a_set_up_minion_works_afterwards(minion):
+    """
+    It wrote the letters of "[direct_call]" as executors, and nothing ran any more.
+
+    A watched service with a unit file in /etc failed, what the minion was asked for went into a
+    database that nobody reads, and byte code made a snapshot.
+    """
+    script = "mkdir /data/modules; echo 'def f(): return 1' > /data/modules/x.py"
+    minion.drive("run", command=["sh", "-c", script])
+    minion.boot()
+    minion.configure(module_dirs=["/data"], use_superseded=["module.run"])
+    minion.sls("safeupdate", SETUP)
+    minion.sls("all", SETUP + SERVICES)
+    found = minion.salt("transactional_update.apply", "all")
+    written = {"module_executors": ["safeupdate", "direct_call"], "engines": [{"safeupdate": {}}]}
+    assert yaml.safe_load(minion.path(CONF).read_text()) == written
+    assert f"ExecStop=-/bin/sh {PROGRAM}" in minion.path(DROP_IN).read_text()
+    assert minion.path(PROGRAM).exists()
+    report = chunk(found, "_|-report")
+    assert report["changes"] == {"restarted": ["restart web"]}
+    asked = "The minion restarts when its jobs have ended, as asked for: restart salt-minion"
+    assert asked in report["comment"]
+    assert (newest(minion).kind, newest(minion).phase.final) == ("restart", False)
+    log = minion.path("/run/rig/systemctl").read_text().splitlines()
+    assert log.index("daemon-reload") < log.index("restart web")
+    assert "restart salt-minion" not in log
+    # with the documented executor, which stays
+    minion.path(CONF).unlink()
+    minion.configure(module_executors=DOCUMENTED)
+    found = minion.salt("state.apply", "safeupdate")
+    assert set(chunk(found, "_|-enabled")["changes"]) == {CONF}
+    executors = yaml.safe_load(minion.path(CONF).read_text())["module_executors"]
+    assert executors == ["safeupdate", *DOCUMENTED]
+    assert minion.salt("test.ping") is True
+    minion.assert_clean(2, [1, 2])
+
+
+UP = "up:\n  safeupdate.updated:\n    - version: 3008.3\n"
+
+
+@pytest.fixture
+def rpm_host(host):
+    """A host on which rpm is all that there is; call it with the words of salt-call."""
+    rig, place = host.rig, "/var/cache/programs"
+    rig.path(CONF).parent.mkdir()
+    rig.configure(safeupdate={"packages": list(NEW), "rollback": "optional"})
+    rig.ok("sh", "-c", f"mkdir -p {place} && ln -sf /usr/bin/* /usr/sbin/* {place}")
+    for name in ("apt-get", "dpkg-query"):
+        rig.path(f"{place}/{name}").unlink(missing_ok=True)
+
+    def call(*words):
+        done = rig.run("env", f"PATH=/usr/local/sbin:{place}", *rig.salt_argv(*words))
+        return done.returncode, json.loads(done.stdout)["local"]
+
+    return call
+
+
+def test_an_update_is_asked_of_the_running_minion(rpm_host, host):
+    """It looked into a hidden database, and took the packages of the snapshot for what runs."""
+    rig = host.rig
+    rig.sls("up", UP)
+    rig.sls("more", FILE.format(name="/data/x", text="x") + SETUP + UP)
+    retcode, found = rpm_host("transactional_update.sls", "more")
+    told = chunk(found, "_|-updated")
+    assert (retcode, told["result"], told["changes"]) == (2, False, {})
+    assert "waits for a reboot" in told["comment"]
+    assert "Happens with the reboot" in chunk(found, "_|-report")["comment"]
+    assert not rig.path(CONF).exists()
+    assert newest(rig) is None
+    host.boot()
+    assert rig.path(CONF).exists()
+    assert rig.path(PROGRAM).exists()
+    retcode, found = rpm_host("transactional_update.sls", "up")
+    told = chunk(found, "_|-updated")
+    assert (retcode, told["result"], set(told["changes"])) == (0, True, set(NEW))
+    assert newest(rig).versions_to == NEW
+
+
+REFUSED = [
+    "accepted",
+    "cancel",
+    "check",
+    "drain",
+    "forget",
+    "history",
+    "jobs",
+    "plan",
+    "resume",
+    "revisions",
+    "rollback",
+    "stage",
+    "status",
+    "unquarantine",
+    "wait",
+]
+ARGUMENT = {"accepted": "[]", "forget": "1", "resume": "1", "unquarantine": "1"}
+
+
+@pytest.mark.soak
+def test_what_needs_the_running_minion_is_refused_inside(rig):
+    rig.configure(use_superseded=["module.run"])
+    states = [
+        f"{name}:\n  module.run:\n    - safeupdate.{name}:"
+        + (f"\n      - {ARGUMENT[name]!r}\n" if name in ARGUMENT else " []\n")
+        for name in REFUSED
+    ]
+    rig.sls("all", "".join(states))
+    found = rig.salt("transactional_update.sls", "all", retcode=2)
+    said = {each["__id__"]: each["comment"] for each in found.values()}
+    assert [name for name in REFUSED if "Call it outside" not in said[name]] == []
+    rig.assert_clean(1, [1])
+
+
+@pytest.mark.soak
+def test_without_anybody_to_ask_nothing_is_promised(rig):
+    """The tool started by hand."""
+    rig.sls("safeupdate", SETUP)
+    for words in (("safeupdate.restart",), ("state.apply", "safeupdate")):
+        inner = json.dumps(list(rig.salt_argv(*words)))
+        assert "exit status" in rig.salt_error("transactional_update.run", inner)
+    rig.assert_clean(1, [1])
+    assert not rig.path(CONF).exists()
+
+
+@pytest.mark.soak
+def test_a_job_that_is_terminated_inside_leaves_nothing_and_is_an_error(rig):
+    """saltutil.term_job of what runs inside."""
+    process = rig.start(*rig.salt_argv("transactional_update.call", "cmd.run", WAITER))
+    wait_for(rig.path("/var/cache/started").exists, "the function runs")
+    jobs = rig.salt("saltutil.running")
+    (inner,) = [job["jid"] for job in jobs if job["fun"] == "transactional_update.perform"]
+    rig.salt("saltutil.term_job", inner)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "ended without a result" in said
+    rig.assert_clean(1, [1])
