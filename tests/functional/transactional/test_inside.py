@@ -7,7 +7,6 @@ import yaml
 
 from saltext_safeupdate.core.record.store import Store
 
-from .conftest import WAITER, wait_for
 from .host import NEW
 from .test_salt import FILE, chunk
 
@@ -182,17 +181,3 @@ def test_without_anybody_to_ask_nothing_is_promised(rig):
         assert "exit status" in rig.salt_error("transactional_update.run", inner)
     rig.assert_clean(1, [1])
     assert not rig.path(CONF).exists()
-
-
-@pytest.mark.soak
-def test_a_job_that_is_terminated_inside_leaves_nothing_and_is_an_error(rig):
-    """saltutil.term_job of what runs inside."""
-    process = rig.start(*rig.salt_argv("transactional_update.call", "cmd.run", WAITER))
-    wait_for(rig.path("/var/cache/started").exists, "the function runs")
-    jobs = rig.salt("saltutil.running")
-    (inner,) = [job["jid"] for job in jobs if job["fun"] == "transactional_update.perform"]
-    rig.salt("saltutil.term_job", inner)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "ended without a result" in said
-    rig.assert_clean(1, [1])
