@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "hooks": {"factory", "minion", "ordering", "patches", *BASE},
     "minion": {"factory", "patches", *CORE},
     "ordering": {"factory", "patches", *CORE},
-    "master": CORE,
+    "master": {"patches", *CORE},
     "fleet": set(),
     "factory": {"core/wiring", *CORE},
     "patches": CORE,
@@ -58,10 +58,7 @@ ONLY_IN = {
     "salt.utils.master": "master",
     "salt.utils.minions": "master",
 }
-EXCEPTIONS = {
-    # MasterMinion is, in spite of its name, how a master loads the functions of its job cache.
-    ("master/redelivery.py", "salt.minion"),
-}
+EXCEPTIONS = set()
 
 # Most of these is the documentation of their functions.
 LONG = {"modules/transactional_update.py"}

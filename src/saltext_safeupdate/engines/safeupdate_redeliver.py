@@ -3,10 +3,13 @@ Engine of the master that publishes again what minions have missed
 ==================================================================
 
 A job that is published while a minion restarts, or while the network to it is cut, never
-reaches it. This engine follows the master's events. When a minion starts, and from time to
-time while a job has not returned, it asks the minion which jobs it has accepted. It publishes
-the others to it again, under their JIDs. The ledger of the minion makes sure that no job runs
-twice. Minions without this extension are left alone.
+reaches it. While this engine is configured, the master keeps an account of what it publishes
+and to whom, and of who has returned. When a minion starts, and from time to time while a job has
+not returned, the engine asks the minion which jobs it has accepted. It publishes the others to it
+again, under their JIDs and just as they were. The ledger of the minion makes sure that no job
+runs twice. Minions without this extension are left alone.
+
+Neither the job cache nor the event bus decides anything: minions can write to both.
 
 .. code-block:: yaml
 
@@ -14,15 +17,13 @@ twice. Minions without this extension are left alone.
       - safeupdate_redeliver:
           window: 3600
 
-``window`` is how far it looks back, in seconds; ``start_tags`` are the events that tell of
-a start, with the minion's ID as the field ``id``, by default ``salt/minion/*/start`` and
-``minion_start``.
+``window`` is how far it looks back, in seconds; ``start_tags`` are the events with which a minion
+tells of its start, by default ``salt/minion/*/start`` and ``minion_start``.
+
+The account is ``safeupdate/account.db`` below the master's ``cachedir``, readable for the user
+of the master only. What a job was called with is deleted from it as soon as every minion has
+returned the job, and at the end of the window.
 """
-
-import salt.utils.event
-
-from saltext_safeupdate.master import follower
-from saltext_safeupdate.master.redelivery import Redelivery
 
 __virtualname__ = "safeupdate_redeliver"
 
@@ -30,10 +31,15 @@ __virtualname__ = "safeupdate_redeliver"
 def __virtual__():
     if __opts__.get("__role") != "master":
         return False, "safeupdate_redeliver is an engine for masters"
+    # Minions load this file as well, and do without all that a master needs.
+    from saltext_safeupdate.master import hooks
+
+    # This is the process that the workers of the master fork from.
+    hooks.install(__opts__)
     return __virtualname__
 
 
-def start(window=3600, start_tags=follower.START_TAGS):
+def start(window=3600, start_tags=None):
     """
     Run until the master ends.
 
@@ -41,19 +47,9 @@ def start(window=3600, start_tags=follower.START_TAGS):
         Seconds to look back. Defaults to ``3600``.
 
     start_tags
-        Patterns of the events that tell of a start. Defaults to
-        ``[salt/minion/*/start, minion_start]``.
+        Patterns of the events with which a minion tells of its start. Defaults to
+        ``[salt/minion/*/start, minion_start]``. They are read when the master starts.
     """
-    with (
-        salt.utils.event.get_event(
-            "master", sock_dir=__opts__["sock_dir"], opts=__opts__, listen=True
-        ) as bus,
-        Redelivery(__opts__) as work,
-    ):
-        following = follower.Follower(work, window=float(window), start_tags=start_tags)
-        following.catch_up()
-        while True:
-            event = bus.get_event(wait=follower.INTERVAL, full=True, auto_reconnect=True)
-            if event:
-                following.event(event["tag"], event["data"])
-            following.tick()
+    from saltext_safeupdate.master import engine
+
+    engine.run(__opts__, window)

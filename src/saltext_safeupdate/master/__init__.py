@@ -1,1 +1,1 @@
-"""The only room that knows the master and its caches."""
+"""The only room that knows the master."""

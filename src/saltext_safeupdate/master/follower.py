@@ -1,102 +1,213 @@
-"""What the master's engine does about each event, and what it does without one."""
+"""What the master's engine does about each note of the workers, and what it does without one."""
 
 from __future__ import annotations
 
-import fnmatch
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.jobs.missed_jobs import Tracker
+from ..core.errors import RecordError
+from ..core.host import processes
+from ..core.jobs.missed_jobs import Answer, Tracker
+from . import notes
+from .account import Account, Request
 from .redelivery import Redelivery
 
 log = logging.getLogger(__name__)
 
-# How a minion says that it has started: the event's tag, with the minion's ID as its "id".
-START_TAGS = ("salt/minion/*/start", "minion_start")
-# Seconds between two looks for minions to ask.
+# Seconds between two looks for minions to ask, and for jobs to publish again.
 INTERVAL = 1.0
+# Seconds between two times that it is written down who has returned.
+SETTLE_INTERVAL = 5.0
+# Publications in one interval, at most.
+MOST_AT_ONCE = 20
+
+
+@dataclass
+class _Asked:
+    """What an administrator has asked for, and what has come of it."""
+
+    number: int
+    until: float
+    open: dict[str, set[str]]
+    report: dict[str, Any] = field(
+        default_factory=lambda: {
+            "published": {},
+            "accepted": {},
+            "no_answer": [],
+            "not_set_up": [],
+        }
+    )
 
 
 class Follower:
     """
-    Follows the events of this master, and publishes again what minions have missed.
+    Follows what this master publishes, and publishes again what minions have missed.
 
-    *window* is how far it looks back, in seconds. *start_tags* are patterns of tags.
+    *window* is how far it looks back, in seconds.
     """
 
     def __init__(
         self,
         work: Redelivery,
+        account: Account,
         *,
         window: float,
-        start_tags: Iterable[str] = START_TAGS,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = processes.since_boot,
     ) -> None:
         self._work = work
-        self._window = window
-        self._start_tags = tuple(start_tags)
+        self._account = account
         self._clock = clock
         self._tracker = Tracker(window=window)
-        self._next_look = 0.0
+        self._seen = 0
+        self._stamp: tuple[int, ...] = ()
+        self._again: dict[int, set[str]] = {}
+        self._requests: list[_Asked] = []
+        self._next_look = self._next_settling = 0.0
 
-    def catch_up(self) -> None:
-        """Learn from the job cache what was published before this process was there."""
-        now = self._clock()
-        for jid, load, minions in self._work.recent(self._window):
-            self._tracker.published(jid, load.get("fun"), minions, now - self._work.age(jid))
-
-    def event(self, tag: str, data: Mapping[str, Any]) -> None:
-        """Learn from an event; publish again what a minion answers that it has missed."""
-        parts = tag.split("/")
-        if parts[:2] == ["salt", "job"] and len(parts) > 3:
-            jid = parts[2]
-            if parts[3] == "new":
-                self._tracker.published(jid, data.get("fun"), data.get("minions", ()), self._now)
-            elif parts[3] == "ret" and len(parts) > 4:
-                self._returned(jid, parts[4], data)
-        elif data.get("id") and self._says_start(tag):
-            self._tracker.started(data["id"])
-
-    def _says_start(self, tag: str) -> bool:
-        return any(fnmatch.fnmatchcase(tag, pattern) for pattern in self._start_tags)
-
-    def _returned(self, jid: str, minion: str, data: Mapping[str, Any]) -> None:
-        if self._tracker.is_question(jid):
-            for missed in self._tracker.answered(jid, minion, _answer(data), self._now):
-                self._publish(missed, minion)
-        self._tracker.returned(jid, minion, self._now)
+    def heard(self, taken: Iterable[list[Any]]) -> None:
+        """Act on notes of the workers: what minions have sent, with the IDs that they have."""
+        taken = list(taken)
+        if taken:
+            self._learn()
+        for kind, *values in taken:
+            if kind == notes.RETURN:
+                self._returned(*values)
+            elif kind == notes.START:
+                self._tracker.started(values[0], self._clock())
+            elif kind == notes.ANSWER:
+                self._answered(*values)
 
     def tick(self) -> None:
-        """Ask the minions that are due which jobs they have accepted; at most once a second."""
-        if self._now < self._next_look:
+        """Do what is due; at most once a second."""
+        now = self._clock()
+        if now < self._next_look:
             return
-        self._next_look = self._now + INTERVAL
-        due = self._tracker.due(self._now)
-        if not due:
+        self._next_look = now + INTERVAL
+        self._learn()
+        self._publish_again()
+        self._ask()
+        self._end_requests()
+        self._settle()
+
+    # -- what is known ---------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Read what was published, and what was asked for, if the account has changed."""
+        stamp = self._account.stamp()
+        if stamp == self._stamp:
             return
-        jids = {jid for listed in due.values() for jid in listed}
         try:
-            query = self._work.ask(due, jids)
+            for one in self._account.since(self._seen):
+                at = self._clock() - one.age
+                self._tracker.published(one.number, one.jid, one.waiting, at, one.times)
+                self._seen = one.number
+            for request in self._account.take_requests():
+                self._take(request)
+        except RecordError as err:
+            log.error("safeupdate: %s", err)
+            return
+        self._stamp = stamp
+
+    def _answered(self, query: str, minion: str, answer: object) -> None:
+        meant = self._tracker.answered(query, minion, answer, self._clock())
+        if meant is None:
+            return
+        for number in meant.missed:
+            self._again.setdefault(number, set()).add(minion)
+        for request in self._requests:
+            self._note(request, minion, answer, meant)
+
+    def _returned(self, jid: str, minion: str) -> None:
+        self._tracker.returned(jid, minion, self._clock())
+        for request in self._requests:
+            request.open.get(minion, set()).discard(jid)
+
+    # -- what is done ----------------------------------------------------------
+
+    def _ask(self) -> None:
+        query = self._tracker.due(self._clock())
+        if query is None:
+            return
+        try:
+            jid = self._work.ask(query.minions, query.jids)
         except (SaltException, OSError) as err:
             log.error("safeupdate: minions cannot be asked what they missed: %s", err)
-            query = ""
-        self._tracker.asked(query, due, self._now)
+            jid = ""
+        self._tracker.asked(jid, query, self._clock())
 
-    def _publish(self, jid: str, minion: str) -> None:
-        try:
-            self._work.publish(jid, [minion])
-        except (SaltException, OSError) as err:
-            log.error("safeupdate: job %s cannot be published again: %s", jid, err)
+    def _publish_again(self) -> None:
+        for number in sorted(self._again)[:MOST_AT_ONCE]:
+            minions = self._again.pop(number)
+            jid = self._tracker.jid(number)
+            # Since the answer, everybody has returned it, or it has become too old.
+            if not jid:
+                continue
+            try:
+                reached = self._work.publish(number, jid, minions, self._tracker.times(number))
+            except (RecordError, SaltException, OSError) as err:
+                log.error("safeupdate: job %s cannot be published again: %s", jid, err)
+                continue
+            for request in self._requests:
+                mine = sorted(minion for minion in reached if minion in request.open)
+                if mine:
+                    listed = request.report["published"].setdefault(jid, [])
+                    listed += [minion for minion in mine if minion not in listed]
 
-    @property
-    def _now(self) -> float:
-        return self._clock()
+    def _settle(self) -> None:
+        """Write down who has returned, and delete what is done with."""
+        now = self._clock()
+        if now < self._next_settling:
+            return
+        self._next_settling = now + SETTLE_INTERVAL
+        # Two changes in one tick of the kernel's clock look like one.
+        self._stamp = ()
+        done, changed = self._tracker.take_done(), self._tracker.take_changed(now)
+        if done or changed:
+            try:
+                self._account.settle(done, changed)
+            except RecordError as err:
+                log.error("safeupdate: %s", err)
 
+    # -- what administrators ask for -------------------------------------------
 
-def _answer(data: Mapping[str, Any]) -> object:
-    """Return what the minion answered; None if it does not have the function."""
-    return data.get("return") if data.get("success", data.get("retcode", 0) == 0) else None
+    def _take(self, request: Request) -> None:
+        now = self._clock()
+        asked = {minion: set(self._tracker.waiting(minion)) for minion in request.minions}
+        asked = {minion: jids for minion, jids in asked.items() if jids}
+        for minion in asked:
+            self._tracker.started(minion, now, forced=True)
+        self._requests.append(_Asked(request.number, now + request.timeout, asked))
+
+    @staticmethod
+    def _note(request: _Asked, minion: str, answer: Any, meant: Answer) -> None:
+        """Note what an answer tells about a request."""
+        if minion not in request.open:
+            return
+        report = request.report
+        if meant.plain:
+            report["not_set_up"].append(minion)
+            request.open[minion].clear()
+            return
+        known = report["accepted"].setdefault(minion, {})
+        known |= {jid: answer[jid] for jid in meant.asked if jid in answer}
+        request.open[minion].difference_update(meant.asked)
+
+    def _end_requests(self) -> None:
+        """Report what has been answered in full, or has had its time."""
+        now = self._clock()
+        for request in self._requests[:]:
+            if self._again or (any(request.open.values()) and now < request.until):
+                continue
+            answered = {*request.report["accepted"], *request.report["not_set_up"]}
+            silent = {minion for minion, jids in request.open.items() if jids}
+            request.report["no_answer"] = sorted(silent - answered)
+            request.report["not_set_up"].sort()
+            self._requests.remove(request)
+            try:
+                self._account.answer(request.number, request.report)
+            except RecordError as err:
+                log.error("safeupdate: %s", err)

@@ -1,54 +1,152 @@
-"""The master's job cache, as redelivery reads it."""
+"""Runner, engine and the hooks of a master, with a real account and without the processes."""
 
 import pytest
-import salt.config
-import salt.utils.jid
-import salt.utils.job
 
-from saltext_safeupdate.master.redelivery import Redelivery
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.jobs.functions import QUERY
+from saltext_safeupdate.master import account as accounts
+from saltext_safeupdate.master import redelivery
+from saltext_safeupdate.master.account import TICKET, Account
+from saltext_safeupdate.master.follower import Follower
+from saltext_safeupdate.master.hooks import Keeper
+from saltext_safeupdate.master.notes import Notes
+
+JID = "20260101120000000000"
+
+
+class Site:
+    """A master in one process, and the minions that hear it."""
+
+    def __init__(self, path):
+        self.path, self.now = path, 100.0
+        self.account = self.open()
+        self.notes = Notes()
+        table = {p.name: p.replace for p in Keeper(self.account, self.notes).table()}
+        self.prep_pub = table["_prep_pub"](self.salts_prep_pub)
+        self.run_func = table["run_func"](lambda *_: None)
+        self.published, self.there = [], set()
+        self.known = {"a": {}, "b": {}}
+        self.start()
+
+    def open(self):
+        return Account(str(self.path / "account.db"), since_boot=lambda: self.now)
+
+    def start(self):
+        """Start the engine, perhaps again."""
+        self.engine = Follower(self.worker(), self.open(), window=600.0, clock=lambda: self.now)
+
+    def worker(self):
+        work = redelivery.Redelivery({}, self.open())
+        work._client = self
+        return work
+
+    @staticmethod
+    def salts_prep_pub(master, minions, jid, load, extra, missing):
+        return {**load, "jid": jid}
+
+    def pub(self, tgt, fun, arg, tgt_type="list", jid="", **extra):
+        """Publish as LocalClient does, to those that are there."""
+        jid = jid or f"query{len(self.published)}"
+        load = {"fun": fun, "arg": arg, "tgt": tgt, "tgt_type": tgt_type, "user": "root"}
+        sent = self.prep_pub(self, sorted(tgt), jid, load, extra, [])
+        self.published.append(sent)
+        for minion in sorted(self.there.intersection(sent["tgt"])):
+            self.runs(minion, sent)
+        return {"jid": sent["jid"], "minions": sorted(tgt)}
+
+    def runs(self, minion, load):
+        if load["fun"] == QUERY:
+            value = {j: "delivered" for j in load["arg"][0] if j in self.known[minion]}
+        elif load["jid"] in self.known[minion]:
+            return
+        else:
+            value = self.known[minion][load["jid"]] = load["arg"]
+        returned = {"id": minion, "jid": load["jid"], "fun": load["fun"], "return": value}
+        self.run_func(self, "_return", returned)
+
+    def pause(self, seconds=1.0):
+        self.now += seconds
+        self.engine.heard(self.notes.read(0))
+        self.engine.tick()
+
+    def redeliver(self, *minions):
+        return redelivery.redeliver(
+            self.open(), minions, 5.0, clock=lambda: self.now, pause=lambda _: self.pause()
+        )
 
 
 @pytest.fixture
-def opts(tmp_path):
-    opts = salt.config.master_config(None)
-    opts.update(
-        root_dir=str(tmp_path),
-        cachedir=str(tmp_path / "cache"),
-        sock_dir=str(tmp_path / "sock"),
-        extension_modules=str(tmp_path / "extmods"),
-    )
-    return opts
+def site(tmp_path):
+    made = Site(tmp_path)
+    made.account.set_fact(accounts.ENGINE, "started")
+    yield made
+    made.notes.close()
 
 
-@pytest.fixture
-def work(opts):
-    with Redelivery(opts) as opened:
-        yield opened
+def test_what_was_missed_is_published_as_it_was(site):
+    site.pub(["a", "b"], "cmd.run", ["line"], jid=JID)
+    site.there = {"a", "b"}
+    assert site.redeliver("a", "b")["published"] == {JID: ["a", "b"]}
+    again = site.published[-1]
+    assert (again["fun"], again["arg"], again["user"]) == ("cmd.run", ["line"], "root")
+    site.pause()
+    assert site.redeliver("a", "b") == {
+        "published": {},
+        "accepted": {},
+        "no_answer": [],
+        "not_set_up": [],
+    }
 
 
-def publish(work, opts, minions):
-    """Write down what a master that publishes writes down; return the JID."""
-    jid = salt.utils.jid.gen_jid(opts)
-    load = {"jid": jid, "fun": "test.sleep", "arg": [1], "tgt": minions, "tgt_type": "list"}
-    work._cache("save_load")(jid, load, minions=minions)
-    return jid
+def test_the_engine_does_it_by_itself_after_a_restart_of_the_master(site):
+    site.there = {"a"}
+    site.pub(["a", "b"], "cmd.run", ["line"], jid=JID)
+    for _ in range(20):
+        site.pause()
+    site.start()
+    site.there = {"a", "b"}
+    before = len(site.published)
+    for _ in range(20):
+        site.pause()
+    asked, again = site.published[before:]
+    assert (asked["fun"], asked["tgt"]) == (QUERY, ["b"]), "that the other has returned is known"
+    assert (again["jid"], again["tgt"]) == (JID, ["b"])
+    site.pause(10.0)
+    assert list(site.open().since(0)) == []
 
 
-def returns(work, opts, jid, minion):
-    """A return arrives at the master."""
-    load = {"jid": jid, "id": minion, "fun": "test.sleep", "return": True, "retcode": 0}
-    salt.utils.job.store_job(opts, load | {"fun_args": [], "success": True}, mminion=work._minion)
+def test_a_job_that_is_older_than_the_window_is_left_alone(site):
+    site.pub(["a"], "cmd.run", ["line"], jid=JID)
+    site.now += 601
+    site.start()
+    site.there = {"a"}
+    assert site.redeliver("a")["published"] == {}
+    assert list(site.open().since(0)) == []
 
 
-def test_jobs_without_a_return_are_found(work, opts):
-    done, half = publish(work, opts, ["a"]), publish(work, opts, ["a", "b"])
-    returns(work, opts, done, "a")
-    returns(work, opts, half, "a")
-    assert [(jid, waiting) for jid, _, waiting in work.recent(60)] == [(half, ["b"])]
+def test_a_minion_that_is_silent_is_reported(site):
+    site.pub(["a"], "cmd.run", ["line"], jid=JID)
+    assert site.redeliver("a")["no_answer"] == ["a"]
 
 
-def test_a_return_that_no_master_published_hides_no_other_job(work, opts):
-    """A minion's own job, as that of the watch, leaves an entry without minions."""
-    returns(work, opts, salt.utils.jid.gen_jid(opts), "a")
-    wanted = publish(work, opts, ["b"])
-    assert [(jid, waiting) for jid, _, waiting in work.recent(60)] == [(wanted, ["b"])]
+def test_without_the_engine_nothing_is_published_and_the_runner_says_so(site, tmp_path):
+    with pytest.raises(SafeUpdateError, match="Add the engine"):
+        redelivery.redeliver(Account(str(tmp_path / "other" / "account.db")), ["a"], 5.0)
+    site.pause = lambda: setattr(site, "now", site.now + 1)
+    with pytest.raises(SafeUpdateError, match="does not answer"):
+        site.redeliver("a")
+
+
+def test_a_master_that_stands_down_says_why(site):
+    site.account.set_fact(accounts.STOOD_DOWN, "This Salt is not known: publish is not there.")
+    with pytest.raises(SafeUpdateError, match="publish is not there"):
+        site.redeliver("a")
+
+
+def test_a_ticket_that_was_used_publishes_nothing(site):
+    site.pub(["a"], "cmd.run", ["line"], jid=JID)
+    (one,) = site.account.since(0)
+    ticket = site.account.ticket(one.number, ["a"], {})
+    site.pub(["a"], QUERY, [[]], **{TICKET: ticket})
+    with pytest.raises(Exception, match="ticket is not valid"):
+        site.pub(["a"], QUERY, [[]], **{TICKET: ticket})

@@ -1,28 +1,54 @@
-"""Which events make the master ask and publish again, on a clock of the test's own."""
+"""What notes make the master do, on a clock of the test's own."""
 
 import logging
 
 import pytest
 from salt.exceptions import SaltClientError
 
-from saltext_safeupdate.master.follower import INTERVAL, Follower
+from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.jobs.missed_jobs import FIRST_INTERVAL, PATIENCE
+from saltext_safeupdate.master.account import Published, Request
+from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
 
-# Seconds that a job gets to return, before anybody is asked for it.
-PATIENCE = 15.0
+
+class FakeAccount:
+    """An account in memory."""
+
+    def __init__(self, world):
+        self.world, self.rows, self.requests = world, [], []
+        self.answers, self.gone, self.waiting, self.changes = {}, [], {}, 0
+        self.error = None
+
+    def stamp(self):
+        return (self.changes,)
+
+    def since(self, number):
+        if self.error:
+            raise self.error
+        now = self.world.now
+        return [row._replace(age=now - row.age) for row in self.rows if row.number > number]
+
+    def take_requests(self):
+        taken, self.requests = self.requests, []
+        return taken
+
+    def settle(self, done, waiting):
+        if self.error:
+            raise self.error
+        self.gone += done
+        self.waiting |= waiting
+
+    def answer(self, number, report):
+        if self.error:
+            raise self.error
+        self.answers[number] = report
 
 
 class FakeWork:
-    """The master's job cache and its publisher."""
+    """The publisher of the master."""
 
     def __init__(self):
-        self.cached, self.asked, self.published = [], [], []
-        self.error = None
-
-    def recent(self, window):
-        return iter(self.cached)
-
-    def age(self, jid):
-        return 100.0
+        self.asked, self.published, self.error = [], [], None
 
     def ask(self, minions, jids):
         if self.error:
@@ -30,23 +56,32 @@ class FakeWork:
         self.asked.append((sorted(minions), sorted(jids)))
         return f"q{len(self.asked)}"
 
-    def publish(self, jid, minions):
+    def publish(self, number, jid, minions, times):
         if self.error:
             raise self.error
-        self.published.append((jid, minions))
+        self.published.append((jid, sorted(minions), times))
+        return sorted(minions)
 
 
 class World:
-    def __init__(self, **kwargs):
+    def __init__(self):
         self.now = 1000.0
-        self.work = FakeWork()
-        self.follower = Follower(self.work, window=3600.0, clock=lambda: self.now, **kwargs)
+        self.account, self.work = FakeAccount(self), FakeWork()
+        self.follower = Follower(self.work, self.account, window=3600.0, clock=lambda: self.now)
 
-    def new(self, jid, *minions):
-        self.follower.event(f"salt/job/{jid}/new", {"fun": "test.sleep", "minions": minions})
+    def new(self, jid, *minions, age=0.0, times=None):
+        number = len(self.account.rows) + 1
+        # In the rows it is when they were published.
+        row = Published(number, jid, self.now - age, list(minions), times or {})
+        self.account.rows.append(row)
+        self.account.changes += 1
 
-    def answer(self, query, minion, answer, **data):
-        self.follower.event(f"salt/job/{query}/ret/{minion}", {"return": answer, **data})
+    def request(self, *minions, timeout=30.0):
+        self.account.requests.append(Request(1, list(minions), timeout))
+        self.account.changes += 1
+
+    def note(self, *note):
+        self.follower.heard([list(note)])
 
     def pass_time(self, seconds):
         self.now += seconds
@@ -60,90 +95,163 @@ def world():
 
 def test_a_job_without_a_return_is_asked_for(world):
     world.new("1", "a", "b")
-    world.answer("1", "a", True)
+    world.note("return", "1", "a")
     world.follower.tick()
     assert world.work.asked == []
-    world.pass_time(PATIENCE)
     world.pass_time(PATIENCE)
     assert world.work.asked == [(["b"], ["1"])]
 
 
-def test_what_a_minion_has_missed_is_published_again_and_what_it_has_is_not(world):
-    world.new("1", "a")
-    world.new("2", "a")
+def test_what_minions_have_missed_is_published_again_once_for_all_of_them(world):
+    world.new("1", "a", "b")
+    world.new("2", "a", "b")
     world.pass_time(PATIENCE)
-    world.pass_time(PATIENCE)
-    world.answer("q1", "a", {"1": "running"})
-    assert world.work.published == [("2", ["a"])]
+    world.note("answer", "q1", "a", {"1": "running"})
+    world.note("answer", "q1", "b", {})
+    assert world.work.published == []
+    world.pass_time(INTERVAL)
+    assert world.work.published == [
+        ("1", ["b"], {"b": 1}),
+        ("2", ["a", "b"], {"a": 1, "b": 1}),
+    ]
 
 
-@pytest.mark.parametrize("data", [{"success": False}, {"retcode": 1}])
-def test_a_minion_that_does_not_have_the_function_is_left_alone(world, data):
+def test_what_has_returned_meanwhile_is_not_published_again(world):
     world.new("1", "a")
     world.pass_time(PATIENCE)
+    world.note("answer", "q1", "a", {})
+    world.note("return", "1", "a")
+    world.pass_time(INTERVAL)
+    assert world.work.published == []
+
+
+def test_an_answer_to_a_query_of_others_is_nothing_to_it(world):
+    world.new("1", "a", "b")
+    world.note("answer", "q1", "a", {})
     world.pass_time(PATIENCE)
-    world.answer("q1", "a", {}, **data)
+    world.note("return", "1", "b")
+    world.note("answer", "q2", "a", {})
+    world.note("answer", "q1", "stranger", {})
+    world.pass_time(INTERVAL)
+    assert world.work.published == []
+
+
+def test_a_minion_that_does_not_have_the_function_is_left_alone(world):
+    world.new("1", "a")
+    world.pass_time(PATIENCE)
+    world.note("answer", "q1", "a", None)
     world.pass_time(3600.0 / 2)
     assert (world.work.published, len(world.work.asked)) == ([], 1)
 
 
-@pytest.mark.parametrize("tag", ["salt/minion/a/start", "minion_start"])
-def test_a_minion_that_starts_is_asked_at_once(world, tag):
+def test_a_minion_that_starts_is_asked_at_once(world):
     world.new("1", "a")
     world.pass_time(1.0)
-    world.follower.event(tag, {"id": "a"})
+    world.note("start", "a")
     world.pass_time(1.0)
     assert world.work.asked == [(["a"], ["1"])]
 
 
-def test_the_tags_of_a_start_can_be_set():
-    world = World(start_tags=["my/start"])
-    world.new("1", "a")
-    world.follower.event("minion_start", {"id": "a"})
+def test_what_was_published_before_it_came_is_in_the_account(world):
+    world.new("old", "a", age=4000.0)
+    world.new("1", "a", age=100.0)
     world.follower.tick()
-    assert world.work.asked == []
-    world.follower.event("my/start", {"id": "a"})
+    assert world.work.asked == [(["a"], ["1"])]
+
+
+def test_the_account_is_told_who_has_returned_and_what_is_done(world):
+    world.new("1", "a", "b")
+    world.new("2", "a")
+    world.note("return", "1", "a")
+    world.note("return", "2", "a")
+    world.pass_time(SETTLE_INTERVAL)
+    assert (world.account.gone, world.account.waiting) == ([2], {})
+    world.pass_time(PATIENCE)
+    assert world.account.waiting == {1: ["b"]}
+    world.pass_time(3600.0)
+    assert world.account.gone == [2, 1]
+
+
+def test_a_flood_is_published_little_by_little(world):
+    count = MOST_AT_ONCE + 5
+    for number in range(count):
+        world.new(f"{number:02}", "a")
+    world.pass_time(PATIENCE)
+    world.note("answer", "q1", "a", {})
     world.pass_time(INTERVAL)
-    assert world.work.asked == [(["a"], ["1"])]
+    assert len(world.work.published) == MOST_AT_ONCE
+    world.pass_time(INTERVAL)
+    assert len(world.work.published) == count
 
 
-@pytest.mark.parametrize("tag", ["salt/job/1", "salt/job/1/prog/a", "salt/auth", "minion_start"])
-def test_other_events_are_nothing_to_it(world, tag):
-    world.follower.event(tag, {})
-    world.pass_time(PATIENCE)
-    assert world.work.asked == []
+def test_a_request_is_answered_when_everybody_has_answered(world):
+    world.new("1", "a", "b", "c", "d")
+    world.new("2", "a")
+    world.request("a", "b", "c", "other")
+    world.pass_time(INTERVAL)
+    assert world.work.asked == [(["a", "b", "c"], ["1", "2"])]
+    world.note("answer", "q1", "a", {"2": "held"})
+    world.note("answer", "q1", "b", None)
+    world.note("return", "1", "c")
+    assert world.account.answers == {}
+    world.pass_time(INTERVAL)
+    assert world.account.answers == {
+        1: {
+            "published": {"1": ["a"]},
+            "accepted": {"a": {"2": "held"}},
+            "no_answer": [],
+            "not_set_up": ["b"],
+        }
+    }
 
 
-def test_what_was_published_before_it_came_is_in_the_job_cache(world):
-    world.work.cached = [("1", {"fun": "test.sleep"}, ["a"])]
-    world.follower.catch_up()
-    world.follower.tick()
-    world.pass_time(PATIENCE)
-    assert world.work.asked == [(["a"], ["1"])]
-
-
-def test_it_looks_once_a_second(world):
+def test_a_request_has_its_time(world):
     world.new("1", "a")
-    world.follower.event("minion_start", {"id": "a"})
-    world.follower.tick()
-    world.new("2", "b")
-    world.follower.event("minion_start", {"id": "b"})
-    world.pass_time(INTERVAL / 2)
-    assert len(world.work.asked) == 1
-    world.pass_time(INTERVAL / 2)
-    assert world.work.asked[1:] == [(["b"], ["2"])]
+    world.request("a", timeout=5.0)
+    world.pass_time(INTERVAL)
+    world.pass_time(5.0 + INTERVAL)
+    assert world.account.answers[1]["no_answer"] == ["a"]
+
+
+def test_a_request_for_which_nothing_is_missing_is_answered_at_once(world):
+    world.request("a")
+    world.pass_time(INTERVAL)
+    assert world.account.answers[1]["no_answer"] == []
 
 
 def test_a_master_that_cannot_publish_tries_again_later(world, caplog):
     caplog.set_level(logging.ERROR)
     world.new("1", "a")
-    world.follower.event("minion_start", {"id": "a"})
     world.work.error = SaltClientError("no")
-    world.follower.tick()
+    world.pass_time(PATIENCE)
     assert "minions cannot be asked what they missed: no" in caplog.text
     world.work.error = None
-    world.pass_time(30.0)
+    world.pass_time(FIRST_INTERVAL)
     assert world.work.asked == [(["a"], ["1"])]
+    world.note("answer", "q1", "a", {})
     world.work.error = OSError("full")
-    world.answer("q1", "a", {})
+    world.pass_time(INTERVAL)
     assert "job 1 cannot be published again: full" in caplog.text
+
+
+def test_an_account_that_does_not_work_is_told_of_and_tried_again(world, caplog):
+    world.new("1", "a")
+    world.new("2", "b")
+    world.request("x")
+    world.account.error = RecordError("unreadable")
+    world.pass_time(PATIENCE)
+    assert "unreadable" in caplog.text
+    world.account.error = None
+    world.pass_time(INTERVAL)
+    assert world.account.answers
+    assert world.work.asked == [(["a", "b"], ["1", "2"])]
+
+
+def test_requests_and_deletions_that_cannot_be_written_end_nothing(world, caplog):
+    world.new("1", "a")
+    world.note("return", "1", "a")
+    world.request("x")
+    world.note("start", "x")
+    world.account.error = RecordError("full")
+    world.pass_time(SETTLE_INTERVAL)
+    assert caplog.text.count("full") >= 2

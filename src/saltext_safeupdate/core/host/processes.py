@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Iterator
 
 # Indexes behind the name in /proc/<pid>/stat, and the states of the dead.
@@ -56,6 +57,11 @@ def boot() -> str:
             return file.read().strip()
     except OSError:
         return "-"
+
+
+def since_boot() -> float:
+    """Return seconds since this boot, the same in every process; no clock setting moves them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def me() -> str:

@@ -1,158 +1,392 @@
 """
-Which published jobs a minion has missed: the master's side of "exactly once".
+Which published jobs minions have missed: the master's side of "exactly once".
 
 The master sends a query to a minion that was away: which of these jobs has it accepted? The
 others are published to it again. Silence decides nothing: a minion that does not answer is
 asked again later.
+
+A set of minions is one integer with a bit for each: 1,000 jobs for 10,000 minions take 3 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-from . import functions
+from typing import NamedTuple
 
 # Seconds that a job gets to return before a query is about it.
-_PATIENCE = 15.0
+PATIENCE = 15.0
 # Seconds until a minion that did not answer is asked again, doubled from the first to the last.
-_FIRST_INTERVAL = 30.0
-_LAST_INTERVAL = 600.0
+FIRST_INTERVAL = 30.0
+LAST_INTERVAL = 600.0
 # Seconds for which it is asked every minute after it has sent something: it lives, but may not
 # hear. Salt notices after tcp_keepalive_idle, 300 s, that a cut has broken a subscription.
 _HEARD, _HEARD_INTERVAL = 900.0, 60.0
+# Seconds from one start of a minion that counts to the next.
+START_INTERVAL = 10.0
 # How often a job is published again to the same minion.
-_TIMES = 3
-# Jobs that one query is about, at most.
-_MOST = 500
+TIMES = 3
+# What one query is about, at most. An answer has to fit into one note of a worker.
+MOST_JOBS, MOST_MINIONS = 80, 200
+# Minions from which on numbers are freed.
+_RECYCLE_AT = 1000
+# Queries whose answers count.
+_QUERIES = 100
 
 
-@dataclass
-class _Published:
-    """A job, and how often it was published again to each minion that has not returned."""
+class Query(NamedTuple):
+    """Which minions to ask, and for which jobs."""
+
+    minions: list[str]
+    jids: list[str]
+
+
+class Answer(NamedTuple):
+    """
+    What the answer of a minion means.
+
+    *missed* are the numbers of the publications that it has to get again, *asked* the jobs
+    that it was asked for. *plain*: it has no ledger, so nobody knows what it has run.
+    """
+
+    missed: list[int]
+    asked: list[str]
+    plain: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    """
+    A publication. *accepted*: those that have it in their ledger. *sent*: those that it has
+    just been published to again. *spent*: those that do not get it once more.
+    """
+
+    jid: str
+    at: float
+    waiting: int
+    accepted: int = 0
+    sent: int = 0
+    sent_at: float = 0.0
+    spent: int = 0
+    times: dict[int, int] = field(default_factory=dict)
+    changed: bool = False
+
+
+@dataclass(slots=True)
+class _Asked:
+    """When a minion may be asked again, was heard of last, and has started."""
 
     at: float
-    waiting: dict[str, int]
-    accepted: set[str] = field(default_factory=set)
+    interval: float = FIRST_INTERVAL
+    heard: float | None = None
+    started: float | None = None
 
 
-@dataclass
-class _Asked:
-    """When a minion may be asked again; ``plain`` if it cannot answer."""
+@dataclass(slots=True)
+class _Sent:
+    """A query that was published, and who has not answered it."""
 
-    at: float = 0.0
-    interval: float = _FIRST_INTERVAL
-    plain: bool = False
-    heard: float = -_HEARD
+    jids: list[str]
+    minions: int
 
 
-@dataclass(kw_only=True)
 class Tracker:
     """
-    Follows the jobs and returns that the master's events tell of.
+    Follows what was published, and who has returned it.
 
-    *window* is how far it looks back, in seconds. Times are those of the caller's clock.
+    *window* is how far it looks back, in seconds. Times are those of the caller's clock, which
+    must not jump. A publication has a *number*; those of one JID may be several. From
+    *recycle_at* minions on those that have returned everything are forgotten.
     """
 
-    window: float
-    _jobs: dict[str, _Published] = field(default_factory=dict)
-    _minions: dict[str, _Asked] = field(default_factory=dict)
-    _queries: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    def __init__(self, *, window: float, recycle_at: int = _RECYCLE_AT) -> None:
+        self._window = window
+        self._least = self._recycle_at = recycle_at
+        self._jobs: dict[int, _Job] = {}
+        self._by_jid: dict[str, list[int]] = {}
+        self._bits: dict[str, int] = {}
+        self._names: list[str] = []
+        self._free: list[int] = []
+        self._asked: dict[int, _Asked] = {}
+        self._wakes: list[tuple[float, int]] = []
+        # Minions that are not asked now, that cannot answer, that have just started.
+        self._resting = self._plain = self._fresh = 0
+        self._queries: dict[str, _Sent] = {}
+        self._done: list[int] = []
 
     # -- what happens ----------------------------------------------------------
 
-    def published(self, jid: str, fun: object, minions: Iterable[str], now: float) -> None:
-        """Note that a job has been published, perhaps again or to more minions."""
-        if not functions.is_redelivered(fun):
-            return
-        job = self._jobs.get(jid)
-        if job is None:
-            self._jobs[jid] = _Published(now, dict.fromkeys(minions, 0))
-        elif now < job.at + _PATIENCE:
-            # A batch publishes its job in several parts.
-            for minion in minions:
-                job.waiting.setdefault(minion, 0)
+    def published(
+        self,
+        number: int,
+        jid: str,
+        minions: Iterable[str],
+        at: float,
+        times: Mapping[str, int] | None = None,
+    ) -> None:
+        """Note a publication. *times* is how often minions have got it again already."""
+        job = _Job(jid, at, self._set(minions))
+        for minion, count in (times or {}).items():
+            bit = self._number(minion)
+            job.times[bit] = count
+            if count >= TIMES:
+                job.spent |= 1 << bit
+        self._jobs[number] = job
+        self._by_jid.setdefault(jid, []).append(number)
+        if not job.waiting:
+            self._drop(number)
 
     def returned(self, jid: str, minion: str, now: float) -> None:
         """Note a return: a minion that did not answer for long is asked again soon."""
-        asked = self._minions.get(minion)
+        number = self._bits.get(minion)
+        if number is None:
+            return
+        asked = self._asked.get(number)
         if asked is not None:
             asked.heard = now
-            if asked.interval > _FIRST_INTERVAL:
-                asked.interval = _FIRST_INTERVAL
-                asked.at = min(asked.at, now + _FIRST_INTERVAL)
-        job = self._jobs.get(jid)
-        if job is not None:
-            job.waiting.pop(minion, None)
-            if not job.waiting:
-                del self._jobs[jid]
+            if asked.interval > FIRST_INTERVAL:
+                asked.interval = FIRST_INTERVAL
+                self._rest(number, asked, min(asked.at, now + FIRST_INTERVAL))
+        bit = 1 << number
+        for which in self._by_jid.get(jid, ())[:]:
+            job = self._jobs[which]
+            if job.waiting & bit:
+                job.waiting ^= bit
+                job.changed = True
+                if not job.waiting:
+                    self._drop(which)
 
-    def started(self, minion: str) -> None:
-        """Note that a minion has started: it is asked at once, also for what it had accepted."""
-        self._minions[minion] = _Asked()
+    def started(self, minion: str, now: float, *, forced: bool = False) -> None:
+        """
+        Note that a minion has started: it is asked at once, also for what it had accepted.
+
+        Unless it is *forced*, another start soon after one only has it asked a little later.
+        """
+        number = self._bits.get(minion)
+        if number is None:
+            return
+        asked = self._asked.setdefault(number, _Asked(now))
+        again = now if forced or asked.started is None else asked.started + START_INTERVAL
+        if now < again:
+            if again < asked.at:
+                self._rest(number, asked, again)
+            return
+        asked.at, asked.interval = now, FIRST_INTERVAL
+        asked.started = asked.started if forced else now
+        bit = 1 << number
+        self._plain &= ~bit
+        self._resting &= ~bit
+        self._fresh |= bit
         for job in self._jobs.values():
-            job.accepted.discard(minion)
+            job.accepted &= ~bit
 
     # -- what is to be done ----------------------------------------------------
 
-    def due(self, now: float) -> dict[str, list[str]]:
-        """Return the minions to ask now, and the jobs that each query is about."""
+    def due(self, now: float) -> Query | None:
+        """Return whom to ask now, and for which jobs; None if nobody is due."""
         self._forget(now)
-        found: dict[str, list[str]] = {}
-        for jid in sorted(self._jobs):
-            job = self._jobs[jid]
-            for minion, times in job.waiting.items():
-                asked = self._minions.setdefault(minion, _Asked(at=now + _PATIENCE))
-                if asked.plain or now < asked.at or minion in job.accepted or times >= _TIMES:
-                    continue
-                fresh = asked.at and now < job.at + _PATIENCE
-                if not fresh and len(found.get(minion, ())) < _MOST:
-                    found.setdefault(minion, []).append(jid)
-        return found
+        self._wake(now)
+        open_jobs = [(job.jid, self._unknown(job, now)) for job in self._jobs.values()]
+        wanted = 0
+        for _, minions in open_jobs:
+            wanted |= minions
+        chosen = _lowest(wanted & ~(self._resting | self._plain), MOST_MINIONS)
+        jids: dict[str, None] = {}
+        meant = 0
+        for jid, minions in open_jobs:
+            if minions & chosen:
+                meant |= minions & chosen
+                jids[jid] = None
+                if len(jids) == MOST_JOBS:
+                    break
+        return Query(self._listed(meant), list(jids)) if meant else None
 
-    def asked(self, query: str, jids: Mapping[str, list[str]], now: float) -> None:
-        """Note that the query has been published as the job *query*."""
-        self._queries[query] = dict(jids)
-        for minion in jids:
-            asked = self._minions.setdefault(minion, _Asked())
-            asked.at = now + asked.interval
-            last = _HEARD_INTERVAL if now < asked.heard + _HEARD else _LAST_INTERVAL
+    def asked(self, jid: str, query: Query, now: float) -> None:
+        """Note that *query* has been published as the job *jid*; empty if it could not be."""
+        minions = self._set(query.minions)
+        if len(query.jids) < MOST_JOBS:
+            self._fresh &= ~minions
+        for number in _numbers(minions):
+            asked = self._asked.setdefault(number, _Asked(now))
+            heard = asked.heard is not None and now < asked.heard + _HEARD
+            last = _HEARD_INTERVAL if heard else LAST_INTERVAL
+            self._rest(number, asked, now + asked.interval)
             asked.interval = min(asked.interval * 2, last)
+        if jid:
+            self._queries[jid] = _Sent(query.jids, minions)
+            for old in list(self._queries)[:-_QUERIES]:
+                del self._queries[old]
 
-    def answered(self, query: str, minion: str, answer: object, now: float) -> list[str]:
-        """Return the jobs that the minion has missed: none if it cannot answer."""
-        jids = self._queries.get(query, {}).pop(minion, [])
-        asked = self._minions.setdefault(minion, _Asked())
+    def answered(self, jid: str, minion: str, answer: object, now: float) -> Answer | None:
+        """Note an answer to the query *jid*; None if this minion was not asked, or has answered."""
+        query = self._queries.get(jid)
+        number = self._bits.get(minion)
+        if query is None or number is None or not query.minions >> number & 1:
+            return None
+        bit = 1 << number
+        query.minions ^= bit
+        asked = self._asked.setdefault(number, _Asked(now))
         if not isinstance(answer, Mapping):
-            # It has no ledger. Nobody knows what it has run, so nothing is published again.
-            asked.plain = True
-            return []
-        asked.at, asked.interval = now + _FIRST_INTERVAL, _FIRST_INTERVAL
+            self._plain |= bit
+            return Answer([], query.jids, plain=True)
+        asked.interval = FIRST_INTERVAL
+        self._rest(number, asked, now + FIRST_INTERVAL)
+        if len(query.jids) == MOST_JOBS:
+            # There may be more than one query can be about.
+            self._resting &= ~bit
         missed = []
-        for jid in jids:
-            job = self._jobs.get(jid)
-            if job is None or minion not in job.waiting:
-                continue
-            if jid in answer:
-                job.accepted.add(minion)
-            else:
-                job.waiting[minion] += 1
-                missed.append(jid)
-        return missed
+        for which in query.jids:
+            # Of two publications under one JID a minion runs the first that it gets.
+            mine = [n for n in self._by_jid.get(which, ()) if self._jobs[n].waiting & bit]
+            for place, each in enumerate(mine):
+                job = self._jobs[each]
+                if which in answer:
+                    job.accepted |= bit
+                elif place == 0 and not job.spent & bit:
+                    self._send_again(job, number, now)
+                    missed.append(each)
+        return Answer(missed, query.jids)
 
-    def is_question(self, jid: str) -> bool:
-        return jid in self._queries
+    def waiting(self, minion: str) -> list[str]:
+        """Return the jobs that this minion has not returned and may still get again."""
+        bit = 1 << self._bits.get(minion, len(self._names))
+        return list({j.jid: None for j in self._jobs.values() if j.waiting & ~j.spent & bit})
+
+    def jid(self, number: int) -> str:
+        """Return the JID of a publication; empty if it is done or too old."""
+        job = self._jobs.get(number)
+        return job.jid if job else ""
+
+    def times(self, number: int) -> dict[str, int]:
+        """Return how often a publication was published again, by minion."""
+        job = self._jobs.get(number)
+        return {self._names[n]: count for n, count in job.times.items()} if job else {}
+
+    # -- what is to be written down --------------------------------------------
+
+    def take_done(self) -> list[int]:
+        """Return, once, the publications that everybody has returned or that are too old."""
+        done, self._done = self._done, []
+        return done
+
+    def take_changed(self, now: float) -> dict[int, list[str]]:
+        """Return, once, who has not returned yet, of publications that are not quite new."""
+        changed = {}
+        for number, job in self._jobs.items():
+            if job.changed and now >= job.at + PATIENCE:
+                job.changed = False
+                changed[number] = self._listed(job.waiting)
+        return changed
+
+    # -- sets ------------------------------------------------------------------
+
+    def _number(self, minion: str) -> int:
+        number = self._bits.get(minion)
+        if number is None:
+            if self._free:
+                number = self._free.pop()
+                self._names[number] = minion
+            else:
+                number = len(self._names)
+                self._names.append(minion)
+            self._bits[minion] = number
+        return number
+
+    def _set(self, minions: Iterable[str]) -> int:
+        members = bytearray(len(self._names) // 8 + 1)
+        for minion in minions:
+            number = self._number(minion)
+            if number // 8 >= len(members):
+                members.extend(bytes(len(members) + 1))
+            members[number // 8] |= 1 << number % 8
+        return int.from_bytes(members, "little")
+
+    def numbered(self) -> int:
+        """Return how many numbers of minions there are, for those who watch over memory."""
+        return len(self._names)
+
+    def _listed(self, minions: int) -> list[str]:
+        return [self._names[number] for number in _numbers(minions)]
+
+    # -- time ------------------------------------------------------------------
+
+    def _unknown(self, job: _Job, now: float) -> int:
+        """Return of whom nobody knows whether they have the job."""
+        found = job.waiting & ~(job.accepted | job.spent)
+        if job.sent:
+            if now < job.sent_at + FIRST_INTERVAL:
+                found &= ~job.sent
+            else:
+                job.sent = 0
+        return found if now >= job.at + PATIENCE else found & self._fresh
+
+    def _send_again(self, job: _Job, number: int, now: float) -> None:
+        job.sent |= 1 << number
+        job.sent_at = now
+        job.times[number] = job.times.get(number, 0) + 1
+        if job.times[number] >= TIMES:
+            job.spent |= 1 << number
+
+    def _rest(self, number: int, asked: _Asked, until: float) -> None:
+        asked.at = until
+        self._resting |= 1 << number
+        heapq.heappush(self._wakes, (until, number))
+
+    def _wake(self, now: float) -> None:
+        while self._wakes and self._wakes[0][0] <= now:
+            _, number = heapq.heappop(self._wakes)
+            asked = self._asked.get(number)
+            if asked is None or asked.at <= now:
+                self._resting &= ~(1 << number)
 
     def _forget(self, now: float) -> None:
-        for jid, job in list(self._jobs.items()):
-            if job.at < now - self.window:
-                del self._jobs[jid]
-        for query in list(self._queries)[:-20]:
-            del self._queries[query]
+        for number in [n for n, job in self._jobs.items() if job.at < now - self._window]:
+            self._drop(number)
+        if len(self._bits) > self._recycle_at:
+            self._recycle()
+
+    def _recycle(self) -> None:
+        """Free the numbers of minions that have returned everything: some are gone for ever."""
+        live = 0
+        for job in self._jobs.values():
+            live |= job.waiting
+        for number in range(len(self._names)):
+            if not live >> number & 1 and self._bits.pop(self._names[number], None) is not None:
+                self._free.append(number)
+                self._asked.pop(number, None)
+        for job in self._jobs.values():
+            job.times = {n: count for n, count in job.times.items() if live >> n & 1}
+            job.spent &= live
+        for query in self._queries.values():
+            query.minions &= live
+        self._resting, self._plain = self._resting & live, self._plain & live
+        self._fresh &= live
+        self._recycle_at = max(self._least, 2 * len(self._bits))
+
+    def _drop(self, number: int) -> None:
+        job = self._jobs.pop(number)
+        left = self._by_jid[job.jid]
+        left.remove(number)
+        if not left:
+            del self._by_jid[job.jid]
+        self._done.append(number)
 
 
-def missed(asked: Iterable[str], answer: object) -> list[str] | None:
-    """Return the jobs of *asked* that a minion does not have; None if it cannot say."""
-    if not isinstance(answer, Mapping):
-        return None
-    return [jid for jid in asked if jid not in answer]
+def _numbers(members: int) -> Iterator[int]:
+    """Yield the numbers in a set."""
+    text = bin(members)[:1:-1]
+    at = text.find("1")
+    while at >= 0:
+        yield at
+        at = text.find("1", at + 1)
+
+
+def _lowest(members: int, most: int) -> int:
+    """Return a set of the lowest numbers of a set."""
+    if members.bit_count() <= most:
+        return members
+    for place, number in enumerate(_numbers(members), start=1):
+        if place == most:
+            return members & ((1 << number + 1) - 1)
+    return members

@@ -65,7 +65,17 @@ _ADDED = (("jobs", "retcode", "INTEGER NOT NULL DEFAULT 0"),)
 
 
 class Database:
-    """One SQLite file. Every write is on disk when the call returns, unless it says otherwise."""
+    """
+    One SQLite file. Every write is on disk when the call returns, unless it says otherwise.
+
+    A subclass for another file has its own ``SCHEMA``, ``VERSION`` and ``ADDED``, and names in
+    ``SETTING`` what says where the file is.
+    """
+
+    SCHEMA = _SCHEMA
+    VERSION = SCHEMA_VERSION
+    ADDED: tuple[tuple[str, str, str], ...] = _ADDED
+    SETTING = "safeupdate:state_dir"
 
     def __init__(
         self,
@@ -119,7 +129,7 @@ class Database:
         if self._anchor is None:
             try:
                 db = self._open("FULL")
-                db.execute("SELECT count(*) FROM facts").fetchone()
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
             except sqlite3.Error as err:
                 raise self._error(err) from err
             self._anchor = db
@@ -179,12 +189,12 @@ class Database:
             db.execute(f"PRAGMA synchronous = {synchronous}")
             db.execute("PRAGMA secure_delete = ON")
             version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version < SCHEMA_VERSION:
+            if version < self.VERSION:
                 self._migrate(db)
-            elif version > SCHEMA_VERSION and not self._compatible(db):
+            elif version > self.VERSION and not self._compatible(db):
                 raise RecordError(
                     f"{self.path} was written by a newer version (schema {version}, known: "
-                    f"{SCHEMA_VERSION}). Nothing was changed; install the newer extension again."
+                    f"{self.VERSION}). Nothing was changed; install the newer extension again."
                 )
         except BaseException:
             db.close()
@@ -201,27 +211,27 @@ class Database:
         except OSError as err:
             raise RecordError(
                 f"{self.path} cannot be made: {err.strerror}. Nothing was changed; check the file "
-                "system of its directory and 'safeupdate:state_dir'."
+                f"system of its directory and '{self.SETTING}'."
             ) from err
 
-    @staticmethod
-    def _migrate(db: sqlite3.Connection) -> None:
+    @classmethod
+    def _migrate(cls, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA.split(";"):
+        for statement in cls.SCHEMA.split(";"):
             db.execute(statement)
-        for table, column, kind in _ADDED:
+        for table, column, kind in cls.ADDED:
             if column not in _columns(db, table):
                 db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
-        if db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if db.execute("PRAGMA user_version").fetchone()[0] < cls.VERSION:
+            db.execute(f"PRAGMA user_version = {cls.VERSION}")
         db.execute("COMMIT")
 
-    @staticmethod
-    def _compatible(db: sqlite3.Connection) -> bool:
+    @classmethod
+    def _compatible(cls, db: sqlite3.Connection) -> bool:
         """Newer schemas only add: this code reads them if its own tables and columns are there."""
         with sqlite3.connect(":memory:", isolation_level=None) as known:
-            Database._migrate(known)
+            cls._migrate(known)
             tables = known.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             wanted = {name: _columns(known, name) for (name,) in tables}
         known.close()

@@ -1,0 +1,221 @@
+"""
+Put the hooks into the master: all of them, or none.
+
+The engine of the master installs them when Salt loads it. That is in the master's parent process,
+before its request server forks, so every worker has them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import salt.master
+import salt.payload
+from salt.exceptions import PublishError, SaltException
+
+from .. import patches
+from ..core.errors import RecordError
+from ..core.jobs import functions
+from ..patches import Patch
+from .account import TICKET, Account, path_of
+from .notes import Notes, heard
+
+log = logging.getLogger(__name__)
+
+# The engine, as the configuration names it.
+ENGINE = "safeupdate_redeliver"
+# How a minion says that it has started.
+START_TAGS = ("salt/minion/*/start", "minion_start")
+# The protocol from which on the channel knows for certain which minion sends.
+_AUTH_VERSION = 3
+# Seconds from one complaint about the account to the next.
+_COMPLAINT_INTERVAL = 60.0
+
+_installed: list[Notes] = []
+_stood_down: list[str] = []
+
+
+def install(opts: Mapping[str, Any]) -> bool:
+    """Install the hooks of a master; say whether they are there. Once is enough for all."""
+    if _installed:
+        return True
+    if _stood_down:
+        return False
+    reason = unfit(opts)
+    if not reason:
+        notes = Notes()
+        keeper = Keeper(Account(path_of(opts)), notes, start_tags(opts))
+        reason = put_in(keeper)
+        if not reason:
+            _installed.append(notes)
+            return True
+        notes.close()
+    _stood_down.append(f"{reason} Nothing is published again; jobs run as with plain Salt.")
+    return False
+
+
+def notes() -> Notes:
+    """Return what the workers of this master write to."""
+    return _installed[0]
+
+
+def stood_down() -> str:
+    """Return why this master publishes nothing again; empty if it does."""
+    return _stood_down[0] if _stood_down else ""
+
+
+def unfit(opts: Mapping[str, Any]) -> str:
+    """Return what in the configuration of a master makes redelivery unsafe; empty if nothing."""
+    version = opts.get("minimum_auth_version", 0)
+    if not isinstance(version, int) or version < _AUTH_VERSION:
+        return (
+            f"Minions may send under the names of others: 'minimum_auth_version' of the master is "
+            f"below {_AUTH_VERSION}. Set it to {_AUTH_VERSION}, or update Salt if it does not "
+            "have it."
+        )
+    if opts.get("cluster_id"):
+        return (
+            "This master is one of a cluster ('cluster_id'), whose other masters get returns that "
+            "it does not see."
+        )
+    if opts.get("enable_ssh_minions"):
+        return (
+            "This master also publishes through salt-ssh ('enable_ssh_minions'), where a job that "
+            "is published again would run again."
+        )
+    return ""
+
+
+def put_in(keeper: Keeper) -> str:
+    """Replace the functions of Salt's master; return why not, empty if it was done."""
+    table = keeper.table()
+    different = patches.differences(table)
+    if different:
+        return (
+            f"This Salt is not known: {'; '.join(different)}. Install a version of "
+            "saltext-safeupdate that knows it."
+        )
+    patches.apply(table)
+    return ""
+
+
+def start_tags(opts: Mapping[str, Any]) -> list[str]:
+    """Return the patterns of the tags that announce a start, as the engine is configured."""
+    engines = opts.get("engines") or []
+    if isinstance(engines, Mapping):
+        engines = [engines]
+    for engine in engines:
+        for name, options in engine.items() if isinstance(engine, Mapping) else ():
+            if isinstance(options, Mapping) and ENGINE in (name, options.get("engine_module")):
+                given = options.get("start_tags")
+                if isinstance(given, str):
+                    return [given]
+                if isinstance(given, list | tuple):
+                    return [tag for tag in given if isinstance(tag, str)]
+    return list(START_TAGS)
+
+
+class Keeper:
+    """What takes the place of functions of Salt's master, in each of its workers."""
+
+    def __init__(
+        self,
+        account: Account,
+        notes: Notes,
+        tags: Iterable[str] = START_TAGS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._account = account
+        self._notes = notes
+        self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
+        self._clock = clock
+        self._complain_at = 0.0
+
+    def table(self) -> list[Patch]:
+        """Return what is replaced in Salt, and what we could not do without."""
+        aes, clear = salt.master.AESFuncs, salt.master.ClearFuncs
+        return [
+            Patch(clear, "publish", ("self", "clear_load"), patches.unchanged),
+            Patch(
+                clear,
+                "_prep_pub",
+                ("self", "minions", "jid", "clear_load", "extra", "missing"),
+                self._publishing,
+            ),
+            Patch(aes, "_return", ("self", "load"), patches.unchanged),
+            Patch(aes, "_minion_event", ("self", "load"), patches.unchanged),
+            Patch(aes, "run_func", ("self", "func", "load"), self._calling),
+        ]
+
+    def _calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What a minion calls on its master: here its ID is what the channel has checked."""
+
+        def run_func(master: Any, func: Any, load: Any) -> Any:
+            note = heard(func, load, functions.QUERY, self._says_start)
+            if note:
+                self._notes.write(*note)
+            return original(master, func, load)
+
+        return run_func
+
+    def _publishing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What the master itself publishes passes here, and nothing else does."""
+
+        def _prep_pub(
+            master: Any, minions: Any, jid: Any, clear_load: Any, extra: Any, missing: Any
+        ) -> Any:
+            if TICKET in extra:
+                return self._again(extra[TICKET], minions, clear_load)
+            load = original(master, minions, jid, clear_load, extra, missing)
+            # With an "id" a minion has published it, as "peer" of the master allows. Minions must
+            # not be able to fill the account.
+            if minions and "id" not in extra and functions.is_redelivered(load.get("fun")):
+                self._write_down(load, minions)
+            return load
+
+        return _prep_pub
+
+    def _again(
+        self, ticket: object, minions: Iterable[str], clear_load: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return what was published, as it was, for those that are to get it again."""
+        again = self._account.redeem(ticket)
+        if again is None:
+            # What the engine gave beside the ticket must not go out in its place.
+            raise PublishError("safeupdate: this ticket is not valid; nothing was published")
+        load: dict[str, Any] = salt.payload.loads(again.load)
+        load.pop("delimiter", None)
+        load["tgt"] = sorted(set(minions).intersection(again.minions))
+        load["tgt_type"] = "list"
+        clear_load["jid"] = load["jid"]
+        return load
+
+    def _write_down(self, load: Mapping[str, Any], minions: Iterable[str]) -> None:
+        """Write into the account; the publication goes out in any case."""
+        try:
+            gone = self._account.published(
+                str(load["jid"]), salt.payload.dumps(load), sorted(minions)
+            )
+        except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
+            self._complain(err)
+            return
+        if gone:
+            self._complain(
+                f"The account of the master is full: {gone} older jobs were removed. Minions "
+                "that have missed them do not get them again."
+            )
+
+    def _complain(self, what: object) -> None:
+        """Log at most once a minute."""
+        now = self._clock()
+        if now >= self._complain_at:
+            self._complain_at = now + _COMPLAINT_INTERVAL
+            log.error("safeupdate: %s", what)
+
+    def _says_start(self, tag: str) -> bool:
+        return self._starts(tag) is not None

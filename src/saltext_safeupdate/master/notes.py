@@ -1,0 +1,122 @@
+"""
+What the workers of a master tell its engine: a pipe that only they have.
+
+It is made in the master's parent process, before anything forks. It has no name, so nobody else
+can write to it. A note that does not fit is dropped: then the engine asks the minion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Bytes of the pipe: some 20,000 notes. The kernel may give less.
+_CAPACITY = 1 << 20
+_CHUNK = 64 << 10
+
+# The kinds of notes, each with what follows.
+RETURN, ANSWER, START = "return", "answer", "start"  # jid, id | jid, id, answer | id
+
+
+class Notes:
+    """Both ends of the pipe. Every process that forks from the one that made it has them."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._write, fcntl.F_SETPIPE_SZ, _CAPACITY)
+        self._rest = b""
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+    def write(self, kind: str, *values: object) -> bool:
+        """Write a note, whole or not at all; say whether it was written. It never waits."""
+        line = json.dumps((kind, *values)).encode() + b"\n"
+        if len(line) > select.PIPE_BUF:
+            return False
+        try:
+            os.write(self._write, line)
+        except BlockingIOError:
+            return False
+        return True
+
+    def read(self, timeout: float) -> list[list[Any]]:
+        """Wait up to *timeout* seconds for notes; return those that are there."""
+        select.select([self._read], [], [], max(0.0, timeout))
+        try:
+            data = self._rest + os.read(self._read, _CHUNK)
+        except BlockingIOError:
+            return []
+        *lines, self._rest = data.split(b"\n")
+        return [note for note in map(_parsed, lines) if note]
+
+
+def _parsed(line: bytes) -> list[Any]:
+    # The first line that an engine reads may be the end of one that an earlier engine began.
+    with contextlib.suppress(ValueError):
+        note = json.loads(line)
+        if isinstance(note, list):
+            return note
+    return []
+
+
+def heard(
+    func: object, load: object, query: str, starts: Callable[[str], bool]
+) -> tuple[Any, ...] | None:
+    """
+    Return the note to take of what a minion sent; None if it is nothing to us.
+
+    *func* is what the minion calls on its master. *load* is of any shape, except that the channel
+    has made sure that its ``id`` is that of the minion. *query* is the function of our queries,
+    *starts* tells whether the tag of an event announces a start.
+    """
+    if not isinstance(load, Mapping) or not isinstance(load.get("id"), str):
+        return None
+    minion = load["id"]
+    if func == "_return":
+        jid = load.get("jid")
+        # A return in the name of a resource is none of the minion itself.
+        if not _is_jid(jid) or "resource_id" in load:
+            return None
+        if load.get("fun") == query:
+            return ANSWER, jid, minion, _answer(load)
+        return RETURN, jid, minion
+    if func == "_minion_event" and any(map(starts, _tags(load))):
+        return START, minion
+    return None
+
+
+def _tags(load: Mapping[Any, Any]) -> list[str]:
+    events = load.get("events")
+    found = [load.get("tag")]
+    if isinstance(events, list | tuple):
+        found += [event.get("tag") for event in events if isinstance(event, Mapping)]
+    return [tag for tag in found if isinstance(tag, str)]
+
+
+def _answer(load: Mapping[Any, Any]) -> dict[str, str] | None:
+    """Return the states of jobs that a minion has; None if it does not have the function."""
+    success = load.get("success", load.get("retcode", 0) == 0)
+    answer = load.get("return")
+    if not success or not isinstance(answer, Mapping):
+        return None
+    return {
+        jid: state[:_LONGEST] if isinstance(state, str) else ""
+        for jid, state in answer.items()
+        if _is_jid(jid)
+    }
+
+
+# Characters of a JID, and of the state of a job, at most.
+_LONGEST = 32
+
+
+def _is_jid(jid: object) -> bool:
+    return isinstance(jid, str) and 0 < len(jid) <= _LONGEST

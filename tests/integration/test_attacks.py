@@ -1,0 +1,368 @@
+"""
+What a hostile minion can make a real master publish, or keep from others: nothing.
+
+The master's zone is not UTC. Every minion here is a key and the protocol, so what a minion of
+Salt would never send can be sent, too.
+"""
+
+import itertools
+import os
+import time
+
+import pytest
+import salt.client
+import salt.runner
+import salt.utils.jid
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.integration.conftest import LOGS
+from tests.support.raw_minion import QUERY, HonestMinion, RawMinion
+from tests.support.waiting import wait_for
+
+EVIL = "touch /evil"
+PEERS = {"mallory": ["test.ping"]}
+
+
+class Stage:
+    """A master, a minion that lies and minions that do not."""
+
+    def __init__(self, master, path):
+        self.opts = master.config.copy()
+        self.published = {}
+        self.mallory = RawMinion(self.opts, "mallory", path / "mallory")
+        self.victim = HonestMinion(self.opts, "victim", path / "victim")
+        self.plain = HonestMinion(self.opts, "plain", path / "plain", ledger=False)
+        self.minions = (self.mallory, self.victim, self.plain)
+        self.client = salt.client.LocalClient(mopts=self.opts.copy())
+        for minion in (self.victim, self.plain):
+            wait_for(lambda m=minion: self.pings(m), f"{minion.id} hears")
+
+    def pings(self, minion):
+        jid = self.publish(minion, "test.ping")
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline and not self.ran(minion, jid):
+            time.sleep(0.05)
+        return self.ran(minion, jid)
+
+    def publish(self, minion, fun="test.echo", *args):
+        """Publish as the administrator does; return the JID."""
+        jid = self.client.pub(minion.id, fun, list(args))["jid"]
+        self.published[jid] = (fun, list(args))
+        return jid
+
+    @staticmethod
+    def ran(minion, jid):
+        """Return how often a minion ran a job."""
+        return [run[0] for run in minion.ran].count(jid)
+
+    def missed(self, *args):
+        """Publish a job that the victim misses; return its JID."""
+        self.victim.away = True
+        jid = self.publish(self.victim, "test.echo", *args)
+        wait_for(lambda: self._heard(jid), "the job is published")
+        self.victim.away = False
+        return jid
+
+    def _heard(self, jid):
+        return any(load["jid"] == jid for load in self.victim.published)
+
+    def redeliver(self, target="*"):
+        runner = salt.runner.RunnerClient(self.opts.copy())
+        return runner.cmd("safeupdate.redeliver", [target], print_event=False)
+
+    def still_redelivers(self):
+        """A real job that was missed is published again: the engine lives, and has seen all."""
+        jid = self.missed("missed")
+        report = self.redeliver("victim")
+        wait_for(lambda: self.ran(self.victim, jid), f"the job is published again: {report}")
+        return jid
+
+    def foreign(self):
+        """Return what was published and is neither the administrator's nor a query."""
+        return [
+            load
+            for load in self.mallory.published
+            if self.published.get(load["jid"]) != (load["fun"], load["arg"])
+            and load["fun"] != QUERY
+        ]
+
+    def twice(self):
+        counts = [(m.id, jid, self.ran(m, jid)) for m in self.minions[1:] for jid in self.published]
+        return [found for found in counts if found[2] > 1]
+
+    def assert_unharmed(self):
+        self.still_redelivers()
+        assert self.foreign() == []
+        assert self.twice() == []
+
+    def close(self):
+        self.client.destroy()
+        for minion in self.minions:
+            minion.close()
+
+
+@pytest.fixture(scope="module")
+def stage(salt_factories, tmp_path_factory):
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Asia/Tokyo"
+    daemon = salt_factories.salt_master_daemon(
+        "attacked",
+        overrides={
+            "engines": [{"safeupdate_redeliver": {"window": 600}}],
+            "peer": PEERS,
+            "auto_accept": True,
+            "worker_threads": 3,
+            **LOGS,
+        },
+    )
+    try:
+        with daemon.started():
+            made = Stage(daemon, tmp_path_factory.mktemp("minions"))
+            yield made
+            made.close()
+    finally:
+        os.environ.pop("TZ")
+        if before is not None:
+            os.environ["TZ"] = before
+
+
+def fresh_jid():
+    return salt.utils.jid.gen_jid({})
+
+
+def job(jid, target, **more):
+    """What a job cache holds of a job, as the hostile minion would like it to be."""
+    return {
+        **{"jid": jid, "fun": "cmd.run", "arg": [EVIL], "tgt": target, "tgt_type": "glob"},
+        **{"ret": "", "user": "root", "minions": [target], "Minions": [target], **more},
+    }
+
+
+def forged_jobs(target):
+    """Yield messages that tell of a job that nobody has published."""
+    new = fresh_jid()
+    poisoned = {"cmd": "_return", "return": True, "fun_args": [EVIL], "success": True}
+    yield {**job(fresh_jid(), target), **poisoned}
+    yield {**job(fresh_jid(), [target], tgt_type="list"), **poisoned}
+    yield {**job("req", target), **poisoned}
+    event = {"cmd": "_minion_event", "pretag": None}
+    for tag in (f"salt/job/{new}/new", f"salt/job/{new}/publish", f"new_job/{new}", new):
+        yield {**event, "tag": tag, "data": job(new, target), **job(new, target)}
+        yield {**event, "events": [{"tag": tag, "data": job(new, target)}]}
+        yield {**event, "events": [{"tag": tag, "data": job(new, target)}], "pretag": "salt"}
+    yield {**event, "events": [{"tag": "any", "data": {"jid": new, "minions": [target]}}]}
+    load = job(new, target)
+    yield {"cmd": "_syndic_return", "jid": new, "return": {target: {"return": 1}}, "load": load}
+    one = {"jid": new, "id": "mallory", "return": {}, "load": load}
+    yield {"cmd": "_syndic_return", "load": [one]}
+
+
+# Commands that only the master's users may send, and what else a channel may be given.
+COMMANDS = (
+    {"cmd": "publish", "fun": "cmd.run", "arg": [EVIL], "tgt": "*", "tgt_type": "glob"},
+    {"cmd": "minion_pub", "fun": "cmd.run", "arg": [EVIL], "tgt": "victim", "ret": "", "tmo": 1},
+    {"cmd": "minion_publish", "fun": "cmd.run", "arg": [EVIL], "tgt": "victim", "ret": ""},
+    {"cmd": "minion_runner", "fun": "safeupdate.redeliver", "arg": []},
+    {"cmd": "_mine", "data": {"publish": [EVIL], 5: {}}, "clear": True},
+    {"cmd": "_file_recv", "path": ["..", "account.db"], "loc": 0, "data": EVIL, "size": 9},
+    {"cmd": "_file_recv", "path": ["safeupdate", "account.db"], "loc": 0, "data": b"\0" * 99},
+    {"cmd": "run_func", "func": "_return", "load": {"id": "victim"}},
+    {"cmd": "_prep_pub"},
+    {"cmd": ["_return"]},
+    {},
+)
+
+
+def shapes(jid):
+    """Yield data of every shape under the tags that an engine may look at."""
+    values = (None, 5, "text", [], [1], {}, {"id": {}}, {"id": 5, "minions": 5}, {"minions": {}})
+    odd = ({"id": "victim", "jid": {}, "fun": {}, "return": []}, {"minions": [None, 5, {}]})
+    tags = ("new", "ret/victim", "ret", "start")
+    for tag, data in itertools.product(tags, (*values, *odd)):
+        yield {"cmd": "_minion_event", "tag": f"salt/job/{jid}/{tag}", "data": data}
+    for data in (*values, *odd):
+        yield {"cmd": "_minion_event", "tag": "salt/minion/victim/start", "data": data}
+        yield {"cmd": "_minion_event", "tag": data, "data": data}
+        yield {"cmd": "_minion_event", "events": data}
+        yield {"cmd": "_minion_event", "events": [{"tag": "minion_start", "data": data}, data]}
+        yield {"cmd": "_return", "jid": data, "fun": data, "return": data}
+        yield {"cmd": "_return", "jid": jid, "fun": QUERY, "return": data, "success": data}
+        yield {"cmd": "_syndic_return", "load": data}
+
+
+def test_no_message_of_a_minion_is_published(stage):
+    for load in (*forged_jobs("victim"), *forged_jobs("*"), *COMMANDS):
+        stage.mallory.lie(load)
+    stage.mallory.start_event()
+    stage.assert_unharmed()
+
+
+def test_peer_publishing_keeps_to_what_the_master_allows_and_is_not_redelivered(stage):
+    """What a minion may publish is not in the account: minions could fill it."""
+    stage.victim.away = True
+    answer = stage.mallory.send(
+        {"cmd": "minion_pub", "fun": "test.ping", "arg": [], "tgt": "victim", "ret": "", "tmo": 1}
+    )
+    stage.published[answer["jid"]] = ("test.ping", [])
+    wait_for(lambda: any(m["jid"] == answer["jid"] for m in stage.mallory.published), "the job")
+    stage.victim.away = False
+    stage.assert_unharmed()
+    assert stage.ran(stage.victim, answer["jid"]) == 0
+
+
+def test_data_of_any_shape_leaves_the_engine_alive(stage):
+    for load in shapes(fresh_jid()):
+        stage.mallory.lie(load)
+    stage.assert_unharmed()
+
+
+def test_nobody_else_returns_a_job_for_a_minion_that_has_missed_it(stage):
+    """Not by events, not as a syndic, and not in the name of a resource."""
+    jid = stage.missed("mine")
+    value = {"return": True, "retcode": 0, "success": True, "fun": "test.echo", "fun_args": []}
+    ret = {"jid": jid, "id": "victim", **value}
+    for tag in (f"salt/job/{jid}/ret/victim", jid):
+        stage.mallory.event(tag, ret, **{**ret, "id": "mallory"})
+        stage.mallory.lie({"cmd": "_minion_event", "events": [{"tag": tag, "data": ret}]})
+    stage.mallory.lie({"cmd": "_syndic_return", "jid": jid, "return": {"victim": value}})
+    stage.mallory.lie({"cmd": "_syndic_return", "load": [{**ret, "return": {"victim": value}}]})
+    stage.mallory.lie({"cmd": "_return", "resource_id": "victim", **ret})
+    stage.mallory.lie({"cmd": "_return", **ret, "fun": QUERY, "return": {jid: "delivered"}})
+    stage.redeliver("victim")
+    wait_for(lambda: stage.ran(stage.victim, jid), "the job that the victim has missed")
+    stage.assert_unharmed()
+
+
+def test_nobody_else_answers_a_query_for_a_minion(stage):
+    """One without a ledger would run the job again, as often as it is told."""
+    stage.plain.slow = True
+    jid = stage.publish(stage.plain, "test.echo", "once")
+    wait_for(lambda: stage.ran(stage.plain, jid), "the job runs")
+    # It does not answer in time, so that whoever is faster has the word.
+    stage.plain.away = True
+    before = len(stage.mallory.published)
+
+    def forge():
+        for load in stage.mallory.published[before:]:
+            if load["fun"] == QUERY:
+                answer = {"fun": QUERY, "return": {}, "success": True, "retcode": 0, "fun_args": []}
+                ret = {"jid": load["jid"], "id": "plain", **answer}
+                stage.mallory.event(f"salt/job/{load['jid']}/ret/plain", ret, **answer)
+                stage.mallory.lie(
+                    {"cmd": "_syndic_return", "jid": load["jid"], "return": {"plain": answer}}
+                )
+                stage.mallory.lie({"cmd": "_return", **ret, "resource_id": "plain"})
+                stage.mallory.lie({"cmd": "_return", **ret})
+                return True
+        return False
+
+    stage.plain.start_event()
+    wait_for(forge, "a query to answer in the other's place")
+    stage.plain.away = False
+    stage.assert_unharmed()
+    assert stage.ran(stage.plain, jid) == 1
+    # Its own word counts: it cannot say what it has run, so nothing is published again.
+    report = stage.redeliver("plain")
+    assert report["not_set_up"] == ["plain"]
+    assert stage.ran(stage.plain, jid) == 1
+    stage.plain.slow = False
+
+
+def test_starts_in_the_name_of_others_are_no_query(stage):
+    jid = stage.missed("quiet")
+    before = len(stage.victim.queries)
+    for _ in range(20):
+        stage.mallory.event("salt/minion/victim/start", {"id": "victim"})
+        stage.mallory.lie(
+            {
+                "cmd": "_minion_event",
+                "events": [{"tag": "minion_start", "data": {"id": "victim"}, "id": "victim"}],
+            }
+        )
+    assert stage.redeliver("victim")["published"] == {jid: ["victim"]}
+    # One for the runner; the engine's own first one, after a while, may have come meanwhile.
+    assert len(stage.victim.queries) - before <= 2
+
+
+# -- at random -----------------------------------------------------------------------
+
+NAMES = ("victim", "plain", "mallory", "*", "", "..", None)
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=6) | st.binary(max_size=4)
+)
+
+
+def loads(stage):
+    """Messages made of the words that mean something to a master, in any combination."""
+    known = [*stage.published][-5:] + [load["jid"] for load in stage.mallory.published[-5:]]
+    jids = st.sampled_from([*known, fresh_jid(), "req", "nocache", ""]) | SCALARS
+    tags = st.one_of(
+        st.builds(
+            "salt/job/{}/{}".format,
+            jids,
+            st.sampled_from(["new", "ret/victim", "ret/plain", "ret"]),
+        ),
+        st.sampled_from(["salt/minion/victim/start", "minion_start", "salt/auth", ""]),
+        SCALARS,
+    )
+    values = st.recursive(
+        SCALARS | jids | st.sampled_from(NAMES),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["id", "jid", "fun", "minions", "return"]), inner)
+        ),
+        max_leaves=6,
+    )
+    fields = {
+        "jid": jids | values,
+        "fun": st.sampled_from(["cmd.run", "test.ping", QUERY]) | values,
+        "arg": st.just([EVIL]) | values,
+        "tgt": st.sampled_from(NAMES) | values,
+        "tgt_type": st.sampled_from(["glob", "list", "compound"]) | values,
+        "return": values,
+        "load": values,
+        "data": values,
+        "tag": tags,
+        "events": st.lists(st.fixed_dictionaries({"tag": tags, "data": values}), max_size=3)
+        | values,
+        "resource_id": st.sampled_from(NAMES),
+        "pretag": SCALARS,
+        "success": SCALARS,
+        "minions": values,
+        "user": st.just("root"),
+        "kwargs": values,
+    }
+    commands = ["_return", "_syndic_return", "_minion_event", "_mine", "_file_recv", "minion_pub"]
+    return st.fixed_dictionaries({"cmd": st.sampled_from(commands)}, optional=fields)
+
+
+def send_at_random(stage, count):
+    sent = 0
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(loads(stage))
+    def send(load):
+        nonlocal sent
+        stage.mallory.lie(load)
+        sent += 1
+
+    send()
+    return sent
+
+
+@pytest.mark.parametrize(
+    "count", [60, pytest.param(3000, marks=pytest.mark.soak)], ids=["short", "long"]
+)
+def test_messages_at_random(stage, count):
+    jid = stage.missed("among them")
+    assert send_at_random(stage, count) >= count
+    stage.redeliver("victim")
+    wait_for(lambda: stage.ran(stage.victim, jid), "the job that the victim has missed")
+    stage.assert_unharmed()

@@ -1,0 +1,123 @@
+"""Minions that are nothing but their key and the protocol: one that works, one that lies."""
+
+import contextlib
+import threading
+
+import salt.channel.client
+import salt.config
+import salt.crypt
+import salt.exceptions
+import salt.payload
+import zmq
+
+QUERY = "safeupdate.accepted"
+
+
+class RawMinion:
+    """Hears all that a master publishes, and may send whatever it likes, with its own key."""
+
+    def __init__(self, master, minion_id, path):
+        self.id = minion_id
+        self.opts = salt.config.minion_config(None)
+        self.opts.update(
+            id=minion_id,
+            root_dir=str(path),
+            pki_dir=str(path / "pki"),
+            cachedir=str(path / "cache"),
+            sock_dir=str(path / "sock"),
+            conf_file=str(path / "minion"),
+            master="127.0.0.1",
+            master_ip="127.0.0.1",
+            master_port=master["ret_port"],
+            publish_port=master["publish_port"],
+            master_uri=f"tcp://127.0.0.1:{master['ret_port']}",
+            request_channel_timeout=20,
+            __role="minion",
+        )
+        (path / "pki").mkdir(parents=True)
+        self.auth = salt.crypt.SAuth(self.opts)
+        self.auth.authenticate()
+        self.published = []
+        self._context = zmq.Context()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def send(self, load):
+        """Send one message over the encrypted channel; return what the master answers."""
+        with salt.channel.client.ReqChannel.factory(self.opts, crypt="aes") as channel:
+            return channel.send(dict(load), timeout=20, tries=1)
+
+    def lie(self, load):
+        """Send what the master may fail at: then it answers in clear text, or not at all."""
+        with contextlib.suppress(TypeError, ValueError, salt.exceptions.SaltException):
+            self.send(load)
+
+    def event(self, tag, data, **more):
+        return self.lie({"cmd": "_minion_event", "tag": tag, "data": data, **more})
+
+    def start_event(self):
+        return self.event(f"salt/minion/{self.id}/start", "started")
+
+    def close(self):
+        self._end.set()
+        self._thread.join()
+        self._context.term()
+
+    def _listen(self):
+        socket = self._context.socket(zmq.SUB)
+        socket.setsockopt(zmq.SUBSCRIBE, b"")
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(f"tcp://127.0.0.1:{self.opts['publish_port']}")
+        while not self._end.is_set():
+            if socket.poll(50):
+                payload = salt.payload.loads(socket.recv_multipart()[-1])
+                load = self.auth.crypticle.loads(payload["load"])
+                self.published.append(load)
+                self.heard(load)
+        socket.close()
+
+    def heard(self, load):
+        """Nothing, in one that only listens."""
+
+
+class HonestMinion(RawMinion):
+    """
+    Runs, once, what is published to it; unless it is away or slow.
+
+    *ran* has what it ran, as JID, function and arguments. A *slow* one keeps its returns. One
+    without a *ledger* runs everything as often as it comes, and cannot answer queries.
+    """
+
+    def __init__(self, master, minion_id, path, *, ledger=True):
+        self.ran, self.away, self.slow, self.ledger = [], False, False, ledger
+        self.queries = []
+        super().__init__(master, minion_id, path)
+
+    def heard(self, load):
+        if self.away or not self._meant(load):
+            return
+        jid, fun = load["jid"], load["fun"]
+        known = {run[0] for run in self.ran}
+        if fun == QUERY:
+            self.queries.append(load)
+            answer = {asked: "delivered" for asked in load["arg"][0] if asked in known}
+            if self.ledger:
+                self.returns(jid, fun, answer)
+            else:
+                self.returns(jid, fun, f"'{fun}' is not available.", success=False, retcode=254)
+        elif jid not in known or not self.ledger:
+            self.ran.append((jid, fun, load["arg"]))
+            if not self.slow:
+                self.returns(jid, fun, True)
+
+    def _meant(self, load):
+        target = load["tgt"]
+        if load.get("tgt_type") == "list":
+            return self.id in target
+        return target in ("*", self.id)
+
+    def returns(self, jid, fun, value, **more):
+        """Return a job to the master."""
+        returned = {"success": True, "retcode": 0, "fun_args": [], **more}
+        self.send({"cmd": "_return", "jid": jid, "fun": fun, "return": value, **returned})

@@ -1,0 +1,185 @@
+"""The account of a master: what was published, to whom, and who has returned it."""
+
+import os
+import stat
+import zlib
+
+import pytest
+
+from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.master.account import MOST_OF_ONE, Account
+
+SECRET = b"correct-horse-battery-staple"
+
+
+class Clocks:
+    wall, up = 1_000_000.0, 50.0
+
+
+@pytest.fixture
+def clocks():
+    return Clocks()
+
+
+@pytest.fixture
+def make(tmp_path, clocks):
+    def make(**kwargs):
+        path = str(tmp_path / "safeupdate" / "account.db")
+        return Account(path, clock=lambda: clocks.wall, since_boot=lambda: clocks.up, **kwargs)
+
+    return make
+
+
+@pytest.fixture
+def account(make):
+    return make()
+
+
+def stored(account):
+    """Return the bytes of the database's files."""
+    found = [account.path + suffix for suffix in ("", "-wal")]
+    return b"".join(open(path, "rb").read() for path in found if os.path.exists(path))
+
+
+def test_what_was_published_is_known_to_others(account, make, clocks):
+    account.published("1", b"load", ["a", "b"])
+    account.published("2", b"other", ["a", "b"])
+    clocks.up += 10
+    found = list(make().since(0))
+    assert [(one.jid, one.age, one.waiting, one.times) for one in found] == [
+        ("1", 10.0, ["a", "b"], {}),
+        ("2", 10.0, ["a", "b"], {}),
+    ]
+    assert [one.jid for one in account.since(found[0].number)] == ["2"]
+
+
+def test_only_its_user_can_read_it(account):
+    account.published("1", b"load", ["a"])
+    files = [account.path, account.path + "-wal"]
+    assert {stat.S_IMODE(os.stat(path).st_mode) for path in files if os.path.exists(path)} == {
+        0o600
+    }
+    assert stat.S_IMODE(os.stat(os.path.dirname(account.path)).st_mode) == 0o700
+
+
+def test_a_clock_that_is_set_changes_no_age(account, clocks):
+    account.published("1", b"load", ["a"])
+    clocks.wall -= 100_000
+    clocks.up += 5
+    assert next(account.since(0)).age == 5.0
+
+
+def test_across_a_boot_the_wall_clock_counts_and_gives_a_full_window_after_a_jump(
+    account, clocks, monkeypatch
+):
+    account.published("1", b"load", ["a"])
+    monkeypatch.setattr(processes, "boot", lambda: "another")
+    clocks.up = 0.0
+    clocks.wall += 30
+    assert next(account.since(0)).age == 30.0
+    clocks.wall -= 100_000
+    assert next(account.since(0)).age == 0.0
+
+
+def test_who_has_returned_survives_and_what_is_done_leaves_nothing(account, make):
+    account.anchor()
+    account.published("1", SECRET, ["a", "b"])
+    account.published("2", b"other", ["c"])
+    assert SECRET in stored(account)
+    first, second = (one.number for one in account.since(0))
+    account.settle([], {first: ["b"], 99: ["x"]})
+    assert [one.waiting for one in make().since(0)] == [["b"], ["c"]]
+    account.settle([first], {})
+    assert [one.number for one in make().since(0)] == [second]
+    assert SECRET not in stored(account)
+    assert zlib.compress(b"a\nb", 1) not in stored(account)
+
+
+def test_a_ticket_is_for_one_publication_and_one_time(account):
+    account.published("1", b"load", ["a", "b"])
+    (one,) = account.since(0)
+    ticket = account.ticket(one.number, ["b"], {"b": 2})
+    assert next(account.since(0)).times == {"b": 2}
+    assert account.redeem("another") is None
+    assert account.redeem({"ticket": ticket}) is None
+    assert account.redeem(ticket) == ("1", b"load", ["b"])
+    assert account.redeem(ticket) is None
+
+
+def test_a_ticket_ends_with_its_publication_and_with_the_engine(account):
+    account.published("1", b"load", ["a"])
+    (one,) = account.since(0)
+    ticket = account.ticket(one.number, ["a"], {})
+    account.settle([one.number], {})
+    assert account.redeem(ticket) is None
+    account.published("2", b"load", ["a"])
+    ticket = account.ticket(next(account.since(0)).number, ["a"], {})
+    account.forget_tickets()
+    assert account.redeem(ticket) is None
+
+
+def test_the_oldest_go_if_there_are_too_many(make):
+    account = make(most_rows=3)
+    gone = [account.published(str(number), b"load", ["a"]) for number in range(5)]
+    assert gone == [0, 0, 0, 1, 1]
+    assert [one.jid for one in account.since(0)] == ["2", "3", "4"]
+
+
+def test_the_oldest_go_if_they_are_too_large(make):
+    account = make(most_bytes=10_000)
+    gone = sum(account.published(str(number), b"x" * 1000, ["a"]) for number in range(50))
+    left = list(account.since(0))
+    assert gone + len(left) == 50
+    assert 5 <= len(left) <= 10
+    assert left[-1].jid == "49"
+
+
+def test_the_same_minions_are_stored_once(make):
+    account = make(most_bytes=100_000)
+    minions = [f"minion-{number * 7919 % 100_003}" for number in range(10_000)]
+    for number in range(50):
+        assert account.published(str(number), b"load", minions) == 0
+
+
+def test_one_that_is_too_large_is_refused(account):
+    with pytest.raises(RecordError, match="too large"):
+        account.published("1", b"x" * (MOST_OF_ONE + 1), ["a"])
+    assert not account.exists()
+
+
+def test_a_request_is_taken_once_and_answered(account):
+    number = account.ask(["a"], 5.0)
+    assert account.outcome(number) == ("", {})
+    assert account.take_requests() == [(number, ["a"], 5.0)]
+    assert account.take_requests() == []
+    assert account.outcome(number) == ("taken", {})
+    account.answer(number, {"published": {}})
+    assert account.outcome(number) == ("done", {"published": {}})
+    account.withdraw(number)
+    account.answer(number, {})
+    assert account.outcome(number) == ("", {})
+
+
+def test_facts(account):
+    assert account.fact("engine") == ""
+    assert not account.exists()
+    account.set_fact("engine", "started")
+    assert (account.fact("engine"), account.fact("other")) == ("started", "")
+
+
+def test_an_unreadable_account_is_set_aside_and_nothing_in_it_is_redelivered(account, caplog):
+    account.published("1", b"load", ["a"])
+    with open(account.path, "r+b") as file:
+        file.write(b"nothing that SQLite knows" * 100)
+    assert account.redeem("ticket") is None
+    assert "set aside" in caplog.text
+    account.published("2", b"load", ["a"])
+    assert [one.jid for one in account.since(0)] == ["2"]
+
+
+def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    account = Account(str(tmp_path / "file" / "account.db"))
+    with pytest.raises(RecordError, match="'cachedir'"):
+        account.published("1", b"load", ["a"])

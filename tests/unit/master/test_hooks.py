@@ -1,0 +1,162 @@
+"""What the hooks in a master let into the account, and when a master publishes nothing again."""
+
+import pytest
+import salt.config
+import salt.master
+import salt.payload
+from salt.exceptions import PublishError
+
+from saltext_safeupdate import patches
+from saltext_safeupdate.core.jobs import functions
+from saltext_safeupdate.core.jobs.functions import Kind
+from saltext_safeupdate.master import hooks
+from saltext_safeupdate.master.account import TICKET, Account
+from saltext_safeupdate.master.hooks import Keeper, start_tags, unfit
+from saltext_safeupdate.master.notes import Notes
+
+JID = "20260101120000000000"
+SECRET = "correct-horse-battery-staple"
+
+
+class Master:
+    """The hooks around functions that do what Salt's do."""
+
+    def __init__(self, path):
+        self.account = Account(str(path / "account.db"))
+        self.notes, self.now, self.announced = Notes(), 0.0, []
+        keeper = Keeper(self.account, self.notes, clock=lambda: self.now)
+        table = {patch.name: patch for patch in keeper.table()}
+        self._prep_pub = table["_prep_pub"].replace(self._salts_prep_pub)
+        self._run_func = table["run_func"].replace(lambda master, func, load: (func, load))
+
+    def _salts_prep_pub(self, master, minions, jid, clear_load, extra, missing):
+        clear_load["jid"] = jid
+        self.announced.append(jid)
+        return {key: value for key, value in clear_load.items() if key not in ("key", "kwargs")}
+
+    def publish(self, minions=("a", "b"), jid=JID, extra=None, **load):
+        load = {"fun": "cmd.run", "arg": ["x"], "tgt": "*", "tgt_type": "glob", **load}
+        return self._prep_pub(self, list(minions), jid, load, extra or {}, [])
+
+    def call(self, func, load):
+        return self._run_func(self, func, load)
+
+
+@pytest.fixture
+def master(tmp_path):
+    made = Master(tmp_path)
+    yield made
+    made.notes.close()
+
+
+def test_what_the_master_publishes_is_in_the_account(master):
+    assert master.publish(["b", "a"], user="alice")["user"] == "alice"
+    (one,) = master.account.since(0)
+    assert (one.jid, one.waiting) == (JID, ["a", "b"])
+
+
+@pytest.mark.parametrize("fun", functions.named(Kind.MOMENTARY))
+def test_what_is_never_redelivered_is_not(master, fun):
+    master.publish(fun=fun)
+    assert not master.account.exists()
+
+
+def test_what_is_for_nobody_or_published_by_a_minion_is_not(master):
+    master.publish([])
+    master.publish(extra={"id": "mallory"})
+    assert not master.account.exists()
+
+
+def test_a_ticket_publishes_what_was_published_and_only_to_those_that_missed_it(master):
+    original = master.publish(user="alice", ret="mysql", delimiter="|", metadata={"a": 1})
+    (one,) = master.account.since(0)
+    ticket = master.account.ticket(one.number, ["b", "gone"], {})
+    again = master.publish(
+        ["b", "c"], fun=functions.QUERY, arg=[[]], extra={TICKET: ticket}, user="root"
+    )
+    del original["delimiter"]
+    assert again == {**original, "tgt": ["b"], "tgt_type": "list"}
+    assert master.announced == [JID], "it is announced once, and the job cache stays as it was"
+    assert len(list(master.account.since(0))) == 1
+
+
+def test_without_a_ticket_of_the_engine_nothing_is_published(master):
+    with pytest.raises(PublishError):
+        master.publish(extra={TICKET: "made up"})
+    assert master.announced == []
+
+
+def test_an_account_that_cannot_be_written_stops_no_publication_and_is_told_once_a_minute(
+    master, caplog
+):
+    master.account.path = "/proc/no/account.db"
+    for _ in range(3):
+        assert master.publish(arg=[SECRET])
+        assert caplog.text.count("cannot be made") == 1
+    master.now += 60
+    assert master.publish(arg=[SECRET])
+    assert caplog.text.count("cannot be made") == 2
+    assert SECRET not in caplog.text
+
+
+def test_what_a_minion_sends_is_noted_and_goes_on_as_it_is(master):
+    load = {"id": "a", "jid": JID, "resource": {}}
+    assert master.call("_return", load) == ("_return", load)
+    assert master.call("_minion_event", {"id": "a", "tag": "salt/minion/b/start"})
+    for func, odd in (("_return", 5), (None, None), ("_syndic_return", load), ("_mine", {})):
+        assert master.call(func, odd) == (func, odd)
+    assert master.notes.read(0) == [["return", JID, "a"], ["start", "a"]]
+
+
+def test_this_salt_is_known(master):
+    keeper = Keeper(master.account, master.notes)
+    assert patches.differences(keeper.table()) == []
+
+
+@pytest.mark.parametrize("place", [patch[:2] for patch in [*Keeper(None, None).table()]], ids=str)
+def test_a_salt_without_one_of_them_is_left_as_it_is(master, place, monkeypatch):
+    owner, name = place
+    keeper = Keeper(master.account, master.notes)
+    monkeypatch.delattr(owner, name)
+    before = {**vars(salt.master.ClearFuncs)}, {**vars(salt.master.AESFuncs)}
+    reason = hooks.put_in(keeper)
+    assert f"{name} is not there" in reason
+    assert before == ({**vars(salt.master.ClearFuncs)}, {**vars(salt.master.AESFuncs)})
+
+
+def test_as_salt_is_set_up_the_master_is_fit():
+    assert unfit(salt.config.DEFAULT_MASTER_OPTS) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"minimum_auth_version": 2}, "minimum_auth_version"),
+        ({"minimum_auth_version": "3"}, "minimum_auth_version"),
+        ({"cluster_id": "one"}, "cluster"),
+        ({"enable_ssh_minions": True}, "salt-ssh"),
+    ],
+)
+def test_a_master_in_which_it_is_not_safe(changed, word):
+    assert word in unfit({**salt.config.DEFAULT_MASTER_OPTS, **changed})
+
+
+def test_a_salt_that_does_not_know_the_option_is_not_fit():
+    assert "update Salt" in unfit({})
+
+
+@pytest.mark.parametrize(
+    ("engines", "expected"),
+    [
+        (["safeupdate_redeliver"], list(hooks.START_TAGS)),
+        ([{"safeupdate_redeliver": {}}], list(hooks.START_TAGS)),
+        ([{"safeupdate_redeliver": None}], list(hooks.START_TAGS)),
+        ([{"other": {"start_tags": ["x"]}}], list(hooks.START_TAGS)),
+        ([{"safeupdate_redeliver": {"start_tags": ["my/start", 5]}}], ["my/start"]),
+        ([{"one": {"engine_module": "safeupdate_redeliver", "start_tags": "x"}}], ["x"]),
+        ({"test": {}, "safeupdate_redeliver": {"start_tags": ["x"]}}, ["x"]),
+        (None, list(hooks.START_TAGS)),
+    ],
+)
+def test_the_tags_of_a_start_are_those_of_the_engine(engines, expected):
+    assert start_tags({"engines": engines}) == expected
