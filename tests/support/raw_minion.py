@@ -31,7 +31,10 @@ class RawMinion:
             master_port=master["ret_port"],
             publish_port=master["publish_port"],
             master_uri=f"tcp://127.0.0.1:{master['ret_port']}",
-            request_channel_timeout=20,
+            # A machine that others use as well may be slow.
+            auth_timeout=60,
+            auth_tries=5,
+            request_channel_timeout=60,
             __role="minion",
         )
         (path / "pki").mkdir(parents=True)
@@ -46,7 +49,7 @@ class RawMinion:
     def send(self, load):
         """Send one message over the encrypted channel; return what the master answers."""
         with salt.channel.client.ReqChannel.factory(self.opts, crypt="aes") as channel:
-            return channel.send(dict(load), timeout=20, tries=1)
+            return channel.send(dict(load), timeout=60, tries=1)
 
     def lie(self, load):
         """Send what the master may fail at: then it answers in clear text, or not at all."""

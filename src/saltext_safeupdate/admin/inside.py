@@ -21,7 +21,7 @@ from ..core.host.command import Run
 from ..core.host.command import run as run_command
 from ..core.jobs import functions as table
 from ..core.jobs.stop_guard import StopGuard
-from ..core.settings import Settings, effective
+from ..core.settings import Settings, of_minion
 from ..core.transactional import detect, inside
 from ..core.transactional.services import GUARD, RESTART
 from ..factory import Factory
@@ -169,7 +169,7 @@ class RunningMinion:
 
     def _place_guard(self, *, live: bool) -> Mapping[str, Any]:
         """Write the program of the stop guard; its drop-in came with the transaction."""
-        settings = effective(self._opts.get("safeupdate"))[0]
+        settings = of_minion(self._opts)[0]
         guard = _GuardPart(settings, program=True, run=self._run)
         changed = guard.install()
         if live:
