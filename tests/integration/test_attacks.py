@@ -105,7 +105,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(salt_factories, tmp_path_factory):
     before = os.environ.get("TZ")
-    os.environ["TZ"] = "Asia/Tokyo"
+    os.environ["TZ"] = "America/New_York"
     daemon = salt_factories.salt_master_daemon(
         "attacked",
         overrides={

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.errors import InputError, RecordError
@@ -20,8 +20,13 @@ log = logging.getLogger(__name__)
 _GATHER = 0.1
 
 
-def run(opts: Mapping[str, Any], window: object) -> None:
-    """Redeliver until the master ends. Without the hooks, say so and do nothing."""
+def run(
+    opts: Mapping[str, Any],
+    window: object,
+    *,
+    wait_for_ever: Callable[[], object] = threading.Event().wait,
+) -> None:
+    """Redeliver until the master ends. Where that is not safe, say so and do nothing."""
     account = Account(path_of(opts))
     reason = hooks.stood_down()
     look_back = 0.0
@@ -34,7 +39,8 @@ def run(opts: Mapping[str, Any], window: object) -> None:
     _say(account, reason)
     if reason:
         # Salt would start an engine that ends again and again.
-        threading.Event().wait()
+        wait_for_ever()
+        return
     with Redelivery(opts, account) as work:
         following = follower.Follower(work, account, window=look_back)
         while True:

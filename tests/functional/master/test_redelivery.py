@@ -1,12 +1,14 @@
 """Runner, engine and the hooks of a master, with a real account and without the processes."""
 
+import time
+
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.jobs.functions import QUERY
 from saltext_safeupdate.master import account as accounts
-from saltext_safeupdate.master import redelivery
-from saltext_safeupdate.master.account import TICKET, Account
+from saltext_safeupdate.master import engine, hooks, redelivery
+from saltext_safeupdate.master.account import TICKET, Account, path_of
 from saltext_safeupdate.master.follower import Follower
 from saltext_safeupdate.master.hooks import Keeper
 from saltext_safeupdate.master.notes import Notes
@@ -124,6 +126,18 @@ def test_a_job_that_is_older_than_the_window_is_left_alone(site):
     assert list(site.open().since(0)) == []
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_the_zone_of_a_master_changes_no_age(tmp_path, monkeypatch, zone):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    account = Account(str(tmp_path / "account.db"))
+    account.published(JID, b"load", ["a"])
+    monkeypatch.undo()
+    time.tzset()
+    (one,) = Account(account.path).since(0)
+    assert 0 <= one.age < 600
+
+
 def test_a_minion_that_is_silent_is_reported(site):
     site.pub(["a"], "cmd.run", ["line"], jid=JID)
     assert site.redeliver("a")["no_answer"] == ["a"]
@@ -141,6 +155,26 @@ def test_a_master_that_stands_down_says_why(site):
     site.account.set_fact(accounts.STOOD_DOWN, "This Salt is not known: publish is not there.")
     with pytest.raises(SafeUpdateError, match="publish is not there"):
         site.redeliver("a")
+
+
+@pytest.mark.parametrize(
+    ("reason", "window", "said"),
+    [
+        ("This Salt is not known: publish is not there.", 600, "publish is not there"),
+        ("", "soon", "'window' must be a number"),
+        ("", 0, "'window' must be a number"),
+    ],
+)
+def test_an_engine_that_stands_down_says_it_once_and_stays(
+    tmp_path, monkeypatch, caplog, reason, window, said
+):
+    monkeypatch.setattr(hooks, "_stood_down", [reason] if reason else [])
+    opts, waited = {"cachedir": str(tmp_path)}, []
+    engine.run(opts, window, wait_for_ever=lambda: waited.append(True))
+    assert (len(caplog.records), waited) == (1, [True])
+    assert said in caplog.text
+    with pytest.raises(SafeUpdateError, match=said):
+        redelivery.redeliver(Account(path_of(opts)), ["a"], 5.0)
 
 
 def test_a_ticket_that_was_used_publishes_nothing(site):
