@@ -280,9 +280,11 @@ def test_starts_in_the_name_of_others_are_no_query(stage):
                 "events": [{"tag": "minion_start", "data": {"id": "victim"}, "id": "victim"}],
             }
         )
-    assert stage.redeliver("victim")["published"] == {jid: ["victim"]}
-    # One for the runner; the engine's own first one, after a while, may have come meanwhile.
-    assert len(stage.victim.queries) - before <= 2
+    stage.redeliver("victim")
+    wait_for(lambda: stage.ran(stage.victim, jid), "the job that the victim has missed")
+    # One for the runner, and those that the engine sends in any case, however slow this is.
+    assert len(stage.victim.queries) - before < 10
+    stage.assert_unharmed()
 
 
 # -- at random -----------------------------------------------------------------------

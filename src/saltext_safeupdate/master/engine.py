@@ -20,11 +20,15 @@ log = logging.getLogger(__name__)
 _GATHER = 0.1
 
 
+def _for_ever() -> None:
+    threading.Event().wait()
+
+
 def run(
     opts: Mapping[str, Any],
     window: object,
     *,
-    wait_for_ever: Callable[[], object] = threading.Event().wait,
+    wait_for_ever: Callable[[], object] = _for_ever,
 ) -> None:
     """Redeliver until the master ends. Where that is not safe, say so and do nothing."""
     account = Account(path_of(opts))
