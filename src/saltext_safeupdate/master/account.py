@@ -284,7 +284,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)
         # That it was set aside has been logged. What was published before is not redelivered.
         self._open("FULL").close()
 
-    def _error(self, err: sqlite3.Error) -> RecordError:
+    def _error(self, err: sqlite3.Error | str) -> RecordError:
         return RecordError(
             f"The account of the master, {self.path}, cannot be used: {err}. Jobs are published "
             "and run as usual, but what minions miss is not published again until it can be "
