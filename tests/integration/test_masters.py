@@ -29,9 +29,8 @@ def masters(salt_factories, site):
     overrides = {
         "file_roots": {"base": [str(site.roots)]},
         "worker_threads": 3,
-        # Job IDs that Salt cuts off in its queues, and returns that are signed.
+        # Salt cuts such job IDs off in its queues.
         "unique_jid": True,
-        "require_minion_sign_messages": True,
         **LOGS,
     }
     first = salt_factories.salt_master_daemon("master-a", overrides=overrides)
@@ -54,7 +53,6 @@ def guest(masters, make_guest):
         master=_addresses(masters),
         master_type="str",
         multiprocessing=True,
-        minion_sign_messages=True,
     )
 
 
