@@ -56,11 +56,10 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
                 lock = _alone(factory, complaints)
             if not announced:
                 factory.ledger.anchor()
-                # systemd has made the first process of the minion the leader of its session.
                 ticker.started(
                     delivery.salt_version,
                     master=has_master(opts, hooked=hooked),
-                    took=host_wait.age(os.getsid(0)),
+                    took=host_wait.age(minion),
                 )
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)

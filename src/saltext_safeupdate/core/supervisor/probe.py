@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from .context import Context
+from .patience import Patience
 
 # The function that proves that jobs run and return.
 FUNCTION = "test.echo"
@@ -24,13 +25,18 @@ def begin(context: Context, fun: str, arguments: list[Any]) -> str:
 
 
 def reaches_master(context: Context, timeout: float) -> bool:
-    """Tell whether the master of the running minion gets the return of a job within *timeout* s."""
+    """
+    Tell whether the master of the running minion gets the return of a job within *timeout* s of
+    the host's time for that minion.
+    """
     running = context.store.fact("running") or {}
     if not running.get("master"):
         return False
     jid = begin(context, FUNCTION, ["safeupdate: before an update"])
-    deadline = context.monotonic() + timeout
-    while context.monotonic() < deadline:
+    pid = context.services.state(context.unit).pid
+    patience = Patience(timeout, context.monotonic, context.waited)
+    while not patience.over:
+        patience.look(pid)
         found = context.outcome(jid)
         if found is not None and found.delivered:
             return True

@@ -402,3 +402,12 @@ def test_without_locks_returns_are_sent_and_jobs_recovered_and_it_is_said(world,
     assert world.started == ["2"]
     assert {type(err) for err in told} == {LockUnavailableError}
     assert world.launched == 0, "no supervisor could take its locks"
+
+
+def test_how_long_a_minion_took_is_that_of_its_first_engine(world):
+    world.ticker.started("3008.3", master=True, took=7.5)
+    world.ticker.started("3008.3", master=True, took=900.0)
+    assert world.store.fact("running")["took"] == 7.5
+    world.ticker.owner = "the next one"
+    world.ticker.started("3008.3", master=True, took=3.0)
+    assert world.store.fact("running")["took"] == 3.0
