@@ -31,7 +31,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
     complaints = Complaints()
     lock = _alone(factory, complaints)
     main = processes.identity(minion)
-    masters = Masters(opts, factory.store, main)
+    masters = Masters(opts, factory.store, main, hooked=hooked)
     delivery = Delivery(opts, functions, masters)
     ticker = Ticker(
         settings=factory.settings,
@@ -64,7 +64,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
             ticker.tick()
-            told = told or masters.tell_of_gone(factory.ledger.open())
+            told = told or masters.tell_of_gone(factory.ledger.open)
         except SafeUpdateError as err:
             complaints.tell(err)
         time.sleep(factory.settings.tick_interval)

@@ -107,18 +107,24 @@ class Masters:
     """
     In the engine: answers for whom the main process works, and who gets what.
 
-    *process* is the identity of the main process. Raises RecordError.
+    *process* is the identity of the main process. If it is not *hooked*, it notes nothing, and
+    what the configuration says has to do. Raises RecordError.
     """
 
-    def __init__(self, opts: Mapping[str, Any], store: Store, process: str) -> None:
+    def __init__(
+        self, opts: Mapping[str, Any], store: Store, process: str, *, hooked: bool = True
+    ) -> None:
         self._store = store
         self._process = process
         self._one_of_several = opts.get("master_type") in ONE_OF_SEVERAL
-        self._configured = frozenset(_configured(opts))
+        self._hooked = hooked
+        self._configured = _configured(opts)
         self._gone: set[str] = set()
 
     def working(self) -> list[str]:
         """Return the masters whose queues are worked on, those that are connected first."""
+        if not self._hooked:
+            return self._configured
         fact = self._store.fact(_FACT)
         if fact is None:
             return []
@@ -150,11 +156,11 @@ class Masters:
             self._complain(master, what, working)
         return None
 
-    def tell_of_gone(self, jobs: Iterable[Job]) -> bool:
+    def tell_of_gone(self, jobs: Callable[[], Iterable[Job]]) -> bool:
         """Log of which masters the minion knows nothing any more; False: ask again later."""
         if not self.working():
             return False
-        for job in jobs:
+        for job in jobs():
             self.in_charge_of(job.master, f"job {job.jid}")
         return True
 

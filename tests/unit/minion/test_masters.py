@@ -95,6 +95,13 @@ def test_it_goes_to_a_master_that_is_connected(tmp_path):
     assert (world.work(one), world.work(two)) == (set(), {"7"})
 
 
+def test_a_main_process_without_hooks_has_what_is_configured(tmp_path):
+    world = World(tmp_path, ["one:4506", "two"])
+    masters = Masters(world.opts, world.store, ME, hooked=False)
+    assert masters.working() == ["one", "two"]
+    assert masters.in_charge_of("two", "") == "two"
+
+
 def test_what_an_earlier_minion_was_connected_to_does_not_count(tmp_path):
     world = World(tmp_path, "one")
     world.part("one")
@@ -147,7 +154,9 @@ class TestGone:
         job = _job("gone")._replace(payload=salt.payload.dumps({"cmd": "_return"}))
         assert world.delivery.send(job) is Answer.NONE
         assert world.delivery.send(job) is Answer.NONE
-        assert world.masters.tell_of_gone([_job("two"), _job("gone", "9"), _job("lost", "10")])
+        assert world.masters.tell_of_gone(
+            lambda: [_job("two"), _job("gone", "9"), _job("lost", "10")]
+        )
         told = [record.getMessage() for record in caplog.records]
         assert [line.split(",")[0] for line in told] == [
             "safeupdate: the return of job 7 belongs to master gone",
@@ -163,5 +172,5 @@ class TestGone:
 
     def test_nobody_is_gone_before_there_is_any(self, tmp_path, caplog):
         world = World(tmp_path / "other", "one")
-        assert world.masters.tell_of_gone([_job("gone")]) is False
+        assert world.masters.tell_of_gone(lambda: [_job("gone")]) is False
         assert caplog.records == []
