@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import salt.payload
 import salt.utils.event
+import salt.version
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
@@ -96,6 +97,10 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
         assert all("_" in jid for jid in _jids(master))
 
 
+@pytest.mark.skipif(
+    salt.version.__saltstack_version__.major < 3008,
+    reason="with failover, Salt 3007.15 loses a master on this port again and again by itself",
+)
 def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make_guest):
     guest = make_guest(
         masters[0],
