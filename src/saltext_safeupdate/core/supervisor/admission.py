@@ -6,19 +6,22 @@ import contextlib
 from collections.abc import Iterator
 
 from ..errors import LockHeldError, SafeUpdateError
-from ..host.locks import Lock
+from ..host.locks import Lock, held
 from ..host.minions import Minion
 from ..record.phase import Phase
 from ..record.store import Store
 from .initiator import Initiator
 
 _NOTHING = "Nothing was changed."
+_BEFORE = (Phase.REQUESTED, Phase.WAITING)
 
 
 @contextlib.contextmanager
-def admitted(by: Initiator) -> Iterator[None]:
+def admitted(by: Initiator, *, at_once: bool = False) -> Iterator[None]:
     """
     Let nobody else on this host begin an update meanwhile; the record is to be written in it.
+
+    *at_once* tells that the update cannot wait until nobody else holds jobs of the others.
 
     Raise LockHeldError if another minion updates the same packages, or restarts now, and
     SafeUpdateError if it could not be restarted with ours, or its jobs not be waited for.
@@ -34,13 +37,13 @@ def admitted(by: Initiator) -> Iterator[None]:
         if not lock.wait_exclusive(by.write_timeout, clock=by.clock, sleep=by.sleep):
             raise LockHeldError(f"Another minion of this host begins an update. {_NOTHING}")
         for each in by.others:
-            _refuse(by, each)
+            _refuse(by, each, at_once)
         yield
     finally:
         lock.close()
 
 
-def _refuse(by: Initiator, other: Minion) -> None:
+def _refuse(by: Initiator, other: Minion, at_once: bool) -> None:
     if by.services.name != "systemd":
         raise SafeUpdateError(
             f"The minion {other} runs from the same packages, and without systemd it cannot be "
@@ -48,9 +51,13 @@ def _refuse(by: Initiator, other: Minion) -> None:
         )
     store = Store(other.database)
     last = store.latest() if store.exists() else None
-    if last is None or last.phase.final or last.awaits_boot:
-        return
-    if last.kind == "restart" and last.phase in (Phase.REQUESTED, Phase.WAITING):
+    waits = last is not None and last.kind == "restart" and last.phase in _BEFORE
+    if last is None or last.phase.final or last.awaits_boot or waits:
+        if at_once and held(other.run_dir, "drain"):
+            raise LockHeldError(
+                f"The minion {other} runs from the same packages and is about to stop or restart. "
+                f"{_NOTHING} Try again when it has."
+            )
         return
     what = "updates the same packages" if last.kind == "update" else "restarts now"
     raise LockHeldError(

@@ -43,7 +43,7 @@ def begin(by: Initiator, kind: str, jid: str, reason: str) -> tuple[Update, lock
     lock = locks.acquire(by.settings.run_dir, "update", by.busy())
     try:
         owed = by.clear_the_way(kind)
-        with admitted(by) if kind == "update" else nullcontext():
+        with admitted(by, at_once=True) if kind == "update" else nullcontext():
             update = by.store.save(by.new_record(kind, jid, reason, owed=owed))
         if kind == "update":
             # Before other jobs are held: it takes a while if a package has to be packed anew.
@@ -102,16 +102,16 @@ def update(by: Initiator, wanted: Resolved, *, jid: str = "", reason: str = "") 
         last = by.latest()
         if last is not None and _is_same(last, wanted):
             return last
-        owed = None if last is None or last.phase.final else _supersede(by, last)
-        record = by.new_record(
-            "update",
-            jid,
-            reason,
-            request=wanted.request,
-            versions_to=dict(wanted.targets),
-            owed=owed,
-        )
         with admitted(by):
+            owed = None if last is None or last.phase.final else _supersede(by, last)
+            record = by.new_record(
+                "update",
+                jid,
+                reason,
+                request=wanted.request,
+                versions_to=dict(wanted.targets),
+                owed=owed,
+            )
             record = by.store.save(record)
     finally:
         lock.close()

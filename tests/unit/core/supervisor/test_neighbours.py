@@ -8,6 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.minions import Minion, register
+from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -253,6 +254,16 @@ class TestAdmission:
         host.record_of_other(Phase.WAITING, "restart")
         host.transaction().change(lambda: host.packages.versions.update(NEW), host.job())
         assert host.last.phase is Phase.DELIVERING
+
+    def test_while_something_else_holds_its_jobs_only_a_request_can_wait(self, host):
+        drain = locks.Lock(host.other.run_dir, "drain")
+        assert drain.try_exclusive()
+        with pytest.raises(LockHeldError, match="about to stop or restart"):
+            host.transaction().change(lambda: None, host.job())
+        assert host.launched == 0
+        host.request_update(resolution.request())
+        assert host.last.phase is Phase.REQUESTED
+        drain.close()
 
     def test_one_that_has_begun_does(self, host):
         host.record_of_other(Phase.RESTARTING, "restart")
