@@ -236,7 +236,8 @@ class Factory:
 
         if self.settings.other_minions == "report":
             return []
-        told = beside.unaware(self.daemons(), self.known())
+        daemons = self.daemons()
+        told = beside.unaware(daemons, self.known()) if daemons else []
         return [f"{problem} {fix}" for problem, fix in told]
 
     def written(self) -> tuple[str, ...]:

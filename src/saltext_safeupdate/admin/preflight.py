@@ -68,7 +68,7 @@ def findings(
             extensions_policy=settings.extensions,
             python=python,
             minions=beside.minions(others),
-            unaware=beside.unaware(daemons, factory.known()),
+            unaware=beside.unaware(daemons, factory.known() if daemons else ()),
             masters=beside.masters(daemons),
             other_minions_policy=settings.other_minions,
         )
