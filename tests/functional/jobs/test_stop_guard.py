@@ -151,25 +151,40 @@ def test_without_the_directory_it_does_not_wait(host):
     assert host.popen(["sh", PROGRAM, "/nonexistent", "x", "9", "9"]).wait(WAIT) == 0
 
 
-def test_the_supervisors_own_restart_is_not_held_up(host):
+def _holder(host, alone, shared=()):
+    """Return a process that has locks alone, and a share of others."""
     code = (
         "import fcntl, sys, time\n"
-        "files = [open(name, 'a') for name in sys.argv[1:]]\n"
-        "[fcntl.flock(file, fcntl.LOCK_EX) for file in files]\n"
+        "files = [(open(name[1:], 'a'), name[0]) for name in sys.argv[1:]]\n"
+        "for file, how in files:\n"
+        "    fcntl.flock(file, fcntl.LOCK_EX if how == '!' else fcntl.LOCK_SH)\n"
+        "print(flush=True)\n"
         "time.sleep(300)"
     )
-    names = [str(host.run_dir / f"{name}.lock") for name in ("jobs", "supervisor", "drain")]
-    host.popen(["python3", "-c", code, *names])
-    host.until(lambda: host.locked("drain"))
+    names = [f"!{path}" for path in alone] + [f"={path}" for path in shared]
+    process = host.popen(["python3", "-c", code, *names], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    return process
+
+
+def test_the_supervisors_own_restart_is_not_held_up(host):
+    _holder(host, [host.run_dir / f"{name}.lock" for name in ("jobs", "supervisor", "drain")])
     assert host.guard().wait(WAIT) == 0
     assert host.minion.poll() is None, "systemd stops it, as without the guard"
 
 
+def test_the_supervisor_of_another_minion_need_not_wait(host, tmp_path):
+    """It restarts all minions that run from the packages it has changed."""
+    _holder(host, [host.run_dir / "jobs.lock", tmp_path / "supervisor.lock"])
+    assert host.guard(limit=1000).wait(WAIT) == 0
+    assert host.minion.poll() is None
+
+
 def test_an_update_that_installs_is_waited_for(host):
     """There the job has the lock of the jobs alone, and not the supervisor."""
-    with host.held("jobs", fcntl.LOCK_EX), host.held("supervisor"):
-        guard = host.guard(limit=1)
-        assert guard.wait(WAIT) == 0
+    _holder(host, [host.run_dir / "jobs.lock"], [host.run_dir / "supervisor.lock"])
+    guard = host.guard(limit=1)
+    assert guard.wait(WAIT) == 0
     assert "did not end" in guard.stdout.read()
 
 
@@ -217,12 +232,3 @@ def test_others_are_left_alone(host, words):
         assert guard.wait(WAIT) == 0
         assert client.poll() is None
         del stranger
-
-
-def test_the_supervisor_of_another_minion_need_not_wait(host, tmp_path):
-    """It restarts all minions that run from the packages it has changed."""
-    with host.held("jobs", fcntl.LOCK_EX), open(tmp_path / "supervisor.lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert host.guard(limit=1000).wait(WAIT) == 0
-    # systemd stops the minion itself.
-    assert host.minion.poll() is None

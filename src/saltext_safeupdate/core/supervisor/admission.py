@@ -34,7 +34,7 @@ def admitted(by: Initiator, *, at_once: bool = False) -> Iterator[None]:
         return
     lock = Lock(by.settings.registry_dir, "update")
     try:
-        if not lock.wait_exclusive(by.write_timeout, clock=by.clock, sleep=by.sleep):
+        if not by.wait_until(lock.try_exclusive):
             raise LockHeldError(f"Another minion of this host begins an update. {_NOTHING}")
         for each in by.others:
             _refuse(by, each, at_once)

@@ -10,7 +10,6 @@ same packages at a time is seen to when an update is asked for (:mod:`.admission
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -110,19 +109,18 @@ def apart(context: Context) -> None:
 
 
 def take_jobs(
-    others: Sequence[Minion],
-    timeout: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    others: Sequence[Minion], wait: Callable[[Callable[[], bool]], bool]
 ) -> tuple[list[Lock], str]:
-    """Take the jobs locks of others alone; return them, and whose jobs did not end, if any did."""
+    """
+    Take the jobs locks of others alone; return them, and whose jobs did not end, if any did.
+
+    *wait* waits for a condition and tells whether it came.
+    """
     taken: list[Lock] = []
-    deadline = clock() + timeout
     for each in others:
         lock = Lock(each.run_dir, "jobs")
         taken.append(lock)
-        if not lock.wait_exclusive(max(0.0, deadline - clock()), clock=clock, sleep=sleep):
+        if not wait(lock.try_exclusive):
             for other in taken:
                 other.close()
             return [], str(each)

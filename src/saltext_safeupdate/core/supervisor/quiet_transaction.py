@@ -97,7 +97,7 @@ class QuietTransaction:
             others = {pid: who for pid, who in self._record.processes.items() if pid not in ours}
             if by.wait_until(lambda: not any(map(processes.alive, others.values())), deadline):
                 self._others, busy = neighbours.take_jobs(
-                    by.others, max(0.0, deadline - by.clock()), clock=by.clock, sleep=by.sleep
+                    by.others, lambda condition: by.wait_until(condition, deadline)
                 )
                 if not busy:
                     return
