@@ -77,8 +77,10 @@ class ConfigFile:
         return self._present != self._wanted
 
     def changes(self) -> dict[str, Any]:
-        """Return what differs, by path, as a state reports it."""
-        return {self.path: {"old": self.old, "new": self.new}} if self.differs else {}
+        """Return what differs, by path, as a state reports it: names, for values may be secret."""
+        if not self.differs:
+            return {}
+        return {self.path: {"old": _names(self._present), "new": _names(self._wanted)}}
 
     @property
     def new(self) -> str:
@@ -95,7 +97,8 @@ class ConfigFile:
             # It may repeat what the main file keeps secret.
             like = _owner(self._files.main_file)
             write_atomic(self.path, self.new, mode=like.mode)
-            os.chown(self.path, like.uid, like.gid)
+            if os.geteuid() == 0:
+                os.chown(self.path, like.uid, like.gid)
         except OSError as err:
             raise SafeUpdateError(
                 f"{self.path} cannot be written: {err.strerror or err}. The configuration is as "
@@ -119,9 +122,10 @@ class ConfigFile:
         for key in sorted(_KEYS & self._wanted.keys()):
             problem = _PROBLEMS[key](others.all.get(key), result.get(key), self._wanted[key])
             if problem:
+                names = _names(self._wanted)[key]
                 raise SafeUpdateError(
                     f"With {self.path}, '{key}' would not be what it should: {problem} "
-                    f"{_UNCHANGED} Add {self._wanted[key]} to '{key}' by hand, where it is set now."
+                    f"{_UNCHANGED} Add {names} to '{key}' by hand, where it is set now."
                 )
 
     def _lost(self, others: config_files.Merged) -> list[str]:
@@ -130,7 +134,7 @@ class ConfigFile:
             return []
         result = {**others.all, **self._wanted}
         gone = [
-            f"{key}: {entry}"
+            f"{key}: {_shown(entry)}"
             for key in ("engines", "module_executors")
             for entry in _entries(self._present.get(key))
             if not any(entry == other for other in _entries(result.get(key)))
@@ -153,8 +157,9 @@ def engine(name: str, options: Mapping[str, Any]) -> Wish:
         now = others.all.get("engines")
         if now is not None and not isinstance(now, list | dict):
             raise _malformed("engines", now)
-        if any(_engine_name(entry) is None for entry in _entries(now)):
-            raise _malformed("engines", now)
+        malformed = [entry for entry in _entries(now) if _engine_name(entry) is None]
+        if malformed:
+            raise _malformed("engines", list(map(_shown, malformed)))
         if name in map(_engine_name, _entries(now)):
             return
         hidden = now if _hides(others, "engines") else type(now or [])()
@@ -220,6 +225,15 @@ def _entries(option: object) -> list[Any]:
     return list(option) if isinstance(option, list) else [option] if option else []
 
 
+def _shown(entry: object) -> str:
+    """Return what a message says of an entry: its names, for its values may be secret."""
+    return ", ".join(map(str, entry)) if isinstance(entry, dict) else str(entry)
+
+
+def _names(content: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {key: list(map(_shown, _entries(value))) for key, value in content.items()}
+
+
 def _engine_name(entry: object) -> str | None:
     if isinstance(entry, dict):
         names = list(entry)
@@ -230,7 +244,7 @@ def _engine_name(entry: object) -> str | None:
 def _engines_problem(before: object, after: object, wanted: object) -> str:
     expected = [*_entries(before), *(_entries(wanted) if wanted else ())]
     missing = [entry for entry in expected if entry not in _entries(after)]
-    return f"{missing} would be hidden by another file." if missing else ""
+    return f"{list(map(_shown, missing))} would be hidden by another file." if missing else ""
 
 
 def _executors_problem(before: object, after: object, wanted: object) -> str:

@@ -267,6 +267,30 @@ class TestMinion:
         enable()
         assert config.ours.stat().st_mode & 0o777 == 0o640
 
+    def test_no_value_of_an_engine_is_shown(self, config, made):
+        config.write("minion", engines=[{"a": {"token": "secret"}}, {"b": {"token": "secret"}}])
+        wanted = SetUp(made, None, True)
+        (change,) = [each for path, each in wanted.changes().items() if path == str(config.ours)]
+        assert change == {
+            "old": {},
+            "new": {
+                "module_executors": ["safeupdate", "direct_call"],
+                "engines": ["a", "b", "safeupdate"],
+            },
+        }
+        wanted.carry_out()
+        config.write("minion", engines=[{"a": {"token": "secret"}}])
+        gone = SetUp(made, None, True)
+        assert "secret" not in str((gone.warnings, gone.changes()))
+        config.write("last.conf", engines=[{"a": {"token": "secret"}}])
+        config.write("minion", include="last.conf", engines=[{"b": {"token": "secret"}, "c": 1}])
+        with pytest.raises(SafeUpdateError) as hidden:
+            SetUp(made, None, True)
+        config.write("minion", engines=[{"b": {"token": "secret"}, "c": 1}])
+        with pytest.raises(SafeUpdateError) as malformed:
+            SetUp(made, None, True)
+        assert "secret" not in f"{hidden.value} {malformed.value}"
+
     def test_a_configuration_that_cannot_be_written_is_an_error(self, made, config):
         wanted = SetUp(made, None, False)
         (config.path / "minion.d").rmdir()

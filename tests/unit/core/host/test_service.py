@@ -12,7 +12,7 @@ from saltext_safeupdate.core.host.service import ServiceState
         ("reloading", True),
         ("inactive", False),
         ("failed", False),
-        ("unknown", False),
+        ("unknown", True),
         ("", False),
     ],
 )
