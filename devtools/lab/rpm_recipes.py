@@ -48,8 +48,8 @@ BUNDLE = Packaging(
 PACKAGINGS = {each.name: each for each in (UPSTREAM, DISTRIBUTION, BUNDLE)}
 PACKAGES = UPSTREAM.packages
 # What a host of the tests has at first, and what is on offer to it.
-FIRST = {UPSTREAM: ("3006.28", "3007.15"), DISTRIBUTION: ("3007.15",), BUNDLE: ("3007.15",)}
-OFFERED = {UPSTREAM: VERSIONS, DISTRIBUTION: VERSIONS[1:], BUNDLE: VERSIONS[1:]}
+OFFERED = {UPSTREAM: VERSIONS, DISTRIBUTION: VERSIONS, BUNDLE: VERSIONS[1:]}
+FIRST = {packaging: versions[:-1] for packaging, versions in OFFERED.items()}
 REPOSITORY = "/srv/rpms"
 BUILD = (
     "rpmbuild", "-bb", "--quiet",

@@ -16,7 +16,6 @@ from tests.lab.test_engine_rollback import FAULTS, SILENCE, SILENT, rolled_back
 from tests.lab.test_jobs_storm import MEANS, storm
 
 SHORT = {("installing", "package manager"), ("installing", "power")}
-SHORT_KIND = "misses a module"
 PATIENT = QUICK["safeupdate"]["watch_timeout"]
 
 
@@ -65,7 +64,7 @@ def test_whatever_dies_in_whichever_phase(
         pytest.param(
             f"{front_end} {SILENCE if fault in SILENT else PATIENT}",
             fault,
-            marks=() if (front_end, fault) == ("zypper", SHORT_KIND) else pytest.mark.soak,
+            marks=pytest.mark.soak,
         )
         for front_end in FRONT_ENDS
         for fault in FAULTS

@@ -22,7 +22,7 @@ from devtools.lab.rpm_recipes import (
 from devtools.outcome import state_names, update_name
 from tests.lab import engine
 from tests.lab.engine import QUICK
-from tests.lab.rpm import NEW, OLD, RpmScene, installed
+from tests.lab.rpm import FRONT_ENDS, NEW, OLD, RpmScene, installed
 
 # Waits until a file of the package is another one, or its scriptlet runs, and kills whoever
 # installs: a front end or rpm, or the supervisor.
@@ -70,23 +70,41 @@ def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..
     return make
 
 
+PAIRS = [("3006.28", "3007.15"), ("3007.15", "3008.3"), ("3006.28", "3008.3")]
+
+
 @pytest.mark.parametrize(
-    ("front_end", "old", "new"),
+    ("front_end", "packaging", "old", "new"),
     [
-        ("dnf", "3007.15", "3008.3"),
-        ("zypper", "3006.28", "3007.15"),
-        pytest.param("dnf", "3006.28", "3007.15", marks=pytest.mark.soak),
-        pytest.param("dnf", "3006.28", "3008.3", marks=pytest.mark.soak),
-        pytest.param("zypper", "3007.15", "3008.3", marks=pytest.mark.soak),
-        pytest.param("zypper", "3006.28", "3008.3", marks=pytest.mark.soak),
+        ("dnf", DISTRIBUTION, *PAIRS[0]),
+        ("zypper", BUNDLE, *PAIRS[1]),
+        *(
+            pytest.param(front_end, packaging, *pair, marks=pytest.mark.soak)
+            for front_end in FRONT_ENDS
+            for packaging, pairs in {
+                UPSTREAM: PAIRS,
+                DISTRIBUTION: PAIRS[1:],
+                BUNDLE: PAIRS[1:2],
+            }.items()
+            for pair in pairs
+            if (front_end, packaging) != ("zypper", BUNDLE)
+        ),
     ],
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_a_highstate_that_updates_the_minion_loses_nothing(
-    make_scene: Callable[..., RpmScene], front_end: str, old: str, new: str
+    make_scene: Callable[..., RpmScene],
+    front_end: str,
+    packaging: Packaging,
+    old: str,
+    new: str,
 ) -> None:
-    scene = make_scene(old, front_end=front_end)
+    scene = make_scene(old, front_end=front_end, packaging=packaging)
+    assert set(scene.call("safeupdate.revisions")["active"]) == set(packaging.packages)
     assert scene.call("grains.get", "os_family") == {"dnf": "RedHat", "zypper": "Suse"}[front_end]
-    scene.sls("work", sls("pkg.installed", installed(new)))
+    name = packaging.packages[-1]
+    work = sls("pkg.installed", installed(new)).replace("name: salt-minion", f"name: {name}")
+    scene.sls("work", work)
     scene.sls("top", "base:\n  '*':\n    - work\n")
     before = scene.pid()
     long = scene.publish("cmd.run", "until [ -e /var/tmp/go-on ]; do sleep 0.1; done; echo long")
@@ -102,47 +120,24 @@ def test_a_highstate_that_updates_the_minion_loses_nothing(
     assert scene.container.read(ORDER_FILE).split() == [n for n in names if n != update_name()]
     last = max(ran.values(), key=lambda item: item["__run_num__"])
     assert last["__id__"] == update_name(), "the minion's own package comes last"
-    assert last["changes"]["salt-minion"]["new"].startswith(new)
+    assert last["changes"][name]["new"].startswith(new)
     assert scene.wait_end()["phase"] == "committed"
     assert scene.returned(late)["return"] == "late"
     assert scene.pid() not in ("0", before)
     scene.assert_runs(installed(new))
 
 
-@pytest.mark.parametrize(
-    ("packaging", "front_end"),
-    [
-        (DISTRIBUTION, "dnf"),
-        (BUNDLE, "zypper"),
-        pytest.param(DISTRIBUTION, "zypper", marks=pytest.mark.soak),
-        pytest.param(BUNDLE, "dnf", marks=pytest.mark.soak),
-    ],
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_other_packages_are_updated_by_a_state_and_rolled_back(
+@pytest.mark.soak
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("packaging", [DISTRIBUTION, BUNDLE], ids=lambda value: value.name)
+def test_a_minion_in_other_packages_that_does_not_start_is_rolled_back(
     make_scene: Callable[..., RpmScene], packaging: Packaging, front_end: str
 ) -> None:
     scene = make_scene(engine.OLD, front_end=front_end, packaging=packaging)
-    assert set(scene.call("safeupdate.revisions")["active"]) == set(packaging.packages)
     scene.container.write(FAULT_FILE, f"sed -i '1a raise SystemExit(1)' /usr/bin/{scene.unit}\n")
     record = scene.update(engine.NEW)
     assert (record["phase"], "has failed" in record["reason"]) == ("rolled_back", True), record
     scene.assert_runs(OLD)
-
-    scene.container.write(FAULT_FILE, "")
-    scene.call("safeupdate.unquarantine", engine.NEW)
-    name = packaging.packages[-1]
-    scene.sls("work", sls("pkg.installed", NEW).replace("name: salt-minion", f"name: {name}"))
-    before = scene.pid()
-    run = scene.publish("state.apply", "work")
-    ran = scene.returned(run)["return"]
-    assert [item["__id__"] for item in ran.values() if not item["result"]] == [], ran
-    last = max(ran.values(), key=lambda item: item["__run_num__"])
-    assert last["__id__"] == update_name()
-    assert last["changes"][name]["new"].startswith(engine.NEW)
-    assert scene.wait_end()["phase"] == "committed"
-    assert scene.pid() not in ("0", before)
-    scene.assert_runs(NEW)
 
 
 @pytest.fixture(scope="module", params=["dnf", pytest.param("zypper", marks=pytest.mark.soak)])
