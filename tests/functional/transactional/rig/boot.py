@@ -20,6 +20,7 @@ BUS = """\
 <listen>unix:path=/run/dbus/system_bus_socket</listen>
 <servicedir>/run/rig/services</servicedir>
 <auth>EXTERNAL</auth>
+<limit name="service_start_timeout">120000</limit>
 <policy context="default">
 <allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>
 </policy>

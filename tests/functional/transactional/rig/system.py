@@ -237,7 +237,7 @@ class System:
             **kwargs,
         )
 
-    def run(self, *argv: str, timeout: float = 120) -> subprocess.CompletedProcess:
+    def run(self, *argv: str, timeout: float = 300) -> subprocess.CompletedProcess:
         return subprocess.run(
             self.argv(*argv),
             env=self.environment(),
