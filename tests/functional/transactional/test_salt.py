@@ -147,6 +147,8 @@ def test_nothing_secret_is_left_or_logged(rig):
     for place in ("/var/log", "/run", "/var/cache/salt-safeupdate"):
         for folder, _, files in os.walk(rig.path(place)):
             for name in files:
+                if not os.path.isfile(f"{folder}/{name}"):
+                    continue  # the socket of the message bus
                 with open(f"{folder}/{name}", "rb") as file:
                     assert b"correct horse" not in file.read(), f"{folder}/{name}"
 
