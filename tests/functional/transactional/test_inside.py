@@ -173,11 +173,11 @@ def test_what_needs_the_running_minion_is_refused_inside(rig):
 
 
 @pytest.mark.soak
-def test_without_anybody_to_ask_nothing_is_promised(rig):
+def test_without_anybody_to_ask_nothing_is_promised(minion):
     """The tool started by hand."""
-    rig.sls("safeupdate", SETUP)
+    minion.sls("safeupdate", SETUP)
     for words in (("safeupdate.restart",), ("state.apply", "safeupdate")):
-        inner = json.dumps(list(rig.salt_argv(*words)))
-        assert "exit status" in rig.salt_error("transactional_update.run", inner)
-    rig.assert_clean(1, [1])
-    assert not rig.path(CONF).exists()
+        inner = json.dumps(list(minion.salt_argv(*words)))
+        assert "exit status" in minion.salt_error("transactional_update.run", inner)
+    minion.assert_clean(1, [1])
+    assert not minion.path(CONF).exists()
