@@ -21,7 +21,7 @@ from ..core.host.command import Run
 from ..core.host.command import run as run_command
 from ..core.jobs import functions as table
 from ..core.jobs.stop_guard import StopGuard
-from ..core.settings import Settings, of_minion
+from ..core.settings import Settings
 from ..core.transactional import detect, inside
 from ..core.transactional.services import GUARD, RESTART
 from ..factory import Factory
@@ -169,8 +169,7 @@ class RunningMinion:
 
     def _place_guard(self, *, live: bool) -> Mapping[str, Any]:
         """Write the program of the stop guard; its drop-in came with the transaction."""
-        settings = of_minion(self._opts)[0]
-        guard = _GuardPart(settings, program=True, run=self._run)
+        guard = _GuardPart(Factory(self._opts).settings, program=True, run=self._run)
         changed = guard.install()
         if live:
             self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
