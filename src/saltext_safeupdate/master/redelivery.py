@@ -18,7 +18,7 @@ from .account import TICKET, Account
 log = logging.getLogger(__name__)
 
 # Seconds that the engine has to take up what it is asked, and between two looks at it.
-_TAKEN_TIMEOUT, _LOOK_INTERVAL = 15.0, 0.2
+_TAKEN_TIMEOUT, _LOOK_INTERVAL = 60.0, 0.2
 # Seconds beyond its own timeout that the engine has to write its report.
 _REPORT_TIMEOUT = 30.0
 
