@@ -133,13 +133,14 @@ def beacon_events(
 
 
 def _newest(opts: Mapping[str, Any]) -> Update | None:
-    """Return the newest record. Writes nothing. Raises SafeUpdateError, also in a transaction."""
-    hidden.refuse()
+    """Return the newest record. Writes nothing."""
     store = _store(opts)
     return store.latest() if store.exists() else None
 
 
 def _store(opts: Mapping[str, Any]) -> Store:
+    """Return where the record is. Raises InputError inside a transaction, which hides it."""
+    hidden.refuse()
     settings, problems = of_minion(opts)
     if problems:
         raise InputError(problems[0])

@@ -282,7 +282,7 @@ def test_every_entry_says_how_to_fix_it(made):
 def test_locks_that_cannot_be_used(made, tmp_path):
     record(made, Phase.WAITING)
     (tmp_path / "run").write_text("not a directory")
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "locks"
     assert "Jobs run as without safeupdate" in problem["problem"]
     assert "run_dir" in problem["fix"]
@@ -295,6 +295,6 @@ def test_locks_of_another_user_than_the_minion(made):
 
 def test_a_database_that_cannot_be_made(made, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    (problem,) = check.check(made)
+    (problem,) = _found(made)
     assert problem["code"] == "database"
     assert "cannot be written" in problem["problem"]

@@ -90,7 +90,8 @@ def test_nothing_that_acts_on_the_minion_is_built(transaction, tmp_path):
 def test_the_set_up_goes_into_the_snapshot_and_the_rest_is_asked_for(
     transaction, monkeypatch, tmp_path
 ):
-    ran, config = [], tmp_path / "safeupdate.conf"
+    ran, config = [], tmp_path / "minion.d" / "safeupdate.conf"
+    config.parent.mkdir()
     made = functools.partial(
         inside.Snapshot, run=lambda argv, **_: ran.append(argv), units=str(tmp_path / "units")
     )

@@ -3,11 +3,12 @@
 import pytest
 
 from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.factory import Factory, enabled
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.intake import Intake
 
-from .conftest import World
+from .conftest import JID, World
 
 
 class OneOfTwo(World):
@@ -17,8 +18,11 @@ class OneOfTwo(World):
         super().__init__(path / config)
         opts = {"conf_file": f"/etc/{config}/minion", "root_dir": str(path)}
         self.settings = Factory(opts).settings
-        self.intake = Intake(self.settings, Complaints(), self.tickets)
-        self.ledger = Factory(opts).ledger
+        complaints = Complaints()
+        made = Factory(opts)
+        admission = Admission(made.settings, made.store, complain=complaints.tell)
+        self.intake = Intake(made.settings, complaints, self.tickets, admission)
+        self.ledger = made.ledger
 
 
 @pytest.fixture
@@ -38,8 +42,8 @@ def test_what_holds_the_jobs_of_one_holds_none_of_the_other(both):
     assert one.publish() is None
     assert other.publish() is not None
     held.close()
-    assert one.states() == {"1": "held"}
-    assert other.states() == {"1": "accepted"}
+    assert one.states() == {JID: "held"}
+    assert other.states() == {JID: "accepted"}
 
 
 def test_a_job_of_one_does_not_keep_the_other_from_restarting(both):

@@ -48,6 +48,7 @@ class Both(Host):
         self.both = Units(salt_minion=self.services, salt2=self.beside)
         self.both.spawn, self.both.arm = self.services.spawn, self.services.arm
         self.both.rest, self.both.disarm = self.services.rest, self.services.disarm
+        self.both.watchdog = self.services.watchdog
         self.other = Minion(
             config=str(config),
             id="other",
