@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -16,7 +17,9 @@ from devtools import progress, rundir, venvs
 from devtools.command import REPO, run
 
 NO_TESTS = 5
-TAIL_LINES = 120
+# Lines of a log that are shown: of its first failure, and of its end.
+FIRST_LINES, TAIL_LINES = 100, 80
+_FAILURE = re.compile(r"_{3,} .* _{3,}")
 # Importing these takes longer than many a test; only what uses them has them.
 PLUGINS = {
     "hypothesis": ("hypothesispytest",),
@@ -40,6 +43,7 @@ class LaneResult:
     skipped: int = 0
     closing: str = ""
     log: Path | None = None
+    end: str = ""
     durations: tuple[tuple[float, str], ...] = ()
     has_tests: bool = True
 
@@ -107,12 +111,15 @@ class Lane:
         argv += [f"--basetemp={self.tmp / 't'}", f"--junitxml={report}"]
         argv += [word for plugin in self._unused() for word in ("-p", f"no:{plugin}")]
         argv += [f"--timeout={self.per_test_timeout}", *self.arguments, *self.paths]
-        self.log.unlink(missing_ok=True)
+        # Another run may have a lane of this name: only the log that is complete is put in place.
+        log = self.tmp / "log"
         began = time.monotonic()
-        with progress.step(f"tests, {self.name}", log=self.log):
+        with progress.step(f"tests, {self.name}", log=log):
             env = self._environment(venv)
-            done = run(argv, timeout=self.timeout, check=False, log=self.log, env=env, cwd=REPO)
-        result = self._result(done.rc, report, time.monotonic() - began)
+            done = run(argv, timeout=self.timeout, check=False, log=log, env=env, cwd=REPO)
+        result = self._result(done.rc, report, log, time.monotonic() - began)
+        if log.exists():
+            shutil.move(log, self.log)
         rundir.remove(self.tmp)
         return result
 
@@ -133,8 +140,8 @@ class Lane:
             "PATH": f"{venv / 'bin'}:{env.get('PATH', '/usr/bin:/bin')}",
         }
 
-    def _result(self, rc: int, report: Path, seconds: float) -> LaneResult:
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+    def _result(self, rc: int, report: Path, log: Path, seconds: float) -> LaneResult:
+        text = log.read_text(errors="replace") if log.exists() else ""
         closings = re.findall(r"^=+ .*\b(?:passed|failed|error|no tests ran)\b.*$", text, re.M)
         durations: tuple[tuple[float, str], ...] = ()
         counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
@@ -157,6 +164,7 @@ class Lane:
             skipped=counts["skipped"],
             closing=closings[-1] if closings else "(no closing line of pytest)",
             log=self.log,
+            end=excerpt(text),
             durations=durations,
         )
 
@@ -173,10 +181,13 @@ def _module(case: ElementTree.Element) -> str:
     return str(case.get("classname", "")).removeprefix("tests.")
 
 
-def tail(log: Path | None) -> str:
-    """Return the end of a lane's log, from the first failure's details where there are any."""
-    if log is None or not log.exists():
-        return "(no log)"
-    text = log.read_text(errors="replace")
+def excerpt(text: str) -> str:
+    """Return the details of the first failure in a log, and its end."""
     lines = text.splitlines()
-    return "\n".join(lines[-TAIL_LINES:])
+    if len(lines) <= FIRST_LINES + TAIL_LINES:
+        return text or "(no log)"
+    found = [number for number, line in enumerate(lines) if _FAILURE.fullmatch(line)]
+    first = found[0] if found else len(lines)
+    last = max(first + FIRST_LINES, len(lines) - TAIL_LINES)
+    parts = [lines[first : first + FIRST_LINES], lines[last:]]
+    return "\n[...]\n".join("\n".join(part) for part in parts if part)

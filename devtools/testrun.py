@@ -12,7 +12,7 @@ from devtools.cache import Cache
 from devtools.command import REPO, ToolError
 from devtools.lab import state
 from devtools.lab.artefacts import LabCache
-from devtools.lanes import NO_TESTS, LaneResult, tail
+from devtools.lanes import NO_TESTS, LaneResult
 from devtools.plan import KINDS, Plan
 from devtools.pool import Pool, Runnable
 
@@ -130,7 +130,7 @@ def build_everything(cache: Cache) -> None:
 def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:
     bad = [result for result in results if not result.ok]
     for result in bad:
-        print(f"\n######## {result.name}: {result.reason}; end of {result.log}\n{tail(result.log)}")
+        print(f"\n######## {result.name}: {result.reason}; log: {result.log}\n{result.end}")
     print(f"\n######## the slowest {SLOWEST} tests")
     slowest = sorted(
         ((took, test, each.name) for each in results for took, test in each.durations), reverse=True

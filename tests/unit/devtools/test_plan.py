@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools import plan, testrun, venvs
+from devtools import lanes, plan, testrun, venvs
 from devtools.cache import Cache
 from devtools.command import REPO
 from devtools.lanes import LaneResult
@@ -106,3 +106,15 @@ def test_the_slowest_twenty_are_told(capsys):
     testrun._summary([LaneResult("a", 0, 1.0, passed=30, durations=durations)], "", 1.0)
     told = re.findall(r"s  (test_\d+)  \(a\)", capsys.readouterr().out)
     assert told == [f"test_{n}" for n in range(29, 9, -1)]
+
+
+def test_what_is_shown_of_a_log_is_its_first_failure_and_its_end():
+    text = "\n".join(
+        [*(f"line {n}" for n in range(500)), "______ test_it ______", *map(str, range(500)), "end"]
+    )
+    shown = lanes.excerpt(text).splitlines()
+    assert shown[0] == "______ test_it ______"
+    assert shown[-1] == "end"
+    assert "[...]" in shown
+    assert len(shown) == lanes.FIRST_LINES + lanes.TAIL_LINES + 1
+    assert lanes.excerpt("short\n") == "short\n"
