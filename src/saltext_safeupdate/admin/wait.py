@@ -26,17 +26,22 @@ def wait(
     timeout: object,
     *,
     clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Return the record when it has its last phase, or as it is after *timeout* seconds."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
         raise InputError("'timeout' must be a number of seconds above 0.")
     found = _find(factory, wanted)
-    deadline = (_accepted(factory) or clock()) + timeout
-    if found.phase.final or clock() >= deadline:
+    # It may have been held since long, on the other side of a restart. If the clock was set back
+    # since, the whole time is waited.
+    now = clock()
+    left = min((_accepted(factory) or now) + timeout - now, timeout)
+    if found.phase.final or left <= 0:
         return described(found)
     _refuse_to_wait_for_ourselves(factory)
-    while not found.phase.final and clock() < deadline:
+    deadline = monotonic() + left
+    while not found.phase.final and monotonic() < deadline:
         sleep(_POLL_INTERVAL)
         found = _find(factory, wanted)
     if found.phase.final and factory.opts.get("__cli") == "salt-call":

@@ -26,7 +26,7 @@ class World:
                 },
             }
         )
-        self.now = 1000.0
+        self.now, self.step = 1000.0, 0.0
         self.later = {}
 
     def record(self, phase, update="u1", created=1.0, **kwargs):
@@ -35,7 +35,14 @@ class World:
         )
 
     def wait(self, wanted=None, timeout=100):
-        return wait.wait(self.factory, wanted, timeout, clock=lambda: self.now, sleep=self._sleep)
+        return wait.wait(
+            self.factory,
+            wanted,
+            timeout,
+            clock=lambda: self.now + self.step,
+            monotonic=lambda: self.now,
+            sleep=self._sleep,
+        )
 
     def _sleep(self, seconds):
         self.now += seconds
@@ -54,6 +61,14 @@ def _be_a_job(world):
     lock = locks.Lock(world.factory.settings.run_dir, "jobs")
     assert lock.try_shared()
     current.begin(current.Job(jid="5", lock=lock, key="5"))
+
+
+@pytest.mark.parametrize("step", [-600.0, 600.0])
+def test_a_clock_that_is_set_ends_no_wait_and_prolongs_none(world, step):
+    world.record(Phase.WAITING)
+    world.later[1050.0] = lambda: setattr(world, "step", step)
+    assert world.wait(timeout=100)["phase"] == "waiting"
+    assert 1100 <= world.now < 1102
 
 
 @pytest.mark.parametrize("end", [Phase.COMMITTED, Phase.ROLLED_BACK, Phase.CANCELLED])
