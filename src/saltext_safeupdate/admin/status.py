@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import salt.version
 
-from ..core.errors import InputError, SafeUpdateError
+from ..core.errors import InputError, LockUnavailableError, SafeUpdateError
 from ..core.host import hidden, locks
 from ..core.record.store import Store
 from ..core.record.update import Update
@@ -30,12 +30,20 @@ def status(factory: Factory) -> dict[str, Any]:
         "phase": "idle",
         "running": str(salt.version.__version__),
         "installed": _installed(factory),
-        "draining": locks.held(factory.settings.run_dir, "drain"),
+        **draining(factory),
         "undelivered": len(factory.ledger.undelivered()) if factory.store.exists() else 0,
     }
     if last is not None:
         found |= described(last)
     return found
+
+
+def draining(factory: Factory) -> dict[str, Any]:
+    """Return whether new jobs are held: None, and the ``problem``, if the locks do not work."""
+    try:
+        return {"draining": locks.held(factory.settings.run_dir, "drain")}
+    except LockUnavailableError as err:
+        return {"draining": None, "problem": str(err)}
 
 
 def _installed(factory: Factory) -> dict[str, str]:

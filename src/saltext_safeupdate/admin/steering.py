@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.host import locks
 from ..core.jobs import current
 from ..factory import Factory
 from .jobs import listed
-from .status import described
+from .status import described, draining
 
 _DEFERRED = "The minion restarts as soon as every job has ended and its return has been delivered."
 
@@ -46,7 +45,7 @@ def drain(factory: Factory) -> dict[str, Any]:
     """Return whether new jobs are held, and which jobs run and are held now."""
     jobs = listed(factory)
     return {
-        "draining": locks.held(factory.settings.run_dir, "drain"),
+        **draining(factory),
         "running": jobs["running"],
         "held": jobs["held"],
     }

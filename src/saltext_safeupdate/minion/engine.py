@@ -67,6 +67,11 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
             told = told or masters.tell_of_gone(factory.ledger.open)
         except SafeUpdateError as err:
             complaints.tell(err)
+        except OSError as err:
+            # A queue or an event socket of Salt that cannot be used now.
+            complaints.tell(
+                SafeUpdateError(f"The engine could not do its work: {err}. It goes on.")
+            )
         time.sleep(factory.settings.tick_interval)
 
 

@@ -24,6 +24,12 @@ class TestStatus:
         assert (found["phase"], found["update"], found["jid"]) == ("waiting", "u1", "5")
         assert (found["from"], found["to"], found["reason"]) == (VERSIONS, {}, "why")
 
+    def test_without_locks_it_answers_and_says_so(self, made, tmp_path):
+        (tmp_path / "run").write_text("not a directory")
+        found = status.status(made)
+        assert found["draining"] is None
+        assert "cannot be used" in found["problem"]
+
     def test_draining(self, made):
         drain = locks.acquire(made.settings.run_dir, "drain", "")
         assert status.status(made)["draining"] is True

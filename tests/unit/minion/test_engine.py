@@ -1,0 +1,28 @@
+"""The engine of the minion goes on, whatever it cannot do."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.jobs.ticker import Ticker
+from saltext_safeupdate.minion import engine
+from tests.support.factory import opts
+
+
+@pytest.mark.parametrize("problem", [OSError("no socket"), SafeUpdateError("no database")])
+def test_it_lives_on_and_says_why(monkeypatch, tmp_path, caplog, problem):
+    ticks, parent = [], os.getpid()
+
+    def tick(self):
+        ticks.append(self)
+        if len(ticks) == 1:
+            raise problem
+
+    monkeypatch.setattr(Ticker, "tick", tick)
+    monkeypatch.setattr(engine.os, "getppid", lambda: parent if len(ticks) < 2 else 1)
+    given = {**opts(tmp_path), "cachedir": str(tmp_path), "id": "m1", "master": "m"}
+    given["safeupdate"]["tick_interval"] = 0.01
+    engine.run(given, {"event.send": None}, hooked=True)
+    assert len(ticks) == 2
+    assert str(problem) in caplog.text
