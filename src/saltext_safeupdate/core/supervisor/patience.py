@@ -41,15 +41,19 @@ class Patience:
         self._watched = 0.0
         waited(0)
 
-    def look(self, pid: int) -> None:
-        """Count what has passed; *pid* is the main process, 0 if none is there."""
+    def look(self, pid: int, *, stops: bool = False) -> None:
+        """
+        Count what has passed; *pid* is the main process, 0 if none is there.
+
+        While the one before still *stops*, nothing counts: the new one cannot have begun.
+        """
         now = self._monotonic()
         passed = now - self._last
         if passed < _LOOK_INTERVAL:
             return
         self._last = now
         self._watched += min(passed, _STOOD_STILL)
-        could = min(passed, _LOOK_INTERVAL + _LATE)
+        could = 0.0 if stops else min(passed, _LOOK_INTERVAL + _LATE)
         self._had += max(0.0, could - self._waited(pid))
 
     @property

@@ -63,7 +63,7 @@ class Watch:
         patience = self._patience()
         while not patience.over:
             state = self._state() or state
-            patience.look(state.pid if state else 0)
+            patience.look(state.pid if state else 0, stops=self._stops(state))
             if state is None:
                 context.sleep(_CALM_INTERVAL)
             elif self.is_new(state):
@@ -149,6 +149,11 @@ class Watch:
         if self.update.former.invocation and state.invocation:
             return state.pid != 0 and self._was_new(state)
         return state.pid not in (0, self.update.former.pid)
+
+    def _stops(self, state: ServiceState | None) -> bool:
+        """Tell whether the minion before the restart has not gone yet."""
+        former = self.update.former.pid
+        return state is not None and bool(former) and state.pid == former
 
     def _was_new(self, state: ServiceState) -> bool:
         return bool(state.invocation) and state.invocation != self.update.former.invocation

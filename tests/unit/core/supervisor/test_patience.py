@@ -183,3 +183,26 @@ class TestPatience:
             patience.spent
             == "within 10 s of the host's time for it (in 60 s the host had 0 s for it)"
         )
+
+
+def test_the_time_in_which_the_one_before_still_stops_is_not_the_new_ones():
+    clock = Clock()
+    patience = Patience(10, clock.monotonic, lambda pid: 0.0)
+
+    def pass_by(seconds, **how):
+        for _ in range(seconds):
+            clock.sleep(1)
+            patience.look(7, **how)
+
+    pass_by(40, stops=True)
+    assert not patience.over
+    pass_by(9)
+    assert not patience.over
+    pass_by(1)
+    assert patience.over
+    # One that never goes is not waited for without end.
+    forever = Patience(10, clock.monotonic, lambda pid: 0.0)
+    while not forever.over:
+        clock.sleep(1)
+        forever.look(7, stops=True)
+    assert clock.passed <= 50 + MOST * 10 + 1
