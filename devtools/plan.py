@@ -23,7 +23,6 @@ _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
 PARTS = {
     "tests/functional/ordering": 2,
     "tests/functional/transactional": 2,
-    "tests/lab/test_jobs_restart.py": 2,
     "tests/lab/test_packages_apt.py": 2,
     "tests/lab/test_packages_rpm.py": 2,
     "tests/lab/test_rpm_host.py": 2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,37 @@ def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..
     return make
 
 
-def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(
-    make_scene: Callable[..., JobScene], version: str
-) -> None:
-    scene = make_scene(version)
+@pytest.fixture(scope="module")
+def scenes() -> Iterator[dict[str, JobScene]]:
+    """The scenes that go from one test to the next, by version."""
+    made: dict[str, JobScene] = {}
+    yield made
+    for scene in made.values():
+        scene.down()
+
+
+@pytest.fixture
+def scene(
+    lab: Lab,
+    site: Path,
+    scenes: dict[str, JobScene],
+    version: str,
+    request: pytest.FixtureRequest,
+) -> Iterator[JobScene]:
+    """A minion that is as a test which passed has left it: nothing is open, and nothing held."""
+    if version not in scenes:
+        scenes[version] = JobScene(lab, site, version, offers=[f"salt-minion_{version}"]).up()
+    scene = scenes[version]
+    scene.answers()
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the jobs of the test before")
+    scene.container.run(["rm", "-f", WORK, FLAG])
+    yield scene
+    scene.tell_of(request.node)
+    if scene.failed:
+        scenes.pop(version).down()
+
+
+def test_a_restart_waits_for_jobs_and_new_ones_wait_for_it(scene: JobScene) -> None:
     assert scene.call("safeupdate.check") == []
     before = scene.pid()
     wait = f"until test -e {FLAG}; do sleep 0.1; done"
@@ -73,10 +100,7 @@ def publish_again(scene: JobScene, jid: str) -> None:
     scene.master.publish("cmd.run", HELD, target=MINION, tgt_type="list", jid=jid)
 
 
-def test_a_restart_that_a_job_waits_for_comes_after_the_job(
-    make_scene: Callable[..., JobScene], version: str
-) -> None:
-    scene = make_scene(version)
+def test_a_restart_that_a_job_waits_for_comes_after_the_job(scene: JobScene) -> None:
     before = scene.pid()
     jid = scene.publish("cmd.run", "systemctl restart salt-minion || true; echo after")
     assert scene.returned(jid, 60)["return"].endswith("after")
@@ -84,10 +108,7 @@ def test_a_restart_that_a_job_waits_for_comes_after_the_job(
     scene.answers()
 
 
-def test_apt_inside_a_state_with_a_blocking_restart(
-    make_scene: Callable[..., JobScene], version: str
-) -> None:
-    scene = make_scene(version, offers=[f"salt-minion_{version}"])
+def test_apt_inside_a_state_with_a_blocking_restart(scene: JobScene) -> None:
     before = scene.pid()
     scene.sls(
         "apt",
@@ -104,9 +125,8 @@ def test_apt_inside_a_state_with_a_blocking_restart(
 
 @pytest.mark.parametrize("means", ["kill", "power"])
 def test_an_interrupted_state_run_is_resumed_and_another_job_reported(
-    make_scene: Callable[..., JobScene], version: str, means: str
+    scene: JobScene, means: str
 ) -> None:
-    scene = make_scene(version)
     run = scene.publish("state.apply", "thirty", pillar={"label": "x"})
     other = scene.publish("cmd.run", f"echo other >> {WORK}; sleep 60")
     scene.wait_trace("x s12")
@@ -132,10 +152,7 @@ def test_an_interrupted_state_run_is_resumed_and_another_job_reported(
     assert scene.open_jobs() == []
 
 
-def test_an_interrupted_job_may_be_resumed_or_forgotten_by_hand(
-    make_scene: Callable[..., JobScene], version: str
-) -> None:
-    scene = make_scene(version)
+def test_an_interrupted_job_may_be_resumed_or_forgotten_by_hand(scene: JobScene) -> None:
     wanted = scene.publish(
         "cmd.run", f"echo wanted >> {WORK}; test -e {FLAG} || sleep 300; echo resumed"
     )
@@ -165,10 +182,7 @@ def test_an_interrupted_job_may_be_resumed_or_forgotten_by_hand(
     assert sorted(scene.traces()) == ["unwanted", "wanted", "wanted"]
 
 
-def test_a_state_may_ask_not_to_be_run_again(
-    make_scene: Callable[..., JobScene], version: str
-) -> None:
-    scene = make_scene(version)
+def test_a_state_may_ask_not_to_be_run_again(scene: JobScene) -> None:
     scene.sls(
         "once",
         f"once:\n  cmd.run:\n    - name: echo once >> {WORK}; sleep 60\n"
@@ -205,8 +219,7 @@ def test_a_master_that_is_down_gets_everything_when_it_is_back(
     scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
 
 
-def test_the_bypass_stops_at_once(make_scene: Callable[..., JobScene], version: str) -> None:
-    scene = make_scene(version)
+def test_the_bypass_stops_at_once(scene: JobScene) -> None:
     before = scene.pid()
     scene.publish("cmd.run", f"echo start >> {WORK}; sleep 300")
     scene.wait_trace("start")
