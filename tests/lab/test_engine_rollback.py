@@ -43,6 +43,8 @@ FAULTS = {
 }
 
 
+# One of those that end alike is enough in every run.
+SHORT = ("starts and dies", "loops", "cannot run a job", "hangs")
 # Only the end of the watch tells that these are broken.
 SILENT = ("cannot authenticate", "hangs")
 SILENCE = 60
@@ -61,7 +63,11 @@ def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[Engi
 @pytest.mark.parametrize(
     ("scene", "fault"),
     [
-        (SILENCE if fault in SILENT else QUICK["safeupdate"]["watch_timeout"], fault)
+        pytest.param(
+            SILENCE if fault in SILENT else QUICK["safeupdate"]["watch_timeout"],
+            fault,
+            marks=() if fault in SHORT else pytest.mark.soak,
+        )
         for fault in FAULTS
     ],
     indirect=["scene"],
