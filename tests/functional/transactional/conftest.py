@@ -162,7 +162,7 @@ class Rig:
 
     def salt_error(self, *words):
         done = self.salt_call(*words)
-        assert done.returncode != 0
+        assert done.returncode > 0, done
         return done.stderr
 
     def python(self, code):

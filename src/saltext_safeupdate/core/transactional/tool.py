@@ -268,8 +268,12 @@ class _Invocation:
         if self._mine is None:
             found = leftovers.of_processes(inside)
             if found is not None and found != self._running:
-                leftovers.note(self._directory.path, found)
                 self._mine = found
+                try:
+                    leftovers.note(self._directory.path, found)
+                except OSError as err:
+                    # It is needed only if this process is killed.
+                    log.warning("snapshot %s is not noted: %s", found.number, err)
         if self._call.merges_etc:
             # When the command has ended the tool merges: then a change is no edit.
             self._watch.look(lambda: any(map(processes.start_time, inside)))
