@@ -136,7 +136,11 @@ def kill_and_fix(
     if blocked is not None:
         file, script = blocked
         machine.run("rm", file)
-        wait_for(lambda: not machine.run("pgrep", "-f", script, check=False).ok, "the script")
+        try:
+            wait_for(lambda: not machine.run("pgrep", "-f", script, check=False).ok, "the script")
+        except AssertionError:
+            print(machine.run("ps", "-eo", "pid,ppid,stat,wchan:20,args").stdout)
+            raise
     assert set(unfinished) <= set(machine("unfinished", packages))
     if fix == "repair":
         with repository():
