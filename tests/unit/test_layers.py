@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "minion": {"factory", "patches", *CORE},
     "ordering": {"factory", "patches", *CORE},
     "master": {"patches", *CORE},
-    "fleet": set(),
+    "fleet": {"core/errors"},
     "factory": {"core/wiring", *CORE},
     "patches": CORE,
     "core": set(),

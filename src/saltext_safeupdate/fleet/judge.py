@@ -1,0 +1,124 @@
+"""What a minion's own answer means for its rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .rollout import Goal, Minion, Step
+
+# How often a minion is asked again to update if its jobs did not end in time, or if another
+# update was in the way.
+MOST_TRIES = 3
+# Phases of an update that are over.
+_ENDS = {
+    "rolled_back": Step.ROLLED_BACK,
+    "failed": Step.FAILED,
+    "cancelled": Step.FAILED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """
+    A minion's authenticated answer to a question of the rollout.
+
+    question
+        The number of the question: the newest answer counts, in whatever order they come.
+    number
+        The number of the newest request that the minion has taken; 0 if there was none.
+    phase
+        The phase of the update that belongs to that request.
+    refused
+        Why the minion does not take a request; empty if it has.
+    again
+        What refused it may be over soon.
+    staged
+        ``done`` or ``failed`` if it has downloaded what it is to install, or tried to.
+    """
+
+    minion: str
+    question: int
+    number: int = 0
+    phase: str = "idle"
+    version: str = ""
+    extension: str = ""
+    reason: str = ""
+    refused: str = ""
+    again: bool = False
+    staged: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+def heed(minion: Minion, report: Report, goal: Goal) -> bool:
+    """
+    Take a report into account; tell whether the minion has come further by it.
+
+    The verdict depends on the newest answer alone, so other orders come to the same end.
+    """
+    if report.question <= minion.answered:
+        return False
+    minion.answered = report.question
+    minion.version = report.version
+    if report.staged and minion.staged == "asked":
+        minion.staged = report.staged
+    before = minion.step
+    # What is told of an earlier request is no verdict on the next one.
+    if minion.step not in (Step.WAITING, Step.DONE, Step.CANCELLED):
+        _judge(minion, report, goal)
+    return minion.step is not before
+
+
+def _judge(minion: Minion, report: Report, goal: Goal) -> None:
+    if report.number > minion.number:
+        minion.step = Step.SUPERSEDED
+        minion.reason = "it has taken a newer request from somebody else"
+        return
+    if report.refused and minion.step is Step.ASKED and report.number < minion.number:
+        _refused(minion, report)
+        return
+    if report.number < minion.number:
+        # The request has not reached it yet, or was lost: it is sent again.
+        return
+    minion.phase = report.phase
+    minion.phases = dict(report.phases)
+    if minion.cancelled and report.phase in ("idle", "cancelled"):
+        minion.step, minion.reason = Step.CANCELLED, "the rollout was aborted"
+    elif report.phase in ("committed", "idle"):
+        _committed(minion, report, goal)
+    elif report.phase in _ENDS:
+        minion.step = _ENDS[report.phase]
+        minion.reason = report.reason or report.phase
+    elif report.phase == "postponed":
+        _again(minion, Step.FAILED, report.reason or "postponed: its jobs did not end in time")
+    elif not minion.step.settled:
+        minion.step = Step.UPDATING
+        minion.reason = report.reason
+
+
+def _committed(minion: Minion, report: Report, goal: Goal) -> None:
+    salt, extension = goal
+    wrong = [
+        f"{what} {has or 'unknown'} instead of {want}"
+        for what, has, want in (
+            ("Salt", report.version, salt),
+            ("the extension", report.extension, extension),
+        )
+        if want and has != want
+    ]
+    minion.step = Step.FAILED if wrong else Step.DONE
+    told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"
+    minion.reason = told if wrong else ""
+
+
+def _refused(minion: Minion, report: Report) -> None:
+    if report.again:
+        _again(minion, Step.REFUSED, report.refused)
+    else:
+        minion.step, minion.reason = Step.REFUSED, report.refused
+
+
+def _again(minion: Minion, otherwise: Step, reason: str) -> None:
+    """Let it wait for its next attempt, if there is one."""
+    minion.step = Step.WAITING if minion.tries < MOST_TRIES else otherwise
+    minion.reason = reason

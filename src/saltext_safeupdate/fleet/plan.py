@@ -1,0 +1,209 @@
+"""Who is updated in which wave, and who is left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import InputError
+from . import request as requests
+from .request import Group, Request
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a minion has answered to the pre-flight. *problem* is why it cannot be updated."""
+
+    version: str = ""
+    extension: str = ""
+    steps: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Minions that are updated before those of the next wave."""
+
+    group: str
+    minions: tuple[str, ...]
+    canary: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """
+    A rollout before it begins. Numbers are final: they do not change while it runs.
+
+    number
+        The number of the first request to a minion. A minion refuses lower ones than it knows.
+    unavailable
+        How many minions may be away at once.
+    failed
+        How many may fail before the rollout stops.
+    away
+        Minions that did not answer; they are updated when they come back.
+    expected
+        How long it takes, in seconds, by the fleet's own history; 0 if there is none.
+    """
+
+    id: str
+    number: int
+    created: float
+    request: Request
+    waves: tuple[Wave, ...]
+    left_out: Mapping[str, str]
+    steps: Mapping[str, tuple[str, ...]]
+    away: frozenset[str]
+    unavailable: int
+    failed: int
+    expected: float = 0.0
+
+    @property
+    def minions(self) -> tuple[str, ...]:
+        return tuple(minion for wave in self.waves for minion in wave.minions)
+
+
+def make(
+    wanted: Request,
+    members: Mapping[str, Sequence[str]],
+    facts: Mapping[str, Facts],
+    *,
+    plan_id: str,
+    number: int,
+    now: float,
+    seconds: float = 0.0,
+) -> Plan:
+    """
+    Return the plan for the minions that each group's target means, by group name.
+
+    *facts* are those of the minions that have answered. *seconds* is what one minion usually
+    takes. Raises InputError if nobody is left to update, or a share is less than one minion.
+    """
+    empty = [group.name for group in wanted.groups if not members.get(group.name)]
+    if empty:
+        raise InputError(
+            f"The target of {', '.join(empty)} means no minion with an accepted key. "
+            "Nothing was started."
+        )
+    left_out: dict[str, str] = {}
+    chosen: list[tuple[Group, list[str]]] = []
+    seen: set[str] = set()
+    for group in wanted.groups:
+        fresh = [minion for minion in sorted(set(members[group.name])) if minion not in seen]
+        seen.update(fresh)
+        left_out |= {m: why for m in fresh if (why := _why_not(wanted, m, facts.get(m)))}
+        chosen.append((group, [minion for minion in fresh if minion not in left_out]))
+    total = sum(len(minions) for _, minions in chosen)
+    if not total:
+        raise InputError(f"No minion is left to update: {_sample(left_out)}. Nothing was started.")
+    away = frozenset(m for _, minions in chosen for m in minions if m not in facts)
+    waves = [wave for group, minions in chosen for wave in _waves(wanted, group, minions, away)]
+    unavailable = wanted.max_unavailable.of(total, "max_unavailable")
+    steps = {m: facts[m].steps for m in sorted(facts) if m not in left_out and facts[m].steps}
+    return Plan(
+        id=plan_id,
+        number=number,
+        created=now,
+        request=wanted,
+        waves=tuple(waves),
+        left_out=left_out,
+        steps=steps,
+        away=away,
+        unavailable=unavailable,
+        failed=wanted.max_failed.allows(total),
+        expected=_expected(wanted, waves, unavailable, seconds),
+    )
+
+
+def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
+    """Return why a minion is not updated; empty if it is."""
+    if minion in wanted.exclude:
+        return "excluded"
+    if known is None:
+        return ""
+    if known.problem:
+        return known.problem
+    if wanted.version in ("", known.version) and wanted.extension in ("", known.extension):
+        return f"runs {known.version} already"
+    return ""
+
+
+def _waves(
+    wanted: Request, group: Group, minions: Sequence[str], away: frozenset[str]
+) -> list[Wave]:
+    """Deal the minions of a group to waves. Who does not answer is no canary."""
+    present = [minion for minion in minions if minion not in away]
+    canaries = present[: wanted.canaries]
+    rest = [minion for minion in minions if minion not in canaries]
+    found = [Wave(group.name, tuple(canaries), canary=True)] if canaries else []
+    sizes = [size.of(len(rest), "waves") for size in wanted.waves] if rest else []
+    while rest:
+        size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
+        found.append(Wave(group.name, tuple(rest[:size])))
+        rest = rest[size:]
+    return found
+
+
+def _expected(wanted: Request, waves: Sequence[Wave], unavailable: int, seconds: float) -> float:
+    if not seconds:
+        return 0.0
+    rounds = sum(-(-len(wave.minions) // max(unavailable, 1)) for wave in waves)
+    return rounds * seconds + (len(waves) - 1) * wanted.soak + len(waves) * wanted.jitter / 2
+
+
+def _sample(left_out: Mapping[str, str], most: int = 3) -> str:
+    shown = [f"{minion} {why}" for minion, why in list(left_out.items())[:most]]
+    more = len(left_out) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+# -- as data -------------------------------------------------------------------------------
+
+
+def to_data(plan: Plan) -> dict[str, Any]:
+    """Return the plan as plain data, from which :func:`from_data` makes it again."""
+    return {
+        "schema": SCHEMA,
+        "id": plan.id,
+        "number": plan.number,
+        "created": plan.created,
+        "request": requests.to_mapping(plan.request),
+        "waves": [
+            {"group": wave.group, "canary": wave.canary, "minions": list(wave.minions)}
+            for wave in plan.waves
+        ],
+        "left_out": dict(plan.left_out),
+        "steps": {minion: list(steps) for minion, steps in plan.steps.items()},
+        "away": sorted(plan.away),
+        "unavailable": plan.unavailable,
+        "failed": plan.failed,
+        "expected": plan.expected,
+    }
+
+
+def from_data(data: Mapping[str, Any]) -> Plan:
+    """Return the plan that was stored. Raises InputError if it is of another version."""
+    if data.get("schema") != SCHEMA:
+        raise InputError(
+            f"The plan was stored by another version of the extension (schema "
+            f"{data.get('schema')!r}, known is {SCHEMA}). Make a new plan."
+        )
+    waves = tuple(
+        Wave(wave["group"], tuple(wave["minions"]), bool(wave["canary"])) for wave in data["waves"]
+    )
+    return Plan(
+        id=data["id"],
+        number=data["number"],
+        created=data["created"],
+        request=requests.from_mapping(data["request"]),
+        waves=waves,
+        left_out=dict(data["left_out"]),
+        steps={minion: tuple(steps) for minion, steps in data["steps"].items()},
+        away=frozenset(data["away"]),
+        unavailable=data["unavailable"],
+        failed=data["failed"],
+        expected=data["expected"],
+    )

@@ -1,0 +1,215 @@
+"""What an administrator asks of a rollout, validated once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..core.errors import InputError
+from . import share, window
+from .share import Share
+from .window import Window
+
+TARGET_TYPES = ("glob", "list", "grain", "nodegroup", "compound", "pcre", "pillar", "ipcidr")
+
+
+WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
+UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Minions that are updated before those of the next group."""
+
+    name: str
+    target: str | tuple[str, ...]
+    tgt_type: str = "glob"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """
+    A rollout as it is asked for. Durations are in seconds; shares are counts or percentages.
+
+    groups
+        Who is updated, in this order. A minion of two groups belongs to the first.
+    version
+        The Salt version to bring; empty if only the extension is updated.
+    extension
+        The version of this extension that comes before Salt; empty to leave it alone.
+    canaries
+        How many minions of each group go first, on their own.
+    waves
+        Sizes of the waves of a group, one after the other; the last one repeats.
+    max_unavailable
+        How many minions may be away at once, for whatever reason.
+    max_failed
+        How many may fail or be rolled back before the rollout stops. A canary never may.
+    sample
+        How many of a wave have to be done before the next one begins.
+    soak
+        How long a wave has to be done before the next one begins.
+    jitter
+        Over how long the starts of a wave are spread.
+    stage
+        Whether packages are downloaded before the wave of a minion begins.
+    windows
+        When minions may be started; empty for always.
+    at
+        When the rollout begins, in epoch seconds; 0 for now.
+    minion_timeout
+        How long one minion may take.
+    silence_timeout
+        After how long without an answer a minion counts as away.
+    late_timeout
+        How long the rollout waits at its end for minions that are away.
+    exclude
+        Minions that are left alone.
+    """
+
+    groups: tuple[Group, ...]
+    version: str = ""
+    extension: str = ""
+    canaries: int = 2
+    waves: tuple[Share, ...] = WAVES
+    max_unavailable: Share = UNAVAILABLE
+    max_failed: Share = FAILED
+    sample: Share = SAMPLE
+    soak: float = 300.0
+    jitter: float = 30.0
+    stage: bool = True
+    windows: tuple[Window, ...] = ()
+    at: float = 0.0
+    minion_timeout: float = 3600.0
+    silence_timeout: float = 120.0
+    late_timeout: float = 86400.0
+    exclude: frozenset[str] = field(default_factory=frozenset)
+
+
+def from_mapping(given: Mapping[str, Any]) -> Request:
+    """Return the Request that a mapping of plain values means, or raise InputError."""
+    known = {each.name for each in fields(Request)}
+    if strange := sorted(set(given) - known):
+        raise InputError(
+            f"A rollout has no setting {', '.join(strange)}. Known: {', '.join(sorted(known))}."
+        )
+    values = {key: _READERS[key](key, value) for key, value in given.items() if value is not None}
+    if not values.get("groups"):
+        raise InputError("A rollout needs a target.")
+    if not values.get("version") and not values.get("extension"):
+        raise InputError("A rollout needs a 'version' of Salt, an 'extension' version, or both.")
+    return Request(**values)
+
+
+def to_mapping(request: Request) -> dict[str, Any]:
+    """Return the request as plain values, from which :func:`from_mapping` makes it again."""
+    found: dict[str, Any] = {each.name: getattr(request, each.name) for each in fields(Request)}
+    found["groups"] = [
+        {
+            "name": group.name,
+            "target": list(group.target) if isinstance(group.target, tuple) else group.target,
+            "tgt_type": group.tgt_type,
+        }
+        for group in request.groups
+    ]
+    # Defaults that come to 1 at least are left out: a text cannot say that.
+    defaults = {each.name: each.default for each in fields(Request)}
+    for name in ("waves", "max_unavailable", "max_failed", "sample"):
+        if found[name] == defaults[name]:
+            del found[name]
+        elif name == "waves":
+            found[name] = [str(size) for size in found[name]]
+        else:
+            found[name] = str(found[name])
+    found["windows"] = [each.text for each in request.windows]
+    found["exclude"] = sorted(request.exclude)
+    return found
+
+
+def _groups(name: str, value: object) -> tuple[Group, ...]:
+    if isinstance(value, str):
+        value = [{"target": value}]
+    if not isinstance(value, Sequence) or not value:
+        raise InputError("'groups' must be a list of targets.")
+    found: list[Group] = []
+    for number, each in enumerate(value, 1):
+        entry = {"target": each} if isinstance(each, str) else each
+        if not isinstance(entry, Mapping) or not set(entry) <= {"name", "target", "tgt_type"}:
+            raise InputError("Each of 'groups' is a target, or has 'name', 'target', 'tgt_type'.")
+        target, tgt_type = entry.get("target"), str(entry.get("tgt_type") or "glob")
+        if tgt_type not in TARGET_TYPES:
+            raise InputError(f"There are no targets of the type {tgt_type!r}.")
+        if isinstance(target, list | tuple):
+            target, tgt_type = tuple(str(minion) for minion in target), "list"
+        if not target or not isinstance(target, str | tuple):
+            raise InputError("A group of a rollout has no target.")
+        found.append(Group(str(entry.get("name") or f"group {number}"), target, tgt_type))
+    if len({group.name for group in found}) < len(found):
+        raise InputError("Two groups of a rollout have one name.")
+    return tuple(found)
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InputError(f"'{name}' must be a version, such as '3008.3'.")
+    return str(value).strip()
+
+
+def _seconds(name: str, value: object) -> float:
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not fits or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
+        raise InputError(f"'{name}' must be a number of seconds.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _timeout(name: str, value: object) -> float:
+    found = _seconds(name, value)
+    if not found:
+        raise InputError(f"'{name}' must be a number of seconds above 0.")
+    return found
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"'{name}' must be a number of minions, or 0.")
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"'{name}' must be true or false.")
+    return value
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+
+
+def _waves(name: str, value: object) -> tuple[Share, ...]:
+    found = tuple(share.parse(name, each) for each in _listed(value))
+    if not found:
+        raise InputError("'waves' needs at least one size.")
+    return found
+
+
+_READERS: dict[str, Any] = {
+    "groups": _groups,
+    "version": _text,
+    "extension": _text,
+    "canaries": _count,
+    "waves": _waves,
+    "max_unavailable": share.parse,
+    "max_failed": lambda name, value: share.parse(name, value, zero=True),
+    "sample": lambda name, value: share.parse(name, value, zero=True),
+    "soak": _seconds,
+    "jitter": _seconds,
+    "stage": _flag,
+    "windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
+    "at": _seconds,
+    "minion_timeout": _timeout,
+    "silence_timeout": _timeout,
+    "late_timeout": _seconds,
+    "exclude": lambda _, value: frozenset(str(each) for each in _listed(value)),
+}

@@ -1,0 +1,223 @@
+"""A rollout under way, as data: what is known of each minion, and which wave it has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+from ..core.errors import InputError
+from . import plan as plans
+from .plan import Plan, Wave
+
+SCHEMA = 1
+# Lines of its history that a rollout keeps.
+MOST_LINES = 500
+
+
+class Step(str, Enum):
+    """How far a minion has come."""
+
+    WAITING = "waiting"
+    ASKED = "asked"
+    UPDATING = "updating"
+    DONE = "done"
+    ROLLED_BACK = "rolled_back"
+    FAILED = "failed"
+    REFUSED = "refused"
+    TIMED_OUT = "timed_out"
+    SUPERSEDED = "superseded"
+    MISSED = "missed"
+    CANCELLED = "cancelled"
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more is expected of the minion, unless it says something else itself."""
+        return self not in (Step.WAITING, Step.ASKED, Step.UPDATING)
+
+    @property
+    def active(self) -> bool:
+        """The minion has been asked to update, and may be away because of that."""
+        return self in (Step.ASKED, Step.UPDATING)
+
+    @property
+    def bad(self) -> bool:
+        """It counts towards the failures that stop a rollout."""
+        return self in BAD
+
+
+# What a minion is brought to: a version of Salt, and one of this extension; empty for "any".
+Goal = tuple[str, str]
+
+BAD = (Step.ROLLED_BACK, Step.FAILED, Step.REFUSED, Step.TIMED_OUT, Step.SUPERSEDED)
+# Who may be down for good: somebody has to look.
+BROKEN = (Step.FAILED, Step.TIMED_OUT)
+
+
+class Mode(str, Enum):
+    """What the rollout as a whole does."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+    FINISHED = "finished"
+
+    @property
+    def final(self) -> bool:
+        return self in (Mode.ABORTED, Mode.FINISHED)
+
+
+@dataclass
+class Minion:
+    """
+    What is known of one minion. Times are seconds of the rollout's own time.
+
+    number, requests
+        The number of its newest request, 0 if there was none, and how many there were.
+    tries
+        How often it was asked to come to the goal that is under way.
+    staging, told_to_stage
+        When it was told to download first and last.
+    silent_since
+        When the first question was put that it has not answered; below 0 if there is none.
+    answered
+        The number of the newest question that it has answered.
+    forgiven
+        Its failure does not stop the rollout: somebody has seen it and gone on.
+    """
+
+    step: Step = Step.WAITING
+    number: int = 0
+    requests: int = 0
+    tries: int = 0
+    staged: str = ""
+    staging: float = 0.0
+    told_to_stage: float = 0.0
+    asked: float = 0.0
+    sent: float = 0.0
+    not_before: float = 0.0
+    silent_since: float = -1.0
+    answered: int = 0
+    away: bool = False
+    cancelled: bool = False
+    forgiven: bool = False
+    phase: str = ""
+    version: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    settled_at: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Rollout:
+    """
+    A plan and how far it has come.
+
+    elapsed
+        Seconds for which it has been looked after: time in which no master ran, or which a
+        clock has jumped over, does not count.
+    wave
+        The number of the wave that is under way, from 0.
+    part
+        The number of the goal that is under way, from 0: the extension comes before Salt.
+    """
+
+    plan: Plan
+    minions: dict[str, Minion]
+    mode: Mode = Mode.RUNNING
+    why: str = ""
+    elapsed: float = 0.0
+    looked: float = 0.0
+    part: int = 0
+    wave: int = 0
+    wave_began: float = 0.0
+    question: int = 0
+    asked: float = -1e9
+    surveyed: float = -1e9
+    late_since: float = -1.0
+    quarantined: bool = False
+    history: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """What every minion is brought to, one after the other."""
+        wanted = self.plan.request
+        return (
+            *((("", wanted.extension),) if wanted.extension else ()),
+            *(((wanted.version, ""),) if wanted.version else ()),
+        )
+
+    @property
+    def goal(self) -> Goal:
+        return self.goals[self.part]
+
+    @property
+    def current(self) -> Wave | None:
+        """The wave that is under way; None if all are over."""
+        return self.plan.waves[self.wave] if self.wave < len(self.plan.waves) else None
+
+    def note(self, now: float, line: str) -> None:
+        self.history.append((now, line))
+        del self.history[:-MOST_LINES]
+
+    def begun(self) -> list[str]:
+        """Return the minions of the waves that have begun."""
+        return [m for wave in self.plan.waves[: self.wave + 1] for m in wave.minions]
+
+    def count(self, *steps: Step) -> int:
+        return sum(minion.step in steps for minion in self.minions.values())
+
+
+def begin(plan: Plan, now: float) -> Rollout:
+    """Return a rollout that has just begun."""
+    made = Rollout(plan, {name: Minion(away=name in plan.away) for name in plan.minions})
+    made.looked = now
+    made.note(now, f"began: {len(made.minions)} minions in {len(plan.waves)} waves")
+    return made
+
+
+def to_data(rollout: Rollout) -> dict[str, Any]:
+    """Return the rollout as plain data, from which :func:`from_data` makes it again."""
+    found = {
+        each.name: getattr(rollout, each.name)
+        for each in fields(Rollout)
+        if each.name not in ("plan", "minions", "mode", "history")
+    }
+    return {
+        **found,
+        "schema": SCHEMA,
+        "plan": plans.to_data(rollout.plan),
+        "mode": rollout.mode.value,
+        "minions": {
+            name: {**asdict(minion), "step": minion.step.value}
+            for name, minion in rollout.minions.items()
+        },
+        "history": [list(line) for line in rollout.history],
+    }
+
+
+def from_data(data: Mapping[str, Any]) -> Rollout:
+    """Return the rollout that was stored. Raises InputError if it is of another version."""
+    if data.get("schema") != SCHEMA:
+        raise InputError(
+            f"The rollout was stored by another version of the extension (schema "
+            f"{data.get('schema')!r}, known is {SCHEMA}). It is left alone; end it with that "
+            "version."
+        )
+    known = {each.name for each in fields(Minion)}
+    minions = {
+        name: Minion(**{k: v for k, v in row.items() if k in known} | {"step": Step(row["step"])})
+        for name, row in data["minions"].items()
+    }
+    known = {each.name for each in fields(Rollout)} - {"plan", "minions", "mode", "history"}
+    return Rollout(
+        plan=plans.from_data(data["plan"]),
+        minions=minions,
+        mode=Mode(data["mode"]),
+        history=[(float(at), str(line)) for at, line in data["history"]],
+        **{key: value for key, value in data.items() if key in known},
+    )

@@ -1,0 +1,59 @@
+"""A count or a percentage of minions, as an administrator writes it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Share:
+    """``5`` or ``10%``. *least* is what a percentage comes to at least: 1 if it is a default."""
+
+    amount: float
+    percent: bool = False
+    least: int = 0
+
+    def of(self, total: int, name: str) -> int:
+        """Return how many of *total* minions that is, or raise InputError if it is none."""
+        if not self.percent:
+            return int(self.amount)
+        found = max(math.floor(total * self.amount / 100), min(self.least, total))
+        if found == 0 and self.amount > 0 and total > 0:
+            raise InputError(
+                f"'{name}: {self}' of {total} minions is less than one. Nothing was started; "
+                f"give a number of minions, such as '{name}: 1'."
+            )
+        return found
+
+    def allows(self, total: int) -> int:
+        """Return how many of *total* that is, rounded down; it may be none."""
+        return math.floor(total * self.amount / 100) if self.percent else int(self.amount)
+
+    def needs(self, total: int) -> int:
+        """Return how many of *total* that is, rounded up, and never more than there are."""
+        return min(
+            math.ceil(total * self.amount / 100) if self.percent else int(self.amount), total
+        )
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}%" if self.percent else f"{self.amount:g}"
+
+
+def parse(name: str, given: object, *, zero: bool = False) -> Share:
+    """Return the Share that is meant by ``3``, ``"3"`` or ``"10%"``, or raise InputError."""
+    text = str(given).strip()
+    number, percent = text.removesuffix("%").strip(), text.endswith("%")
+    try:
+        amount = float(number) if percent else int(number)
+    except ValueError:
+        amount = -1.0
+    highest = 100 if percent else math.inf
+    lowest_fits = amount >= 0 if zero else amount > 0
+    if isinstance(given, bool) or not lowest_fits or not amount <= highest:
+        raise InputError(
+            f"'{name}' must be a number of minions or a percentage such as 10%, not {given!r}."
+        )
+    return Share(amount, percent)

@@ -1,0 +1,272 @@
+"""What a rollout does, simulated with a clock of its own."""
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from saltext_safeupdate.fleet import controller, rollout
+from saltext_safeupdate.fleet.controller import Quarantine, Start
+from saltext_safeupdate.fleet.judge import Report
+from saltext_safeupdate.fleet.rollout import Mode
+from tests.unit.fleet.world import NEW, NUMBER, OLD, Host, World, ended
+
+DAY = 86400.0
+# To explain a failure every line is traced, which takes ten times as long.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+
+
+def fleet(count: int, **special: Host) -> list[Host]:
+    hosts = {f"m{number:04}": Host(f"m{number:04}") for number in range(count)}
+    return list((hosts | {host.name: host for host in special.values()}).values())
+
+
+def test_all_is_well() -> None:
+    world = World(fleet(30)).run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert set(world.steps().values()) == {"done"}
+    assert all(host.version == NEW and len(host.taken) == 1 for host in world.hosts.values())
+
+
+def test_the_canaries_go_alone_and_the_soak_is_waited_for() -> None:
+    world = World(fleet(30), soak=600)
+    canaries = world.rollout.plan.waves[0].minions
+    while not all(world.hosts[name].version == NEW for name in canaries):
+        world.tick()
+    committed = world.now
+    while not any(world.hosts[m].taken for m in world.hosts if m not in canaries):
+        world.tick()
+    assert world.now - committed >= 600
+
+
+def test_one_broken_canary_stops_all() -> None:
+    world = World(fleet(30, bad=Host("m0000", ends="rolled_back"))).run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.STOPPED
+    assert "canary m0000 is rolled back" in world.rollout.why
+    assert sum(host.version == NEW for host in world.hosts.values()) <= 1
+
+
+def test_two_canaries_that_roll_back_keep_the_version_from_everybody() -> None:
+    bad = {name: Host(name, ends="rolled_back") for name in ("m0000", "m0001")}
+    world = World(fleet(30, **bad)).run(7200)
+    found = [each for each in world.told if isinstance(each, Quarantine)]
+    assert [each.version for each in found] == [NEW]
+    assert "m0000, m0001" in found[0].because
+
+
+def test_more_failures_than_allowed_stop_the_wave() -> None:
+    hosts = fleet(100)
+    for host in hosts[40:44]:
+        host.ends = "rolled_back"
+    world = World(hosts, max_failed=2).run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.STOPPED
+    assert " minions have failed, and 2 may" in world.rollout.why
+    controller.resume(world.rollout, world.now)
+    world.run(DAY)
+    # The fourth one is a failure that nobody has accepted, but one alone is allowed.
+    assert world.rollout.mode is Mode.FINISHED
+    assert world.rollout.count(rollout.Step.ROLLED_BACK) == 4
+    assert world.rollout.count(rollout.Step.DONE) == 96
+
+
+def test_one_that_hangs_takes_its_part_of_the_budget_until_it_is_well() -> None:
+    hosts = fleet(20, hung=Host("m0010", ends="hangs"))
+    world = World(hosts, max_unavailable=1, max_failed=3, minion_timeout=900, soak=0, jitter=0)
+    world.run(DAY, watch=World.check)
+    assert world.steps()["m0010"] == "timed_out"
+    assert world.rollout.mode is not Mode.FINISHED, "nobody else is risked"
+    world.hosts["m0010"].phase = "committed"
+    world.hosts["m0010"].version = NEW
+    world.run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert set(world.steps().values()) == {"done"}, "it said so itself in the end"
+
+
+def test_who_is_away_counts_and_is_picked_up_later() -> None:
+    away = {name: Host(name, away=((0, 2e9),)) for name in ("m0025", "m0026")}
+    world = World(fleet(30, **away), max_unavailable=3, soak=60)
+    world.run(4 * 3600, watch=World.check)
+    assert not ended(world)
+    assert {n for n, s in world.steps().items() if s != "done"} == {"m0025", "m0026"}
+    world.hosts["m0025"].away = ()
+    world.run(DAY * 2, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert world.steps()["m0025"] == "done"
+    assert world.steps()["m0026"] == "missed"
+
+
+def test_nobody_is_started_if_too_many_are_away_already() -> None:
+    hosts = fleet(10)
+    for host in hosts[2:6]:
+        host.away = ((0, 2e9),)
+    world = World(hosts, max_unavailable=2, canaries=0, waves=["100%"])
+    world.run(3600)
+    assert not any(host.taken for host in world.hosts.values())
+
+
+def test_a_window_is_kept_and_what_has_begun_goes_on() -> None:
+    world = World(fleet(12), windows=["02:00-03:00 UTC"], soak=0, jitter=0, max_unavailable=1)
+    started = []
+    while not ended(world):
+        begun = [each for each in world.tick() if isinstance(each, Start)]
+        started += [world.now] * len(begun)
+    hours = {int(at % DAY // 3600) for at in started}
+    assert hours == {2}
+    assert world.rollout.mode is Mode.FINISHED
+
+
+def test_a_pause_over_a_night_changes_nothing() -> None:
+    world = World(fleet(20), soak=0).run(400)
+    controller.pause(world.rollout, "night", world.now)
+    before = sum(len(host.taken) for host in world.hosts.values())
+    world.run(12 * 3600, watch=World.check)
+    assert sum(len(host.taken) for host in world.hosts.values()) == before
+    assert not any(minion.step.active for minion in world.rollout.minions.values())
+    controller.resume(world.rollout, world.now)
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+
+
+def test_a_clock_that_jumps_times_nobody_out() -> None:
+    world = World(fleet(10), minion_timeout=600).run(60)
+    for jump in (36000.0, -36000.0, 1e7):
+        world.tick(step=5)
+        controller.advance(world.rollout, [], world.now + jump)
+        world.rollout.looked = world.now
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+
+
+def test_an_abort_takes_back_what_has_not_begun_and_ends() -> None:
+    hosts = fleet(20)
+    for host in hosts[:2]:
+        host.loses = 1.0
+    world = World(hosts, soak=0, jitter=0, stage=False).run(60)
+    world.do(controller.abort(world.rollout, "enough", world.now))
+    for host in hosts[:2]:
+        host.loses = 0.0
+    world.run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.ABORTED
+    late = Start("m0000", world.rollout.goal, NUMBER, 1)
+    world.do([late])
+    assert world.hosts["m0000"].version == OLD, "a request that was on its way is too late"
+    assert not world.hosts["m0000"].busy
+    assert set(world.steps().values()) == {"cancelled"}
+
+
+def test_one_that_failed_may_try_again() -> None:
+    world = World(fleet(20, bad=Host("m0000", ends="failed")), soak=0).run(7200)
+    assert world.rollout.mode is Mode.STOPPED
+    world.hosts["m0000"].ends = "committed"
+    controller.retry(world.rollout, ["m0000"], world.now)
+    assert world.rollout.mode is Mode.RUNNING
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+    assert len(world.hosts["m0000"].taken) == 2
+
+
+def test_somebody_elses_newer_request_is_seen() -> None:
+    world = World(fleet(10), soak=0, canaries=1).run(30)
+    world.hosts["m0000"].number = NUMBER + 10**6
+    world.run(3600)
+    assert world.steps()["m0000"] == "superseded"
+    assert world.rollout.mode is Mode.STOPPED
+
+
+def test_the_extension_comes_first_by_the_same_waves() -> None:
+    world = World(fleet(3), soak=0, canaries=1, extension="2.0").run(DAY, watch=World.check)
+    goals = [action.goal for action in world.told if isinstance(action, Start)]
+    assert goals == [("", "2.0")] * 3 + [(NEW, "")] * 3
+    assert world.rollout.mode is Mode.FINISHED
+    assert {(host.version, host.extension) for host in world.hosts.values()} == {(NEW, "2.0")}
+
+
+behaviours = st.builds(
+    dict,
+    ends=st.sampled_from(["committed"] * 8 + ["rolled_back", "failed", "hangs", "postponed"]),
+    takes=st.floats(5, 900),
+    loses=st.sampled_from([0.0, 0.0, 0.1, 0.4]),
+    refuses=st.sampled_from([""] * 9 + ["no space"]),
+    lies=st.sampled_from([False] * 9 + [True]),
+    gone=st.lists(st.tuples(st.floats(0, 20000), st.floats(60, 9000)), max_size=2),
+)
+
+
+def made(number: int, drawn: dict) -> Host:
+    gone = tuple((1_780_000_000 + at, 1_780_000_000 + at + long) for at, long in drawn.pop("gone"))
+    return Host(f"m{number:04}", away=gone, **drawn)
+
+
+@settings(max_examples=15, deadline=None, phases=PHASES)
+@given(
+    st.lists(behaviours, min_size=5, max_size=25),
+    st.integers(0, 10**6),
+    st.sampled_from(["1", "3", "20%"]),
+    st.sampled_from([0.0, 0.05]),
+)
+def test_whatever_happens(drawn: list[dict], seed: int, away: str, restarts: float) -> None:
+    """Never more down than allowed, no gate passed, and an end, with a person who goes on."""
+    hosts = [made(number, dict(each)) for number, each in enumerate(drawn)]
+    world = World(hosts, seed, max_unavailable=away, soak=30, late_timeout=3600)
+    for round_ in range(8):
+        world.run(6 * 3600, restarts=restarts, watch=World.check)
+        if ended(world):
+            break
+        if round_ == 6:
+            controller.abort(world.rollout, "enough", world.now)
+        else:
+            # Somebody looks after those that are down, and lets it go on.
+            for host in world.hosts.values():
+                if host.phase in ("failed", "hangs"):
+                    host.phase = "rolled_back"
+            controller.resume(world.rollout, world.now)
+    assert ended(world), (world.rollout.mode, world.rollout.why, world.steps())
+
+
+@settings(max_examples=15, deadline=None, phases=PHASES)
+@given(st.lists(behaviours, min_size=2, max_size=10), st.integers(0, 10**6))
+def test_a_restart_at_any_tick_and_another_order_change_nothing(
+    drawn: list[dict], seed: int
+) -> None:
+    world = World([made(number, dict(each)) for number, each in enumerate(drawn)], seed, soak=0)
+    for _ in range(200):
+        if world.rollout.mode.final:
+            break
+        come = [report for at, report in world._due if at <= world.now + 5]
+        one = rollout.from_data(rollout.to_data(world.rollout))
+        other = rollout.from_data(rollout.to_data(world.rollout))
+        first = controller.advance(one, come, world.now + 5)
+        second = controller.advance(other, [*reversed(come), *come], world.now + 5)
+        assert first == second
+        assert rollout.to_data(one) == rollout.to_data(other)
+        world.tick()
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_a_large_fleet(count: int) -> None:
+    hosts = fleet(count)
+    for number, host in enumerate(hosts[10:]):
+        if number % 100 == 7:
+            host.ends = "rolled_back"
+        host.loses = 0.02 if number % 5 == 0 else 0.0
+    world = World(hosts, 7, soak=60)
+    ticks = 0
+    while not ended(world) and ticks < 5000:
+        world.tick()
+        ticks += 1
+        if ticks % 50 == 0:
+            world.check()
+    assert world.rollout.mode is Mode.FINISHED
+    assert world.rollout.count(rollout.Step.DONE) == count - len(
+        [host for host in hosts if host.ends == "rolled_back"]
+    )
+
+
+def test_a_report_of_nobody_and_of_no_question_is_dropped() -> None:
+    world = World(fleet(5)).run(20)
+    before = rollout.to_data(world.rollout)["minions"]
+    stray = [
+        Report(minion="stranger", question=1, number=NUMBER, phase="committed", version=NEW),
+        Report(minion="m0004", question=10**9, number=NUMBER, phase="committed", version=NEW),
+    ]
+    controller.advance(world.rollout, stray, world.rollout.looked)
+    assert rollout.to_data(world.rollout)["minions"] == before
