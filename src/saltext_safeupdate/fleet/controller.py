@@ -1,20 +1,19 @@
 """
 What a rollout does next: a function of what is stored, what minions have said, and the time.
 
-Everything is decided here and nothing is done. Actions may be lost, or done twice after a
-restart: each carries a number, and a minion takes a request of a number once.
+Everything is decided here and nothing is done.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from . import judge, window
+from .actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
 from .judge import Report
 from .plan import Wave
-from .rollout import BROKEN, Goal, Minion, Mode, Rollout, Step
+from .rollout import BROKEN, Minion, Mode, Rollout, Step
 
 # The longest time between two looks that counts as time in which the rollout was looked after.
 MOST_BETWEEN = 30.0
@@ -28,63 +27,6 @@ ATTEMPT_INTERVAL = 300.0
 STAGING = 4
 # As many canaries have to roll a version back until it is kept from everybody.
 QUARANTINE = 2
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Ask minions how far they are."""
-
-    minions: tuple[str, ...]
-    question: int
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Have minions download what they will install."""
-
-    minions: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Ask a minion to update to *goal*, by a request of that number."""
-
-    minion: str
-    goal: Goal
-    number: int
-    question: int
-
-
-@dataclass(frozen=True)
-class Cancel:
-    """
-    Have a minion drop a request that it has not begun to install.
-
-    It refuses all lower numbers from then on, so a request that is still on its way is too late.
-    """
-
-    minion: str
-    number: int
-    question: int
-
-
-@dataclass(frozen=True)
-class Quarantine:
-    """Keep a version from everybody until somebody allows it again."""
-
-    version: str
-    because: str
-
-
-@dataclass(frozen=True)
-class Tell:
-    """Tell the world, by an event."""
-
-    what: str
-    data: dict[str, object] = field(default_factory=dict)
-
-
-Action = Ask | Stage | Start | Cancel | Quarantine | Tell
 
 
 def advance(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Action]:
@@ -178,7 +120,7 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
     if rollout.mode in (Mode.ABORTING, Mode.STOPPED):
         return _quarantine(rollout)
     told = _quarantine(rollout)
-    if why := _failures(rollout):
+    if why := failures(rollout):
         return told + _stop(rollout, why, now)
     wave = rollout.current
     if wave is None or rollout.mode is not Mode.RUNNING or not _is_over(rollout, wave):
@@ -212,7 +154,7 @@ def _quarantine(rollout: Rollout) -> list[Action]:
     return [Quarantine(version, because)]
 
 
-def _failures(rollout: Rollout) -> str:
+def failures(rollout: Rollout) -> str:
     """Return why what has failed stops the rollout; empty if it does not."""
     counted = {
         name: minion
@@ -326,8 +268,8 @@ def _start(rollout: Rollout, now: float) -> list[Action]:
         slots -= 1
         minion.tries += 1
         minion.step, minion.asked, minion.reason = Step.ASKED, rollout.elapsed, ""
-        _number(rollout, minion)
-        found.append(_send(rollout, name, minion))
+        number(rollout, minion)
+        found.append(send(rollout, name, minion))
     return found
 
 
@@ -339,17 +281,17 @@ def _again(rollout: Rollout) -> list[Action]:
         lost = minion.step is Step.ASKED or (minion.cancelled and minion.step.active)
         sends = rollout.mode is Mode.RUNNING or minion.cancelled
         if lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL:
-            found.append(_send(rollout, name, minion))
+            found.append(send(rollout, name, minion))
     return found
 
 
-def _number(rollout: Rollout, minion: Minion) -> None:
+def number(rollout: Rollout, minion: Minion) -> None:
     """Give its next request a number that is higher than all before."""
     minion.number = rollout.plan.number + minion.requests
     minion.requests += 1
 
 
-def _send(rollout: Rollout, name: str, minion: Minion) -> Action:
+def send(rollout: Rollout, name: str, minion: Minion) -> Action:
     rollout.question += 1
     minion.sent = rollout.elapsed
     _awaited(rollout, minion)
@@ -434,54 +376,3 @@ def _close(rollout: Rollout, mode: Mode, now: float) -> list[Action]:
     done = rollout.count(Step.DONE)
     rollout.note(now, f"{mode.value}: {done} of {len(rollout.minions)} minions are done")
     return [Tell(mode.value, {"done": done, "minions": len(rollout.minions)})]
-
-
-# -- what a person asks for ----------------------------------------------------------------
-
-
-def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
-    """Start nobody more; who has begun goes on."""
-    if rollout.mode is Mode.RUNNING:
-        rollout.mode, rollout.why = Mode.PAUSED, why
-        rollout.note(now, f"paused: {why}")
-    return []
-
-
-def resume(rollout: Rollout, now: float) -> list[Action]:
-    """Go on, and accept the failures that there are."""
-    if rollout.mode in (Mode.PAUSED, Mode.STOPPED):
-        wave = rollout.current.minions if rollout.current is not None else ()
-        for name, minion in rollout.minions.items():
-            accepted = minion.step.bad or (name in wave and minion.away)
-            minion.forgiven = minion.forgiven or accepted
-        rollout.mode, rollout.why = Mode.RUNNING, ""
-        rollout.note(now, "resumed")
-    return []
-
-
-def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
-    """Let minions that have failed try again, in the wave that is under way."""
-    for name in names:
-        minion = rollout.minions[name]
-        if minion.step.bad or minion.step is Step.MISSED:
-            minion.step, minion.forgiven, minion.not_before = Step.WAITING, False, 0.0
-            minion.staged, minion.tries = "", 0
-            rollout.note(now, f"{name}: is to try again")
-    if rollout.mode is Mode.STOPPED and not _failures(rollout):
-        rollout.mode, rollout.why = Mode.RUNNING, ""
-    return []
-
-
-def abort(rollout: Rollout, why: str, now: float) -> list[Action]:
-    """Start nobody more, and take back what has not begun."""
-    if rollout.mode.final:
-        return []
-    rollout.mode, rollout.why = Mode.ABORTING, why
-    rollout.note(now, f"aborted: {why}")
-    found: list[Action] = []
-    for name, minion in rollout.minions.items():
-        if minion.step.active and not minion.cancelled:
-            minion.cancelled = True
-            _number(rollout, minion)
-            found.append(_send(rollout, name, minion))
-    return found

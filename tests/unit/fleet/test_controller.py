@@ -4,8 +4,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import controller, rollout
-from saltext_safeupdate.fleet.controller import Quarantine, Start
+from saltext_safeupdate.fleet import controller, rollout, steering
+from saltext_safeupdate.fleet.actions import Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
 from tests.unit.fleet.world import NEW, NUMBER, OLD, Host, World, ended
@@ -60,7 +60,7 @@ def test_more_failures_than_allowed_stop_the_wave() -> None:
     world = World(hosts, max_failed=2).run(DAY, watch=World.check)
     assert world.rollout.mode is Mode.STOPPED
     assert " minions have failed, and 2 may" in world.rollout.why
-    controller.resume(world.rollout, world.now)
+    steering.resume(world.rollout, world.now)
     world.run(DAY)
     # The fourth one is a failure that nobody has accepted, but one alone is allowed.
     assert world.rollout.mode is Mode.FINISHED
@@ -116,12 +116,12 @@ def test_a_window_is_kept_and_what_has_begun_goes_on() -> None:
 
 def test_a_pause_over_a_night_changes_nothing() -> None:
     world = World(fleet(20), soak=0).run(400)
-    controller.pause(world.rollout, "night", world.now)
+    steering.pause(world.rollout, "night", world.now)
     before = sum(len(host.taken) for host in world.hosts.values())
     world.run(12 * 3600, watch=World.check)
     assert sum(len(host.taken) for host in world.hosts.values()) == before
     assert not any(minion.step.active for minion in world.rollout.minions.values())
-    controller.resume(world.rollout, world.now)
+    steering.resume(world.rollout, world.now)
     world.run(DAY, watch=World.check)
     assert set(world.steps().values()) == {"done"}
 
@@ -141,7 +141,7 @@ def test_an_abort_takes_back_what_has_not_begun_and_ends() -> None:
     for host in hosts[:2]:
         host.loses = 1.0
     world = World(hosts, soak=0, jitter=0, stage=False).run(60)
-    world.do(controller.abort(world.rollout, "enough", world.now))
+    world.do(steering.abort(world.rollout, "enough", world.now))
     for host in hosts[:2]:
         host.loses = 0.0
     world.run(DAY, watch=World.check)
@@ -157,7 +157,7 @@ def test_one_that_failed_may_try_again() -> None:
     world = World(fleet(20, bad=Host("m0000", ends="failed")), soak=0).run(7200)
     assert world.rollout.mode is Mode.STOPPED
     world.hosts["m0000"].ends = "committed"
-    controller.retry(world.rollout, ["m0000"], world.now)
+    steering.retry(world.rollout, ["m0000"], world.now)
     assert world.rollout.mode is Mode.RUNNING
     world.run(DAY, watch=World.check)
     assert set(world.steps().values()) == {"done"}
@@ -212,13 +212,13 @@ def test_whatever_happens(drawn: list[dict], seed: int, away: str, restarts: flo
         if ended(world):
             break
         if round_ == 6:
-            controller.abort(world.rollout, "enough", world.now)
+            steering.abort(world.rollout, "enough", world.now)
         else:
             # Somebody looks after those that are down, and lets it go on.
             for host in world.hosts.values():
                 if host.phase in ("failed", "hangs"):
                     host.phase = "rolled_back"
-            controller.resume(world.rollout, world.now)
+            steering.resume(world.rollout, world.now)
     assert ended(world), (world.rollout.mode, world.rollout.why, world.steps())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from saltext_safeupdate.fleet import controller, plan, request, rollout
-from saltext_safeupdate.fleet.controller import Ask, Cancel, Stage, Start
+from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Stage, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode, Rollout
 
@@ -101,7 +101,7 @@ class World:
         )
         self.rollout: Rollout = rollout.begin(made, NOW)
         self._due: list[tuple[float, Report]] = []
-        self.told: list[controller.Action] = []
+        self.told: list[Action] = []
         self.lost = self.sent = 0
 
     def run(self, seconds: float, *, restarts: float = 0.0, watch: object = None) -> World:
@@ -116,7 +116,7 @@ class World:
                 watch(self)
         return self
 
-    def tick(self, *, restarts: float = 0.0, step: float = STEP) -> list[controller.Action]:
+    def tick(self, *, restarts: float = 0.0, step: float = STEP) -> list[Action]:
         self.now += step
         for host in self.hosts.values():
             host.live(self.now)
@@ -132,7 +132,7 @@ class World:
         self.do(actions)
         return actions
 
-    def do(self, actions: Iterable[controller.Action]) -> None:
+    def do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             self.told.append(action)
             if isinstance(action, Ask):

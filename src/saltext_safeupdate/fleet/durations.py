@@ -1,0 +1,77 @@
+"""How long minions take, who is slow, and what is left to do."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .rollout import Minion, Rollout, Step
+
+# A minion is slow if it takes this many times as long as the median of the fleet, and at least
+# that many seconds longer.
+SLOW, SLOW_SECONDS = 3.0, 60.0
+# As many durations make a median that others are compared with.
+SAMPLE = 5
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What minions take, in seconds: mean, median and the longest; *count* of them."""
+
+    count: int
+    mean: float
+    median: float
+    longest: float
+
+
+def usual(seconds: Iterable[float]) -> Usual | None:
+    """Return what is usual; None without a duration."""
+    found = sorted(seconds)
+    if not found:
+        return None
+    return Usual(len(found), statistics.fmean(found), statistics.median(found), found[-1])
+
+
+def by_phase(minions: Iterable[Minion]) -> dict[str, Usual]:
+    """Return what is usual for each phase of an update that has ended well."""
+    found: dict[str, list[float]] = {}
+    for minion in minions:
+        if minion.step is Step.DONE:
+            for phase, seconds in minion.phases.items():
+                found.setdefault(phase, []).append(seconds)
+    return {phase: made for phase in found if (made := usual(found[phase]))}
+
+
+def slow(rollout: Rollout) -> dict[str, float]:
+    """Return who takes or took much longer than the others, with the seconds."""
+    done = [m.seconds for m in rollout.minions.values() if m.step is Step.DONE]
+    if len(done) < SAMPLE:
+        return {}
+    limit = max(SLOW * statistics.median(done), statistics.median(done) + SLOW_SECONDS)
+    taken = {
+        name: rollout.elapsed - minion.asked if minion.step.active else minion.seconds
+        for name, minion in rollout.minions.items()
+        if minion.step.active or minion.step is Step.DONE
+    }
+    return {name: seconds for name, seconds in taken.items() if seconds > limit}
+
+
+def remaining(rollout: Rollout) -> float:
+    """Return how many seconds the rest may take, by those that are done; 0 if nobody knows."""
+    known = usual(m.seconds for m in rollout.minions.values() if m.step is Step.DONE)
+    if known is None or rollout.mode.final:
+        return 0.0
+    wanted, waves = rollout.plan.request, rollout.plan.waves[rollout.wave :]
+    rounds = 0
+    for wave in waves:
+        left = _left(rollout, wave.minions)
+        rounds += -(-left // max(rollout.plan.unavailable, 1))
+    pauses = max(len(waves) - 1, 0) * wanted.soak + len(waves) * wanted.jitter / 2
+    return rounds * known.median + pauses
+
+
+def _left(rollout: Rollout, names: Sequence[str]) -> int:
+    return sum(
+        not rollout.minions[name].step.settled and not rollout.minions[name].away for name in names
+    )

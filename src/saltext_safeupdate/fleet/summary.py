@@ -1,0 +1,168 @@
+"""
+A rollout as data for people and programs, and as metrics.
+
+The schema is part of the interface: keys are added, never renamed, and ``schema`` grows if
+the meaning of one changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from . import controller, durations, window
+from .rollout import Minion, Mode, Rollout, Step
+
+SCHEMA = 1
+MODE = "salt_safeupdate_rollout_mode"
+# Who is shown first.
+ORDER = (
+    Step.FAILED,
+    Step.TIMED_OUT,
+    Step.ROLLED_BACK,
+    Step.REFUSED,
+    Step.SUPERSEDED,
+    Step.UPDATING,
+    Step.ASKED,
+    Step.MISSED,
+    Step.CANCELLED,
+    Step.WAITING,
+    Step.DONE,
+)
+
+
+def summary(rollout: Rollout, now: float) -> dict[str, Any]:
+    """Return where the rollout stands, without a row for each minion."""
+    known = durations.usual(m.seconds for m in rollout.minions.values() if m.step is Step.DONE)
+    wanted = rollout.plan.request
+    closed = not window.is_open(wanted.windows, now)
+    return {
+        "schema": SCHEMA,
+        "rollout": rollout.plan.id,
+        "mode": rollout.mode.value,
+        "why": rollout.why,
+        "version": wanted.version,
+        "extension": wanted.extension,
+        "began": rollout.plan.created,
+        "looked": rollout.looked,
+        "goal": " ".join(part for part in rollout.goal if part),
+        "wave": min(rollout.wave + 1, len(rollout.plan.waves)),
+        "waves": [_wave(rollout, number) for number in range(len(rollout.plan.waves))],
+        "minions": len(rollout.minions),
+        "counts": {step.value: n for step in ORDER if (n := rollout.count(step))},
+        "down": len(controller.down(rollout)),
+        "may_be_down": rollout.plan.unavailable,
+        "may_fail": rollout.plan.failed,
+        "left_out": len(rollout.plan.left_out),
+        "seconds": None
+        if known is None
+        else {"mean": known.mean, "median": known.median, "longest": known.longest},
+        "remaining": durations.remaining(rollout),
+        "window_begins": window.next_begin(wanted.windows, now) if closed else None,
+        "problems": problems(rollout),
+    }
+
+
+def _wave(rollout: Rollout, number: int) -> dict[str, Any]:
+    wave = rollout.plan.waves[number]
+    found = [rollout.minions[name] for name in wave.minions]
+    over = number < rollout.wave
+    return {
+        "group": wave.group,
+        "canary": wave.canary,
+        "minions": len(found),
+        "done": sum(minion.step is Step.DONE for minion in found),
+        "bad": sum(minion.step.bad for minion in found),
+        "active": sum(minion.step.active for minion in found),
+        "away": sum(minion.away for minion in found),
+        "state": "over" if over else "under way" if number == rollout.wave else "to come",
+    }
+
+
+def problems(rollout: Rollout, most: int = 20) -> list[dict[str, str]]:
+    """Return what a person has to look at, the worst first."""
+    rows = [
+        {"minion": name, "what": minion.step.value, "why": minion.reason}
+        for name, minion in rollout.minions.items()
+        if minion.step.bad
+    ]
+    rows.sort(key=lambda row: (ORDER.index(Step(row["what"])), row["minion"]))
+    rows += [
+        {"minion": name, "what": "slow", "why": f"{seconds:.0f} s so far"}
+        for name, seconds in sorted(durations.slow(rollout).items(), key=lambda row: -row[1])
+    ]
+    rows += [
+        {"minion": name, "what": "away", "why": "does not answer"}
+        for name in rollout.begun()
+        if rollout.minions[name].away and not rollout.minions[name].step.bad
+    ]
+    return rows[:most]
+
+
+def rows(rollout: Rollout) -> list[dict[str, Any]]:
+    """Return a row for each minion, in the order of the waves."""
+    return [
+        _row(name, rollout.minions[name], number)
+        for number, wave in enumerate(rollout.plan.waves, 1)
+        for name in wave.minions
+    ]
+
+
+def _row(name: str, minion: Minion, wave: int) -> dict[str, Any]:
+    return {
+        "minion": name,
+        "wave": wave,
+        "step": minion.step.value,
+        "phase": minion.phase,
+        "version": minion.version,
+        "reason": minion.reason,
+        "away": minion.away,
+        "asked": minion.asked if minion.requests else None,
+        "seconds": minion.seconds,
+        "phases": dict(minion.phases),
+    }
+
+
+def exit_status(rollout: Rollout) -> int:
+    """Return 0 if all minions are done, 1 if some are not, 2 if it stands, 3 while it runs."""
+    if rollout.mode is Mode.FINISHED:
+        return 0 if rollout.count(Step.DONE) == len(rollout.minions) else 1
+    if rollout.mode is Mode.ABORTED:
+        return 1
+    return 3 if rollout.mode in (Mode.RUNNING, Mode.ABORTING) else 2
+
+
+def metrics(rollouts: Iterable[Rollout]) -> str:
+    """Return the state of rollouts as OpenMetrics text, for a textfile collector."""
+    lines = [
+        "# TYPE salt_safeupdate_rollout_minions gauge",
+        "# HELP salt_safeupdate_rollout_minions Minions of a rollout by how far they have come.",
+    ]
+    listed = list(rollouts)
+    for each in listed:
+        for step in Step:
+            label = f'rollout="{_escaped(each.plan.id)}",step="{step.value}"'
+            lines.append(f"salt_safeupdate_rollout_minions{{{label}}} {each.count(step)}")
+    lines += [
+        "# TYPE salt_safeupdate_rollout_down gauge",
+        "# HELP salt_safeupdate_rollout_down Minions that are or may be away.",
+    ]
+    for each in listed:
+        label = f'rollout="{_escaped(each.plan.id)}"'
+        lines.append(f"salt_safeupdate_rollout_down{{{label}}} {len(controller.down(each))}")
+    lines += [
+        f"# TYPE {MODE} stateset",
+        f"# HELP {MODE} What the rollout as a whole does.",
+    ]
+    for each in listed:
+        for mode in Mode:
+            label = (
+                f'rollout="{_escaped(each.plan.id)}",salt_safeupdate_rollout_mode="{mode.value}"'
+            )
+            value = int(each.mode is mode)
+            lines.append(f"salt_safeupdate_rollout_mode{{{label}}} {value}")
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

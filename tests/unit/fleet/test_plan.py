@@ -1,0 +1,180 @@
+"""Who is in which wave, who is left out, and what is refused."""
+
+import datetime
+import json
+import zoneinfo
+
+import pytest
+
+from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.fleet import plan, request, rollout, share, window
+from saltext_safeupdate.fleet.plan import Facts
+
+NAMES = [f"m{number:02}" for number in range(20)]
+ALL = {name: Facts(version="3007.15") for name in NAMES}
+
+
+def made(facts=ALL, members=None, **wanted):
+    asked = request.from_mapping({"groups": "*", "version": "3008.3", **wanted})
+    members = members or {group.name: NAMES for group in asked.groups}
+    return plan.make(asked, members, facts, plan_id="p", number=7, now=1.0, seconds=100)
+
+
+def test_canaries_then_growing_waves() -> None:
+    found = made()
+    assert [len(wave.minions) for wave in found.waves] == [2, 1, 5, 12]
+    assert [wave.canary for wave in found.waves] == [True, False, False, False]
+    assert sorted(found.minions) == NAMES
+    assert (found.unavailable, found.failed) == (2, 0)
+
+
+def test_the_last_size_repeats() -> None:
+    found = made(waves=[1, 4], canaries=0)
+    assert [len(wave.minions) for wave in found.waves] == [1, 4, 4, 4, 4, 3]
+
+
+def test_groups_keep_their_order_and_nobody_is_in_two() -> None:
+    groups = [{"name": "web", "target": "w*"}, {"name": "rest", "target": "*"}]
+    members = {"web": ["m03", "m01"], "rest": NAMES}
+    found = made(groups=groups, members=members, canaries=1, waves=["100%"])
+    assert [(wave.group, len(wave.minions)) for wave in found.waves] == [
+        ("web", 1),
+        ("web", 1),
+        ("rest", 1),
+        ("rest", 17),
+    ]
+    assert len(set(found.minions)) == 20
+
+
+def test_who_is_left_out_and_why() -> None:
+    facts = {**ALL, "m01": Facts(version="3008.3"), "m02": Facts("3007.15", problem="disk full")}
+    del facts["m03"]
+    found = made(facts, exclude=["m04"])
+    assert found.left_out == {
+        "m01": "runs 3008.3 already",
+        "m02": "disk full",
+        "m04": "excluded",
+    }
+    assert found.away == {"m03"}
+    assert "m03" in found.minions, "it is updated when it comes back"
+    assert "m03" not in found.waves[0].minions, "but is no canary"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"max_unavailable": "1%"}, "'max_unavailable: 1%' of 20 minions is less than one"),
+        ({"waves": ["2%"], "canaries": 0}, "'waves: 2%' of 20 minions is less than one"),
+        ({"max_unavailable": 0}, "'max_unavailable' must be"),
+        ({"max_unavailable": "110%"}, "'max_unavailable' must be"),
+        ({"max_failed": "-1"}, "'max_failed' must be"),
+        ({"max_failed": True}, "'max_failed' must be"),
+        ({"waves": []}, "'waves' needs"),
+        ({"groups": None}, "needs a target"),
+        ({"groups": []}, "list of targets"),
+        ({"groups": [{"target": ""}]}, "no target"),
+        ({"groups": [{"target": "*", "tgt_type": "magic"}]}, "type 'magic'"),
+        ({"groups": [{"target": "*", "size": 1}]}, "'name', 'target', 'tgt_type'"),
+        ({"groups": [{"name": "a", "target": "x"}, {"name": "a", "target": "y"}]}, "one name"),
+        ({"version": None}, "needs a 'version'"),
+        ({"version": ["3008"]}, "'version' must be"),
+        ({"soak": "long"}, "'soak' must be"),
+        ({"minion_timeout": 0}, "'minion_timeout' must be"),
+        ({"canaries": -1}, "'canaries' must be"),
+        ({"stage": "yes"}, "'stage' must be"),
+        ({"speed": 1}, "no setting speed"),
+        ({"windows": ["25:00-26:00"]}, "impossible time"),
+        ({"windows": ["02:00-02:00"]}, "no length"),
+        ({"windows": ["someday 02:00-03:00"]}, "unknown day"),
+        ({"windows": ["02:00-03:00 Mars/Base"]}, "unknown time zone"),
+        ({"windows": ["at night"]}, "not understood"),
+    ],
+)
+def test_what_is_refused(wanted, said) -> None:
+    with pytest.raises(InputError, match=said.replace("(", r"\(")):
+        made(**wanted)
+
+
+def test_a_target_that_means_nobody() -> None:
+    with pytest.raises(InputError, match="means no minion"):
+        made(members={"group 1": []})
+    with pytest.raises(InputError, match="No minion is left to update: m00 excluded"):
+        made(exclude=NAMES)
+
+
+def test_a_plan_and_a_rollout_are_data() -> None:
+    found = made(windows=["mon-fri 22:00-04:00 Europe/Berlin"], waves=["10%", 5], exclude=["x"])
+    stored = json.loads(json.dumps(plan.to_data(found)))
+    assert plan.from_data(stored) == found
+    begun = rollout.begin(found, 5.0)
+    assert rollout.from_data(json.loads(json.dumps(rollout.to_data(begun)))) == begun
+    for module, data in ((plan, stored), (rollout, rollout.to_data(begun))):
+        with pytest.raises(InputError, match="another version"):
+            module.from_data({**data, "schema": 99})
+
+
+def test_what_a_later_version_has_added_is_left_out() -> None:
+    data = rollout.to_data(rollout.begin(made(), 5.0))
+    data["later"] = 1
+    data["minions"]["m00"]["later"] = 1
+    assert rollout.from_data(data).minions["m00"] == rollout.Minion()
+
+
+def test_an_estimate_comes_from_the_fleets_own_time() -> None:
+    found = made(soak=10, jitter=0)
+    # Rounds of two: 1 + 1 + 3 + 6, and three pauses.
+    assert found.expected == 11 * 100 + 3 * 10
+
+
+@pytest.mark.parametrize(
+    ("given", "total", "allows", "needs"),
+    [("10%", 25, 2, 3), ("3", 25, 3, 3), (3, 2, 3, 2), ("0", 5, 0, 0), ("100%", 7, 7, 7)],
+)
+def test_a_share_is_rounded_to_the_safe_side(given, total, allows, needs) -> None:
+    found = share.parse("x", given, zero=True)
+    assert (found.allows(total), found.needs(total)) == (allows, needs)
+
+
+def at(text: str, zone: str) -> float:
+    local = datetime.datetime.fromisoformat(text)
+    return local.replace(tzinfo=zoneinfo.ZoneInfo(zone)).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "open_", "begins"),
+    [
+        ("2026-11-20T23:00", "Europe/Berlin", True, "2026-11-20T23:00"),  # Friday
+        ("2026-11-21T03:59", "Europe/Berlin", True, "2026-11-21T03:59"),  # its night
+        ("2026-11-21T04:00", "Europe/Berlin", False, "2026-11-23T22:00"),
+        ("2026-11-21T23:00", "Europe/Berlin", False, "2026-11-23T22:00"),  # Saturday
+        ("2026-11-23T21:59", "Europe/Berlin", False, "2026-11-23T22:00"),
+        ("2026-11-23T21:30", "UTC", True, "2026-11-23T22:30"),
+    ],
+)
+def test_a_window_over_midnight(text, zone, open_, begins) -> None:
+    found = window.parse("mon-fri 22:00-04:00 Europe/Berlin")
+    assert found.contains(at(text, zone)) is open_
+    assert found.begins(at(text, zone)) == at(begins, "Europe/Berlin")
+
+
+def test_a_window_in_the_night_in_which_clocks_change() -> None:
+    # 2026-03-29 in Berlin: 02:00 is 03:00. The window has no length that night, and comes again.
+    found = window.parse("02:00-03:00 Europe/Berlin")
+    assert not any(
+        found.contains(at("2026-03-29T00:00", "Europe/Berlin") + minute * 60)
+        for minute in range(300)
+    )
+    long = window.parse("01:30-03:30 Europe/Berlin")
+    inside = [
+        minute
+        for minute in range(300)
+        if long.contains(at("2026-03-29T00:00", "Europe/Berlin") + minute * 60)
+    ]
+    assert len(inside) == 60, "an hour shorter"
+    assert found.begins(at("2026-03-29T00:00", "Europe/Berlin")) >= at(
+        "2026-03-29T01:00", "Europe/Berlin"
+    )
+    assert window.is_open((), 0.0)
+    assert window.next_begin((found, long), at("2026-06-01T01:40", "Europe/Berlin")) == at(
+        "2026-06-01T01:40", "Europe/Berlin"
+    )
