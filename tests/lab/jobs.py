@@ -79,7 +79,13 @@ class JobScene(Scene):
         super().up()
         self.enable()
         self.sls("thirty", thirty())
+        self.master.wait(self._is_of_age, 60, "the ledger to answer for new jobs")
         return self
+
+    def _is_of_age(self) -> bool:
+        """Tell whether a job of now would be missed, and not of a time that nobody knows of."""
+        jid = str(self.master.ask("new_jid")["jid"])
+        return self.call("safeupdate.accepted", [jid]) == {}
 
     def query(self, statement: str) -> list[list[Any]]:
         """Ask the minion's database, with the minion's Python."""
