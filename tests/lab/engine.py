@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.lab.scene import STATE_DIR, Scene
+from tests.lab.scene import Scene
 
 OLD, NEW = "3007.15", "3008.3"
 # What the commit waits for, short enough for tests. A machine that others use as well is slow:
@@ -94,7 +94,7 @@ class EngineScene(Scene):
 
     def kept(self) -> list[str]:
         """Return the files that the minion keeps of its updates."""
-        home = self.container.path(STATE_DIR)
+        home = self.container.path(self.state_dir)
         return sorted(
             str(path.relative_to(home))
             for part in ("revisions", "staged")

@@ -12,7 +12,6 @@ import pytest
 
 from devtools.lab.recipes import FAULT_FILE, PREFIX
 from tests.lab.engine import EngineScene
-from tests.lab.scene import STATE_DIR
 
 # "repairing" and "waiting_for_boot" are not on the way of an update that was asked for here.
 PHASES = (
@@ -158,7 +157,7 @@ def _ambushed(scene: EngineScene, pair: Pair, phase: str, fault: str) -> str:
     """Ask for the update, and let the fault happen in the phase; return the update's ID."""
     known = json.dumps([row["update"] for row in scene.call("safeupdate.history", limit=100)])
     victims = pair.programs[phase] if fault == "package manager" else []
-    argv = ["python3", "-c", _AMBUSH, f"{STATE_DIR}/safeupdate.db", phase, known, *victims]
+    argv = ["python3", "-c", _AMBUSH, f"{scene.state_dir}/safeupdate.db", phase, known, *victims]
     ambush = scene.container.popen(argv)
     try:
         asked = scene.ask(pair.new)["update"]

@@ -13,6 +13,7 @@ from typing import Any
 from devtools.experiment import EXTENSION_CONFIG, MINION, extension_layer, minion_config
 from devtools.lab.container import Container, Lab, Network
 from devtools.master import Master
+from saltext_safeupdate.core.settings import of_minion
 
 # With less of the watch than users get: most tests are not about that.
 # Minions may ask the master for its version.
@@ -62,6 +63,9 @@ class Scene:
         self.master = Master.take(lab, config=master_config or TELLS, pythonpath=site)
         self.failed = False
         self.container: Container = self._prepared(lab, version, offers, layers)
+        # Each minion of a host has directories of its own.
+        ours = of_minion({"conf_file": f"{self.config_dir}/minion"})[0]
+        self.state_dir, self.run_dir = ours.state_dir, ours.run_dir
         settings = {**(SET_UP if set_up else {}), **(config or {})}
         self.container.write(f"{self.config_dir}/minion.d/lab.conf", minion_config(settings))
 
@@ -128,7 +132,7 @@ class Scene:
 
     def record(self) -> dict[str, Any]:
         """Return the newest record, empty where there is none."""
-        argv = ["python3", "-c", _READ, f"{STATE_DIR}/safeupdate.db"]
+        argv = ["python3", "-c", _READ, f"{self.state_dir}/safeupdate.db"]
         return dict(json.loads(self.container.run(argv).stdout))
 
     def _database_state(self) -> list[tuple[int, int, int]]:
@@ -136,7 +140,7 @@ class Scene:
         found = []
         for name in ("safeupdate.db", "safeupdate.db-wal"):
             with contextlib.suppress(OSError):
-                status = self.container.path(f"{STATE_DIR}/{name}").stat()
+                status = self.container.path(f"{self.state_dir}/{name}").stat()
                 found.append((status.st_ino, status.st_size, status.st_mtime_ns))
         return found
 
@@ -167,7 +171,7 @@ class Scene:
 
     def locked(self, name: str) -> bool:
         """Tell whether somebody holds the lock alone, without waiting for it."""
-        path = self.container.path(f"{RUN_DIR}/{name}.lock")
+        path = self.container.path(f"{self.run_dir}/{name}.lock")
         if not path.exists():
             return False
         with path.open("r+") as file:
