@@ -19,6 +19,14 @@ _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
 _TIMEOUT = 240
 
 
+def _exists(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Masterless:
     """
     Its startup states, its schedule and its queued jobs each write a word into a file.
@@ -73,9 +81,12 @@ class Masterless:
     def kill(self):
         """Kill it and all that it has started."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            group = self._process.pid
+            os.killpg(group, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            # Until all are reaped, Salt takes the one before for running.
+            wait_for(lambda: not _exists(group), "the end of its processes")
 
     @property
     def opts(self):
