@@ -7,6 +7,7 @@ import pathlib
 import re
 
 import pytest
+import salt.config
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin import inside, status, steering
@@ -33,7 +34,8 @@ def transaction(monkeypatch, tmp_path):
     """A process inside; what the running minion is asked for is in the file that is returned."""
     monkeypatch.setenv("TRANSACTIONAL_UPDATE", "true")
     monkeypatch.setenv(core.WISHES, str(tmp_path / "wishes"))
-    given = {**opts(tmp_path), "test": False}
+    # Salt's loader for executors needs the whole of them.
+    given = {**salt.config.DEFAULT_MINION_OPTS, **opts(tmp_path), "test": False}
     for shell in (module, states):
         monkeypatch.setattr(shell, "__opts__", given, raising=False)
         monkeypatch.setattr(shell, "__salt__", {}, raising=False)
