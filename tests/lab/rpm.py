@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from devtools.experiment import extension_layer
 from devtools.lab import rpm_recipes
 from devtools.lab.container import Container, Lab
-from devtools.lab.rpm_recipes import BUNDLE, RELEASE, REPOSITORY, UPSTREAM, Packaging
+from devtools.lab.rpm_recipes import RELEASE, REPOSITORY, UPSTREAM, Packaging
 from tests.lab import engine
 from tests.lab.engine import EngineScene
 from tests.lab.faults import Pair
@@ -61,7 +61,6 @@ class RpmHost(Scene):
         *args: Any,
         front_end: str = "dnf",
         packaging: Packaging = UPSTREAM,
-        config: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self.front_end = front_end
@@ -72,10 +71,7 @@ class RpmHost(Scene):
         self.tree_parent = packaging.code
         if packaging.own_interpreter:
             self.tree_parent = os.path.dirname(packaging.code)
-        if packaging == BUNDLE:
-            ours = {**(config or {}).get("safeupdate", {}), "service": self.unit}
-            config = {**(config or {}), "safeupdate": ours}
-        super().__init__(*args, config=config, **kwargs)
+        super().__init__(*args, **kwargs)
         self.manager = Managed(self.container, front_end)
 
     def _prepared(

@@ -22,7 +22,7 @@ from ..core.host.command import run as run_command
 from ..core.jobs import functions as table
 from ..core.jobs.stop_guard import StopGuard
 from ..core.settings import Settings
-from ..core.transactional import detect, inside
+from ..core.transactional import inside
 from ..core.transactional.services import GUARD, RESTART
 from ..factory import Factory
 from . import steering, updated
@@ -42,7 +42,7 @@ _NOBODY = (
 
 def here() -> bool:
     """Tell whether this process runs inside a transaction."""
-    return detect.in_transaction(os.environ)
+    return hidden.in_transaction(os.environ)
 
 
 def asked(fun: str, **arguments: Any) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from ..core.host import command
+from ..core.host import command, hidden
 from ..core.transactional import call as calls
 from ..core.transactional import cli, delegate, detect, inside, summary
 from ..core.transactional import reboot as reboots
@@ -47,7 +47,7 @@ def is_transactional() -> bool:
 
 def in_transaction() -> bool:
     """Tell whether this process runs inside a transaction."""
-    return detect.in_transaction(os.environ)
+    return hidden.in_transaction(os.environ)
 
 
 def register_words(args: str | Sequence[object] | None) -> list[str]:

@@ -20,7 +20,7 @@ class Share:
         """Return how many of *total* minions that is, or raise InputError if it is none."""
         if not self.percent:
             return int(self.amount)
-        found = max(math.floor(total * self.amount / 100), min(self.least, total))
+        found = max(self.allows(total), min(self.least, total))
         if found == 0 and self.amount > 0 and total > 0:
             raise InputError(
                 f"'{name}: {self}' of {total} minions is less than one. Nothing was started; "

@@ -81,7 +81,7 @@ def age(pid: int) -> float | None:
     start = processes.start_time(pid)
     if not start:
         return None
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(start) / os.sysconf("SC_CLK_TCK")
+    return processes.since_boot() - int(start) / os.sysconf("SC_CLK_TCK")
 
 
 def describe(pid: int, proc: str = _PROC) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -76,10 +75,6 @@ _FULL = f"SELECT {_FIELDS}, call, payload FROM jobs LEFT JOIN contents USING (ke
 _BARE = f"SELECT {_FIELDS}, NULL, NULL FROM jobs"
 
 
-def _uptime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Ledger(Database):
     """
     All writes say whether they found the job where they expected it.
@@ -87,7 +82,9 @@ class Ledger(Database):
     *uptime* returns the seconds since the boot, which no setting of the clock changes.
     """
 
-    def __init__(self, path: str, *, uptime: Callable[[], float] = _uptime, **options: Any) -> None:
+    def __init__(
+        self, path: str, *, uptime: Callable[[], float] = processes.since_boot, **options: Any
+    ) -> None:
         super().__init__(path, **options)
         self._uptime = uptime
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import detect
+from ..host import hidden
 
 # State runs have a function of their own in transactional_update.
 STATE_RUNS = {
@@ -35,7 +35,7 @@ def delegate(
     environ: Mapping[str, str],
 ) -> str | None:
     """Return the function that takes *function* into a transaction; ``None``: leave it."""
-    if not isinstance(function, str) or detect.in_transaction(environ):
+    if not isinstance(function, str) or hidden.in_transaction(environ):
         return None
     if function in STATE_RUNS:
         return STATE_RUNS[function]

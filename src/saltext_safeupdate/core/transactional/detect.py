@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import CommandError
@@ -20,16 +20,6 @@ PID_FILE = Path("/run/transactional-update.pid")
 TUKIT_LOCK = Path("/run/tukit.lock")
 # struct flock of Linux: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
-
-
-def in_transaction(environ: Mapping[str, str]) -> bool:
-    """
-    Tell whether this process runs inside a transaction.
-
-    The tool says so in the environment. A mount table that differs from that of pid 1
-    says nothing: containers and services with private mounts differ too.
-    """
-    return bool(environ.get("TRANSACTIONAL_UPDATE"))
 
 
 def transactional(

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import InputError
-from . import detect
+from ..host import hidden
 from .handover import Answer, Directory
 from .programs import recorder
 from .roots import parse_mountinfo
@@ -147,7 +147,7 @@ def perform(
     *published* is what Salt tells functions about their job (``__pub_jid``...).
     """
     directory = Directory(Path(path))
-    if not detect.in_transaction(environ):
+    if not hidden.in_transaction(environ):
         raise InputError("this runs inside a transaction only; use transactional_update.call")
     request = directory.request()
     install_recorders(directory, environ)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import CommandError
-from . import cli, detect
+from ..host import hidden
+from . import cli
 from .reboot import REBOOT_NEEDED
 from .roots import Snapshot
 from .tool import Tool
@@ -30,7 +31,7 @@ def status(tool: Tool) -> dict[str, Any]:
         "crashed": [snap.number for snap in unfinished if snap.number != opened],
         "tool_version": _version(tool),
         "lock_holder": holder,
-        "in_transaction": detect.in_transaction(tool.environ),
+        "in_transaction": hidden.in_transaction(tool.environ),
         "reboot_level": level,
     }
 

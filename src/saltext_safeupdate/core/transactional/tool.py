@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError, LockHeldError, SafeUpdateError
-from ..host import command, processes
+from ..host import command, hidden, processes
 from ..host.command import Result, Run
 from . import cli, detect, handover, leftovers, roots
 from .cli import Options
@@ -62,7 +62,7 @@ class Host:
 
 def refuse_inside(environ: Mapping[str, str]) -> None:
     """Raise InputError inside a transaction: the tool cannot be called from there."""
-    if detect.in_transaction(environ):
+    if hidden.in_transaction(environ):
         raise InputError(
             "this runs inside a transaction already, and transactions do not nest; "
             "nothing was changed. Call the function itself, or call this from outside"

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import hidden
 from saltext_safeupdate.core.transactional import detect
 from saltext_safeupdate.core.transactional.roots import GET_READ_ONLY
 from tests.support.fakes import FakeRunner
@@ -18,7 +19,7 @@ from . import captured
     [({}, False), ({"TRANSACTIONAL_UPDATE": ""}, False), ({"TRANSACTIONAL_UPDATE": "true"}, True)],
 )
 def test_in_transaction(environ, inside):
-    assert detect.in_transaction(environ) is inside
+    assert hidden.in_transaction(environ) is inside
 
 
 @pytest.mark.parametrize(
