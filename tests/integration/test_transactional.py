@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.transactional.conftest import rig, system, wait_for  # noqa: F401
+from tests.functional.transactional.conftest import rig, system  # noqa: F401
 from tests.functional.transactional.test_salt import FILE, chunk
+from tests.support.waiting import wait_for
 
 BIN = Path(sys.executable).parent
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from devtools.command import REPO, Result, end
 from devtools.lab.container import Container
 from saltext_safeupdate.core.packages.request import File
+from tests.support.waiting import LONGEST, wait_for
 
 BINDS = {"/srv/src": str(REPO / "src")}
 DIRECTORY = "/var/lib/staged"
@@ -89,7 +91,7 @@ class Managed:
         try:
             wait_for(caught, f"{programs} to be in the middle")
             assert self._signal("KILL", programs)
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=LONGEST)
             assert "CommandError" in said
             wait_for(lambda: not self("busy"), "the locks of the package manager")
         finally:
@@ -138,7 +140,7 @@ def kill_and_fix(
         machine.run("rm", file)
         try:
             wait_for(lambda: not machine.run("pgrep", "-f", script, check=False).ok, "the script")
-        except AssertionError:
+        except pytest.fail.Exception:
             print(machine.run("ps", "-eo", "pid,ppid,stat,wchan:20,args").stdout)
             raise
     assert set(unfinished) <= set(machine("unfinished", packages))
@@ -147,13 +149,6 @@ def kill_and_fix(
             machine("repair", packages)
     else:
         machine("install", new if fix == "install" else old)
-
-
-def wait_for(condition: Callable[[], Any], what: str, timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout:g} s for {what}"
-        time.sleep(0.02)
 
 
 @contextmanager

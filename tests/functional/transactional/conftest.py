@@ -5,10 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import wait_for
 
 from .host import TOOLS, Host, build
 from .rig import drive
@@ -56,15 +57,6 @@ def system(tmp_path_factory):
 def rig(system):
     system.reset()
     return Rig(system)
-
-
-def wait_for(condition, what, timeout=60):
-    """Wait until *condition* holds; fail with *what* where it never does."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"never happened: {what}")
-        time.sleep(0.02)
 
 
 def loaded():

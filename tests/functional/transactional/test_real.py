@@ -10,7 +10,9 @@ import psutil
 import pytest
 import salt.version
 
-from .conftest import WAITER, wait_for
+from tests.support.waiting import LONGEST, wait_for
+
+from .conftest import WAITER
 
 # The core without Salt: once is enough.
 pytestmark = pytest.mark.skipif(
@@ -113,7 +115,7 @@ def test_a_job_that_is_killed_leaves_nothing_that_boots(rig):
 def test_a_job_that_is_told_to_stop_leaves_nothing(rig):
     process = rig.drive_started("run", command=sh(STUBBORN))
     send(signal.SIGTERM, tree(process))
-    process.communicate(timeout=60)
+    process.communicate(timeout=LONGEST)
     assert rig.default() == 1
     rig.path("/run/transactional-update.pid").unlink(missing_ok=True)
     rig.assert_clean(1, [1])
@@ -132,7 +134,7 @@ def test_a_crashed_snapshot_is_told_from_the_open_one(rig):
     status = rig.drive("status")
     assert (status["open"], status["crashed"]) == ([3], [2])
     rig.go()
-    opened.communicate(timeout=60)
+    opened.communicate(timeout=LONGEST)
     assert rig.drive("run", command=["true"])["failure"] is None
     status = rig.drive("status")
     assert (status["open"], status["crashed"], status["default"]) == ([], [2], 3)
@@ -148,7 +150,7 @@ def test_a_late_edit_of_the_live_etc_is_reported(rig):
     inode = rig.path("/etc/edited").stat().st_ino
     rig.path("/etc/edited").write_text("an administrator was here\n")
     rig.path("/run/rig/merge-waits").unlink()
-    found = json.loads(process.communicate(timeout=60)[0])
+    found = json.loads(process.communicate(timeout=LONGEST)[0])
     assert rig.path("/etc/edited").read_text() == "before\n"
     assert rig.path("/etc/edited").stat().st_ino == inode
     assert list(found["lost_etc_edits"]) == ["/etc/edited"]
@@ -189,7 +191,7 @@ def storm(rig, rounds, seed):
                 os.kill(rig.tool_pid(), signal.SIGKILL)
             else:
                 send(signal.SIGKILL if what == "killed" else signal.SIGTERM, tree(process))
-            process.communicate(timeout=60)
+            process.communicate(timeout=LONGEST)
         assert rig.default() == 1, what
         done[what] += 1
     return done

@@ -7,7 +7,9 @@ import sys
 import pytest
 import salt.version
 
-from .conftest import WAITER, wait_for
+from tests.support.waiting import LONGEST, wait_for
+
+from .conftest import WAITER
 from .host import NEW, OLD
 
 FILE = """
@@ -160,7 +162,7 @@ def test_the_hand_over_is_private_while_it_exists(rig):
     (directory,) = rig.path("/var/cache/salt-safeupdate").glob("?" * 32)
     modes = {path.name: path.stat().st_mode & 0o777 for path in [directory, *directory.iterdir()]}
     rig.go()
-    process.communicate(timeout=60)
+    process.communicate(timeout=LONGEST)
     assert modes.pop(directory.name) == modes.pop("bin") == 0o700
     assert set(modes) >= {"request", "begun", "stderr"}
     assert set(modes.values()) == {0o600}
@@ -224,7 +226,7 @@ def test_a_job_that_is_stopped_leaves_nothing_that_boots(rig, function):
     wait_for(rig.path("/var/cache/started").exists, "the function runs")
     (told,) = json.loads(rig.ok(sys.executable, "-c", SIGNAL, function))
     assert "sent to job" in told
-    job.communicate(timeout=60)
+    job.communicate(timeout=LONGEST)
     assert rig.default() == 1
     rig.path("/run/transactional-update.pid").unlink(missing_ok=True)
     assert rig.drive("run", command=["true"])["failure"] is None
@@ -256,7 +258,7 @@ def test_two_calls_at_once_are_both_right(rig):
     )
     rig.go()
     results = [
-        json.loads(process.communicate(timeout=60)[0])["local"] for process in (first, second)
+        json.loads(process.communicate(timeout=LONGEST)[0])["local"] for process in (first, second)
     ]
     assert results == ["one", "one"]
     rig.assert_clean(3, [1, 2, 3])
@@ -271,8 +273,11 @@ def test_a_state_run_in_the_way_is_a_conflict_or_waited_for(rig):
     assert 'The function "state.sls" is running' in found[0]
     second = rig.start(*rig.salt_argv("transactional_update.sls", "quick", "queue=True"))
     rig.go()
-    first.communicate(timeout=60)
-    assert chunk(json.loads(second.communicate(timeout=60)[0])["local"], "change")["result"] is True
+    first.communicate(timeout=LONGEST)
+    assert (
+        chunk(json.loads(second.communicate(timeout=LONGEST)[0])["local"], "change")["result"]
+        is True
+    )
     rig.assert_clean(2, [1, 2])
 
 

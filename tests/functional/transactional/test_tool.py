@@ -7,7 +7,9 @@ import signal
 import pytest
 import salt.version
 
-from .conftest import WAITER, wait_for
+from tests.support.waiting import LONGEST, wait_for
+
+from .conftest import WAITER
 
 # The core without Salt: once is enough.
 pytestmark = pytest.mark.skipif(
@@ -169,7 +171,7 @@ def test_a_busy_tool_is_waited_for(both):
         *both.drive_argv("run", command=sh("ls /data > /data/second"), snapshot="continue")
     )
     both.go()
-    results = [json.loads(process.communicate(timeout=60)[0]) for process in (first, second)]
+    results = [json.loads(process.communicate(timeout=LONGEST)[0]) for process in (first, second)]
     assert [found["failure"] for found in results] == [None, None]
     assert [found["new_snapshot"] for found in results] == [2, 3]
     assert both.in_snapshot(3, "/data/second").read_text() == "first\nsecond\n"
@@ -186,8 +188,8 @@ def test_a_tool_that_somebody_else_started_is_waited_for(rig):
     assert f"process {rig.tool_pid()}" in refused["message"]
     ours = rig.start(*rig.drive_argv("run", command=sh("touch /data/ours"), snapshot="continue"))
     rig.go()
-    other.communicate(timeout=60)
-    assert json.loads(ours.communicate(timeout=60)[0])["new_snapshot"] == 3
+    other.communicate(timeout=LONGEST)
+    assert json.loads(ours.communicate(timeout=LONGEST)[0])["new_snapshot"] == 3
 
 
 def test_a_busy_tukit_is_waited_for_and_given_up(rig):
@@ -198,7 +200,7 @@ def test_a_busy_tukit_is_waited_for_and_given_up(rig):
     ours = rig.start(*rig.drive_argv("run", command=sh("touch /data/ours")))
     wait_for(lambda: len(rig.tool_argv()) > 4, "the tool was tried again")
     rig.path("/run/rig/tukit-busy").unlink()
-    assert json.loads(ours.communicate(timeout=60)[0])["new_snapshot"] == 2
+    assert json.loads(ours.communicate(timeout=LONGEST)[0])["new_snapshot"] == 2
 
 
 def test_a_hung_command_that_ignores_sigterm_ends_too(rig):
@@ -219,7 +221,7 @@ def test_sigterm_to_the_tool_discards(both):
     process = both.drive_started("run", command=sh(WAITER + "echo x > /data/x"))
     os.kill(both.tool_pid(), signal.SIGTERM)
     both.go()
-    found = json.loads(process.communicate(timeout=60)[0])
+    found = json.loads(process.communicate(timeout=LONGEST)[0])
     assert "exit status 1" in found["failure"]
     both.assert_clean(1, [1])
 
@@ -227,7 +229,7 @@ def test_sigterm_to_the_tool_discards(both):
 def test_sigkill_to_the_tool_leaves_nothing_open(both):
     process = both.drive_started("run", command=sh(WAITER + "echo x > /data/x"))
     os.kill(both.tool_pid(), signal.SIGKILL)
-    found = json.loads(process.communicate(timeout=60)[0])
+    found = json.loads(process.communicate(timeout=LONGEST)[0])
     assert "was killed while it worked" in found["failure"]
     both.path("/run/transactional-update.pid").unlink()  # stale; the tool takes it over
     both.assert_clean(1, [1])
@@ -237,7 +239,7 @@ def test_sigkill_to_the_tool_leaves_nothing_open(both):
 def test_sigterm_to_the_caller_leaves_nothing_open(both):
     process = both.drive_started("run", command=sh(WAITER + "echo x > /data/x"))
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=LONGEST)
     assert process.returncode == 143
     both.assert_clean(1, [1])
 
@@ -286,7 +288,7 @@ def test_edits_of_the_live_etc_are_reported_and_kept(rig):
     copies = rig.path("/var/cache/salt-safeupdate")
     wait_for(lambda: len(list(copies.glob("etc-edits-*/*"))) == 2, "the edits are seen")
     rig.go()
-    found = json.loads(process.communicate(timeout=60)[0])
+    found = json.loads(process.communicate(timeout=LONGEST)[0])
     assert rig.path("/etc/edited").read_text() == "before\n"  # so the tool did undo it
     assert set(found["lost_etc_edits"]) == {"/etc/edited", "/etc/created", "/etc/removed"}
     kept = rig.path(found["etc_copies"])
@@ -305,7 +307,7 @@ def test_edits_of_the_live_etc_that_stay_are_not_reported(rig):
     copies = rig.path("/var/cache/salt-safeupdate")
     wait_for(lambda: list(copies.glob("etc-edits-*/*")), "the edit is seen")
     rig.go()
-    found = json.loads(process.communicate(timeout=60)[0])
+    found = json.loads(process.communicate(timeout=LONGEST)[0])
     assert (found["failure"], found["lost_etc_edits"], found["etc_copies"]) == (None, {}, None)
     rig.assert_clean(2, [1, 2])
 
