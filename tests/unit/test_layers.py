@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "hooks": {"factory", "minion", "ordering", "patches", *BASE},
     "minion": {"factory", "patches", *CORE},
     "ordering": {"factory", "patches", *CORE},
-    "master": {"patches", *CORE},
+    "master": {"fleet", "patches", *CORE},
     "fleet": {"core/errors"},
     "factory": {"core/wiring", *CORE},
     "patches": CORE,
@@ -49,6 +49,7 @@ MAY_IMPORT = {
 
 # The modules of Salt that one room alone knows, with all that is below them.
 ONLY_IN = {
+    "salt.cache": "master",
     "salt.client": "master",
     "salt.loader": "ordering",
     "salt.master": "master",

@@ -40,6 +40,10 @@ class RecordError(SafeUpdateError):
     """The database cannot be read or written, or a newer version wrote it."""
 
 
+class CacheError(SafeUpdateError):
+    """The cache of the master cannot be used at all."""
+
+
 class TransitionError(SafeUpdateError):
     """The phase of the update does not allow the request."""
 

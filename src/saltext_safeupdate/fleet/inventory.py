@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -72,12 +73,23 @@ def to_data(record: Record) -> dict[str, Any]:
     return asdict(record)
 
 
-def from_data(data: Mapping[str, Any]) -> Record:
-    """Return the stored record; keys of other versions are left out."""
-    known = {each.name for each in fields(Record)}
-    values = {key: value for key, value in data.items() if key in known}
-    for name in ("quarantined", "problems"):
-        values[name] = tuple(values.get(name) or ())
+def from_data(data: object) -> Record:
+    """Return the stored record; keys of other versions are left out. Raises ValueError."""
+    known = data if isinstance(data, Mapping) else {}
+    values: dict[str, Any] = {}
+    for each in fields(Record):
+        value = known.get(each.name, "" if each.name in ("minion", "seen") else each.default)
+        if each.name in ("quarantined", "problems"):
+            value = tuple(value) if isinstance(value, list | tuple) else None
+            fits = value is not None and all(isinstance(part, str) for part in value)
+        elif each.name == "seen":
+            # What is not finite compares with nothing.
+            fits = isinstance(value, int | float) and 0 <= value < math.inf
+        else:
+            fits = isinstance(value, str) and (each.name != "minion" or value != "")
+        if not fits:
+            raise ValueError(f"its '{each.name}' is {str(known.get(each.name))[:50]!r}")
+        values[each.name] = value
     return Record(**values)
 
 

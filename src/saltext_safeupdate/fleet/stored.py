@@ -1,0 +1,136 @@
+"""What was stored of a rollout, checked before it is believed: disks break, programs err."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from ..core.errors import InputError
+from . import plan as plans
+from . import rollout as rollouts
+from .plan import Plan
+from .rollout import Minion, Rollout
+
+_NAMES = tuple(each.name for each in fields(Minion))
+_TYPES = {each.name: str(each.type) for each in fields(Minion)}
+_HEAD_TYPES = {
+    each.name: str(each.type)
+    for each in fields(Rollout)
+    if each.name not in ("plan", "minions", "mode", "history")
+}
+
+_T = TypeVar("_T")
+# The values of one minion, its name first.
+Row = tuple[Any, ...]
+
+
+def head(rollout: Rollout) -> dict[str, Any]:
+    """Return what is known of the rollout as a whole: small, and new with every look."""
+    return {
+        **{name: getattr(rollout, name) for name in _HEAD_TYPES},
+        "schema": rollouts.SCHEMA,
+        "mode": rollout.mode.value,
+        "history": [list(line) for line in rollout.history],
+        "names": list(_NAMES),
+    }
+
+
+def rows(rollout: Rollout) -> list[Row]:
+    """Return the values of each minion, in the order of ``names`` of :func:`head`."""
+    found = []
+    for minion, known in rollout.minions.items():
+        values = vars(known)
+        row = [values[name] for name in _NAMES]
+        row[_NAMES.index("step")] = known.step.value
+        row[_NAMES.index("phases")] = dict(known.phases)
+        found.append((minion, *row))
+    return found
+
+
+def rollout(plan: Plan, told: Mapping[str, Any], listed: list[Any]) -> Rollout:
+    """
+    Return the rollout of a plan from its head and its rows.
+
+    Raises ValueError if they do not fit together, and InputError if another version wrote them.
+    """
+    names = told.get("names")
+    if told.get("schema") == rollouts.SCHEMA and not _is_list_of_text(names):
+        raise ValueError("it does not say what it knows of minions")
+    minions: dict[str, dict[str, Any]] = {}
+    for row in listed:
+        if not isinstance(row, list) or not row or len(row) != len(names or ()) + 1:
+            raise ValueError("a row of it has another length than it has to have")
+        # Values that an older version does not write have their defaults.
+        values = dict(zip(names or (), row[1:], strict=True))
+        _check(f"minion {row[0]}", values, _TYPES)
+        minions[str(row[0])] = values
+    if told.get("schema") == rollouts.SCHEMA:
+        _check("it", told, _HEAD_TYPES)
+        if sorted(minions) != sorted(plan.minions):
+            raise ValueError("its minions are not those of its plan")
+    data = {**told, "plan": plans.to_data(plan), "minions": minions}
+    found = _read(rollouts.from_data, rollouts.SCHEMA, data)
+    if not 0 <= found.part < len(found.goals) or not 0 <= found.wave <= len(plan.waves):
+        raise ValueError("it is at a wave that its plan does not have")
+    return found
+
+
+def plan(data: object) -> Plan:
+    """
+    Return the plan that was stored.
+
+    Raises ValueError if it is none, and InputError if another version wrote it.
+    """
+    found = _read(plans.from_data, plans.SCHEMA, data if isinstance(data, Mapping) else {})
+    values = {
+        "number": found.number,
+        "created": found.created,
+        "unavailable": found.unavailable,
+        "failed": found.failed,
+        "expected": found.expected,
+    }
+    types = dict.fromkeys(values, "float") | {"number": "int"}
+    _check("the plan", values, types)
+    texts = [found.id, *found.minions, *found.away, *found.left_out, *found.left_out.values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a name in it is no text")
+    if len(set(found.minions)) < len(found.minions):
+        raise ValueError("it has a minion twice")
+    return found
+
+
+def _read(read: Callable[[Mapping[str, Any]], _T], schema: int, data: Mapping[str, Any]) -> _T:
+    try:
+        return read(data)
+    except InputError as err:
+        if data.get("schema") != schema:
+            raise
+        raise ValueError(str(err)) from err
+    except (AttributeError, KeyError, TypeError) as err:
+        raise ValueError(f"{type(err).__name__}: {err}") from err
+
+
+def _check(what: str, values: Mapping[str, Any], types: Mapping[str, str]) -> None:
+    for name, kind in types.items():
+        if name in values and not _fits(values[name], kind):
+            raise ValueError(f"'{name}' of {what} is {str(values[name])[:50]!r}")
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind in ("int", "float"):
+        allowed = int if kind == "int" else int | float
+        return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
+    if kind.startswith("dict"):
+        return isinstance(value, dict) and all(
+            isinstance(key, str) and _fits(each, "float") for key, each in value.items()
+        )
+    # Texts, and steps, which are read by their own class.
+    return isinstance(value, str)
+
+
+def _is_list_of_text(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)

@@ -1,0 +1,345 @@
+"""
+What the master keeps of its fleet in its cache: what runs where, plans, and rollouts.
+
+Each part has one writer. Plans are written once, by the runner, and never changed. Rollouts are
+written by the engine alone: a runner that wants one paused or ended asks the engine, so neither
+overwrites what the other has written. Records and the quarantine are changed under a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.errors import CacheError, InputError, LockHeldError, RecordError
+from ..core.host.files import make_private
+from ..fleet import inventory, stored
+from ..fleet import plan as plans
+from ..fleet.inventory import Record
+from ..fleet.plan import Plan
+from ..fleet.rollout import Rollout
+from .cache import ROOT, Cache
+
+log = logging.getLogger(__name__)
+
+MINIONS, ROLLOUTS = f"{ROOT}/minions", f"{ROOT}/rollouts"
+# Documents that the records of all minions are divided among: one for each minion takes too long
+# to read, one for all too long to write.
+SHEETS = 32
+# Minions on one page of a rollout.
+PAGE = 500
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_HEAD, _PLAN, _QUARANTINE = ".head", ".plan", "quarantine"
+_OTHER = {"a": "b", "b": "a"}
+
+
+@dataclass
+class _Saved:
+    """
+    A rollout as this process knows it to be stored.
+
+    *pages* says of each page where it lies and with which revision it was written, *rows* what
+    is on it.
+    """
+
+    revision: str = ""
+    pages: list[tuple[str, str]] = field(default_factory=list)
+    rows: list[list[stored.Row]] = field(default_factory=list)
+
+
+class Store:
+    """
+    Everything of the fleet that outlives a process.
+
+    Whatever it does raises CacheError if the cache cannot be used at all, and RecordError if
+    something in it is unreadable: that is never taken for "nothing there". *opts* are those of
+    the master. ``problems`` says which records could not be read.
+    """
+
+    def __init__(self, opts: Mapping[str, Any], *, page: int = PAGE) -> None:
+        self.cache = Cache(opts)
+        self._lock = os.path.join(str(opts["cachedir"]), ROOT, "store.lock")
+        self._page = page
+        self._saved: dict[str, _Saved] = {}
+        self.problems: list[str] = []
+
+    # -- what runs where -------------------------------------------------------
+
+    def record(self, minion: str) -> Record | None:
+        """Return what is known of a minion; None if it is nothing."""
+        return self._sheet(_sheet_of(minion)).get(minion)
+
+    def records(self, minions: Iterable[str] | None = None) -> dict[str, Record]:
+        """
+        Return what is known, by minion; of these minions only, if they are named.
+
+        What cannot be read is said in ``problems``: its minions are unknown until they answer
+        again.
+        """
+        wanted = None if minions is None else set(minions)
+        sheets = range(SHEETS) if wanted is None else sorted({_sheet_of(m) for m in wanted})
+        return {
+            minion: record
+            for sheet in sheets
+            for minion, record in self._sheet(sheet).items()
+            if wanted is None or minion in wanted
+        }
+
+    def set_records(self, records: Iterable[Record]) -> None:
+        """Note what minions have said. An older answer does not replace a newer one."""
+        sheets: dict[int, list[Record]] = {}
+        for record in records:
+            sheets.setdefault(_sheet_of(record.minion), []).append(record)
+        with self._locked():
+            for sheet, listed in sorted(sheets.items()):
+                known = self._sheet(sheet, keep=True)
+                for record in listed:
+                    earlier = known.get(record.minion)
+                    if earlier is None or earlier.seen <= record.seen:
+                        known[record.minion] = record
+                self._write_sheet(sheet, known)
+
+    def forget(self, minions: str | Iterable[str]) -> list[str]:
+        """Drop what is known of minions; return those of whom something was."""
+        wanted = {minions} if isinstance(minions, str) else set(minions)
+        gone: list[str] = []
+        with self._locked():
+            for sheet in sorted({_sheet_of(minion) for minion in wanted}):
+                known = self._sheet(sheet, keep=True)
+                if dropped := wanted.intersection(known):
+                    gone += dropped
+                    rest = {name: record for name, record in known.items() if name not in wanted}
+                    self._write_sheet(sheet, rest)
+        return sorted(gone)
+
+    def _write_sheet(self, sheet: int, records: Mapping[str, Record]) -> None:
+        data = [inventory.to_data(records[minion]) for minion in sorted(records)]
+        self.cache.write(MINIONS, _sheet_key(sheet), data)
+
+    def _sheet(self, sheet: int, *, keep: bool = False) -> dict[str, Record]:
+        """Return the records of a sheet. *keep* what is unreadable: it is about to be replaced."""
+        key = _sheet_key(sheet)
+        found: dict[str, Record] = {}
+        problems: list[str] = []
+        try:
+            listed = self.cache.read(MINIONS, key)
+        except RecordError as err:
+            listed, problems = None, [str(err)]
+        for data in listed if isinstance(listed, list) else [] if listed is None else [listed]:
+            try:
+                record = inventory.from_data(data)
+            except ValueError as err:
+                problems.append(f"A record in '{key}' of the bank '{MINIONS}' is no record: {err}.")
+            else:
+                found[record.minion] = record
+        for problem in problems:
+            self._say(f"{problem} Its minions are unknown until they answer again.")
+        if keep and problems:
+            self.cache.set_aside(MINIONS, key)
+        return found
+
+    def _say(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+            log.error("safeupdate: %s", problem)
+
+    # -- plans -----------------------------------------------------------------
+
+    def save_plan(self, plan: Plan) -> None:
+        """Keep a plan. Raises InputError if there is another one of that name."""
+        key = _checked(plan.id) + _PLAN
+        data = plans.to_data(plan)
+        there = self.cache.read(ROLLOUTS, key)
+        if there is None:
+            self.cache.write(ROLLOUTS, key, data)
+        elif stored.plan(there) != plan:
+            raise InputError(f"There is another plan {plan.id} already. Plans are never changed.")
+
+    def plan(self, plan_id: str) -> Plan | None:
+        """Return a plan; None if there is none. Raises InputError if it is of another version."""
+        key = _checked(plan_id) + _PLAN
+        data = self.cache.read(ROLLOUTS, key)
+        if data is None:
+            return None
+        try:
+            found = stored.plan(data)
+        except ValueError as err:
+            raise self.cache.damaged(ROLLOUTS, key, str(err)) from err
+        if found.id != plan_id:
+            raise self.cache.damaged(ROLLOUTS, key, f"it is the plan {found.id!r}")
+        return found
+
+    def plans(self) -> list[str]:
+        """Return the names of all plans, also of those that cannot be read."""
+        return self._named(_PLAN)
+
+    # -- rollouts --------------------------------------------------------------
+
+    def rollouts(self) -> list[str]:
+        """Return the names of all rollouts, also of those that cannot be read."""
+        return self._named(_HEAD)
+
+    def rollout(self, rollout_id: str) -> Rollout | None:
+        """
+        Return a rollout as it was saved last; None if there is none.
+
+        Raises RecordError if it, a part of it or its plan cannot be read, and InputError if it
+        is of another version.
+        """
+        name = _checked(rollout_id)
+        told = self._head(name)
+        if told is None:
+            return None
+        try:
+            saved = _Saved(str(told["revision"]), [(str(a), str(b)) for a, b in told["pages"]])
+            rows = [row for n in range(len(saved.pages)) for row in self._rows(name, saved, n)]
+            plan = self.plan(name)
+            if plan is None:
+                raise ValueError("its plan is not there")
+            found = stored.rollout(plan, told["rollout"], rows)
+        except (AttributeError, KeyError, TypeError, ValueError) as err:
+            raise self.cache.damaged(ROLLOUTS, name + _HEAD, _why(err)) from err
+        # Pages of another size are all written anew.
+        saved.rows = self._paged(found) if told.get("page") == self._page else []
+        self._saved[name] = saved
+        return found
+
+    def save_rollout(self, rollout: Rollout) -> None:
+        """
+        Save how far a rollout has come: all of it, or nothing if this process ends meanwhile.
+
+        What has not changed is not written. Raises LockHeldError if somebody else has saved it
+        since this process has read or saved it.
+        """
+        name = _checked(rollout.plan.id)
+        told = self._head(name)
+        before = self._saved.get(name, _Saved())
+        if (told or {}).get("revision", "") != before.revision:
+            raise LockHeldError(
+                f"The rollout {name} was saved by somebody else meanwhile, so it is left to them. "
+                "Only one engine may drive it: see whether two masters use one cache, and remove "
+                "the engine from one of them."
+            )
+        if told is None:
+            self.save_plan(rollout.plan)
+        paged = self._paged(rollout)
+        saved = _Saved(secrets.token_hex(8), before.pages[: len(paged)], paged)
+        for number, rows in enumerate(paged):
+            if number < len(before.rows) and before.rows[number] == rows:
+                continue
+            # Beside the page that counts until the head says otherwise.
+            slot = _OTHER[before.pages[number][0]] if number < len(before.pages) else "a"
+            page = {"revision": saved.revision, "rows": rows}
+            self.cache.write(ROLLOUTS, f"{name}.{number}{slot}", page)
+            saved.pages[number : number + 1] = [(slot, saved.revision)]
+        head = {
+            "revision": saved.revision,
+            "page": self._page,
+            "pages": saved.pages,
+            "rollout": stored.head(rollout),
+        }
+        self.cache.write(ROLLOUTS, name + _HEAD, head)
+        self._saved[name] = saved
+
+    def remove_rollout(self, rollout_id: str) -> None:
+        """Remove a rollout and its plan, readable or not."""
+        name = _checked(rollout_id)
+        # The head goes last: until then the rest can be found again.
+        for key in self.cache.keys(ROLLOUTS):
+            if key.startswith(f"{name}.") and key != name + _HEAD:
+                self.cache.remove(ROLLOUTS, key)
+        self.cache.remove(ROLLOUTS, name + _HEAD)
+        self._saved.pop(name, None)
+
+    def _head(self, name: str) -> dict[str, Any] | None:
+        told = self.cache.read(ROLLOUTS, name + _HEAD)
+        if told is None or (isinstance(told, dict) and "revision" in told):
+            return told
+        raise self.cache.damaged(ROLLOUTS, name + _HEAD, "it is no rollout")
+
+    def _rows(self, name: str, saved: _Saved, number: int) -> list[Any]:
+        slot, revision = saved.pages[number]
+        page = self.cache.read(ROLLOUTS, f"{name}.{number}{slot}")
+        if page is None or page["revision"] != revision:
+            raise ValueError("a part of it is missing, or was saved at another time")
+        return list(page["rows"])
+
+    def _paged(self, rollout: Rollout) -> list[list[stored.Row]]:
+        rows = stored.rows(rollout)
+        return [rows[at : at + self._page] for at in range(0, len(rows), self._page)]
+
+    def _named(self, ending: str) -> list[str]:
+        found = [k.removesuffix(ending) for k in self.cache.keys(ROLLOUTS) if k.endswith(ending)]
+        return sorted(name for name in found if _ID.fullmatch(name))
+
+    # -- quarantine ------------------------------------------------------------
+
+    def quarantined(self) -> dict[str, str]:
+        """Return the versions that are kept from everybody, and why."""
+        found = self.cache.read(ROLLOUTS, _QUARANTINE)
+        if found is None:
+            return {}
+        if not isinstance(found, dict) or not all(isinstance(why, str) for why in found.values()):
+            raise self.cache.damaged(ROLLOUTS, _QUARANTINE, "it is no quarantine")
+        return dict(found)
+
+    def quarantine(self, version: str, because: str) -> None:
+        """Keep a version from everybody until somebody allows it again."""
+        with self._locked():
+            self.cache.write(ROLLOUTS, _QUARANTINE, {**self.quarantined(), version: because})
+
+    def allow(self, version: str) -> bool:
+        """Let everybody have a version again; tell whether it was in quarantine."""
+        with self._locked():
+            found = self.quarantined()
+            if found.pop(version, None) is None:
+                return False
+            self.cache.write(ROLLOUTS, _QUARANTINE, found)
+        return True
+
+    # -- inside ----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Have what is read and written back in here changed by nobody else of this master."""
+        try:
+            make_private(os.path.dirname(self._lock))
+            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as err:
+            raise CacheError(
+                f"{self._lock} cannot be opened ({err}), so nothing was stored. See that the user "
+                "of the master may write to its 'cachedir'."
+            ) from err
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _checked(name: str) -> str:
+    if not _ID.fullmatch(name):
+        raise InputError(
+            f"{name[:50]!r} is no name of a rollout. One has up to 40 letters, digits, '_' and '-'."
+        )
+    return name
+
+
+def _sheet_of(minion: str) -> int:
+    return zlib.crc32(minion.encode(errors="replace")) % SHEETS
+
+
+def _sheet_key(sheet: int) -> str:
+    return f"sheet{sheet:02}"
+
+
+def _why(err: Exception) -> str:
+    return str(err) if isinstance(err, ValueError) else f"{type(err).__name__}: {err}"
