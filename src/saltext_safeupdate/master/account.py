@@ -30,6 +30,8 @@ MOST_OF_ONE = 8 << 20
 BUSY_TIMEOUT = 3.0
 # The argument with which the engine has a publication go out again.
 TICKET = "safeupdate_ticket"
+# The argument that marks a question of the engine: nobody gets it again.
+QUESTION = "safeupdate_question"
 # Names of facts.
 ENGINE, STOOD_DOWN = "engine", "stood_down"
 
@@ -66,7 +68,7 @@ class Request(NamedTuple):
 class Account(Database):
     """One database file below the master's ``cachedir``; see :class:`Database`."""
 
-    VERSION = 1
+    VERSION = 2
     ADDED = ()
     SETTING = "cachedir"
     SCHEMA = """
@@ -87,7 +89,15 @@ CREATE TABLE IF NOT EXISTS requests (
     number INTEGER PRIMARY KEY AUTOINCREMENT, minions BLOB NOT NULL, timeout REAL NOT NULL,
     state TEXT NOT NULL DEFAULT '', report TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS calls (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, given BLOB NOT NULL,
+    state TEXT NOT NULL DEFAULT '', outcome BLOB
+);
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER NOT NULL, minion TEXT NOT NULL, answer BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 """
 
     def __init__(
@@ -187,8 +197,8 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)
     def forget_tickets(self) -> None:
         """Delete tickets that nobody has redeemed, and requests that nobody waits for."""
         with self.transaction(durable=False) as db:
-            db.execute("DELETE FROM tickets")
-            db.execute("DELETE FROM requests")
+            for table in ("tickets", "requests", "calls", "answers"):
+                db.execute(f"DELETE FROM {table}")
 
     # -- what an administrator asks of the engine ------------------------------
 

@@ -8,16 +8,27 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import salt.utils.jid
+
 from ..core.errors import InputError, RecordError
+from ..core.host import processes
 from . import account as accounts
-from . import follower, hooks
+from . import follower, hooks, questions
 from .account import Account, path_of
+from .calls import Call, Calls
+from .notes import Notes
+from .questions import Asker, Questions
 from .redelivery import Redelivery, seconds
 
 log = logging.getLogger(__name__)
 
 # Seconds for which notes gather before they are read.
 _GATHER = 0.1
+# Seconds after which the account is looked into even if it does not seem to have changed: two
+# changes in one tick of the kernel's clock look like one.
+_LOOK_INTERVAL = 5.0
+# Reads of the pipe with answers, one after the other.
+_MOST_READS = 64
 
 
 def _for_ever() -> None:
@@ -30,7 +41,7 @@ def run(
     *,
     wait_for_ever: Callable[[], object] = _for_ever,
 ) -> None:
-    """Redeliver until the master ends. Where that is not safe, say so and do nothing."""
+    """Serve until the master ends. Where that is not safe, say so and do nothing."""
     account = Account(path_of(opts))
     reason = hooks.stood_down()
     look_back = 0.0
@@ -47,10 +58,66 @@ def run(
         return
     with Redelivery(opts, account) as work:
         following = follower.Follower(work, account, window=look_back)
+        asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
+        desk = Desk(asking, Calls(account), hooks.answers())
         while True:
-            following.heard(hooks.notes().read(follower.INTERVAL))
+            patience = follower.INTERVAL if asking.idle else questions.PACE
+            following.heard(hooks.notes().read(patience))
             following.tick()
+            desk.tick()
             time.sleep(_GATHER)
+
+
+class Desk:
+    """Does what runners ask for, by way of questions to minions."""
+
+    def __init__(
+        self,
+        asking: Questions,
+        calls: Calls,
+        answers: Notes,
+        *,
+        clock: Callable[[], float] = processes.since_boot,
+    ) -> None:
+        self._asking = asking
+        self._calls = calls
+        self._answers = answers
+        self._clock = clock
+        self._asker = Asker(asking, calls)
+        self._stamp: tuple[int, ...] = ()
+        self._next = 0.0
+
+    def tick(self) -> None:
+        """Take answers of minions and calls of runners, and do what is due."""
+        for _ in range(_MOST_READS):
+            taken = self._answers.read(0)
+            self._asking.heard(taken)
+            if not taken:
+                break
+        try:
+            for call in self._taken():
+                self._do(call)
+            self._asker.tick()
+        except RecordError as err:
+            log.error("safeupdate: %s", err)
+        self._asking.tick()
+
+    def _taken(self) -> list[Call]:
+        now, stamp = self._clock(), self._calls.account.stamp()
+        if stamp == self._stamp and now < self._next:
+            return []
+        taken = self._calls.take()
+        # What changes the account from here on is seen the next time.
+        self._stamp, self._next = stamp, now + _LOOK_INTERVAL
+        return taken
+
+    def _do(self, call: Call) -> None:
+        if call.what == questions.ASK:
+            self._asker.take(call)
+        else:
+            self._calls.finish(
+                call.number, {"error": f"This engine knows nothing of {call.what!r}."}
+            )
 
 
 def _say(account: Account, reason: str) -> None:

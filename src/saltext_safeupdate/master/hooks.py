@@ -22,7 +22,8 @@ from .. import patches
 from ..core.errors import RecordError
 from ..core.jobs import functions
 from ..patches import Patch
-from .account import TICKET, Account, path_of
+from . import questions, replies
+from .account import QUESTION, TICKET, Account, path_of
 from .notes import Notes, heard
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ _AUTH_VERSION = 3
 # Seconds from one complaint about the account to the next.
 _COMPLAINT_INTERVAL = 60.0
 
-_installed: list[Notes] = []
+# What the workers write to: notes of all that minions send, and answers to our questions.
+_installed: list[tuple[Notes, Notes]] = []
 _stood_down: list[str] = []
 
 
@@ -48,20 +50,26 @@ def install(opts: Mapping[str, Any]) -> bool:
         return False
     reason = unfit(opts)
     if not reason:
-        notes = Notes()
-        keeper = Keeper(Account(path_of(opts)), notes, start_tags(opts))
+        notes, answers = Notes(), Notes()
+        keeper = Keeper(Account(path_of(opts)), notes, answers, start_tags(opts))
         reason = put_in(keeper)
         if not reason:
-            _installed.append(notes)
+            _installed.append((notes, answers))
             return True
         notes.close()
+        answers.close()
     _stood_down.append(f"{reason} Nothing is published again; jobs run as with plain Salt.")
     return False
 
 
 def notes() -> Notes:
     """Return what the workers of this master write to."""
-    return _installed[0]
+    return _installed[0][0]
+
+
+def answers() -> Notes:
+    """Return what they write answers of minions to."""
+    return _installed[0][1]
 
 
 def stood_down() -> str:
@@ -127,11 +135,13 @@ class Keeper:
         self,
         account: Account,
         notes: Notes,
+        answers: Notes,
         tags: Iterable[str] = START_TAGS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._account = account
         self._notes = notes
+        self._answers = replies.Sender(answers)
         self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
         self._clock = clock
         self._complain_at = 0.0
@@ -156,6 +166,8 @@ class Keeper:
         """What a minion calls on its master: here its ID is what the channel has checked."""
 
         def run_func(master: Any, func: Any, load: Any) -> Any:
+            if answer := replies.of(func, load, questions.FUNCTIONS):
+                self._answers.send(*answer)
             note = heard(func, load, functions.QUERY, self._says_start)
             if note:
                 self._notes.write(*note)
@@ -174,7 +186,9 @@ class Keeper:
             load = original(master, minions, jid, clear_load, extra, missing)
             # With an "id" a minion has published it, as "peer" of the master allows. Minions must
             # not be able to fill the account.
-            if minions and "id" not in extra and functions.is_redelivered(load.get("fun")):
+            # The engine asks its own questions anew, if it still wants to know.
+            ours = "id" in extra or QUESTION in extra
+            if minions and not ours and functions.is_redelivered(load.get("fun")):
                 self._write_down(load, minions)
             return load
 

@@ -36,9 +36,9 @@ class Notes:
         os.close(self._read)
         os.close(self._write)
 
-    def write(self, kind: str, *values: object) -> bool:
+    def write(self, *values: object) -> bool:
         """Write a note, whole or not at all; say whether it was written. It never waits."""
-        line = json.dumps((kind, *values)).encode() + b"\n"
+        line = json.dumps(values).encode() + b"\n"
         if len(line) > select.PIPE_BUF:
             return False
         try:
@@ -83,7 +83,7 @@ def heard(
     if func == "_return":
         jid = load.get("jid")
         # A return in the name of a resource is none of the minion itself.
-        if not _is_jid(jid) or "resource_id" in load:
+        if not is_jid(jid) or "resource_id" in load:
             return None
         if load.get("fun") == query:
             return ANSWER, jid, minion, _answer(load)
@@ -110,7 +110,7 @@ def _answer(load: Mapping[Any, Any]) -> dict[str, str] | None:
     return {
         jid: state[:_LONGEST] if isinstance(state, str) else ""
         for jid, state in answer.items()
-        if _is_jid(jid)
+        if is_jid(jid)
     }
 
 
@@ -118,5 +118,6 @@ def _answer(load: Mapping[Any, Any]) -> dict[str, str] | None:
 _LONGEST = 32
 
 
-def _is_jid(jid: object) -> bool:
+def is_jid(jid: object) -> bool:
+    """Tell whether it may be a JID."""
     return isinstance(jid, str) and 0 < len(jid) <= _LONGEST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import salt.client
@@ -13,7 +13,7 @@ import salt.utils.minions
 from ..core.errors import InputError, SafeUpdateError
 from ..core.jobs import functions
 from . import account as accounts
-from .account import TICKET, Account
+from .account import QUESTION, TICKET, Account
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,13 @@ class Redelivery:
             sorted(minions), functions.QUERY, [sorted(jids)], tgt_type="list"
         )
         return str((published or {}).get("jid") or "")
+
+    def question(self, jid: str, minions: Sequence[str], fun: str, arg: Sequence[Any]) -> None:
+        """Publish a question of the engine under this JID."""
+        # What only looks at minions, every few seconds, is not worth a place in the job cache.
+        looks = not functions.is_recorded(fun)
+        more = {QUESTION: True, **({"nocache": True} if looks else {})}
+        self._client.pub(list(minions), fun, list(arg), tgt_type="list", jid=jid, **more)
 
     def publish(
         self, number: int, jid: str, minions: Iterable[str], times: Mapping[str, int]

@@ -22,8 +22,8 @@ class Site:
     def __init__(self, path):
         self.path, self.now = path, 100.0
         self.account = self.open()
-        self.notes = Notes()
-        table = {p.name: p.replace for p in Keeper(self.account, self.notes).table()}
+        self.notes, self.answers = Notes(), Notes()
+        table = {p.name: p.replace for p in Keeper(self.account, self.notes, self.answers).table()}
         self.prep_pub = table["_prep_pub"](self.salts_prep_pub)
         self.run_func = table["run_func"](lambda *_: None)
         self.published, self.there = [], set()
@@ -83,6 +83,7 @@ def site(tmp_path):
     made.account.set_fact(accounts.ENGINE, "started")
     yield made
     made.notes.close()
+    made.answers.close()
 
 
 def test_what_was_missed_is_published_as_it_was(site):

@@ -1,5 +1,7 @@
 """What the hooks in a master let into the account, and when a master publishes nothing again."""
 
+import base64
+
 import pytest
 import salt.config
 import salt.master
@@ -9,8 +11,8 @@ from salt.exceptions import PublishError
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
-from saltext_safeupdate.master import hooks
-from saltext_safeupdate.master.account import TICKET, Account
+from saltext_safeupdate.master import hooks, replies
+from saltext_safeupdate.master.account import QUESTION, TICKET, Account
 from saltext_safeupdate.master.hooks import Keeper, start_tags, unfit
 from saltext_safeupdate.master.notes import Notes
 
@@ -23,8 +25,9 @@ class Master:
 
     def __init__(self, path):
         self.account = Account(str(path / "account.db"))
-        self.notes, self.now, self.announced = Notes(), 0.0, []
-        keeper = Keeper(self.account, self.notes, clock=lambda: self.now)
+        self.notes, self.answers = Notes(), Notes()
+        self.now, self.announced = 0.0, []
+        keeper = Keeper(self.account, self.notes, self.answers, clock=lambda: self.now)
         table = {patch.name: patch for patch in keeper.table()}
         self._prep_pub = table["_prep_pub"].replace(self._salts_prep_pub)
         self._run_func = table["run_func"].replace(lambda master, func, load: (func, load))
@@ -47,6 +50,7 @@ def master(tmp_path):
     made = Master(tmp_path)
     yield made
     made.notes.close()
+    made.answers.close()
 
 
 def test_what_the_master_publishes_is_in_the_account(master):
@@ -65,6 +69,21 @@ def test_what_is_for_nobody_or_published_by_a_minion_is_not(master):
     master.publish([])
     master.publish(extra={"id": "mallory"})
     assert not master.account.exists()
+
+
+def test_a_question_of_the_engine_is_not(master):
+    """The engine asks again, if it still wants to know."""
+    master.publish(fun="safeupdate.plan", extra={QUESTION: True})
+    assert not master.account.exists()
+
+
+def test_answers_to_questions_have_a_pipe_of_their_own(master):
+    load = {"id": "a", "jid": JID, "fun": "safeupdate.plan", "return": {"x": 1}, "success": True}
+    assert master.call("_return", load) == ("_return", load)
+    assert master.notes.read(0) == [["return", JID, "a"]], "and it counts as a return"
+    ((jid, minion, number, count, text),) = master.answers.read(0)
+    assert (jid, minion, number, count) == (JID, "a", 0, 1)
+    assert replies.unpack(base64.b64decode(text)) == {"x": 1}
 
 
 def test_a_ticket_publishes_what_was_published_and_only_to_those_that_missed_it(master):
@@ -109,14 +128,16 @@ def test_what_a_minion_sends_is_noted_and_goes_on_as_it_is(master):
 
 
 def test_this_salt_is_known(master):
-    keeper = Keeper(master.account, master.notes)
+    keeper = Keeper(master.account, master.notes, master.answers)
     assert patches.differences(keeper.table()) == []
 
 
-@pytest.mark.parametrize("place", [patch[:2] for patch in [*Keeper(None, None).table()]], ids=str)
+@pytest.mark.parametrize(
+    "place", [patch[:2] for patch in Keeper(None, None, None).table()], ids=str
+)
 def test_a_salt_without_one_of_them_is_left_as_it_is(master, place, monkeypatch):
     owner, name = place
-    keeper = Keeper(master.account, master.notes)
+    keeper = Keeper(master.account, master.notes, master.answers)
     monkeypatch.delattr(owner, name)
     before = {**vars(salt.master.ClearFuncs)}, {**vars(salt.master.AESFuncs)}
     reason = hooks.put_in(keeper)

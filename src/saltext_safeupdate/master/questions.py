@@ -1,0 +1,305 @@
+"""
+The master's own questions to minions, and their authenticated answers.
+
+The engine publishes a question under a JID that it has made itself, to minions that it names.
+An answer counts if the minion was asked, has not answered yet, and sent it itself: workers take it
+where the channel has checked who sends (:mod:`.hooks`). The job cache and the event bus decide
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from salt.exceptions import SaltException
+
+from ..core.errors import InputError, RecordError, SafeUpdateError
+from ..core.host import processes
+from . import account as accounts
+from . import replies
+from .account import Account
+from .calls import Call, Calls
+
+log = logging.getLogger(__name__)
+
+# What minions are asked. Only returns of these are passed on to the engine.
+FUNCTIONS = frozenset(
+    f"safeupdate.{name}"
+    for name in (
+        "check",
+        "plan",
+        "prefetch",
+        "report",
+        "request",
+        "restart",
+        "status",
+        "update",
+        "withdraw",
+    )
+)
+# Minions of one publication: every minion of the master gets all their names.
+MOST_MINIONS = 200
+# Seconds from one publication to the next: so many answers a second come at most.
+PACE = 0.2
+# Bytes of all answers to one question of a runner.
+MOST_BYTES = 256 << 20
+# Seconds that the engine has to take up what it is asked, and that a runner waits between looks.
+TAKEN_TIMEOUT, LOOK_INTERVAL = 60.0, 0.2
+ASK = "ask"
+
+Heard = Callable[[str, bytes], object]
+Publish = Callable[[str, Sequence[str], str, Sequence[Any]], object]
+
+
+@dataclass
+class _Question:
+    """What is asked, and of how many publications the answers are still awaited."""
+
+    fun: str
+    arg: Sequence[Any]
+    timeout: float
+    heard: Heard
+    over: Callable[[], object]
+    open: int = 0
+
+
+@dataclass
+class _Published:
+    question: _Question
+    until: float
+    waiting: set[str] = field(default_factory=set)
+
+
+class Questions:
+    """
+    Asks minions, as the engine of the master does.
+
+    *publish* publishes a function under a JID to minions, *jid* makes a JID. Times are those of
+    *clock*, which must not jump.
+    """
+
+    def __init__(
+        self,
+        publish: Publish,
+        jid: Callable[[], str],
+        *,
+        clock: Callable[[], float] = processes.since_boot,
+    ) -> None:
+        self._publish = publish
+        self._jid = jid
+        self._clock = clock
+        self._urgent: deque[tuple[_Question, list[str]]] = deque()
+        self._outbox: deque[tuple[_Question, list[str]]] = deque()
+        self._open: dict[str, _Published] = {}
+        self._receiver = replies.Receiver()
+        self._next = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is asked."""
+        return not (self._open or self._outbox or self._urgent)
+
+    def put(
+        self,
+        minions: Iterable[str],
+        fun: str,
+        arg: Sequence[Any] = (),
+        *,
+        timeout: float,
+        heard: Heard = lambda minion, packed: None,
+        over: Callable[[], object] = lambda: None,
+        urgent: bool = False,
+    ) -> None:
+        """
+        Ask minions, at once or a little later: many are asked in several publications.
+
+        *heard* gets each answer, packed, with the minion whose it is; *over* is called when all
+        have answered or had *timeout* seconds. What is *urgent* is published before the rest.
+        """
+        names = sorted(set(minions))
+        question = _Question(fun, arg, timeout, heard, over)
+        parts = [names[at : at + MOST_MINIONS] for at in range(0, len(names), MOST_MINIONS)]
+        question.open = len(parts)
+        (self._urgent if urgent else self._outbox).extend((question, part) for part in parts)
+        if not parts:
+            over()
+
+    def heard(self, notes: Iterable[Sequence[Any]]) -> None:
+        """Take notes of the workers: each is a part of an answer."""
+        for note in notes:
+            # The first line that an engine reads may be the end of one of an earlier engine.
+            if len(note) != 5 or not isinstance(note[0], str):
+                continue
+            jid, minion, number, count, text = note
+            published = self._open.get(jid)
+            if published is None or minion not in published.waiting:
+                continue
+            packed = self._receiver.part(jid, minion, number, count, text)
+            if packed is None:
+                continue
+            published.waiting.discard(minion)
+            published.question.heard(minion, packed)
+            if not published.waiting:
+                self._end(jid)
+
+    def tick(self) -> None:
+        """Publish what is due, and give up waiting where it is time."""
+        now = self._clock()
+        for jid in [jid for jid, published in self._open.items() if now >= published.until]:
+            self._end(jid)
+        if now >= self._next and (self._urgent or self._outbox):
+            self._next = now + PACE
+            question, minions = (self._urgent or self._outbox).popleft()
+            self._send(question, minions)
+
+    def _send(self, question: _Question, minions: list[str]) -> None:
+        jid = self._jid()
+        # Before it goes out: an answer may be there as soon as it has.
+        self._open[jid] = _Published(question, self._clock() + question.timeout, set(minions))
+        try:
+            self._publish(jid, minions, question.fun, question.arg)
+        except (SaltException, OSError) as err:
+            log.error(
+                "safeupdate: %d minions cannot be asked %s: %s", len(minions), question.fun, err
+            )
+            self._end(jid)
+
+    def _end(self, jid: str) -> None:
+        published = self._open.pop(jid)
+        self._receiver.forget(jid, published.waiting)
+        published.question.open -= 1
+        if not published.question.open:
+            published.question.over()
+
+
+class Asker:
+    """Has questions of runners asked, in the engine, and writes the answers down for them."""
+
+    def __init__(self, questions: Questions, calls: Calls) -> None:
+        self._questions = questions
+        self._calls = calls
+        self._gathered: dict[int, list[tuple[str, bytes]]] = {}
+        self._room: dict[int, int] = {}
+        self._over: list[int] = []
+
+    def take(self, call: Call) -> None:
+        """Ask what a runner asks. Its data is a runner's, so it is what :func:`ask` wrote."""
+        number, given = call.number, call.given
+        self._gathered[number], self._room[number] = [], MOST_BYTES
+        self._questions.put(
+            given["minions"],
+            given["fun"],
+            given["arg"],
+            timeout=given["timeout"],
+            heard=lambda minion, packed: self._heard(number, minion, packed),
+            over=lambda: self._over.append(number),
+        )
+
+    def tick(self) -> None:
+        """Write down what has been answered."""
+        for number, gathered in self._gathered.items():
+            if gathered:
+                self._calls.add_answers(number, gathered)
+                self._gathered[number] = []
+        while self._over:
+            self._calls.finish(self._over[0], {})
+            number = self._over.pop(0)
+            del self._gathered[number], self._room[number]
+
+    def _heard(self, number: int, minion: str, packed: bytes) -> None:
+        room = self._room[number] - len(packed)
+        if room >= 0:
+            self._room[number] = room
+            self._gathered[number].append((minion, packed))
+
+
+def ask(
+    opts: Mapping[str, Any],
+    minions: Iterable[str],
+    fun: str,
+    arg: Sequence[Any] | Mapping[str, Any] = (),
+    timeout: float = 30.0,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> dict[str, object]:
+    """
+    Have the engine of this master ask minions; return their own answers, by minion.
+
+    It is for processes of runners: they wait for all answers, *timeout* seconds at most. Who has
+    not answered is missing; what is no answer, such as an error, is a :class:`replies.Failed`.
+    *arg* are the arguments, by place or by name. Raises InputError for a function that minions
+    are not asked, SafeUpdateError if the engine is not there.
+    """
+    if fun not in FUNCTIONS:
+        raise InputError(f"Minions are not asked {fun}.")
+    names = sorted(set(minions))
+    if not names:
+        return {}
+    by_place = [{"__kwarg__": True, **arg}] if isinstance(arg, Mapping) else list(arg)
+    calls = Calls(Account(accounts.path_of(opts)))
+    given = {"minions": names, "fun": fun, "arg": by_place, "timeout": timeout}
+    # The engine publishes a part of them after the other.
+    patience = timeout + 2 * PACE * (len(names) / MOST_MINIONS)
+    _, answers = call(calls, ASK, given, patience, clock=clock, pause=pause)
+    return {minion: replies.unpack(packed) for minion, packed in answers}
+
+
+def call(
+    calls: Calls,
+    what: str,
+    given: Mapping[str, Any],
+    timeout: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+    """
+    Have the engine of this master do something; return what came of it, and answers of minions.
+
+    Raises SafeUpdateError if there is no engine, if it does not take it up, or if it refuses.
+    """
+    if reason := calls.account.fact(accounts.STOOD_DOWN):
+        raise SafeUpdateError(reason)
+    if not calls.account.fact(accounts.ENGINE):
+        raise SafeUpdateError(
+            "The engine 'safeupdate_redeliver' has not run on this master, and it does what is "
+            "asked for here. Nothing was started. Add it to 'engines' in the master's "
+            "configuration and restart the master."
+        )
+    number = calls.put(what, given)
+    try:
+        began = clock()
+        while True:
+            state, outcome = calls.outcome(number)
+            if state == "done":
+                if error := outcome.get("error"):
+                    raise (InputError if outcome.get("input") else SafeUpdateError)(str(error))
+                return outcome, calls.answers(number)
+            passed = clock() - began
+            if state is None:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' was started anew meanwhile. What was asked "
+                    "for may have been done: look first, then ask again."
+                )
+            if not state and passed > TAKEN_TIMEOUT:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' does not answer, and nothing was started. "
+                    "Is the master running, and does its log tell of the engine?"
+                )
+            if passed > TAKEN_TIMEOUT + timeout + TAKEN_TIMEOUT:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' has not finished in time; its master may "
+                    "be overloaded. What was asked for may still be done: look first."
+                )
+            pause(LOOK_INTERVAL)
+    finally:
+        try:
+            calls.withdraw(number)
+        except RecordError as err:
+            log.warning("safeupdate: %s", err)

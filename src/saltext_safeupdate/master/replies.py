@@ -1,0 +1,160 @@
+"""
+What minions return to our own questions: made small by a worker, put together by the engine.
+
+An answer goes through a pipe of its own, in notes that are written whole or not at all. Whatever
+a minion returns, what is kept of it is plain data, at most so deep and so large.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import math
+import time
+import zlib
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+from .notes import Notes, is_jid
+
+# Of one answer, at most: values, how deep they lie, and characters in all and of one text.
+MOST_VALUES, DEEPEST, MOST_TEXT, LONGEST = 5000, 8, 64 << 10, 4000
+# Characters of one part of an answer, which has to fit into a note, and parts of an answer.
+_PART, MOST_PARTS = 2400, 48
+# Bytes that one worker passes on for one minion in a second.
+MOST_A_SECOND = 256 << 10
+# What a terminal would obey, in a text that a minion has chosen.
+_CONTROLS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+class Failed(str):
+    """What a minion said instead of an answer: it has no such function, or an error."""
+
+
+class TooLarge(ValueError):
+    """An answer is larger than any that is true."""
+
+
+def of(func: object, load: object, functions: Container[str]) -> tuple[str, str, str] | None:
+    """
+    Return JID, minion and packed answer of what a minion sent; None if it is no answer.
+
+    *load* is of any shape, except that the channel has made sure that its ``id`` is that of the
+    minion. *functions* are those that are asked.
+    """
+    if func != "_return" or not isinstance(load, Mapping) or not isinstance(load.get("id"), str):
+        return None
+    fun, jid = load.get("fun"), load.get("jid")
+    # A return in the name of a resource is none of the minion itself.
+    if not isinstance(fun, str) or fun not in functions or "resource_id" in load:
+        return None
+    if not is_jid(jid):
+        return None
+    good = load.get("success", load.get("retcode", 0) == 0) is True
+    try:
+        answer = _Plain().copy(load.get("return"))
+    except TooLarge as err:
+        good, answer = False, f"Its answer to {fun} is of no use: {err}."
+    if not good and not isinstance(answer, str):
+        answer = json.dumps(answer)
+    text = json.dumps([good, answer], separators=(",", ":"))
+    return str(jid), load["id"], base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+
+
+class _Plain:
+    """Copies data of any shape as plain data, within the bounds."""
+
+    def __init__(self) -> None:
+        self._values, self._text = MOST_VALUES, MOST_TEXT
+
+    def copy(self, value: object, depth: int = 0) -> Any:
+        self._values -= 1
+        if self._values < 0 or depth > DEEPEST:
+            raise TooLarge("it has too many values, or too deep ones")
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return value if abs(value) < 1 << 63 else 0
+        if isinstance(value, float):
+            return value if math.isfinite(value) else 0.0
+        if isinstance(value, Mapping):
+            return {self._short(key): self.copy(each, depth + 1) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.copy(each, depth + 1) for each in value]
+        return self._short(value)
+
+    def _short(self, value: object) -> str:
+        text = value if isinstance(value, str) else f"<{type(value).__name__}>"
+        self._text -= min(len(text), LONGEST)
+        if self._text < 0:
+            raise TooLarge("it is too long")
+        return text[:LONGEST].translate(_CONTROLS).encode("utf-8", "replace").decode()
+
+
+def unpack(packed: bytes) -> object:
+    """Return the answer that a worker has packed: plain data, or :class:`Failed`."""
+    good, answer = json.loads(zlib.decompress(packed))
+    return answer if good else Failed(answer)
+
+
+class Sender:
+    """
+    Writes answers of minions to the engine, in a worker.
+
+    No minion takes more than its share of the pipe that *notes* is.
+    """
+
+    def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notes = notes
+        self._clock = clock
+        self._second = 0
+        self._spent: dict[str, int] = {}
+
+    def send(self, jid: str, minion: str, text: str) -> bool:
+        """Say whether the answer was written; it never waits."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._spent = second, {}
+        spent = self._spent.get(minion, 0) + len(text)
+        parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
+        if spent > MOST_A_SECOND or len(parts) > MOST_PARTS:
+            return False
+        self._spent[minion] = spent
+        count = len(parts)
+        return all(self._notes.write(jid, minion, n, count, part) for n, part in enumerate(parts))
+
+
+class Receiver:
+    """
+    Puts answers together in the engine.
+
+    Only parts of answers that somebody waits for may be given to it: so many it keeps.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, str], list[str]] = {}
+
+    def part(self, jid: str, minion: str, number: int, count: int, text: str) -> bytes | None:
+        """Return the packed answer if this was its last part; None if more has to come."""
+        key = jid, minion
+        if number == 0:
+            self._parts[key] = []
+        parts = self._parts.get(key)
+        if parts is None or len(parts) != number:
+            # One before it did not fit into the pipe, or two answers are mixed up.
+            self._parts.pop(key, None)
+            return None
+        parts.append(text)
+        if len(parts) < count:
+            return None
+        del self._parts[key]
+        with contextlib.suppress(binascii.Error, ValueError):
+            return base64.b64decode("".join(parts), validate=True)
+        return None
+
+    def forget(self, jid: str, minions: Iterable[str]) -> None:
+        """Drop what has come of answers that did not come as a whole."""
+        for minion in minions:
+            self._parts.pop((jid, minion), None)

@@ -1,0 +1,137 @@
+"""A runner that asks, the engine, and the hooks of a master; only the processes are missing."""
+
+import pytest
+
+from saltext_safeupdate.core.errors import InputError, SafeUpdateError
+from saltext_safeupdate.master import account as accounts
+from saltext_safeupdate.master import questions
+from saltext_safeupdate.master.account import Account, path_of
+from saltext_safeupdate.master.calls import Calls
+from saltext_safeupdate.master.engine import Desk
+from saltext_safeupdate.master.hooks import Keeper
+from saltext_safeupdate.master.notes import Notes
+from saltext_safeupdate.master.questions import Questions
+from saltext_safeupdate.master.redelivery import Redelivery
+from saltext_safeupdate.master.replies import Failed
+
+
+class Site:
+    """A master in one process; *says* is what minions answer, by name."""
+
+    def __init__(self, path):
+        self.opts = {"cachedir": str(path)}
+        self.now, self.says, self.published = 100.0, {}, []
+        self.account = Account(path_of(self.opts))
+        self.notes, self.answers = Notes(), Notes()
+        table = {p.name: p.replace for p in Keeper(self.account, self.notes, self.answers).table()}
+        self.prep_pub = table["_prep_pub"](lambda master, who, jid, load, *_: {**load, "jid": jid})
+        self.run_func = table["run_func"](lambda *_: None)
+        self.account.set_fact(accounts.ENGINE, "started")
+        self.desk = self.start()
+
+    def start(self):
+        work = Redelivery({}, self.account)
+        work._client = self
+        jids = iter(range(1000))
+        asking = Questions(work.question, lambda: f"jid{next(jids)}", clock=lambda: self.now)
+        calls = Calls(Account(self.account.path))
+        return Desk(asking, calls, self.answers, clock=lambda: self.now)
+
+    def pub(self, tgt, fun, arg, tgt_type, jid, **extra):
+        self.published.append((tgt, fun, arg, extra))
+        self.prep_pub(self, tgt, jid, {"fun": fun, "arg": arg}, extra, [])
+        for minion in self.says:
+            value = self.says[minion]
+            good = not isinstance(value, Failed)
+            told = {"id": minion, "jid": jid, "fun": fun, "return": value, "success": good}
+            self.run_func(self, "_return", told)
+
+    def pause(self, seconds):
+        self.now += max(seconds, 0.2)
+        self.desk.tick()
+
+    def ask(self, minions, fun="safeupdate.report", arg=(), timeout=5.0):
+        return questions.ask(
+            self.opts, minions, fun, arg, timeout, clock=lambda: self.now, pause=self.pause
+        )
+
+
+@pytest.fixture
+def site(tmp_path):
+    made = Site(tmp_path)
+    yield made
+    made.notes.close()
+    made.answers.close()
+
+
+def test_each_gives_its_own_answer_and_who_is_silent_is_missing(site):
+    site.says = {"a": {"phase": "idle"}, "b": Failed("not available"), "mallory": "I am c"}
+    found = site.ask(["c", "b", "a"])
+    assert found == {"a": {"phase": "idle"}, "b": "not available"}
+    assert isinstance(found["b"], Failed)
+    assert [sent[:3] for sent in site.published] == [(["a", "b", "c"], "safeupdate.report", [])]
+    assert list(site.account.since(0)) == [], "it is not published again"
+    with site.account.connection() as db:
+        assert [db.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in TABLES] == [0, 0]
+
+
+TABLES = ("calls", "answers")
+
+
+def test_hundreds_are_asked_in_parts_and_arguments_have_names(site):
+    site.says = {f"m{number}": number for number in range(450)}
+    assert site.ask(site.says, "safeupdate.plan", {"version": "3008.3"}) == site.says
+    assert len(site.published) == 3
+    assert site.published[0][2] == [{"__kwarg__": True, "version": "3008.3"}]
+
+
+def test_what_minions_are_not_asked(site):
+    assert site.ask([]) == {}
+    with pytest.raises(InputError, match=r"not asked cmd\.run"):
+        site.ask(["a"], "cmd.run")
+    assert site.published == []
+
+
+def test_an_engine_that_is_not_there_is_a_clear_error(site, tmp_path):
+    site.pause = lambda seconds: setattr(site, "now", site.now + seconds)
+    with pytest.raises(SafeUpdateError, match="does not answer, and nothing was started"):
+        site.ask(["a"])
+    site.account.set_fact(accounts.STOOD_DOWN, "This Salt is not known.")
+    with pytest.raises(SafeUpdateError, match="This Salt is not known"):
+        site.ask(["a"])
+    with pytest.raises(SafeUpdateError, match="has not run on this master"):
+        questions.ask({"cachedir": str(tmp_path / "other")}, ["a"], "safeupdate.report")
+    assert site.published == []
+
+
+def test_an_engine_that_is_started_anew_is_told_of(site):
+    def restart(seconds):
+        site.now += seconds
+        site.account.forget_tickets()
+
+    site.pause = restart
+    with pytest.raises(SafeUpdateError, match="started anew meanwhile"):
+        site.ask(["a"])
+
+
+def test_a_call_that_this_engine_does_not_know_is_an_error(site):
+    with pytest.raises(SafeUpdateError, match="knows nothing of 'dance'"):
+        questions.call(
+            Calls(site.account), "dance", {}, 5.0, clock=lambda: site.now, pause=site.pause
+        )
+
+
+def test_answers_that_cannot_be_written_are_written_later(site, caplog):
+    site.says = {"a": 1}
+    path, site.desk._calls.account.path = site.account.path, "/proc/no/account.db"
+    ticks = []
+
+    def pause(seconds):
+        ticks.append(seconds)
+        if len(ticks) == 20:
+            site.desk._calls.account.path = path
+        Site.pause(site, seconds)
+
+    site.pause = pause
+    assert site.ask(["a"]) == {"a": 1}
+    assert "cannot be made" in caplog.text
