@@ -8,6 +8,7 @@ Salt would never send can be sent, too.
 import itertools
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import salt.client
@@ -16,6 +17,7 @@ import salt.utils.jid
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from saltext_safeupdate.master import questions
 from tests.integration.conftest import LOGS
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion
 from tests.support.waiting import wait_for
@@ -273,6 +275,29 @@ def test_nobody_else_answers_a_query_for_a_minion(stage):
     assert report["not_set_up"] == ["plain"]
     assert stage.ran(stage.plain, jid) == 1
     stage.plain.slow = False
+
+
+def test_nobody_else_answers_a_question_of_the_engine(stage):
+    """Not by events, not as a syndic, not in the name of a resource, and not under the JID."""
+    fun = "safeupdate.report"
+    stage.plain.away = True
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(questions.ask, stage.opts, ["victim", "plain"], fun, (), 20.0)
+        wait_for(lambda: stage.mallory.heard_of(fun), "the question")
+        jid = stage.mallory.heard_of(fun)[0]
+        said = {"fun": fun, "return": {"phase": "committed"}, "success": True, "fun_args": []}
+        ret = {"jid": jid, "id": "plain", **said}
+        stage.mallory.event(f"salt/job/{jid}/ret/plain", ret, **said)
+        stage.mallory.lie({"cmd": "_syndic_return", "jid": jid, "return": {"plain": said}})
+        stage.mallory.lie({"cmd": "_return", **ret, "resource_id": "plain"})
+        stage.mallory.lie({"cmd": "_return", **ret})
+        assert asked.result() == {"victim": True}
+    stage.plain.away = False
+    assert questions.ask(stage.opts, ["victim", "plain"], fun) == {"victim": True, "plain": True}
+    for load in shapes(jid):
+        stage.mallory.lie(load | ({"fun": fun} if load.get("fun") == QUERY else {}))
+    stage.published |= {each: (fun, []) for each in stage.mallory.heard_of(fun)}
+    stage.assert_unharmed()
 
 
 def test_starts_in_the_name_of_others_are_no_query(stage):

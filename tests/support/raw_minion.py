@@ -62,6 +62,10 @@ class RawMinion:
     def start_event(self):
         return self.event(f"salt/minion/{self.id}/start", "started")
 
+    def heard_of(self, fun):
+        """Return the JIDs under which a function was published."""
+        return [load["jid"] for load in self.published if load["fun"] == fun]
+
     def close(self):
         self._end.set()
         self._thread.join()
