@@ -287,7 +287,7 @@ def _again(rollout: Rollout) -> list[Action]:
 
 def number(rollout: Rollout, minion: Minion) -> None:
     """Give its next request a number that is higher than all before."""
-    minion.number = rollout.plan.number + minion.requests
+    minion.number = max(rollout.plan.number, rollout.first) + minion.requests
     minion.requests += 1
 
 
@@ -318,11 +318,16 @@ def _ask(rollout: Rollout) -> list[Action]:
     survey = rollout.elapsed - rollout.surveyed >= SURVEY_INTERVAL
     if not survey and rollout.elapsed - rollout.asked < ASK_INTERVAL:
         return []
-    chosen = [
+    chosen = [name for name in begun if survey or rollout.minions[name].step.active]
+    # Those of the next wave download already.
+    ahead = rollout.plan.waves[: rollout.wave + 2]
+    chosen += [
         name
-        for name in begun
-        if survey or rollout.minions[name].step.active or rollout.minions[name].staged == "asked"
+        for wave in ahead
+        for name in wave.minions
+        if rollout.minions[name].staged == "asked" and not rollout.minions[name].step.active
     ]
+    chosen = sorted(set(chosen))
     if not chosen:
         return []
     rollout.question += 1

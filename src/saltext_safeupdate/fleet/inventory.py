@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from .versions import same
+
 # Seconds after which a minion that was not heard of counts as silent.
 SILENT = 86400.0
 # Characters and entries of an answer that are kept.
@@ -138,7 +140,7 @@ def drift(record: Record | None, minion: str, master: str, now: float) -> list[D
             )
         ]
     found = []
-    if record.installed and record.running and not _same(record.running, record.installed):
+    if record.installed and record.running and not same(record.running, record.installed):
         found.append(
             Drift(
                 minion,
@@ -148,7 +150,7 @@ def drift(record: Record | None, minion: str, master: str, now: float) -> list[D
                 "restart",
             )
         )
-    if record.intended and record.installed and not _same(record.intended, record.installed):
+    if record.intended and record.installed and not same(record.intended, record.installed):
         found.append(
             Drift(
                 minion,
@@ -191,11 +193,6 @@ def drift(record: Record | None, minion: str, master: str, now: float) -> list[D
         for problem in record.problems
     ]
     return found
-
-
-def _same(one: str, other: str) -> bool:
-    """Tell whether a version of Salt and that of its package are the same."""
-    return one == other or other.startswith((f"{one}-", f"{one}+", f"{one}~"))
 
 
 def _key(version: str) -> tuple[int, ...]:

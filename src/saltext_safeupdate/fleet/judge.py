@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .rollout import Goal, Minion, Step
+from .versions import same
 
 # How often a minion is asked again to update if its jobs did not end in time, or if another
 # update was in the way.
 MOST_TRIES = 3
+# Phases of an answer that are kept.
+MOST_PHASES = 40
 # Phases of an update that are over.
 _ENDS = {
     "rolled_back": Step.ROLLED_BACK,
@@ -48,6 +51,45 @@ class Report:
     again: bool = False
     staged: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
+
+
+def read(minion: str, question: int, answer: object) -> Report | None:
+    """
+    Return what an answer to that question says; None if it says nothing.
+
+    The answer is of any shape: nothing in it is believed but what the minion says of itself.
+    """
+    if not isinstance(answer, Mapping):
+        return None
+    number, phases = answer.get("number"), answer.get("phases")
+    known = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 63
+    staged = answer.get("staged")
+    return Report(
+        minion=minion,
+        question=question,
+        number=int(str(number)) if known else 0,
+        phase=_text(answer.get("phase"), 40) or "idle",
+        version=_text(answer.get("version"), 100),
+        extension=_text(answer.get("extension"), 100),
+        reason=_text(answer.get("reason")),
+        refused=_text(answer.get("refused")),
+        again=answer.get("again") is True,
+        staged=str(staged) if staged in ("done", "failed") else "",
+        phases=_seconds(phases) if isinstance(phases, Mapping) else {},
+    )
+
+
+def _text(value: object, longest: int = 500) -> str:
+    return value[:longest] if isinstance(value, str) else ""
+
+
+def _seconds(phases: Mapping[object, object]) -> dict[str, float]:
+    found = list(phases.items())[:MOST_PHASES]
+    return {
+        phase[:40]: float(seconds)
+        for phase, seconds in found
+        if isinstance(phase, str) and isinstance(seconds, int | float) and 0 <= seconds < 1e9
+    }
 
 
 def heed(minion: Minion, report: Report, goal: Goal) -> bool:
@@ -104,7 +146,7 @@ def _committed(minion: Minion, report: Report, goal: Goal) -> None:
             ("Salt", report.version, salt),
             ("the extension", report.extension, extension),
         )
-        if want and has != want
+        if want and not same(has, want)
     ]
     minion.step = Step.FAILED if wrong else Step.DONE
     told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.errors import InputError
 from . import request as requests
 from .request import Group, Request
+from .versions import same
 
 SCHEMA = 1
 
@@ -126,7 +127,8 @@ def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
         return ""
     if known.problem:
         return known.problem
-    if wanted.version in ("", known.version) and wanted.extension in ("", known.extension):
+    there = not wanted.version or same(known.version, wanted.version)
+    if there and wanted.extension in ("", known.extension):
         return f"runs {known.version} already"
     return ""
 

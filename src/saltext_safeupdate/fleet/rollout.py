@@ -124,10 +124,17 @@ class Rollout:
         The number of the wave that is under way, from 0.
     part
         The number of the goal that is under way, from 0: the extension comes before Salt.
+    owner
+        The master whose engine drives it. No other one does.
+    first
+        The number of its first request to a minion, if that is above the one of the plan:
+        another rollout may have begun since the plan was made.
     """
 
     plan: Plan
     minions: dict[str, Minion]
+    owner: str = ""
+    first: int = 0
     mode: Mode = Mode.RUNNING
     why: str = ""
     elapsed: float = 0.0
@@ -172,9 +179,10 @@ class Rollout:
         return sum(minion.step in steps for minion in self.minions.values())
 
 
-def begin(plan: Plan, now: float) -> Rollout:
+def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0) -> Rollout:
     """Return a rollout that has just begun."""
-    made = Rollout(plan, {name: Minion(away=name in plan.away) for name in plan.minions})
+    minions = {name: Minion(away=name in plan.away) for name in plan.minions}
+    made = Rollout(plan, minions, owner=owner, first=first)
     made.looked = now
     made.note(now, f"began: {len(made.minions)} minions in {len(plan.waves)} waves")
     return made

@@ -270,3 +270,23 @@ def test_a_report_of_nobody_and_of_no_question_is_dropped() -> None:
     ]
     controller.advance(world.rollout, stray, world.rollout.looked)
     assert rollout.to_data(world.rollout)["minions"] == before
+
+
+def test_those_of_the_next_wave_are_asked_whether_they_have_downloaded() -> None:
+    """Else they count as busy downloading until their wave begins."""
+    world = World(fleet(30), soak=1200)
+    canaries, following = (wave.minions for wave in world.rollout.plan.waves[:2])
+    world.run(300)
+    assert world.rollout.current is world.rollout.plan.waves[0], set(canaries)
+    assert {world.rollout.minions[name].staged for name in following} == {"done"}
+    assert not any(minion.away for minion in world.rollout.minions.values())
+
+
+def test_a_plan_may_be_older_than_another_rollout() -> None:
+    """Minions refuse lower numbers than they know, so a rollout begins with a higher one."""
+    world = World(fleet(2), soak=0)
+    for host in world.hosts.values():
+        host.number = NUMBER + 100
+    world.rollout = rollout.begin(world.rollout.plan, world.now, first=NUMBER + 101)
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
