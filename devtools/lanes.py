@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from devtools import progress, rundir, venvs
+from devtools import cost, progress, rundir, venvs
 from devtools.command import REPO, run
 
 NO_TESTS = 5
@@ -41,6 +41,7 @@ class LaneResult:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    processor: float = 0.0
     closing: str = ""
     log: Path | None = None
     end: str = ""
@@ -107,7 +108,16 @@ class Lane:
         self.tmp.mkdir()
         venv = self.venvs(self.venv)
         report = self.tmp / "report.xml"
-        argv = [venvs.python(venv), "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+        argv = [
+            venvs.python(venv),
+            "-m",
+            "pytest",
+            "-v",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "devtools.cost",
+        ]
         argv += [f"--basetemp={self.tmp / 't'}", f"--junitxml={report}"]
         argv += [word for plugin in self._unused() for word in ("-p", f"no:{plugin}")]
         argv += [f"--timeout={self.per_test_timeout}", *self.arguments, *self.paths]
@@ -162,6 +172,7 @@ class Lane:
             passed=counts["tests"] - failed - counts["skipped"],
             failed=failed,
             skipped=counts["skipped"],
+            processor=cost.total(text),
             closing=closings[-1] if closings else "(no closing line of pytest)",
             log=self.log,
             end=excerpt(text),

@@ -140,14 +140,16 @@ def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:
     print("\n######## summary")
     width = max((len(result.name) for result in results), default=0)
     for result in sorted(results, key=lambda result: result.name):
-        print(f"{result.name:<{width}} {result.seconds:5.0f} s  {result.reason}  {result.closing}")
+        spent = f"{result.seconds:5.0f} s, {result.processor:4.0f} s of a processor"
+        print(f"{result.name:<{width}} {spent}  {result.reason}  {result.closing}")
     if skipped:
         print(skipped)
     passed, failed, left = (
         sum(getattr(result, key) for result in results) for key in ("passed", "failed", "skipped")
     )
     word = "FAILED" if bad or not results else "PASSED"
-    print(f"{len(results)} runs, {seconds:.0f} s")
+    spent = sum(result.processor for result in results)
+    print(f"{len(results)} runs, {seconds:.0f} s, {spent:.0f} s of a processor")
     # Whatever runs this looks for such a line.
     print(f"{word}: {passed} passed, {failed} failed, {left} skipped", flush=True)
     return 1 if word == "FAILED" else 0
