@@ -90,12 +90,12 @@ class DyingStore(Hasty, Store):
         self.kill_at, self.when = kill_at, when
         self.writes, self.dead = 0, False
 
-    def save(self, update):
+    def save(self, update, *others, **fence):
         self.check()
         self.writes += 1
         if self.writes == self.kill_at and self.when == "before":
             self.die()
-        saved = super().save(update)
+        saved = super().save(update, *others, **fence)
         if self.writes == self.kill_at:
             self.die()
         return saved

@@ -62,7 +62,7 @@ ONLY_IN = {
 EXCEPTIONS = set()
 
 # Most of these is the documentation of their functions.
-LONG = {"modules/transactional_update.py"}
+LONG = {"modules/safeupdate.py", "modules/transactional_update.py"}
 
 DUNDERS = {
     "__opts__",

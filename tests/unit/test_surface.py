@@ -46,6 +46,9 @@ SURFACE = {
             "history",
             "jobs",
             "plan",
+            "prefetch",
+            "report",
+            "request",
             "restart",
             "resume",
             "revisions",
@@ -55,6 +58,7 @@ SURFACE = {
             "unquarantine",
             "update",
             "wait",
+            "withdraw",
         }
     },
     "runners": {"safeupdate": {"master_version", "redeliver"}},

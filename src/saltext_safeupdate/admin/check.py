@@ -38,6 +38,11 @@ def check(factory: Factory, functions: facts.Functions) -> list[dict[str, str]]:
     return [problem._asdict() for problem in (*found, *_master(factory, functions))]
 
 
+def quick(factory: Factory) -> list[str]:
+    """Return the problems of the set-up that are found without asking another program."""
+    return [problem.problem for look in _QUICK for problem in look(factory)]
+
+
 def _configuration(factory: Factory) -> Iterator[Problem]:
     for problem in of_minion(factory.opts)[1]:
         yield Problem(
@@ -340,3 +345,4 @@ _CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
     _last_update,
     _stop_guard,
 )
+_QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

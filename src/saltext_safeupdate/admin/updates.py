@@ -118,6 +118,14 @@ def update(
 ) -> dict[str, Any]:
     """Ask for an update; return its record, or what is installed if that is what was asked for."""
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
+    resolved = resolve(factory, functions, wanted, refresh=refresh)
+    return _request(factory, resolved, "safeupdate.update")
+
+
+def resolve(
+    factory: Factory, functions: Functions, wanted: Request, *, refresh: bool = True
+) -> Resolved:
+    """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
     resolver = _resolver(factory)
     if refresh and not resolution.names(wanted, resolver.staged):
         _refresh(resolver.manager)
@@ -129,14 +137,16 @@ def update(
     if others:
         told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
         raise SafeUpdateError(f"{told} Nothing was changed.")
-    return _request(factory, resolver, resolved, "safeupdate.update")
+    resolver.refuse(resolved)
+    return resolved
 
 
 def rollback(factory: Factory, to: str | float | None = None) -> dict[str, Any]:
     """Ask for the previous version, from the packages that were kept."""
     resolver = _resolver(factory)
     resolved = resolver.resolve(resolution.request(to, back=True))
-    return _request(factory, resolver, resolved, "rolled back by request")
+    resolver.refuse(resolved)
+    return _request(factory, resolved, "rolled back by request")
 
 
 def revisions(factory: Factory) -> dict[str, Any]:
@@ -174,14 +184,12 @@ def _resolver(factory: Factory) -> Resolver:
     return resolver
 
 
-def _request(
-    factory: Factory, resolver: Resolver, resolved: Resolved, reason: str
-) -> dict[str, Any]:
+def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any]:
     from ..core.supervisor import requests
 
-    resolver.refuse(resolved)
     if resolved.in_place:
-        reboot = needs_reboot(resolver.manager, resolved)
+        assert factory.manager is not None  # noqa: S101
+        reboot = needs_reboot(factory.manager, resolved)
         left = "a reboot activates it" if reboot else "nothing to do"
         return {
             "phase": "idle",

@@ -17,7 +17,7 @@ asked of the running minion when the transaction is closed. All other functions 
 import salt.defaults.exitcodes
 
 from saltext_safeupdate.admin import check as checks
-from saltext_safeupdate.admin import errors, inside, steering, updates
+from saltext_safeupdate.admin import errors, inside, rollouts, steering, updates
 from saltext_safeupdate.admin import jobs as job_actions
 from saltext_safeupdate.admin import status as statuses
 from saltext_safeupdate.admin import wait as waiting
@@ -415,3 +415,114 @@ def check():
     """
     with errors.as_salts():
         return checks.check(Factory(__opts__), __salt__)
+
+
+def report(question=0):
+    """
+    Return where this minion is, for a rollout, and what runs on it. Nothing is changed.
+
+    ``number`` is that of the newest request that was taken (``0`` for none), ``phase`` and
+    ``reason`` are those of its update (``idle`` if it needs none), and ``phases`` has the
+    seconds of each phase that is over. ``refused`` says why a request was not taken, and
+    ``again`` whether that may be over soon. ``staged`` is ``done`` or ``failed`` after
+    :py:func:`prefetch`. ``running`` is the version of Salt in memory, ``installed`` the one that
+    is installed, ``intended`` the one that was asked for last. ``extension`` and
+    ``extension_on_disk`` tell the same of this extension, ``way`` how Salt was installed,
+    ``build`` the version of its package, ``result`` how the last update has ended,
+    ``quarantined`` the versions in quarantine, and ``problems`` what is not set up right.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' safeupdate.report
+
+    question
+        A number that is given back, so that the newest answer is known. Defaults to ``0``.
+
+    :raises CommandExecutionError: if ``question`` is not a whole number of at most 20 digits.
+    """
+    with errors.as_salts():
+        return rollouts.report(Factory(__opts__), question)
+
+
+def request(number, version="", extension="", question=0):
+    """
+    Begin an update by a numbered request of a rollout, and return :py:func:`report`.
+
+    A request of the number that was taken last is answered and not begun again. A lower number
+    is refused: somebody newer steers this minion. If the request is refused, ``refused`` has the
+    reason, ``again`` tells whether it may be over soon, and nothing was changed. A person uses
+    :py:func:`update`.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'web1' safeupdate.request 20260101120000000000 version="'3008.3'"
+
+    number
+        The number of the request: a JID, or another one that grows like JIDs do.
+
+    version
+        The version of Salt, as for :py:func:`plan`. Defaults to none.
+
+    extension
+        The version of this extension, instead of one of Salt. Defaults to none.
+
+    question
+        As for :py:func:`report`.
+
+    :raises CommandExecutionError: if an argument is not valid.
+    """
+    with errors.as_salts():
+        return rollouts.request(Factory(__opts__), __salt__, number, version, extension, question)
+
+
+def withdraw(number, question=0):
+    """
+    Take back a request of a rollout, and return :py:func:`report`.
+
+    An update that has not begun to install is called off; one that has begun goes on. Requests
+    of lower numbers are refused from then on, also those that are still on their way.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'web1' safeupdate.withdraw 20260101120000000001
+
+    number
+        A number that is higher than that of the request.
+
+    question
+        As for :py:func:`report`.
+
+    :raises CommandExecutionError: if an argument is not valid.
+    """
+    with errors.as_salts():
+        return rollouts.withdraw(Factory(__opts__), number, question)
+
+
+def prefetch(version="", extension=""):
+    """
+    Download in the background what :py:func:`request` would install; return :py:func:`report`.
+
+    Returns at once. ``staged`` of a later report tells whether all is there.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' safeupdate.prefetch version="'3008.3'"
+
+    version
+        The version of Salt, as for :py:func:`plan`. Defaults to none.
+
+    extension
+        The version of this extension, instead of one of Salt. Defaults to none.
+
+    :raises CommandExecutionError: if an argument is not valid, or the database cannot be written.
+    """
+    with errors.as_salts():
+        return rollouts.prefetch(Factory(__opts__), version, extension)

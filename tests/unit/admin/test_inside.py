@@ -26,7 +26,14 @@ FUNCTIONS = sorted(
     for name, found in vars(module).items()
     if inspect.isfunction(found) and found.__module__ == module.__name__ and name[0] != "_"
 )
-ARGUMENTS = {"accepted": [["1"]], "forget": ["1"], "resume": ["1"], "unquarantine": ["1"]}
+ARGUMENTS = {
+    "accepted": [["1"]],
+    "forget": ["1"],
+    "request": [1, "3008.3"],
+    "resume": ["1"],
+    "unquarantine": ["1"],
+    "withdraw": [1],
+}
 
 
 @pytest.fixture

@@ -42,6 +42,9 @@ FIND_JOB = "saltutil.find_job"
 PING = "test.ping"
 # The query of a master: which of these jobs has the minion accepted?
 QUERY = "safeupdate.accepted"
+# What a rollout asks. Each answer says all that there is to know, and the rollout asks again if
+# it gets none: nothing of it is recorded, held or redelivered, also what begins an update.
+_ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
 
 # By name, or by "module.*" for all functions of a module.
 TABLE: dict[str, Kind] = {
@@ -61,6 +64,9 @@ TABLE: dict[str, Kind] = {
     "safeupdate.jobs": Kind.LOOKS | Kind.AT_ONCE,
     # It asks the package manager, which an update that installs keeps busy.
     "safeupdate.plan": Kind.ORDINARY,
+    "safeupdate.prefetch": _ROLLOUT,
+    "safeupdate.report": _ROLLOUT,
+    "safeupdate.request": _ROLLOUT,
     "safeupdate.restart": Kind.AFTER_TRANSACTION,
     "safeupdate.resume": Kind.ORDINARY,
     "safeupdate.revisions": Kind.LOOKS | Kind.AT_ONCE,
@@ -70,6 +76,7 @@ TABLE: dict[str, Kind] = {
     "safeupdate.unquarantine": Kind.ORDINARY,
     "safeupdate.update": Kind.AFTER_TRANSACTION,
     "safeupdate.wait": Kind.WAITS | Kind.RESUMABLE,
+    "safeupdate.withdraw": _ROLLOUT,
     "saltutil.find_cached_job": Kind.LOOKS,
     FIND_JOB: Kind.LOOKS | Kind.MOMENTARY,
     "saltutil.is_running": Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import RecordError
-from . import parts
+from . import fence, parts
 from .database import Database
+from .fence import Taken
 from .phase import Phase, stored
 from .update import Update
 
@@ -62,41 +64,52 @@ class Store(Database):
 
     # -- updates ---------------------------------------------------------------
 
-    def save(self, update: Update) -> Update:
-        """Write the record; a new phase also gets a line in the history."""
+    def save(self, update: Update, *others: Update, number: int = 0, again: bool = False) -> Update:
+        """
+        Write the record; a new phase also gets a line in the history.
+
+        With a *number*, it is that of the request that the update came of: raise InputError, and
+        write nothing, unless it is the newest; with *again*, it may have been taken before.
+        *others* are written in the same transaction.
+        """
         now = self._clock()
-        row = _row(update, now)
         with self.transaction() as db:
-            old = db.execute(
-                "SELECT phase FROM phases WHERE id = ? ORDER BY seq DESC LIMIT 1", (update.id,)
-            ).fetchone()
-            # Columns that a newer version has added stay as they are.
-            db.execute(
-                f"INSERT INTO updates ({', '.join(_COLUMNS)}) "
-                f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (id) DO UPDATE SET "
-                + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
-                row,
-            )
-            if old is None or old[0] != update.phase.value:
-                db.execute(
-                    "INSERT INTO phases (id, phase, reason, at) VALUES (?, ?, ?, ?)",
-                    (update.id, update.phase.value, update.reason, now),
-                )
-                db.execute(
-                    "DELETE FROM updates WHERE id NOT IN "
-                    "(SELECT id FROM updates ORDER BY rowid DESC LIMIT ?)",
-                    (_KEEP_UPDATES,),
-                )
-                db.execute(
-                    "DELETE FROM phases WHERE published = 1 AND id NOT IN (SELECT id FROM updates)"
-                )
-        if old is None or old[0] != update.phase.value:
-            log.info(
-                "safeupdate: %s -> %s update=%s",
-                old[0] if old else "-",
-                update.phase.value,
-                update.id,
-            )
+            if number:
+                fence.take(db, number, update.id, again=again)
+            moved = [_write(db, each, now) for each in (*others, update)]
+        for line in filter(None, moved):
+            log.info("safeupdate: %s -> %s update=%s", *line)
+        return update
+
+    def taken(self) -> Taken:
+        """Return the newest numbered request that was taken, and the update that came of it."""
+        with self.connection() as db:
+            return fence.newest(db)
+
+    def take(self, number: int, update_id: str, *ended: Update) -> None:
+        """
+        Take a request that needs no record of its own; *ended* are records that end with that.
+
+        Raise InputError, and write nothing, unless the number is the newest.
+        """
+        now = self._clock()
+        with self.transaction() as db:
+            fence.take(db, number, update_id)
+            for each in ended:
+                _write(db, each, now)
+
+    def withdraw(self, number: int) -> str:
+        """
+        Take a number that asks for nothing; return the update under way of the newest request.
+
+        It is empty if there is none. Raise InputError for a number that is older than the newest.
+        """
+        with self.transaction() as db:
+            known = fence.newest(db)
+            row = db.execute("SELECT phase FROM updates WHERE id = ?", (known.update,)).fetchone()
+            same = number == known.number
+            update = known.update if same or (row and row[0] in _OPEN) else ""
+            fence.take(db, number, update, again=True)
         return update
 
     def latest(self) -> Update | None:
@@ -205,6 +218,32 @@ class Store(Database):
         with self.connection() as db:
             row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])
+
+
+def _write(db: sqlite3.Connection, update: Update, now: float) -> tuple[str, str, str] | None:
+    """Write the record; return the phase before, the phase and the update if that is new."""
+    old = db.execute(
+        "SELECT phase FROM phases WHERE id = ? ORDER BY seq DESC LIMIT 1", (update.id,)
+    ).fetchone()
+    # Columns that a newer version has added stay as they are.
+    db.execute(
+        f"INSERT INTO updates ({', '.join(_COLUMNS)}) "
+        f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (id) DO UPDATE SET "
+        + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
+        _row(update, now),
+    )
+    if old is not None and old[0] == update.phase.value:
+        return None
+    db.execute(
+        "INSERT INTO phases (id, phase, reason, at) VALUES (?, ?, ?, ?)",
+        (update.id, update.phase.value, update.reason, now),
+    )
+    db.execute(
+        "DELETE FROM updates WHERE id NOT IN (SELECT id FROM updates ORDER BY rowid DESC LIMIT ?)",
+        (_KEEP_UPDATES,),
+    )
+    db.execute("DELETE FROM phases WHERE published = 1 AND id NOT IN (SELECT id FROM updates)")
+    return (old[0] if old else "-", update.phase.value, update.id)
 
 
 def _row(update: Update, now: float) -> tuple[Any, ...]:

@@ -8,43 +8,49 @@ from dataclasses import replace
 from ..errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from ..host import locks
 from ..prepare.resolution import Resolved
-from ..record.parts import Owed
+from ..record import fence
 from ..record.phase import Phase
 from ..record.update import Update
 from .admission import admitted
 from .initiator import Initiator, debt
 
 
-def restart(by: Initiator, *, jid: str = "", reason: str = "") -> Update:
+def restart(by: Initiator, *, jid: str = "", reason: str = "", number: int = 0) -> Update:
     """
     Ask for a restart as soon as every job is done and delivered; return the record.
 
-    If a restart is to come anyway, that one's record is returned.
+    If a restart is to come anyway, that one's record is returned. A request of a *number* that is
+    not the newest is refused.
     """
     pending = by.latest()
     under_way = pending is not None and not (pending.phase.final or pending.awaits_boot)
     if pending is not None and under_way and by.is_supervised():
+        if number:
+            by.store.take(number, pending.id)
         if pending.phase in (Phase.WATCHING, Phase.ROLLING_BACK):
             # Its own restart has been: this one comes when it has ended.
             asked = {"reason": reason, "jid": jid, "processes": by.jobs.processes()}
             by.store.set_fact("restart", asked)
         return pending
-    update, lock = begin(by, "restart", jid, reason)
+    update, lock = begin(by, "restart", jid, reason, number=number)
     lock.close()
     return update
 
 
-def begin(by: Initiator, kind: str, jid: str, reason: str) -> tuple[Update, locks.Lock]:
+def begin(
+    by: Initiator, kind: str, jid: str, reason: str, *, number: int = 0
+) -> tuple[Update, locks.Lock]:
     """
     Write a record, start its supervisor, and return both the record and the update lock.
 
-    For an update, new jobs are held from then on.
+    For an update, new jobs are held from then on. *number* is that of the request, if it has one.
     """
     lock = locks.acquire(by.settings.run_dir, "update", by.busy())
     try:
         owed = by.clear_the_way(kind)
         with admitted(by, at_once=True) if kind == "update" else nullcontext():
-            update = by.store.save(by.new_record(kind, jid, reason, owed=owed))
+            record = by.new_record(kind, jid, reason, owed=owed)
+            update = by.store.save(record, number=number)
         if kind == "update":
             # Before other jobs are held: it takes a while if a package has to be packed anew.
             update = by.store.save(_secured(by, update))
@@ -90,55 +96,90 @@ def _start_supervisor(by: Initiator, update: Update) -> None:
         raise
 
 
-def update(by: Initiator, wanted: Resolved, *, jid: str = "", reason: str = "") -> Update:
+def update(
+    by: Initiator, wanted: Resolved, *, jid: str = "", reason: str = "", once: bool = False
+) -> Update:
     """
     Ask the supervisor for an update; return its record.
 
     The same request again is the same update. Another one takes the place of an update that
-    has not begun to install. Requests of a master are numbered: an older one is refused.
+    has not begun to install. Requests of a master are numbered: an older one is refused. *once*
+    tells that all of one number are the same; a job may ask for this and then for that.
     """
+    number = wanted.request.serial
     lock = by.writing()
     try:
-        last = by.latest()
-        if last is not None and _is_same(last, wanted):
+        last, taken = by.latest(), by.store.taken()
+        if number and number < taken.number:
+            raise InputError(fence.refusal(number, taken))
+        if number and number == taken.number:
+            before = by.store.get(taken.update)
+            if before is not None and (once or before.request == wanted.request):
+                return before
+        if last is not None and not last.phase.final and last.request == wanted.request:
+            if number:
+                by.store.take(number, last.id)
             return last
         with admitted(by):
-            owed = None if last is None or last.phase.final else _supersede(by, last)
             record = by.new_record(
                 "update",
                 jid,
                 reason,
                 request=wanted.request,
                 versions_to=dict(wanted.targets),
-                owed=owed,
+                owed=None if last is None or last.phase.final else debt(last),
             )
-            record = by.store.save(record)
+            record = by.store.save(record, *_superseded(by, last), number=number, again=not once)
     finally:
         lock.close()
     by.have_supervised(record)
     return record
 
 
-def _is_same(last: Update, wanted: Resolved) -> bool:
-    """Tell whether the record is of this very request. Raise InputError for an older one."""
-    if last.request is None:
-        return False
-    serial, known = wanted.request.serial, last.request.serial
-    if serial and serial < known:
-        raise InputError(
-            f"This request ({serial}) is older than update {last.id} ({known}), which is "
-            f"{last.phase.value}. Nothing was changed."
-        )
-    same = last.request == wanted.request
-    return same and (not last.phase.final or bool(serial and serial == known))
+def settle(by: Initiator, number: int) -> None:
+    """
+    Take a request for what is there already. What waits to change that is called off.
+
+    Raise InputError for an older request, LockHeldError if an update has begun.
+    """
+    lock = by.writing()
+    try:
+        last = by.latest()
+        changes = last if last is not None and last.kind == "update" else None
+        by.store.take(number, "", *_superseded(by, changes))
+    finally:
+        lock.close()
 
 
-def _supersede(by: Initiator, last: Update) -> Owed | None:
-    """Make place for a request; return the restart that is owed if that needs none."""
+def withdraw(by: Initiator, number: int) -> None:
+    """
+    Refuse all requests of lower numbers from now on, and call off what the newest one asked for.
+
+    What has begun to install goes on. Raise InputError if a newer request is known.
+    """
+    under_way = by.store.withdraw(number)
+    if not under_way:
+        return
+    try:
+        lock = by.writing()
+    except LockHeldError:
+        # It is beginning just now; its phase tells.
+        return
+    try:
+        record = by.store.get(under_way)
+        if record is not None and record.may_be_cancelled:
+            by.store.save(record.advance(Phase.CANCELLED, reason="The request was withdrawn."))
+    finally:
+        lock.close()
+
+
+def _superseded(by: Initiator, last: Update | None) -> list[Update]:
+    """Return the record that makes place for a request, cancelled; it is not written."""
+    if last is None or last.phase.final:
+        return []
     if not last.may_be_cancelled:
         raise LockHeldError(by.busy())
-    by.store.save(last.advance(Phase.CANCELLED, reason="A newer request takes its place."))
-    return debt(last)
+    return [last.advance(Phase.CANCELLED, reason="A newer request takes its place.")]
 
 
 def cancel(by: Initiator) -> Update:

@@ -354,7 +354,7 @@ def test_the_service_cannot_be_inhibited(host):
 
 
 def test_a_record_that_cannot_be_written_changes_nothing(host, monkeypatch):
-    def full(update):
+    def full(update, **fence):
         raise RecordError("disk full")
 
     monkeypatch.setattr(host.store, "save", full)

@@ -1,0 +1,113 @@
+"""
+What runs on this minion, as its master keeps it of thousands.
+
+It is asked often, so the package manager answers only if its database has changed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from typing import Any
+
+import salt.version
+
+from ..core.errors import RecordError, SafeUpdateError
+from ..core.extensions import ourselves
+from ..core.prepare import upgrade_steps
+from ..core.record.phase import Phase
+from ..core.record.update import Update
+from ..factory import Factory
+from . import check, provenance
+
+log = logging.getLogger(__name__)
+
+_FACT = "installed"
+
+
+def running() -> dict[str, Any]:
+    """Return what this process can tell without looking anything up."""
+    version = str(salt.version.__version__)
+    return {
+        "version": version,
+        "running": version,
+        "installed": "",
+        "intended": "",
+        "extension": ourselves.running_version(),
+        "extension_on_disk": ourselves.version_in(ourselves.home()),
+        "build": "",
+        "way": "unknown",
+        "result": "",
+        "quarantined": [],
+        "problems": [],
+    }
+
+
+def known(factory: Factory) -> dict[str, Any]:
+    """Return what is installed, what was asked for, and what is wrong. Raise RecordError."""
+    exists = factory.store.exists()
+    updates = factory.store.updates() if exists else []
+    asked = [each for each in updates if each.kind == "update"]
+    ended = next((each.phase.value for each in asked if each.phase.final), "")
+    rows = factory.store.quarantined() if exists else []
+    return {
+        **installed(factory),
+        "intended": next(filter(None, map(_intended, asked)), ""),
+        "result": ended,
+        "quarantined": sorted({row.version for row in rows}),
+        "problems": check.quick(factory),
+    }
+
+
+def _intended(update: Update) -> str:
+    """Return the version that an update was to bring; empty if it was called off."""
+    if update.phase in (Phase.CANCELLED, Phase.POSTPONED):
+        return ""
+    asked = update.request.version if update.request is not None else None
+    target = upgrade_steps.of_salt(update.versions_from, update.versions_to)[1]
+    return without_epoch(target) or asked or ""
+
+
+def installed(factory: Factory) -> dict[str, str]:
+    """Return the version that is on disk, its package, and how it came there."""
+    try:
+        return _installed(factory)
+    except RecordError:
+        raise
+    except SafeUpdateError as err:
+        log.warning("safeupdate: what is installed is not known: %s", err)
+        return {"installed": "", "build": "", "way": "unknown"}
+
+
+def _installed(factory: Factory) -> dict[str, str]:
+    manager = factory.manager
+    if manager is None:
+        return _by_pip()
+    stamp = [manager.name, list(factory.settings.packages), *manager.stamp()]
+    cached = factory.store.fact(_FACT) if factory.store.exists() else None
+    if isinstance(cached, dict) and cached.get("stamp") == stamp:
+        return {key: str(cached.get(key)) for key in ("installed", "build", "way")}
+    found = _by_pip()
+    if not provenance.not_from_packages(factory):
+        versions = manager.installed(factory.own().names)
+        build = upgrade_steps.of_salt(versions, versions)[1]
+        found = {"installed": without_epoch(build), "build": build, "way": manager.name}
+    if factory.store.exists():
+        factory.store.set_fact(_FACT, {"stamp": stamp, **found})
+    return found
+
+
+def _by_pip() -> dict[str, str]:
+    """Return what the metadata beside Salt's code say."""
+    try:
+        found = importlib.metadata.distribution("salt")
+    except importlib.metadata.PackageNotFoundError:
+        return {"installed": "", "build": "", "way": "unknown"}
+    installer = (found.read_text("INSTALLER") or "").strip()
+    way = "pip" if installer in ("pip", "uv") else "unknown"
+    return {"installed": found.version, "build": "", "way": way}
+
+
+def without_epoch(version: str) -> str:
+    epoch, _, rest = version.partition(":")
+    return rest if epoch.isdigit() and rest else version

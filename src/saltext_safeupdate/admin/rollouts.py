@@ -1,0 +1,302 @@
+"""
+What a rollout asks of a minion: how far it is, and to begin, to download, to stop.
+
+Each answer is the whole report. The numbers and versions come from the bus, and are checked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import salt.version
+
+from ..core.errors import (
+    CommandError,
+    InputError,
+    LockHeldError,
+    RecordError,
+    SafeUpdateError,
+    TransitionError,
+)
+from ..core.host import locks, processes
+from ..core.jobs import current
+from ..core.packages.choice import matches
+from ..core.prepare import resolution
+from ..core.record import fence
+from ..core.record.update import Update
+from ..factory import Factory
+from . import background, inventory, updates
+from .preflight import needs_reboot
+
+log = logging.getLogger(__name__)
+
+# The highest number there is, and one more: JIDs have twenty digits.
+_MOST = 10**20
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,99}")
+_FACT = "prefetch"
+# What is in the way of a request and ends by itself, or when somebody sees to it.
+_SOON = (LockHeldError, TransitionError, CommandError)
+
+
+def report(factory: Factory, question: object = 0) -> dict[str, Any]:
+    """Return where this minion is, for its newest numbered request, and what runs on it."""
+    return _report(factory, _number("question", question, least=0))
+
+
+def request(
+    factory: Factory,
+    functions: updates.Functions,
+    number: object,
+    version: object = "",
+    extension: object = "",
+    question: object = 0,
+) -> dict[str, Any]:
+    """Begin an update unless a request of this number or a higher one was taken; report."""
+    wanted, asked = _number("number", number), _number("question", question, least=0)
+    goal = _goal(version, extension)
+    try:
+        _take(factory, functions, wanted, *goal)
+    except SafeUpdateError as err:
+        log.info("safeupdate: request %s is not taken: %s", wanted, err)
+        again = isinstance(err, _SOON)
+        return {**_report(factory, asked), "refused": str(err), "again": again}
+    return _report(factory, asked)
+
+
+def withdraw(factory: Factory, number: object, question: object = 0) -> dict[str, Any]:
+    """Refuse all lower numbers from now on, and call off what has not begun to install; report."""
+    from ..core.supervisor import requests
+
+    wanted, asked = _number("number", number), _number("question", question, least=0)
+    try:
+        requests.withdraw(factory.initiator(), wanted)
+    except SafeUpdateError as err:
+        again = isinstance(err, _SOON)
+        return {**_report(factory, asked), "refused": str(err), "again": again}
+    return _report(factory, asked)
+
+
+def prefetch(
+    factory: Factory,
+    version: object = "",
+    extension: object = "",
+    spawn: background.Spawn | None = None,
+) -> dict[str, Any]:
+    """Have what such a request needs downloaded in the background; report."""
+    goal = _goal(version, extension)
+    found = _prefetched(factory) if factory.store.exists() else {}
+    if not (_is_for(found, goal) and (_is_fetching(found) or _is_there(factory, found))):
+        if not _is_fetching(found):
+            factory.store.set_fact(_FACT, _prefetch(goal, "asked"))
+        (spawn or background.spawner(factory.opts))(lambda: _fetch(factory, goal))
+    return _report(factory, 0)
+
+
+# -- requests ------------------------------------------------------------------------------
+
+
+def _take(
+    factory: Factory, functions: updates.Functions, number: int, version: str, extension: str
+) -> None:
+    """Begin what is asked for. Raise SafeUpdateError, and change nothing, if that cannot be."""
+    from ..core.supervisor import requests
+
+    known = factory.store.taken() if factory.store.exists() else fence.Taken()
+    if number == known.number:
+        return
+    if number < known.number:
+        raise InputError(fence.refusal(number, known))
+    _refuse_beside_another(factory)
+    if extension:
+        raise SafeUpdateError("This version does not update itself. Nothing was changed.")
+    # It waits for the jobs that run, but not for ever: the rollout asks again.
+    wanted = resolution.request(version, when="now")
+    resolved = updates.resolve(factory, functions, wanted)
+    job = current.get()
+    jid = job.jid if job is not None else ""
+    by, reason = factory.initiator(jid), f"request {number}"
+    try:
+        if not resolved.in_place:
+            numbered = resolved.with_serial(number)
+            requests.update(by, numbered, jid=jid, reason=reason, once=True)
+        elif _runs(resolved.targets):
+            requests.settle(by, number)
+        else:
+            _restart(factory, by, resolved, jid, reason, number)
+    except InputError:
+        # Another process may have taken the same one meanwhile.
+        if factory.store.taken().number != number:
+            raise
+
+
+def _restart(
+    factory: Factory, by: Any, resolved: resolution.Resolved, jid: str, reason: str, number: int
+) -> None:
+    """Have the version run that is installed already."""
+    from ..core.supervisor import requests
+
+    assert factory.manager is not None  # noqa: S101
+    if needs_reboot(factory.manager, resolved):
+        raise SafeUpdateError("It is installed; a reboot activates it. Nothing was changed.")
+    last = factory.store.latest()
+    if last is not None and last.kind == "update" and not last.phase.final:
+        raise LockHeldError(by.busy())
+    requests.restart(by, jid=jid, reason=reason, number=number)
+
+
+def _refuse_beside_another(factory: Factory) -> None:
+    """Raise LockHeldError if an update has begun that is brought to its end."""
+    last = factory.store.latest() if factory.store.exists() else None
+    if last is not None and not last.phase.final and not last.may_be_cancelled:
+        raise LockHeldError(factory.initiator().busy())
+    if locks.held(factory.settings.run_dir, "update"):
+        raise LockHeldError(
+            "An update of the minion begins just now, or packages are being downloaded. Nothing "
+            "was changed; try again when that has ended."
+        )
+
+
+def _runs(targets: Mapping[str, str]) -> bool:
+    running = str(salt.version.__version__)
+    return any(matches(version, running) for version in targets.values())
+
+
+# -- downloads -----------------------------------------------------------------------------
+
+
+def _fetch(factory: Factory, goal: tuple[str, str]) -> None:
+    """Download, unless another process does so already."""
+    mine = _prefetch(goal, "running")
+    if factory.store.claim_fact(_FACT, mine, lambda found: not _is_fetching(found or {})) != mine:
+        return
+    version, extension = goal
+    try:
+        if extension:
+            raise SafeUpdateError("This version does not update itself. Nothing was changed.")
+        updates.stage(factory, version)
+    except (OSError, SafeUpdateError) as err:
+        log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
+        factory.store.set_fact(_FACT, _prefetch(goal, "failed", str(err)))
+    else:
+        factory.store.set_fact(_FACT, _prefetch(goal, "done"))
+
+
+def _prefetch(goal: tuple[str, str], state: str, reason: str = "") -> dict[str, str]:
+    """Return what is noted of a download: what for, how far it is, and which process does it."""
+    version, extension = goal
+    return {
+        "version": version,
+        "extension": extension,
+        "state": state,
+        "reason": reason,
+        "who": processes.me(),
+    }
+
+
+def _prefetched(factory: Factory) -> dict[str, Any]:
+    found = factory.store.fact(_FACT)
+    return found if isinstance(found, dict) else {}
+
+
+def _is_for(found: Mapping[str, Any], goal: tuple[str, str]) -> bool:
+    return (found.get("version"), found.get("extension")) == goal
+
+
+def _is_fetching(found: Mapping[str, Any]) -> bool:
+    return found.get("state") == "running" and processes.alive(str(found.get("who")))
+
+
+def _is_there(factory: Factory, found: Mapping[str, Any]) -> bool:
+    """Tell whether what was to be downloaded is there now: installed, or staged."""
+    version = str(found.get("version") or "")
+    if found.get("state") != "done" or not version:
+        return False
+    if matches(inventory.installed(factory)["installed"], version):
+        return True
+    staged = factory.store.fact("staged")
+    targets: dict[str, str] = staged.get("targets", {}) if isinstance(staged, dict) else {}
+    return bool(targets) and all(matches(each, version) for each in targets.values())
+
+
+# -- the report ----------------------------------------------------------------------------
+
+
+def _report(factory: Factory, question: int) -> dict[str, Any]:
+    found = {
+        "question": question,
+        "number": 0,
+        "phase": "idle",
+        "reason": "",
+        "phases": {},
+        "staged": "",
+        "refused": "",
+        "again": False,
+        **inventory.running(),
+    }
+    try:
+        return {**found, **inventory.known(factory), **_progress(factory)}
+    except RecordError as err:
+        # What was taken, and what became of it, is not known: that is said, and nothing else.
+        return {**found, "phase": "unknown", "reason": str(err), "problems": [str(err)]}
+
+
+def _progress(factory: Factory) -> dict[str, Any]:
+    """Return how far the newest numbered request has come."""
+    store = factory.store
+    if not store.exists():
+        return {}
+    taken, prefetched = store.taken(), _prefetched(factory)
+    update = store.get(taken.update) if taken.update else None
+    found: dict[str, Any] = {"number": taken.number, "staged": ""}
+    if prefetched.get("state") == "failed":
+        found["staged"] = "failed"
+    elif prefetched and _is_there(factory, prefetched):
+        found["staged"] = "done"
+    if update is None:
+        return found
+    return {
+        **found,
+        "phase": update.phase.value,
+        "reason": update.reason,
+        "phases": _seconds(factory, update),
+    }
+
+
+def _seconds(factory: Factory, update: Update) -> dict[str, float]:
+    """Return how long the update was in each phase; the present one counts until its change."""
+    rows = factory.store.history(update.id)
+    found: dict[str, float] = {}
+    for row, after in itertools.pairwise(rows):
+        found[row.phase] = round(found.get(row.phase, 0.0) + max(after.at - row.at, 0.0), 1)
+    return found
+
+
+def _number(name: str, value: object, *, least: int = 1) -> int:
+    """Return a number that came from the bus, which makes a text of one with twenty digits."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _MOST:
+        raise InputError(
+            f"'{name}' must be a whole number of at most 20 digits, from {least}. "
+            "Nothing was changed."
+        )
+    return value
+
+
+def _goal(version: object, extension: object) -> tuple[str, str]:
+    """Return the version of Salt or of the extension that is asked for; one of them."""
+    goal = tuple("" if each is None else str(each) for each in (version, extension))
+    fits = all(
+        isinstance(given, str | None) and (not text or _VERSION.fullmatch(text))
+        for given, text in zip((version, extension), goal, strict=True)
+    )
+    if not fits or sum(map(bool, goal)) != 1:
+        raise InputError(
+            "Ask for a 'version' of Salt or for an 'extension' version, as a text such as "
+            "'3008.3'. Nothing was changed."
+        )
+    return goal[0], goal[1]

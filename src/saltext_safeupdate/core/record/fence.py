@@ -1,0 +1,68 @@
+"""
+The newest numbered request that this minion has taken, and the update that came of it.
+
+Numbers are those of JIDs, which grow. A request of a lower number than the newest is refused,
+whoever sends it: with two masters, the minion is the fence between them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import NamedTuple
+
+from ..errors import InputError, RecordError
+
+_FACT = "request"
+
+
+class Taken(NamedTuple):
+    """The number of a request, 0 if there was none, and the update of it, empty for none."""
+
+    number: int = 0
+    update: str = ""
+
+
+def newest(db: sqlite3.Connection) -> Taken:
+    """Return the newest request that was taken."""
+    row = db.execute("SELECT value FROM facts WHERE name = ?", (_FACT,)).fetchone()
+    if row is not None:
+        return _valid(json.loads(row[0]))
+    # Earlier versions have the number of an update in its record only.
+    row = db.execute("SELECT id, extra FROM updates ORDER BY rowid DESC LIMIT 1").fetchone()
+    number = json.loads(row[1]).get("number", 0) if row is not None else 0
+    return _valid({"number": number, "update": row[0]}) if number else Taken()
+
+
+def take(db: sqlite3.Connection, number: int, update: str, *, again: bool = False) -> None:
+    """
+    Take a request of this number within a transaction, which came to that update.
+
+    Raise InputError if it is older than the newest, or, without *again*, if it is that one.
+    """
+    known = newest(db)
+    if number < known.number or (number == known.number and not again):
+        raise InputError(refusal(number, known))
+    db.execute(
+        "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
+        (_FACT, json.dumps({"number": number, "update": update})),
+    )
+
+
+def refusal(number: int, known: Taken) -> str:
+    """Say why a request of this number is not taken."""
+    if number == known.number:
+        return f"Request {number} was taken before. Nothing was changed."
+    which = f"update {known.update}" if known.update else "the newest one"
+    return f"This request ({number}) is older than {which} ({known.number}). Nothing was changed."
+
+
+def _valid(value: object) -> Taken:
+    found = value if isinstance(value, dict) else {}
+    number, update = found.get("number"), found.get("update")
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(update, str):
+        raise RecordError(
+            f"Which request this minion has taken last is not readable ({value!r}), so none is "
+            "taken. It was left as it is; a newer version may have written it."
+        )
+    return Taken(number, update)
