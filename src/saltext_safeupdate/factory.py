@@ -18,7 +18,7 @@ import salt.utils.minion
 
 from .core import wiring
 from .core.errors import SafeUpdateError
-from .core.extensions import supervisor_copy
+from .core.extensions import ourselves, supervisor_copy
 from .core.host import hidden, init_system, minions, own_unit, processes, proxies
 from .core.host.command import run as run_command
 from .core.host.minions import Minion
@@ -35,6 +35,7 @@ from .core.supervisor import watchdog
 
 if TYPE_CHECKING:
     from .core.host.daemons import Daemon
+    from .core.prepare.own_extension import OwnExtension
     from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions
     from .core.prepare.staging import Staging
@@ -170,12 +171,18 @@ class Factory:
             steps_dir=self.settings.steps_dir,
         )
 
-    def staging(self) -> Staging:
-        """Return the packages that are downloaded ahead."""
+    def staging(self, manager: PackageManager | None = None) -> Staging:
+        """Return the packages that are downloaded ahead; *manager* is that of the extension."""
         from .core.prepare.staging import Staging
 
-        assert self.manager is not None  # noqa: S101
-        return Staging(self.settings.state_dir, self.store, self.manager)
+        manager = manager or self.manager
+        assert manager is not None  # noqa: S101
+        return Staging(self.settings.state_dir, self.store, manager)
+
+    def extension(self, source: str = "") -> OwnExtension:
+        """Return what updates this extension, from *source* or from where the settings say."""
+        home = ourselves.home()
+        return wiring.own_extension(self.settings, self.services, home, source)
 
     def backup_paths(self) -> list[str]:
         """Return what is put back on a rollback."""

@@ -61,7 +61,7 @@ def known(factory: Factory) -> dict[str, Any]:
 
 def _intended(update: Update) -> str:
     """Return the version that an update was to bring; empty if it was called off."""
-    if update.phase in (Phase.CANCELLED, Phase.POSTPONED):
+    if update.of_extension or update.phase in (Phase.CANCELLED, Phase.POSTPONED):
         return ""
     asked = update.request.version if update.request is not None else None
     target = upgrade_steps.of_salt(update.versions_from, update.versions_to)[1]

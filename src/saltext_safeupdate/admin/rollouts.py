@@ -29,7 +29,7 @@ from ..core.prepare import resolution
 from ..core.record import fence
 from ..core.record.update import Update
 from ..factory import Factory
-from . import background, inventory, updates
+from . import background, inventory, own_extension, updates
 from .preflight import needs_reboot
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,7 @@ def withdraw(factory: Factory, number: object, question: object = 0) -> dict[str
 
 def prefetch(
     factory: Factory,
+    functions: updates.Functions,
     version: object = "",
     extension: object = "",
     spawn: background.Spawn | None = None,
@@ -92,7 +93,7 @@ def prefetch(
     if not (_is_for(found, goal) and (_is_fetching(found) or _is_there(factory, found))):
         if not _is_fetching(found):
             factory.store.set_fact(_FACT, _prefetch(goal, "asked"))
-        (spawn or background.spawner(factory.opts))(lambda: _fetch(factory, goal))
+        (spawn or background.spawner(factory.opts))(lambda: _fetch(factory, functions, goal))
     return _report(factory, 0)
 
 
@@ -111,19 +112,22 @@ def _take(
     if number < known.number:
         raise InputError(fence.refusal(number, known))
     _refuse_beside_another(factory)
-    if extension:
-        raise SafeUpdateError("This version does not update itself. Nothing was changed.")
-    # It waits for the jobs that run, but not for ever: the rollout asks again.
-    wanted = resolution.request(version, when="now")
-    resolved = updates.resolve(factory, functions, wanted)
     job = current.get()
     jid = job.jid if job is not None else ""
-    by, reason = factory.initiator(jid), f"request {number}"
+    if extension:
+        resolved = own_extension.stage(factory, functions, extension)
+        by, runs = own_extension.initiator(factory, jid), own_extension.runs(extension)
+    else:
+        # It waits for the jobs that run, but not for ever: the rollout asks again.
+        wanted = resolution.request(version, when="now")
+        resolved = updates.resolve(factory, functions, wanted)
+        by, runs = factory.initiator(jid), _runs(resolved.targets)
+    reason = f"request {number}"
     try:
         if not resolved.in_place:
             numbered = resolved.with_serial(number)
             requests.update(by, numbered, jid=jid, reason=reason, once=True)
-        elif _runs(resolved.targets):
+        elif runs:
             requests.settle(by, number)
         else:
             _restart(factory, by, resolved, jid, reason, number)
@@ -139,8 +143,7 @@ def _restart(
     """Have the version run that is installed already."""
     from ..core.supervisor import requests
 
-    assert factory.manager is not None  # noqa: S101
-    if needs_reboot(factory.manager, resolved):
+    if needs_reboot(by.manager, resolved):
         raise SafeUpdateError("It is installed; a reboot activates it. Nothing was changed.")
     last = factory.store.latest()
     if last is not None and last.kind == "update" and not last.phase.final:
@@ -168,7 +171,7 @@ def _runs(targets: Mapping[str, str]) -> bool:
 # -- downloads -----------------------------------------------------------------------------
 
 
-def _fetch(factory: Factory, goal: tuple[str, str]) -> None:
+def _fetch(factory: Factory, functions: updates.Functions, goal: tuple[str, str]) -> None:
     """Download, unless another process does so already."""
     mine = _prefetch(goal, "running")
     if factory.store.claim_fact(_FACT, mine, lambda found: not _is_fetching(found or {})) != mine:
@@ -176,8 +179,9 @@ def _fetch(factory: Factory, goal: tuple[str, str]) -> None:
     version, extension = goal
     try:
         if extension:
-            raise SafeUpdateError("This version does not update itself. Nothing was changed.")
-        updates.stage(factory, version)
+            own_extension.stage(factory, functions, extension)
+        else:
+            updates.stage(factory, version)
     except (OSError, SafeUpdateError) as err:
         log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
         factory.store.set_fact(_FACT, _prefetch(goal, "failed", str(err)))
@@ -212,9 +216,9 @@ def _is_fetching(found: Mapping[str, Any]) -> bool:
 
 def _is_there(factory: Factory, found: Mapping[str, Any]) -> bool:
     """Tell whether what was to be downloaded is there now: installed, or staged."""
-    version = str(found.get("version") or "")
+    version, extension = (str(found.get(key) or "") for key in ("version", "extension"))
     if found.get("state") != "done" or not version:
-        return False
+        return found.get("state") == "done" and own_extension.is_there(factory, extension)
     if matches(inventory.installed(factory)["installed"], version):
         return True
     staged = factory.store.fact("staged")

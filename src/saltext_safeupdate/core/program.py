@@ -68,6 +68,7 @@ def supervisor(
         manager=manager,
         locks=Locks(*(Lock(settings.run_dir, name) for name in ("jobs", "drain", "update"))),
         outcome=outcome,
+        extension=lambda update: wiring.own_extension(settings, services, update.code.extension),
         others=lambda roots: neighbours.of(settings, roots),
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
     )

@@ -68,6 +68,10 @@ class Settings:
         proxy minion, runs from the same packages without this extension.
     backup
         Files and directories that a rollback restores, besides those of the minion.
+    extension_source
+        Where an update of this extension comes from: a directory with wheels, the URL of an
+        index, or a ``salt://`` path of a wheel or of a directory with wheels; empty for what pip
+        is configured with.
     steps_dir
         Directory of the upgrade steps.
     step_timeout
@@ -104,6 +108,7 @@ class Settings:
     extensions: str = "stop"
     other_minions: str = "stop"
     backup: tuple[str, ...] = ()
+    extension_source: str = ""
     steps_dir: str = "/etc/salt/safeupdate/steps"
     step_timeout: float = 600.0
     transactional_reboot: str = "manual"
@@ -256,8 +261,14 @@ def _checked(key: str, value: object, default: object) -> Any:
         ):
             raise InputError(f"'safeupdate:{key}' must be a number of seconds above 0.")
         return float(value)
+    if key == "extension_source" and value == default:
+        return value
     if not isinstance(value, str) or not value:
         raise InputError(f"'safeupdate:{key}' must be a text.")
+    if key == "extension_source" and not value.startswith(("/", "http://", "https://", "salt://")):
+        raise InputError(
+            f"'safeupdate:{key}' must be an absolute path, the URL of an index, or a salt:// path."
+        )
     if key in _WORDS and value not in _WORDS[key]:
         words = [f"'{word}'" for word in _WORDS[key]]
         raise InputError(f"'safeupdate:{key}' must be {', '.join(words[:-1])} or {words[-1]}.")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import TYPE_CHECKING
+
 from .host.command import Run
 from .host.command import run as run_command
+from .host.service import ServiceManager
 from .packages.detect import detect
 from .packages.manager import PackageManager
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .prepare.own_extension import OwnExtension
 
 
 def package_manager(run: Run = run_command) -> PackageManager | None:
@@ -23,3 +32,20 @@ def package_manager(run: Run = run_command) -> PackageManager | None:
 
             return TransactionalUpdate(run)
     return found
+
+
+def own_extension(
+    settings: Settings,
+    services: ServiceManager,
+    home: str,
+    source: str = "",
+    run: Run = run_command,
+) -> OwnExtension:
+    """Return what updates this extension; *home* is where the minion imports it from."""
+    from .extensions import interpreter
+    from .prepare.own_extension import OwnExtension
+
+    program = services.program(settings.service)
+    python = interpreter.named_by(program) if program else None
+    place, where = os.path.dirname(home), source or settings.extension_source
+    return OwnExtension(place, python or sys.executable, run, where)

@@ -525,4 +525,4 @@ def prefetch(version="", extension=""):
     :raises CommandExecutionError: if an argument is not valid, or the database cannot be written.
     """
     with errors.as_salts():
-        return rollouts.prefetch(Factory(__opts__), version, extension)
+        return rollouts.prefetch(Factory(__opts__), __salt__, version, extension)

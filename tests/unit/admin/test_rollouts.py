@@ -254,7 +254,7 @@ class TestRefused:
         with pytest.raises(InputError, match="Nothing was changed"):
             rollouts.request(made, {}, N, version, extension)
         with pytest.raises(InputError):
-            rollouts.prefetch(made, version, extension)
+            rollouts.prefetch(made, {}, version, extension)
 
     def test_salt_makes_texts_of_high_numbers_on_their_way(self, made):
         sent = salt.payload.loads(salt.payload.dumps({"number": N}))["number"]
@@ -312,20 +312,20 @@ class TestWithdraw:
 
 class TestStaged:
     def test_it_tells_of_the_version_that_was_asked_for(self, made):
-        assert rollouts.prefetch(made, NEW, spawn=_at_once)["staged"] == "done"
-        assert rollouts.prefetch(made, "9999", spawn=_at_once)["staged"] == "failed"
-        assert rollouts.prefetch(made, NEW, spawn=lambda work: None)["staged"] == ""
-        assert rollouts.prefetch(made, OLD, spawn=_at_once)["staged"] == "done"
+        assert rollouts.prefetch(made, {}, NEW, spawn=_at_once)["staged"] == "done"
+        assert rollouts.prefetch(made, {}, "9999", spawn=_at_once)["staged"] == "failed"
+        assert rollouts.prefetch(made, {}, NEW, spawn=lambda work: None)["staged"] == ""
+        assert rollouts.prefetch(made, {}, OLD, spawn=_at_once)["staged"] == "done"
 
     def test_what_was_removed_since_is_not_there(self, made):
-        rollouts.prefetch(made, NEW, spawn=_at_once)
+        rollouts.prefetch(made, {}, NEW, spawn=_at_once)
         made.staging().drop()
         assert rollouts.report(made)["staged"] == ""
 
     def test_it_is_there_and_not_fetched_again(self, made):
-        rollouts.prefetch(made, NEW, spawn=_at_once)
+        rollouts.prefetch(made, {}, NEW, spawn=_at_once)
         asked = []
-        assert rollouts.prefetch(made, NEW, spawn=asked.append)["staged"] == "done"
+        assert rollouts.prefetch(made, {}, NEW, spawn=asked.append)["staged"] == "done"
         assert asked == []
 
     def test_only_one_process_downloads(self, made):
@@ -335,15 +335,15 @@ class TestStaged:
         def slow(targets, directory):
             downloads.append(targets)
             # The same again meanwhile, twice.
-            assert rollouts.prefetch(made, NEW, spawn=_at_once)["staged"] == ""
+            assert rollouts.prefetch(made, {}, NEW, spawn=_at_once)["staged"] == ""
             return download(targets, directory)
 
         made.manager.download = slow
-        assert rollouts.prefetch(made, NEW, spawn=_at_once)["staged"] == "done"
+        assert rollouts.prefetch(made, {}, NEW, spawn=_at_once)["staged"] == "done"
         assert len(downloads) == 1
 
     def test_an_update_needs_no_more(self, made):
-        rollouts.prefetch(made, NEW, spawn=_at_once)
+        rollouts.prefetch(made, {}, NEW, spawn=_at_once)
         made.manager.refresh = lambda: pytest.fail("the network was asked")
         assert _ask(made, N)["phase"] == "requested"
 
@@ -374,7 +374,7 @@ class TestReport:
         assert rollouts.report(made)["installed"] == OLD
 
     def test_it_is_what_an_inventory_takes(self, made):
-        rollouts.prefetch(made, NEW, spawn=_at_once)
+        rollouts.prefetch(made, {}, NEW, spawn=_at_once)
         _ask(made, N)
         found = from_answer("web1", rollouts.report(made), 5.0)
         assert (found.running, found.installed, found.intended) == (OLD, OLD, NEW)

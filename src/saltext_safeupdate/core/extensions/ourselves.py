@@ -19,18 +19,18 @@ from ..errors import VerificationError
 from ..host.command import Run
 from . import interpreter
 
-_PACKAGE = __name__.partition(".")[0]
+PACKAGE = __name__.partition(".")[0]
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.M)
 
 
 def home() -> str:
     """Return the directory that this package was imported from."""
-    return os.path.dirname(os.path.abspath(str(sys.modules[_PACKAGE].__file__)))
+    return os.path.dirname(os.path.abspath(str(sys.modules[PACKAGE].__file__)))
 
 
 def running_version() -> str:
     """Return the version of this package in the memory of this process."""
-    return str(vars(sys.modules[_PACKAGE])["__version__"])
+    return str(vars(sys.modules[PACKAGE])["__version__"])
 
 
 def version_in(directory: str) -> str:
@@ -51,18 +51,18 @@ def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> s
     their linked copies, which are read first: the old place may be gone. Idempotent. Raises
     VerificationError if the extension still cannot be loaded.
     """
-    if interpreter.loads(python, run, _PACKAGE):
+    if interpreter.loads(python, run, PACKAGE):
         return None
     where = str(interpreter.places(python, run)["purelib"])
     source = _source(extension, copies)
-    for path in (source, *glob.glob(os.path.join(os.path.dirname(source), f"{_PACKAGE}-*-info"))):
+    for path in (source, *glob.glob(os.path.join(os.path.dirname(source), f"{PACKAGE}-*-info"))):
         target = os.path.join(where, os.path.basename(path))
         part = f"{target}.part"
         shutil.rmtree(part, ignore_errors=True)
         shutil.copytree(path, part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.rmtree(target, ignore_errors=True)
         os.rename(part, target)
-    if not interpreter.loads(python, run, _PACKAGE):
+    if not interpreter.loads(python, run, PACKAGE):
         raise VerificationError(
             f"The extension was copied to {where}, but {python} cannot load it. The minion is "
             f"restarted without it; install it there with '{python} -m pip install "

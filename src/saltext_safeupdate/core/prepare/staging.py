@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.store import Store
+from .own_extension import OwnExtension
 from .revisions import files
 
 _FACT = "staged"
 
 
 class Staging:
-    """One set of packages at a time, in ``<state_dir>/staged``."""
+    """One set of packages at a time, in ``<state_dir>/staged``; this extension has its own."""
 
     def __init__(self, state_dir: str, store: Store, manager: PackageManager) -> None:
-        self._directory = os.path.join(state_dir, "staged")
+        name = "staged-extension" if isinstance(manager, OwnExtension) else _FACT
+        self._fact = name
+        self._directory = os.path.join(state_dir, name)
         self._store = store
         self._manager = manager
 
@@ -28,7 +31,7 @@ class Staging:
 
         Raises CommandError, or VerificationError if a file was altered since it was staged.
         """
-        found = self._store.fact(_FACT)
+        found = self._store.fact(self._fact)
         if found and found["targets"] == dict(targets):
             staged = files(found["files"])
             self._manager.verify(staged)
@@ -37,21 +40,23 @@ class Staging:
         os.makedirs(self._directory, mode=0o700)
         fresh = self._manager.download(targets, self._directory)
         self._manager.verify(fresh)
-        self._store.set_fact(_FACT, {"targets": dict(targets), "files": [list(f) for f in fresh]})
+        self._store.set_fact(
+            self._fact, {"targets": dict(targets), "files": [list(f) for f in fresh]}
+        )
         return fresh
 
     def staged(self) -> dict[str, str]:
         """Return the versions that are staged; empty if none are."""
-        found = self._store.fact(_FACT)
+        found = self._store.fact(self._fact)
         return dict(found["targets"]) if found else {}
 
     def staged_files(self) -> list[File]:
         """Return the files that are staged; empty if none are."""
-        found = self._store.fact(_FACT)
+        found = self._store.fact(self._fact)
         return files(found["files"]) if found else []
 
     def drop(self) -> None:
         """Remove what is staged. Idempotent."""
-        self._store.drop_fact(_FACT)
+        self._store.drop_fact(self._fact)
         if os.path.isdir(self._directory):
             shutil.rmtree(self._directory)

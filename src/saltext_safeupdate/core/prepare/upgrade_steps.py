@@ -31,7 +31,8 @@ def due(directory: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[
 
 def of_salt(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
     """Return the versions of Salt before and after; empty if no own package is named so."""
-    names = [name for name in sorted(new) if "salt" in name and name in old]
+    known = [name for name in sorted(new) if name in old and not name.startswith("saltext")]
+    names = [name for name in known if "salt" in name]
     return (old[names[0]], new[names[0]]) if names else ("", "")
 
 

@@ -81,6 +81,7 @@ class Request:
     What somebody has asked for.
 
     ``version`` is None for the newest, and ``numeric`` tells that it was given as a number.
+    With ``extension``, that is the version of this extension and not of Salt.
     ``when`` is ``idle`` or ``now``, ``back`` a rollback by request. ``serial`` grows from
     request to request of a master; 0 if it has none.
     """
@@ -90,6 +91,7 @@ class Request:
     when: str = "idle"
     allow_downgrade: bool = False
     back: bool = False
+    extension: bool = False
     serial: int = field(default=0, compare=False)
 
 
@@ -281,6 +283,7 @@ def _request(value: Any, serial: int) -> Request:
         when=_text(given.get("when", "idle")),
         allow_downgrade=_flag(given.get("allow_downgrade", False)),
         back=_flag(given.get("back", False)),
+        extension=_flag(given.get("extension", False)),
         serial=serial,
     )
 

@@ -53,6 +53,11 @@ class Update:
         return bool(self.way_back.files or self.way_back.snapshot)
 
     @property
+    def of_extension(self) -> bool:
+        """Whether it is an update of this extension, and Salt stays as it is."""
+        return self.request is not None and self.request.extension
+
+    @property
     def by_boot(self) -> bool:
         """Whether a boot activates it, and takes it back."""
         return self.way_back.snapshot is not None

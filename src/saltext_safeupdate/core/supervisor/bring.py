@@ -19,6 +19,9 @@ def bring_along(context: Context, update: Update) -> str:
     python = interpreter.named_by(program) if program else None
     if python is None:
         return ""
+    if update.of_extension:
+        loads = interpreter.loads(python, context.command, ourselves.PACKAGE)
+        return "" if loads else f"{python} cannot load the extension."
     try:
         put = _carry(context, update, python)
     except (OSError, SafeUpdateError) as err:

@@ -62,6 +62,7 @@ class Context:
     *outcome* tells what became of a job of this minion, None if it is not known, and
     *undelivered* whether the return of a job still waits for its master. *others* finds the other
     minions of this host that run from directories of code; *neighbours* are those of this update.
+    *extension* returns what an update of this extension goes by, instead of the package *manager*.
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
     *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
     host since it was last asked, and *seen* says in a sentence what a process has done so far.
@@ -74,6 +75,7 @@ class Context:
     locks: Locks
     outcome: Callable[[str], Outcome | None]
     undelivered: Callable[[str], bool]
+    extension: Callable[[Update], PackageManager] | None = None
     command: Run = run_command
     others: Callable[[Sequence[str]], Sequence[Minion]] = lambda roots: ()
     neighbours: Sequence[Minion] = ()

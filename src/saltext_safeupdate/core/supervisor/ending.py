@@ -41,7 +41,8 @@ def clean(context: Context, update: Update) -> None:
 def tidy(context: Context, update: Update) -> None:
     """Keep what leads back from here, and nothing else. Idempotent."""
     try:
-        if update.phase is Phase.COMMITTED and update.versions_to != update.versions_from:
+        replaced = update.phase is Phase.COMMITTED and not update.of_extension
+        if replaced and update.versions_to != update.versions_from:
             context.revisions.keep(update)
         ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)
         if update.kind == "update" and ended and context.manager is not None:

@@ -114,13 +114,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
             f"There would be no way back: {way_back.missing}. Fix that, or set "
             "'safeupdate:rollback' to 'optional'."
         )
-    extensions, unstaged = stage_beside_salt(
-        context.services.program(context.unit),
-        context.revisions.directory(update.id),
-        files=[file.path for file in new],
-        unowned=manager.unowned,
-        run=context.command,
-    )
+    extensions, unstaged = ("", []) if update.of_extension else _stage_beside(context, update, new)
     if unstaged and context.settings.extensions == "stop":
         raise SafeUpdateError(f"{' '.join(unstaged)} Or set 'safeupdate:extensions' to 'report'.")
     return {
@@ -134,6 +128,18 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
         ),
         "progress": replace(update.progress, master=probe.reaches_master(context, _MASTER_TIMEOUT)),
     }
+
+
+def _stage_beside(context: Context, update: Update, new: list[File]) -> tuple[str, list[str]]:
+    """Have what is beside Salt ready for the new packages; return where, and what cannot be."""
+    assert context.manager is not None  # noqa: S101
+    return stage_beside_salt(
+        context.services.program(context.unit),
+        context.revisions.directory(update.id),
+        files=[file.path for file in new],
+        unowned=context.manager.unowned,
+        run=context.command,
+    )
 
 
 def _previous(context: Context, update: Update) -> Previous | None:

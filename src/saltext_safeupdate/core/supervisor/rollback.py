@@ -218,7 +218,8 @@ def by_hand(update: Update, reason: str) -> str:
         )
     old = revisions.files(update.way_back.files)
     what = " ".join(file.path for file in old) or "the version of before"
+    how = "pip beside Salt" if update.of_extension else "the package manager"
     return (
-        f"{update.reason} And the rollback failed: {reason} By hand: install {what} with the "
-        "package manager, then start the service. Nothing else is done by itself."
+        f"{update.reason} And the rollback failed: {reason} By hand: install {what} with {how}, "
+        "then start the service. Nothing else is done by itself."
     )

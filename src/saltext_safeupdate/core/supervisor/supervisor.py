@@ -47,6 +47,7 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._manager = context.manager
 
     def run(self) -> None:
         context = self._context
@@ -68,6 +69,9 @@ class Supervisor:
     def _take_over(self, update: Update) -> Update:
         """Get the baton; for a restart or a request, also the moment at which no job runs."""
         context = self._context
+        context.manager = self._manager
+        if update.of_extension and context.extension is not None:
+            context.manager = context.extension(update)
         neighbours.join(context, update)
         if update.phase.final:
             context.locks.update.exclusive()
