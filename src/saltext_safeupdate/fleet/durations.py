@@ -11,6 +11,8 @@ from .rollout import Minion, Rollout, Step
 # A minion is slow if it takes this many times as long as the median of the fleet, and at least
 # that many seconds longer.
 SLOW, SLOW_SECONDS = 3.0, 60.0
+# Seconds over which the rate is taken.
+RECENT = 900.0
 # As many durations make a median that others are compared with.
 SAMPLE = 5
 
@@ -55,6 +57,14 @@ def slow(rollout: Rollout) -> dict[str, float]:
         if minion.step.active or minion.step is Step.DONE
     }
     return {name: seconds for name, seconds in taken.items() if seconds > limit}
+
+
+def rate(rollout: Rollout) -> float:
+    """Return how many minions an hour have been done of late; 0 if none was."""
+    recent = min(rollout.elapsed, RECENT)
+    begin = rollout.elapsed - recent
+    done = sum(m.step is Step.DONE and m.settled_at > begin for m in rollout.minions.values())
+    return done * 3600 / recent if recent else 0.0
 
 
 def remaining(rollout: Rollout) -> float:

@@ -40,6 +40,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "schema": SCHEMA,
         "rollout": rollout.plan.id,
         "mode": rollout.mode.value,
+        "exit_status": exit_status(rollout),
         "why": rollout.why,
         "version": wanted.version,
         "extension": wanted.extension,
@@ -57,6 +58,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "seconds": None
         if known is None
         else {"mean": known.mean, "median": known.median, "longest": known.longest},
+        "rate": durations.rate(rollout),
         "remaining": durations.remaining(rollout),
         "window_begins": window.next_begin(wanted.windows, now) if closed else None,
         "problems": problems(rollout),

@@ -1,0 +1,244 @@
+"""
+Plans and rollouts as text for a terminal.
+
+Names and reasons come from minions. None of them may move the cursor, change a title or look like
+another line: whatever is not a plain visible character is replaced before it is shown.
+"""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .plan import Plan
+
+# Parts of a line with what they mean: "good", "bad", "work", "dim" or "".
+Line = list[tuple[str, str]]
+
+# Characters of a name and of a reason that are shown, and names in a row.
+LONGEST, MOST = 200, 8
+BAR = 40
+# What the parts of a bar are drawn with: done, failed, under way, still to come.
+MARKS = (("#", "good"), ("!", "bad"), (">", "work"), (".", "dim"))
+KINDS = {
+    "done": "good",
+    "asked": "work",
+    "updating": "work",
+    "slow": "work",
+    "waiting": "dim",
+    "away": "dim",
+    "missed": "dim",
+    "cancelled": "dim",
+}
+
+
+def clean(told: object, longest: int = LONGEST) -> str:
+    """Return one line of visible characters; of a longer text only the beginning."""
+    text = " ".join(str(told)[: 4 * longest].split())
+    # Categories C (controls, directions of writing, unassigned) and Z (other separators).
+    text = "".join(
+        "\ufffd" if char != " " and unicodedata.category(char)[0] in "CZ" else char for char in text
+    )
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def seconds(value: float) -> str:
+    """Return a duration as a person says it."""
+    if value < 90:
+        return f"{value:.0f} s"
+    if value < 5400:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h"
+
+
+def moment(at: float) -> str:
+    """Return a time in UTC; which time zone a terminal is in is not known to a master."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+
+
+def plain(lines: Iterable[Line]) -> str:
+    return "\n".join("".join(part for part, _ in line).rstrip() for line in lines)
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Return the summary of a rollout (:func:`..summary.summary`) as text."""
+    return plain(lines(found))
+
+
+def lines(found: Mapping[str, Any]) -> list[Line]:
+    """Return the summary of a rollout as lines: the whole, the problems, the waves."""
+    return [*_whole(found), *_problems(found), *_waves(found)]
+
+
+def goal(version: str, extension: str) -> str:
+    parts = [f"extension {extension}"] if extension else []
+    parts += [f"Salt {version}"] if version else []
+    return clean(", then ".join(parts))
+
+
+def _whole(found: Mapping[str, Any]) -> list[Line]:
+    mode = str(found["mode"])
+    kind = {"finished": "good", "running": "work"}.get(mode, "bad")
+    counts, minions = found["counts"], found["minions"]
+    bad, active = _of(found["waves"], "bad"), _of(found["waves"], "active")
+    result: list[Line] = [
+        [
+            (f"Rollout {clean(found['rollout'])}: ", ""),
+            (mode, kind),
+            (
+                f", wave {found['wave']} of {len(found['waves'])},"
+                f" {goal(found['version'], found['extension'])}",
+                "",
+            ),
+        ]
+    ]
+    if found["why"]:
+        result.append([(f"  {clean(found['why'])}", kind)])
+    result.append([("  ", ""), *bar(minions, counts.get("done", 0), bad, active)])
+    shares = [
+        (f"{n} {step.replace('_', ' ')}", KINDS.get(step, "bad")) for step, n in counts.items()
+    ]
+    told: Line = [(f"  {minions} minions: ", "")]
+    for number, part in enumerate(shares):
+        told += [(", ", ""), part] if number else [part]
+    result.append(told)
+    limits = f"  {found['down']} away or at work ({found['may_be_down']} may be)"
+    limits += f", {bad} failed ({found['may_fail']} may)"
+    if found["left_out"]:
+        limits += f", {found['left_out']} left out"
+    result.append([(limits, "")])
+    result.append([(f"  {_pace(found)}", "dim")])
+    return result
+
+
+def _of(waves: Sequence[Mapping[str, Any]], key: str) -> int:
+    return sum(int(wave[key]) for wave in waves)
+
+
+def _pace(found: Mapping[str, Any]) -> str:
+    parts = [f"begun {moment(found['began'])}"]
+    if found["seconds"]:
+        parts.append(f"one minion takes {seconds(found['seconds']['median'])}")
+    if found["rate"]:
+        parts.append(f"{found['rate']:.0f} an hour")
+    if found["remaining"]:
+        parts.append(f"about {seconds(found['remaining'])} left")
+    if found["window_begins"]:
+        parts.append(f"the window opens {moment(found['window_begins'])}")
+    return ", ".join(parts)
+
+
+def _problems(found: Mapping[str, Any]) -> list[Line]:
+    if not found["problems"]:
+        return []
+    result: list[Line] = [[("", "")], [("Problems", "")]]
+    names = [clean(row["minion"], 60) for row in found["problems"]]
+    width = max(map(len, names))
+    for name, row in zip(names, found["problems"], strict=True):
+        what = clean(row["what"], 20).replace("_", " ")
+        why = clean(row["why"])
+        said = "" if why.replace("_", " ") == what else f"  {why}"
+        result.append(
+            [(f"  {name:{width}}  ", ""), (f"{what:11}", KINDS.get(row["what"], "bad")), (said, "")]
+        )
+    return result
+
+
+def _waves(found: Mapping[str, Any]) -> list[Line]:
+    result: list[Line] = [[("", "")], [("Waves", "")]]
+    groups = [_group(wave) for wave in found["waves"]]
+    width = max(map(len, groups), default=0)
+    for number, (group, wave) in enumerate(zip(groups, found["waves"], strict=True), 1):
+        away = f", {wave['away']} away" if wave["away"] else ""
+        result.append(
+            [
+                (f"  {number:3}  {group:{width}}  ", ""),
+                *bar(wave["minions"], wave["done"], wave["bad"], wave["active"], BAR // 2),
+                (f"  {wave['done']} of {wave['minions']}{away}", ""),
+                (f"  {wave['state']}", "work" if wave["state"] == "under way" else "dim"),
+            ]
+        )
+    return result
+
+
+def _group(wave: Mapping[str, Any]) -> str:
+    return clean(wave["group"], 40) + (" (canaries)" if wave["canary"] else "")
+
+
+def bar(total: int, done: int, bad: int, active: int, width: int = BAR) -> Line:
+    """Return a bar in which whatever there is has a mark at least."""
+    parts = (done, bad, active, max(total - done - bad - active, 0))
+    marks = [max(part * width // max(total, 1), 1) if part else 0 for part in parts]
+    # The widest part pays for what the others were rounded up.
+    marks[marks.index(max(marks))] += width - sum(marks)
+    drawn = zip(marks, MARKS, strict=True)
+    return [("[", ""), *((mark * n, kind) for n, (mark, kind) in drawn if n), ("]", "")]
+
+
+def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[str]:
+    """Return a line for the rollout if it has changed, and one for each problem that is new."""
+    result = []
+    keys = ("mode", "why", "goal", "wave", "counts")
+    if before is None or any(before[key] != found[key] for key in keys):
+        counts = ", ".join(f"{n} {step.replace('_', ' ')}" for step, n in found["counts"].items())
+        why = f" ({clean(found['why'])})" if found["why"] else ""
+        result.append(
+            f"{found['mode']}{why}: wave {found['wave']} of {len(found['waves'])}, {counts}"
+        )
+    # How long a slow one has taken changes all the time.
+    known = {(row["minion"], row["what"]) for row in before["problems"]} if before else set()
+    result += [
+        f"{clean(row['minion'], 60)}: {clean(row['what']).replace('_', ' ')}: {clean(row['why'])}"
+        for row in found["problems"]
+        if (row["minion"], row["what"]) not in known
+    ]
+    return [f"{moment(found['looked'])}  {line}" for line in result]
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan as text: groups, waves, canaries, the estimate, and who is left out and why."""
+    wanted = plan.request
+    total = len(plan.minions) + len(plan.left_out)
+    result = [
+        f"Plan {clean(plan.id)}: {goal(wanted.version, wanted.extension)} for"
+        f" {len(plan.minions)} of {total} minions in {len(plan.waves)} waves",
+        f"  takes {'about ' + seconds(plan.expected) if plan.expected else 'nobody knows how long'}"
+        f", {plan.unavailable} may be away at once, stops when more than {plan.failed} fail",
+    ]
+    if wanted.windows:
+        result.append(f"  only {clean('; '.join(each.text for each in wanted.windows))}")
+    if wanted.at:
+        result.append(f"  not before {moment(wanted.at)}")
+    result += ["", "Waves"]
+    groups = [_group({"group": wave.group, "canary": wave.canary}) for wave in plan.waves]
+    width = max(map(len, groups), default=0)
+    result += [
+        f"  {number:3}  {group:{width}}  {len(wave.minions):5}  {_names(wave.minions)}"
+        for number, (group, wave) in enumerate(zip(groups, plan.waves, strict=True), 1)
+    ]
+    if plan.away:
+        result += ["", f"Away now, updated when they come back ({len(plan.away)})"]
+        result.append(f"  {_names(sorted(plan.away))}")
+    result += _gathered("Left out", plan.left_out.items())
+    steps = ((name, ", ".join(steps)) for name, steps in plan.steps.items())
+    return "\n".join([*result, *_gathered("Upgrade steps", steps)])
+
+
+def _gathered(title: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return minions by what is the same for them, the most frequent first."""
+    by: dict[str, list[str]] = {}
+    for name, what in pairs:
+        by.setdefault(what, []).append(name)
+    if not by:
+        return []
+    rows = sorted(by.items(), key=lambda row: -len(row[1]))
+    head = ["", f"{title} ({sum(len(names) for _, names in rows)})"]
+    return [*head, *(f"  {len(names):5}  {clean(what)}: {_names(names)}" for what, names in rows)]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - MOST
+    shown = ", ".join(clean(name, 60) for name in names[:MOST])
+    return f"{shown} and {more} more" if more > 0 else shown

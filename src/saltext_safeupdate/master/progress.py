@@ -1,0 +1,149 @@
+"""
+A rollout in the terminal of whoever watches it.
+
+Watching changes nothing: the rollout goes on without a terminal, and Ctrl-C ends the watching
+only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from ..fleet.text import Line, changes, clean, lines, plan_text, text
+
+__all__ = ["follow", "plan_text", "text"]
+
+# Seconds between two looks.
+INTERVAL = 1.0
+COLOURS = {"good": "32", "bad": "31", "work": "36", "dim": "2"}
+# The cursor to the first column of the line that many lines up, and all below it erased.
+BACK, ERASE = "\x1b[{}F", "\x1b[J"
+
+
+def follow(
+    read: Callable[[], Mapping[str, Any]],
+    out: TextIO,
+    *,
+    wait: Callable[[float], object] = time.sleep,
+    interval: float = INTERVAL,
+) -> int:
+    """
+    Show a rollout until it has ended, or has stopped and nobody is at work; return its exit status.
+
+    *read* returns the summary as it is now. *out* is drawn on anew if it is a terminal; otherwise
+    it gets a line for each change. Ctrl-C ends the watching: the status is then that of the
+    moment, 3 if the rollout is under way.
+    """
+    show = Screen(out).show if _draws(out) else Lines(out).show
+    found = read()
+    with _interruptible():
+        try:
+            show(found)
+            while not _stands(found):
+                wait(interval)
+                found = read()
+                show(found)
+        except KeyboardInterrupt:
+            name = clean(found["rollout"])
+            _write(
+                out,
+                f"\nNo longer watched; the rollout goes on. 'salt-run safeupdate.status {name}' "
+                f"shows it, 'salt-run safeupdate.abort {name}' ends it.\n",
+            )
+    return int(found["exit_status"])
+
+
+def _stands(found: Mapping[str, Any]) -> bool:
+    """Tell whether nothing more happens unless somebody does something. A pause is one's wish."""
+    active = any(wave["active"] for wave in found["waves"])
+    return found["exit_status"] in (0, 1) or (found["mode"] == "stopped" and not active)
+
+
+class Lines:
+    """Prints a line for each change."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._before: Mapping[str, Any] | None = None
+
+    def show(self, found: Mapping[str, Any]) -> None:
+        for line in changes(self._before, found):
+            _write(self._out, f"{line}\n")
+        self._before = found
+
+
+class Screen:
+    """Draws the whole over what it drew before, as large as the terminal is."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._colours = not os.environ.get("NO_COLOR")
+        self._drawn = 0
+
+    def show(self, found: Mapping[str, Any]) -> None:
+        size = os.get_terminal_size(self._out.fileno())
+        # Of a terminal that does not know its size, the usual one is taken.
+        width, height = size.columns or 80, size.lines or 24
+        drawn = lines(found)
+        if len(drawn) >= height:
+            hidden = len(drawn) - (height - 2)
+            drawn = [*drawn[: height - 2], [(f"  ... {hidden} more lines", "dim")]]
+        back = BACK.format(self._drawn) if self._drawn else ""
+        told = "".join(f"{self._line(line, width - 1)}\n" for line in drawn)
+        _write(self._out, f"{back}{ERASE}{told}")
+        self._drawn = len(drawn)
+
+    def _line(self, line: Line, width: int) -> str:
+        """Return a line that takes one line of the terminal."""
+        told = []
+        for part, kind in line:
+            kept = _fitting(part, width)
+            width -= _columns(kept)
+            colour = COLOURS.get(kind) if self._colours else None
+            told.append(f"\x1b[{colour}m{kept}\x1b[0m" if colour and kept else kept)
+        return "".join(told)
+
+
+def _draws(out: TextIO) -> bool:
+    return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes, at most."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)
+
+
+def _fitting(text: str, width: int) -> str:
+    if _columns(text) <= width:
+        return text
+    end = 0
+    while _columns(text[: end + 1]) <= width:
+        end += 1
+    return text[:end]
+
+
+def _write(out: TextIO, told: str) -> None:
+    """Write what the encoding of *out* can say; the rest as question marks."""
+    encoding = out.encoding or "ascii"
+    out.write(told.encode(encoding, "replace").decode(encoding))
+    out.flush()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have Ctrl-C raise KeyboardInterrupt: Salt's own handler ends the program with success."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
