@@ -81,7 +81,7 @@ class Rig:
 
     def __init__(self, system):
         self.system = system
-        for name in ("started", "go"):
+        for name in ("started", "go", "never"):
             self.path(f"/var/cache/{name}").unlink(missing_ok=True)
         self.path("/etc/salt").mkdir()
         shutil.rmtree(self.path("/var/cache/srv"), ignore_errors=True)

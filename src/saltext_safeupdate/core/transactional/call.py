@@ -174,6 +174,9 @@ def call(
         answer = directory.answer()
         if answer is None or answer.error is not None:
             raise _instead(function, outcome, answer, directory)
+        if outcome.grave and not is_state_result(answer.value):
+            # What is told to stop may still answer, and says nothing of that.
+            raise _instead(function, outcome, answer, directory)
         wishes = read_wishes(directory.wish_list(), answer.value, test=bool(kwargs.get("test")))
     settled = settle(wishes, tool.run, ask, failed=outcome.failure is not None, live=outcome.live)
     value, retcode = with_answers(function, answer, settled)
@@ -212,9 +215,10 @@ def _instead(
     function: str, outcome: Outcome, answer: Answer | None, directory: Directory
 ) -> SafeUpdateError:
     """Return the error that came instead of a result."""
-    if answer is not None:
-        return SafeUpdateError(f"{function} in the transaction: {answer.error} ({outcome.effect})")
-    said = (directory.error_output(), outcome.result.stderr.strip())
+    error = answer.error if answer else None
+    if error is not None and not outcome.grave:
+        return SafeUpdateError(f"{function} in the transaction: {error} ({outcome.effect})")
+    said = (error, directory.error_output(), outcome.result.stderr.strip())
     return CommandError(
         outcome.call.argv,
         f"{function}: {outcome.failure or 'no result'}",
@@ -258,7 +262,8 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
     settled, outcome, wishes = reply.settled, reply.outcome, reply.wishes
     said = []
     if outcome.failure:
-        said.append(f"The transaction was discarded: {outcome.failure}; {outcome.effect}.")
+        fate = "failed" if outcome.new_default else "was discarded"
+        said.append(f"The transaction {fate}: {outcome.failure}; {outcome.effect}.")
     said += [
         f"{words}: {', '.join(found)}."
         for words, found in (

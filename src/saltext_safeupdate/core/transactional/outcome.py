@@ -64,6 +64,8 @@ class Outcome:
     before: Roots
     after: Roots
     failure: str | None = None
+    # Whether the tool did not come to its own end.
+    cut_short: bool = False
     # The snapshot that a failed command had made the default; it is not any more.
     undone: int | None = None
     # Whether the live /etc differs from before.
@@ -97,8 +99,15 @@ class Outcome:
         )
 
     @property
+    def grave(self) -> bool:
+        """Tell whether it failed in a way that the status of what ran inside does not say."""
+        return self.failure is not None and (self.cut_short or self.new_default)
+
+    @property
     def effect(self) -> str:
         """Say what a failed call left in effect."""
+        if self.new_default:
+            return "it is in effect after the next boot unless you go back"
         if self.etc_leaked:
             return (
                 "the snapshot was dropped, but transactional-update before 5.5 copied what had "
@@ -137,7 +146,7 @@ def status_words(status: int) -> str:
     return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
 
-def cut_short(ended: Ended, timeout: float) -> str | None:
+def why_cut_short(ended: Ended, timeout: float) -> str | None:
     """Return why the tool did not come to its own end, or ``None``."""
     if ended.timed_out:
         return (

@@ -28,7 +28,7 @@ from .cli import Options
 from .etc_watch import EtcWatch
 from .family import Family, Process
 from .handover import Directory
-from .outcome import Call, Limits, Outcome, cut_short, failure_of, status_words
+from .outcome import Call, Limits, Outcome, failure_of, status_words, why_cut_short
 from .programs import witness
 from .roots import Roots, Snapshot, Subvolume
 from .timed import TERM_GRACE, Ended, TimedRun
@@ -241,7 +241,7 @@ class _Invocation:
         finally:
             # Also if this process was told to stop: leave nothing open, nothing pending.
             ended = ended or Ended()
-            short = cut_short(ended, call.limits.timeout)
+            short = why_cut_short(ended, call.limits.timeout)
             if short or call.opens:
                 # The transaction is over: nothing may go on in its snapshot.
                 self._end_all(inside_only=short is None)
@@ -280,7 +280,7 @@ class _Invocation:
 
     def _judge(self, before: Roots, known: Collection[tuple[int, str]], ended: Ended) -> Outcome:
         call = self._call
-        short, inner = cut_short(ended, call.limits.timeout), self._failed()
+        short, inner = why_cut_short(ended, call.limits.timeout), self._failed()
         after = self._tool.roots()
         result = ended.result or Result(
             argv=call.argv,
@@ -294,6 +294,7 @@ class _Invocation:
             before=before,
             after=after,
             failure=short or inner or failure_of(call, result, before, after),
+            cut_short=short is not None,
         )
         if call.opens and outcome.failure and outcome.new_default:
             return self._undo(outcome, known, certain=bool(short or inner))

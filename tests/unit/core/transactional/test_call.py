@@ -36,7 +36,7 @@ class FakeTool:
                 ("systemctl", "restart", "bad"): (1, "", "no"),
             }
         )
-        self.words, self.etc_changed = None, False
+        self.words, self.etc_changed, self.short = None, False, None
 
     def invoke(self, words, options, limits, *, directory, failed):
         self.words = words
@@ -54,7 +54,8 @@ class FakeTool:
             result=result,
             before=Roots(running=ONE, default=self.before),
             after=Roots(running=ONE, default=self.after),
-            failure=failed(),
+            failure=self.short or failed(),
+            cut_short=self.short is not None,
             etc_changed=self.etc_changed,
         )
 
@@ -115,6 +116,39 @@ def test_a_leaked_etc_is_said(tmp_path):
     assert "copied what had been changed in /etc" in chunk["comment"]
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        answering(value="", retcode=-15),
+        answering(value="", retcode=0),
+        answering(value=None, retcode=1, error="the shell was terminated"),
+    ],
+)
+def test_who_answers_when_told_to_stop_does_not_hide_why(tmp_path, act):
+    tool = FakeTool(tmp_path, act, code=1)
+    tool.short = "did not end within 8 s"
+    with pytest.raises(CommandError, match=r"x\.y: did not end within 8 s"):
+        ask(tool)
+
+
+def test_states_that_were_told_to_stop_come_back_with_the_reason(tmp_path):
+    tool = FakeTool(tmp_path, answering(value=STATES, retcode=0), code=1)
+    tool.short = "did not end within 8 s"
+    reply = ask(tool)
+    (chunk,) = [chunk for tag, chunk in reply.value.items() if tag not in STATES]
+    assert "did not end within 8 s" in chunk["comment"]
+    assert (chunk["result"], reply.retcode) == (False, 1)
+
+
+def test_a_failed_command_whose_snapshot_boots_all_the_same_is_an_error(tmp_path):
+    tool = FakeTool(tmp_path, answering(value="", retcode=3), after=TWO)
+    with pytest.raises(CommandError, match="exit status is 3"):
+        ask(tool)
+    tool = FakeTool(tmp_path, answering(value=STATES, retcode=2), after=TWO)
+    (chunk,) = [chunk for tag, chunk in ask(tool).value.items() if tag not in STATES]
+    assert "in effect after the next boot unless you go back" in chunk["comment"]
+
+
 def test_all_remarks(tmp_path):
     wishes = "\n".join(
         '{"action": "%s"%s}' % item  # noqa: UP031
@@ -154,11 +188,17 @@ def test_a_function_has_no_success_if_what_it_asked_for_failed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("after", "activate", "retcode", "due"),
-    [(TWO, True, 0, True), (TWO, False, 0, False), (ONE, True, 0, False), (TWO, True, 1, False)],
+    ("before", "after", "activate", "retcode", "due"),
+    [
+        (ONE, TWO, True, 0, True),
+        (ONE, TWO, False, 0, False),
+        (ONE, ONE, True, 0, False),
+        (TWO, TWO, True, 1, False),
+    ],
 )
-def test_reboot_due(tmp_path, after, activate, retcode, due):
-    reply = ask(FakeTool(tmp_path, answering(value=1, retcode=retcode), after=after, code=retcode))
+def test_reboot_due(tmp_path, before, after, activate, retcode, due):
+    act = answering(value=1, retcode=retcode)
+    reply = ask(FakeTool(tmp_path, act, before=before, after=after, code=retcode))
     assert reply.reboot_due(activate) is due
 
 
