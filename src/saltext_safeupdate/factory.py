@@ -50,7 +50,7 @@ def enabled(opts: Mapping[str, Any]) -> bool:
     Not inside a transaction of transactional-update: what it changes is not what runs. Not in
     a proxy minion: it has no packages, and its jobs do not pass where those of a minion do.
     """
-    if opts.get("__role", "minion") != "minion" or "TRANSACTIONAL_UPDATE" in os.environ:
+    if opts.get("__role", "minion") != "minion" or hidden.in_transaction(os.environ):
         return False
     if is_proxy(opts):
         return False

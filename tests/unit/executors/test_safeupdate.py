@@ -86,5 +86,7 @@ def test_inside_a_transaction_everything_stands_down(monkeypatch, tmp_path):
         "safeupdate": {"run_dir": str(tmp_path / "run"), "state_dir": str(tmp_path / "state")},
     }
     assert not enabled(opts)
+    monkeypatch.setenv("TRANSACTIONAL_UPDATE", "")
+    assert enabled(opts)
     monkeypatch.delenv("TRANSACTIONAL_UPDATE")
     assert enabled(opts)

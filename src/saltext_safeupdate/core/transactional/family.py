@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..host import hidden
+
 # The mark that every process of a call inherits.
 MARK = "SALT_SAFEUPDATE_CALL"
 PROC = Path("/proc")
@@ -56,7 +58,8 @@ class Family:
             pid = int(entry.name)
             parents[pid] = int(parent)
             if sought in words:
-                inside = any(word.startswith(b"TRANSACTIONAL_UPDATE=") for word in words)
+                told = (word.decode(errors="replace").partition("=")[::2] for word in words)
+                inside = hidden.in_transaction(dict(told))
                 known[pid] = Process(pid, int(parent), inside)
         seed = self.seed()
         if seed in parents:

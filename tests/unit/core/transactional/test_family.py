@@ -25,7 +25,7 @@ def proc(tmp_path):
 
 
 def test_members(proc):
-    proc.add(10, 1, f"A=1 {MARK}=m B=2")
+    proc.add(10, 1, f"A=1 {MARK}=m B=2 TRANSACTIONAL_UPDATE=")
     proc.add(11, 10, f"{MARK}=m TRANSACTIONAL_UPDATE=true")
     proc.add(12, 11, "title of a program that wrote over its environment")
     proc.add(13, 12, "")
