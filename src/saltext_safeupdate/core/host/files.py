@@ -36,6 +36,15 @@ def make_private(path: str) -> None:
             os.mkdir(each, 0o700)
 
 
+def text(path: str) -> str:
+    """Return what a file says, whatever its bytes are; empty if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def remove(path: str) -> bool:
     """Remove a file; tell whether it was there."""
     try:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from . import processes
+from . import files, processes
 
 _UNIT = re.compile(r"/([^/]+)\.service$")
 _PROGRAM = "salt-minion"
@@ -30,11 +30,11 @@ def of_processes(pids: Iterable[int], proc: str = "/proc") -> str:
     """Return it for a process and its ancestors."""
     unit = ""
     for pid in pids:
-        here = _unit(_read(f"{proc}/{pid}/cgroup"))
+        here = _unit(files.text(f"{proc}/{pid}/cgroup"))
         if not here or (unit and here != unit):
             break
         unit = here
-        words = _read(f"{proc}/{pid}/cmdline").split("\0")
+        words = files.text(f"{proc}/{pid}/cmdline").split("\0")
         if any(_PROGRAM in os.path.basename(word) for word in words):
             return unit
     return ""
@@ -50,11 +50,3 @@ def _unit(cgroups: str) -> str:
             # The manager of a user's own services is not the one that we talk to.
             return unit if known and "/user.slice/" not in path else ""
     return ""
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""

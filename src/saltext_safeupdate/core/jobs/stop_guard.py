@@ -13,6 +13,7 @@ import os
 import shutil
 
 from ..errors import SafeUpdateError
+from ..host import files
 from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.files import remove, write_atomic
@@ -62,7 +63,7 @@ class StopGuard:
 
     def differing(self) -> list[str]:
         """Return the paths of the files that are not there or not as they have to be."""
-        return [path for path, text in self.wanted().items() if _read(path) != text]
+        return [path for path, text in self.wanted().items() if files.text(path) != text]
 
     def install(self) -> list[str]:
         """Write what differs, tell systemd, and return the paths. Raises SafeUpdateError."""
@@ -95,7 +96,7 @@ class StopGuard:
         """Return what keeps the guard from working, each with its fix."""
         found = []
         apply = "Apply the SLS 'safeupdate' (state safeupdate.enabled)."
-        if _read(self.drop_in) == "":
+        if files.text(self.drop_in) == "":
             return [
                 ("The stop guard is not installed: a restart by others kills running jobs.", apply)
             ]
@@ -120,11 +121,3 @@ class StopGuard:
             ("systemctl", "show", "--property=ExecStop", "--", self._unit), timeout=_TIMEOUT
         )
         return self.program in shown.stdout
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""

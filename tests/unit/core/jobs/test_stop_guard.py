@@ -34,6 +34,14 @@ def test_it_is_installed_once(make):
     assert stat.S_IMODE(os.stat(os.path.dirname(guard.program)).st_mode) == 0o700
 
 
+def test_a_file_of_other_bytes_is_written_anew(make):
+    guard = make()
+    guard.install()
+    with open(guard.drop_in, "wb") as file:
+        file.write(b"\xff")
+    assert guard.install() == [guard.drop_in]
+
+
 def test_the_drop_in_names_the_program_and_gives_it_its_time(make):
     guard = make(stop_timeout=100.0, shutdown_timeout=7.0, service="my-minion")
     guard.install()
