@@ -19,7 +19,7 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import ourselves, supervisor_copy
-from .core.host import hidden, init_system, minions, own_unit, processes, proxies
+from .core.host import hidden, inherited, init_system, minions, own_unit, processes
 from .core.host.command import run as run_command
 from .core.host.minions import Minion
 from .core.host.service import ServiceManager
@@ -262,7 +262,7 @@ class Factory:
 
     def launch(self) -> None:
         """Start the supervisor."""
-        proxies.save(self.settings.state_dir)
+        inherited.save(self.settings.state_dir)
         python = supervisor_copy.interpreter(run_command, {})
         argv = watchdog.argv(self.settings, self.services, python)
         self.services.spawn(watchdog.supervisor_unit(self.settings), argv)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from . import wiring
 from .errors import SafeUpdateError
-from .host import init_system, proxies
+from .host import inherited, init_system
 from .host.locks import Lock
 from .host.service import ServiceManager
 from .jobs.ledger import Ledger, State
@@ -35,7 +35,7 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
     except SafeUpdateError as err:
         log.error("%s", err)
         return 1
-    proxies.load(settings.state_dir)
+    inherited.load(settings.state_dir)
     sole = Lock(settings.run_dir, "supervisor")
     if not sole.wait_exclusive(sole_timeout):
         log.info("another supervisor runs; nothing to do")

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import CommandError
-from . import proxies
+from . import inherited
 
 log = logging.getLogger(__name__)
 
 # Variables of the caller that programs may see. The minion's own bundle variables
 # (LD_LIBRARY_PATH, PYTHONPATH, PYTHONHOME...) would break the system's programs.
 _PASSED = (
-    "APT_CONFIG",
     "HOME",
     "TRANSACTIONAL_UPDATE",
     "TZ",
-    *proxies.NAMES,
+    *inherited.NAMES,
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Seconds between SIGTERM and SIGKILL for a program that ran out of time.
