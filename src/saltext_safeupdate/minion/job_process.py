@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -58,7 +57,7 @@ class JobProcess:
         self._tickets = tickets
         self._redirect = redirect
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
-        self._began = time.time()
+        self._started_after = self._copied()
 
     def target(
         self,
@@ -105,10 +104,22 @@ class JobProcess:
                 "the linked copy of the old code cannot be looked up for job %s", "-", err
             )
             return
-        # A minion that was started meanwhile does not run the code that was copied.
-        if update is not None and not update.phase.final and update.created > self._began:
+        if update is not None and not update.phase.final and update.id != self._started_after:
             copies = update.code.copies
             self._redirect({root: copy for root, copy in copies.items() if os.path.isdir(copy)})
+
+    def _copied(self) -> str:
+        """
+        Return the update under way that has copied the code already; empty if there is none.
+
+        A minion that is started then does not run the code that was copied.
+        """
+        try:
+            update = self._store.latest() if self._store.exists() else None
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return ""
+        return update.id if update is not None and update.code.copies else ""
 
     def _begin(self, opts: Any, key: str) -> int:
         if not key:

@@ -1,12 +1,13 @@
 """What the process of a job does before the job runs, and after."""
 
 import os
-import time
+from dataclasses import replace
 
 import pytest
 import salt.minion
 
 from saltext_safeupdate.core.errors import RecordError
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
@@ -14,7 +15,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import job_process, queues
 
-from .conftest import JID, OTHER_JID
+from .conftest import JID, OTHER_JID, World
 
 
 def test_without_a_connection_the_return_is_kept(world):
@@ -73,30 +74,35 @@ def test_a_job_that_could_not_be_recorded_runs_although_the_database_works_again
     assert world.minion.sent["return"] == "ok"
 
 
+@pytest.mark.parametrize("created", [1.0, 9e12], ids=["set back", "set ahead"])
 @pytest.mark.parametrize(
-    ("age", "phase", "kept"),
+    ("at_start", "phase", "kept"),
     [
-        (60, Phase.RESTARTING, True),
-        (60, Phase.INSTALLING, True),
-        (60, Phase.COMMITTED, False),
+        (None, Phase.RESTARTING, True),
+        (None, Phase.INSTALLING, True),
+        (None, Phase.COMMITTED, False),
+        # It was started while an update waited, which then copied the code that it runs.
+        (Phase.REQUESTED, Phase.INSTALLING, True),
         # The new minion, before its watch has ended.
-        (-60, Phase.WATCHING, False),
+        (Phase.RESTARTING, Phase.WATCHING, False),
     ],
 )
-@pytest.mark.usefixtures("drain")
-def test_who_looks_at_an_update_reads_the_code_of_this_minion(world, tmp_path, age, phase, kept):
+def test_who_looks_at_an_update_reads_the_code_of_this_minion(
+    tmp_path, created, at_start, phase, kept
+):
+    """Whatever the time of day was when it was started, and when the update was."""
     (tmp_path / "copy").mkdir()
     copies = {"/tree": str(tmp_path / "copy"), "/other": str(tmp_path / "not made")}
-    Store(world.settings.database).save(
-        Update(
-            id="1",
-            kind="update",
-            phase=phase,
-            created=time.time() + age,
-            code=Code(copies=copies),
-        )
-    )
+    update = Update(id="1", kind="update", phase=phase, created=created, code=Code(copies=copies))
+    store = Store(World(tmp_path).settings.database)
+    if at_start:
+        code = Code() if at_start is Phase.REQUESTED else update.code
+        store.save(replace(update, phase=at_start, code=code))
+    world = World(tmp_path)
+    lock = locks.acquire(world.settings.run_dir, "drain", "held")
+    store.save(update)
     world.run(world.publish(fun="safeupdate.status"))
+    lock.close()
     assert world.redirected == ([{"/tree": str(tmp_path / "copy")}] if kept else [])
 
 
