@@ -25,7 +25,6 @@ def wait(
     wanted: object,
     timeout: object,
     *,
-    clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
@@ -33,14 +32,12 @@ def wait(
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
         raise InputError("'timeout' must be a number of seconds above 0.")
     found = _find(factory, wanted)
-    # It may have been held since long, on the other side of a restart. If the clock was set back
-    # since, the whole time is waited.
-    now = clock()
-    left = min((_accepted(factory) or now) + timeout - now, timeout)
-    if found.phase.final or left <= 0:
+    job = current.get()
+    # A job of the minion was held as long, maybe on the other side of a restart.
+    if found.phase.final or (job is not None and job.waited):
         return described(found)
     _refuse_to_wait_for_ourselves(factory)
-    deadline = monotonic() + left
+    deadline = monotonic() + timeout
     while not found.phase.final and monotonic() < deadline:
         sleep(_POLL_INTERVAL)
         found = _find(factory, wanted)
@@ -70,10 +67,3 @@ def _refuse_to_wait_for_ourselves(factory: Factory) -> None:
         "The update waits for the job that asks for this to end. Call 'safeupdate.wait' on its "
         "own, not in a state or a command of a job."
     )
-
-
-def _accepted(factory: Factory) -> float | None:
-    """Return when this job was accepted: it has been held since."""
-    job = current.get()
-    row = factory.ledger.full(job.key) if job is not None and job.key else None
-    return None if row is None else row.accepted

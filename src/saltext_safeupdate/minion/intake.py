@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,6 +59,7 @@ class Intake:
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._answers = Answers(self._ledger, complaints)
         self._main = (0, "")
+        self._waits = update_wait.Waits(self._store)
         self._masters = Noting(self._store, complaints, self._has_begun)
 
     def mark(self, original: Callable[..., Any], minion: Any, data: Any) -> Any:
@@ -95,8 +95,12 @@ class Intake:
         of_jobs = bool(data.pop(queues.OF_JOBS, False))
         if self._answers.about_pending(minion, data):
             return None
-        if functions.waits_for_update(data.get("fun")) and self._waits(minion, data):
-            return None
+        waited = False
+        if functions.waits_for_update(data.get("fun")):
+            held = self._wait(minion, data)
+            if held:
+                return None
+            waited = held is False
         lock, may_start = self._admission.share()
         if not may_start and not functions.starts_at_once(data.get("fun")):
             self._hold(minion, data, queued)
@@ -108,7 +112,7 @@ class Intake:
             if lock is not None:
                 lock.close()
             return None
-        self._tickets[id(data)] = Ticket(lock, key)
+        self._tickets[id(data)] = Ticket(lock, key, waited)
         process = None
         try:
             process = original(minion, data)
@@ -147,19 +151,24 @@ class Intake:
         with salt.utils.files.set_umask(0o077):
             return original(minion, data)
 
-    def _waits(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Hold a job that waits for an update, until the engine sees that its wait is over."""
+    def _wait(self, minion: Any, data: dict[str, Any]) -> bool | None:
+        """
+        Hold a job that waits for an update, until the engine sees that its wait is over.
+
+        Return whether it is held now; None if it cannot be.
+        """
         key = publication.key(data)
         try:
             known = self._ledger.full(key) if self._ledger.exists() else None
-            now = time.time()
-            accepted = known.accepted if known is not None else now
-            if not key or update_wait.is_over(self._store, data, accepted, now):
+            accepted = known.accepted if known is not None else None
+            if not key:
+                return None
+            if self._waits.is_over(key, data, accepted):
                 return False
             self._ledger.hold(key, **self._described(minion, data))
         except SafeUpdateError as err:
             self._complaints.log("job %s cannot wait", data.get("jid"), err)
-            return False
+            return None
         return True
 
     def _hold(self, minion: Any, data: dict[str, Any], queued: bool) -> None:

@@ -30,10 +30,15 @@ MAIN_BUSY_TIMEOUT = 5.0
 
 
 class Ticket(NamedTuple):
-    """What a job takes along into its process: its share of the jobs lock, if any, and its key."""
+    """
+    What a job takes along into its process: its share of the jobs lock, if any, and its key.
+
+    *waited* tells that it is one that waits for an update, and has done so.
+    """
 
     lock: Lock | None
     key: str
+    waited: bool = False
 
 
 class JobProcess:
@@ -74,7 +79,11 @@ class JobProcess:
         forked = opts.get("multiprocessing", True)
         attempt = self._begin(opts, ticket.key)
         job = current.Job(
-            jid=str(data.get("jid", "")), lock=ticket.lock, key=ticket.key, attempt=attempt
+            jid=str(data.get("jid", "")),
+            lock=ticket.lock,
+            key=ticket.key,
+            attempt=attempt,
+            waited=ticket.waited,
         )
         current.begin(job)
         try:

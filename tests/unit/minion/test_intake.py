@@ -8,6 +8,7 @@ import pytest
 import salt.payload
 import salt.utils.state
 
+from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
@@ -103,6 +104,14 @@ class TestWaiting:
         Store(world.settings.database).save(update.advance(Phase.COMMITTED))
         assert world.publish(fun="safeupdate.wait", arg=[]) is None, "not by the master"
         assert world.publish(fun="safeupdate.wait", arg=[], queued=True) is not None
+        assert world.ticket.waited
+
+    @pytest.mark.usefixtures("update")
+    def test_what_cannot_be_held_has_not_waited(self, world, monkeypatch):
+        failing = Mock(side_effect=RecordError("disk full"))
+        monkeypatch.setattr(world.intake._ledger, "hold", failing)
+        assert world.publish(fun="safeupdate.wait", arg=[]) is not None
+        assert not world.ticket.waited
 
 
 def test_a_job_in_the_queue_is_nobody_elses_business(world, tmp_path):

@@ -20,14 +20,15 @@ class Job:
 
     ``lock`` is None if the locks could not be used when it began, or if it began although jobs
     are held. ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or
-    more if it is resumed, ``returned`` tells that it has given its return to Salt, ``stored``
-    that the ledger has that return.
+    more if it is resumed, ``waited`` tells that it was held until an update had ended,
+    ``returned`` that it has given its return to Salt, ``stored`` that the ledger has that return.
     """
 
     jid: str
     lock: Lock | None
     key: str = ""
     attempt: int = 1
+    waited: bool = False
     returned: bool = False
     stored: bool = False
 

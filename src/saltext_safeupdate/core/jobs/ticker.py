@@ -113,12 +113,14 @@ class Ticker:
     _dirty: bool = True
     _probed: str = ""
     _recovery: Recovery = field(init=False)
+    _waits: update_wait.Waits = field(init=False)
     _admission: Admission = field(init=False)
 
     def __post_init__(self) -> None:
         self._admission = Admission(
             self.settings, self.store, complain=self.complain, clock=self.clock
         )
+        self._waits = update_wait.Waits(self.store, self.clock, self.monotonic)
         self._recovery = Recovery(
             attempts=self.settings.attempts,
             rerun=self.settings.rerun,
@@ -239,7 +241,7 @@ class Ticker:
         if job is None or job.call is None:
             return False
         call = self.delivery.call(job)
-        return update_wait.is_over(self.store, call, job.accepted, self.clock())
+        return self._waits.is_over(job.key, call, job.accepted)
 
     def _run(self, key: str) -> None:
         job = self.ledger.full(key)

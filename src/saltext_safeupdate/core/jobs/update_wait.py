@@ -7,7 +7,8 @@ update and no restart has to wait for it, and the minion that runs in the end re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..record.store import Store
@@ -23,13 +24,42 @@ def find(store: Store, update: object) -> Update | None:
     return store.latest() if update is None else store.get(str(update))
 
 
-def is_over(store: Store, call: Mapping[str, Any], accepted: float, now: float) -> bool:
-    """Tell whether a job with this call has nothing to wait for, or not any more."""
-    update, timeout = _arguments(call)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        return True
-    found = find(store, update)
-    return found is None or found.phase.final or now >= accepted + timeout
+class Waits:
+    """
+    Tells whose wait is over.
+
+    What a job has waited before this process saw it is told by the time of day, in which a
+    clock that was set back counts as none. From then on it goes by *monotonic*, which nobody sets.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._monotonic = monotonic
+        self._deadlines: dict[str, float] = {}
+
+    def is_over(self, key: str, call: Mapping[str, Any], accepted: float | None) -> bool:
+        """
+        Tell whether the job has nothing to wait for, or not any more.
+
+        *accepted* is when the minion took it, in epoch seconds; None if that is now.
+        """
+        update, timeout = _arguments(call)
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+            return True
+        now = self._monotonic()
+        if key not in self._deadlines:
+            waited = 0.0 if accepted is None else max(0.0, self._clock() - accepted)
+            known = self._deadlines.items()
+            self._deadlines = {each: until for each, until in known if until > now}
+            self._deadlines[key] = now + timeout - waited
+        found = find(self._store, update)
+        return found is None or found.phase.final or now >= self._deadlines[key]
 
 
 def _arguments(call: Mapping[str, Any]) -> tuple[object, object]:

@@ -42,16 +42,53 @@ def _kwargs(**kwargs):
     ],
 )
 def test_the_update_has_ended_or_the_time_is_up(store, arguments, expected):
-    assert update_wait.is_over(store, {"arg": arguments}, 1000.0, 1100.0) is expected
+    """The minion was started a while after the job was accepted."""
+    waits = update_wait.Waits(store, lambda: 1100.0)
+    assert waits.is_over("1", {"arg": arguments}, 1000.0) is expected
+
+
+class Clocks:
+    """The time of day, which is *step* seconds wrong, and the clock that nobody sets."""
+
+    def __init__(self):
+        self.now, self.step = 0.0, 0.0
+
+    def waits(self, store):
+        return update_wait.Waits(store, lambda: 1000.0 + self.now + self.step, lambda: self.now)
 
 
 def test_the_default_is_an_hour(store):
-    for now, expected in ((4599.0, False), (4600.0, True)):
-        assert update_wait.is_over(store, {}, 1000.0, now) is expected
+    clocks = Clocks()
+    waits = clocks.waits(store)
+    for now, expected in ((0.0, False), (3599.0, False), (3600.0, True)):
+        clocks.now = now
+        assert waits.is_over("1", {}, None) is expected
+
+
+@pytest.mark.parametrize("step", [-600.0, 600.0])
+def test_a_clock_that_is_set_ends_no_wait_and_prolongs_none(store, step):
+    clocks, call = Clocks(), {"arg": [None, 100]}
+    waits = clocks.waits(store)
+    assert not waits.is_over("1", call, None)
+    clocks.now, clocks.step = 99.0, step
+    assert not waits.is_over("1", call, 1000.0)
+    clocks.now = 100.0
+    assert waits.is_over("1", call, 1000.0)
+    # A process that is started now has the time of day only: set back, that tells nothing.
+    assert clocks.waits(store).is_over("1", call, 1000.0) is (step > 0)
+
+
+def test_what_is_over_is_forgotten(store):
+    clocks = Clocks()
+    waits = clocks.waits(store)
+    for number in range(1000):
+        clocks.now = float(number)
+        waits.is_over(str(number), {"arg": [None, 10]}, None)
+    assert len(waits._deadlines) < 12
 
 
 def test_without_any_update_there_is_nothing_to_wait_for(tmp_path):
-    assert update_wait.is_over(Store(str(tmp_path / "none.db")), {}, 0.0, 0.0)
+    assert update_wait.Waits(Store(str(tmp_path / "none.db"))).is_over("1", {}, None)
 
 
 def test_the_default_is_that_of_the_function():
