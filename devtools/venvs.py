@@ -37,6 +37,8 @@ TOOL_PACKAGES = (
 )
 PIP_TIMEOUT = 1500
 ABI = f"{sys.implementation.cache_tag}-{platform.machine()}"
+# What builds a release, and looks at it.
+RELEASE_PACKAGES = ("build", "setuptools>=77", "twine", "wheel")
 # What a wheel of the extension is made from.
 SOURCES = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE", "src")
 
@@ -106,6 +108,18 @@ def tools(cache: Cache) -> Path:
     return cache.get("venv", "tools", key, build)
 
 
+def release(cache: Cache) -> Path:
+    """Return the venv that builds a release; ``wheels`` in it is what a build of ours needs."""
+
+    def build(out: Path, log: Path) -> None:
+        _make_venv(out, ["--upgrade", *RELEASE_PACKAGES], log)
+        argv = [python(out), "-m", "pip", "download", "--no-deps", "-d", str(out / "wheels")]
+        run([*argv, "setuptools>=77"], timeout=PIP_TIMEOUT, log=log, env=pip_env())
+
+    key = [ABI, sys.base_prefix, recipe(_make_venv, RELEASE_PACKAGES)]
+    return cache.get("venv", "release", key, build)
+
+
 def _make_venv(out: Path, packages: list[str], log: Path) -> None:
     """Fill *out*; nothing in it may be run through a script, since the directory is renamed."""
     host.ensure_venv_module()
@@ -134,9 +148,10 @@ def python(venv: Path) -> str:
     return str(venv / "bin" / "python3")
 
 
-def extension(cache: Cache, run_dir: Path) -> Path:
+def extension(cache: Cache, run_dir: Path, version: str = NEWEST) -> Path:
     """Build the extension from this clone and return the directory to put on ``PYTHONPATH``.
 
+    It is built with what is beside Salt *version*, so that no other venv is needed for it.
     Made anew each time in *run_dir*, from a copy, so that nothing is left in the clone.
     """
     if not (REPO / "pyproject.toml").exists() and not (REPO / "setup.py").exists():
@@ -150,7 +165,7 @@ def extension(cache: Cache, run_dir: Path) -> Path:
         elif item.exists():
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copy2(item, copy / name)
-    argv = [python(series(cache, NEWEST)), "-m", "pip", "wheel", "--no-deps"]
+    argv = [python(series(cache, version)), "-m", "pip", "wheel", "--no-deps"]
     argv += ["--no-build-isolation", "--no-index", "-q", "-w", str(out), str(copy)]
     run(argv, timeout=300, env=pip_env())
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:

@@ -136,6 +136,26 @@ class LabCache:
         build = self._task("rpm-host", packaging=packaging.name, **parameters)
         return self.cache.get("layer", f"rpm-{_name(version, packaging)}", key, build)
 
+    def own_deb(self, sdist: Path, key: str) -> Path:
+        """Return this project's Debian package, built from *sdist*; *key* says what is in it."""
+        rootfs = self.rootfs()
+        steps = recipe(builder.build_deb_tools, builder._install)
+        depends = [rootfs.name, repr(builder.DEB_TOOLS), steps, _SHARED]
+        build = self._task("deb-tools", rootfs=str(rootfs))
+        tools = self.cache.get("layer", "deb-tools", depends, build)
+        return self._own("deb", f"{tools}:{rootfs}", tools.name, sdist, key)
+
+    def own_rpm(self, sdist: Path, key: str) -> Path:
+        """Return this project's rpm, built from *sdist*; *key* says what is in it."""
+        tools = self.rpm_tools()
+        return self._own("rpm", f"{tools}:{self.rootfs()}", tools.name, sdist, key)
+
+    def _own(self, kind: str, lower: str, tools: str, sdist: Path, key: str) -> Path:
+        depends = [tools, key, recipe(builder.build_own), repr(builder.OWN_BUILD), _SHARED]
+        build = self._task("own", kind=kind, lower=lower, sdist=str(sdist))
+        folder = self.cache.get("own", kind, depends, build)
+        return next(folder.glob(f"*.{kind}"))
+
     def stanza(self, name: str) -> str:
         """Return the entry of a package for an apt repository whose pool is ``./pool``."""
         file = self.deb(name)

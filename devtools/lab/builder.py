@@ -26,6 +26,13 @@ PACKAGES = (
 )
 RPM_TOOLS = ("createrepo-c", "dnf", "gnupg", "python3-dateutil", "python3-dbus", "rpm", "zypper")
 DNF_PLUGINS = "dnf-plugins-core"
+DEB_TOOLS = ("debhelper", "dpkg-dev")
+# How this project's own packages are built, in its unpacked source: see the release page.
+OWN_BUILD = {
+    "deb": (("dpkg-buildpackage", "-b", "-us", "-uc", "-d"), "*.deb"),
+    "rpm": (("rpmbuild", "-bb", "saltext-safeupdate.spec"), "root/rpmbuild/RPMS/noarch/*.rpm"),
+}
+BUILT_BY = {"DEBFULLNAME": "lab", "DEBEMAIL": "lab@example.invalid"}
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 MASKED = (
     "apt-daily.timer",
@@ -365,6 +372,36 @@ def build_rpm_host(out: Path, lower: str, rpms: str, version: str, packaging: st
     copy(root.upper, out)
 
 
+def build_deb_tools(out: Path, rootfs: str) -> None:
+    """Add what builds Debian packages to the rootfs: a layer."""
+    root = Root(out / "scratch", rootfs)
+    _install(root, *DEB_TOOLS)
+    run(["umount", "-R", str(root.path)], timeout=60)
+    for junk in ("etc/apt", "tmp", "var/cache/apt", "var/lib/apt", "etc/resolv.conf", "etc/hosts"):
+        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
+    copy(root.upper, out)
+
+
+def build_own(out: Path, lower: str, kind: str, sdist: str) -> None:
+    """Build this project's own package from its source archive, as the release page says."""
+    root = Root(out / "scratch", lower)
+    command, built = OWN_BUILD[kind]
+    name = Path(sdist).name
+    source = f"/build/{name.removesuffix('.tar.gz')}"
+    sources = root.path / "root/rpmbuild/SOURCES"
+    for folder in (root.path / "build", sources):
+        folder.mkdir(parents=True)
+        shutil.copy(sdist, folder / name)
+    root.chroot("tar", "--extract", "--directory", "/build", "--file", f"/build/{name}")
+    root.chroot("env", "-C", source, "python3", "packaging/prepare.py", env=BUILT_BY)
+    # The tools of rpm are Debian's here, so its database knows nothing of what is there.
+    more = ("--nodeps",) if kind == "rpm" else ()
+    root.chroot("env", "-C", source, *command, *more)
+    folder = root.path if "/" in built else root.path / "build"
+    (found,) = folder.glob(built)
+    shutil.copy(found, out / found.name)
+
+
 TASKS: dict[str, Callable[..., None]] = {
     "rootfs": build_rootfs,
     "wheels": build_wheels,
@@ -374,6 +411,8 @@ TASKS: dict[str, Callable[..., None]] = {
     "rpm-tools": build_rpm_tools,
     "rpms": build_rpms,
     "rpm-host": build_rpm_host,
+    "deb-tools": build_deb_tools,
+    "own": build_own,
 }
 
 
