@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="update a minion with plain Salt and with ours")
     _pairs(demo)
+    demo.add_argument("--timeline", action="store_true", help="print every job and moment, too")
     demo.add_argument("--only", choices=("plain", "extension"), help="run one of the two")
     demo.add_argument("--logs", type=Path, help="keep the logs of the runs in this directory")
 
@@ -65,7 +66,9 @@ def main(arguments: list[str]) -> int:
         if options.both or not chosen:
             chosen += SUPPORTED_PAIRS if options.both else SUPPORTED_PAIRS[:1]
         if options.command == "demo":
-            return demo.demo(chosen, only=options.only, logs=options.logs)
+            return demo.demo(
+                chosen, only=options.only, logs=options.logs, timeline=options.timeline
+            )
         return longrun.soak(chosen, rounds=options.rounds, tests=not options.no_tests)
     if options.command == "test":
         only = [kind for kind in options.only.split(",") if kind]

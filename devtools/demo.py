@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from devtools import progress, report, venvs
+from devtools import host, page, picture, progress, report, venvs
 from devtools.command import ToolError
 from devtools.experiment import SUPPORTED_PAIRS, Experiment, pairs
 from devtools.lab.container import Lab
+from devtools.lab.recipes import of_version
 from devtools.outcome import Outcome
 
 Pair = tuple[str, str]
@@ -23,15 +24,31 @@ def parse_pair(text: str) -> Pair:
     return old, new
 
 
-def demo(chosen: list[Pair], *, only: str | None = None, logs: Path | None = None) -> int:
-    """Run the experiments and print them; non-zero when the extension lost something."""
+def demo(
+    chosen: list[Pair],
+    *,
+    only: str | None = None,
+    logs: Path | None = None,
+    timeline: bool = False,
+) -> int:
+    """
+    Run the experiments and print them; non-zero when the extension lost something.
+
+    With *timeline*, what is printed has every job, state and moment; a page has them in any case.
+    """
     wrong: list[str] = []
     with Lab() as lab:
-        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
         prepare(lab, chosen)
+        # Its master is of the new version: so a pair needs no third one.
+        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build", _master(chosen[0][1]))
         for old, new in chosen:
             outcomes = _run_pair(lab, old, new, site, only)
-            print("\n" + report.side_by_side(outcomes) + "\n", flush=True)
+            if timeline:
+                print("\n" + report.side_by_side(outcomes), flush=True)
+            print("\n" + picture.picture(outcomes), flush=True)
+            where = lab.cache.cache.root / f"demo-{old}-{new}.html"
+            where.write_text(page.page(outcomes), encoding="utf-8")
+            print(f"The timelines as a page: {where}", flush=True)
             _save(logs, outcomes)
             for out in outcomes:
                 if out.extension:
@@ -44,22 +61,50 @@ def demo(chosen: list[Pair], *, only: str | None = None, logs: Path | None = Non
 
 
 def prepare(lab: Lab, chosen: list[Pair]) -> None:
-    """Build what the experiments of these pairs need, two things at a time."""
+    """
+    Build what the experiments of these pairs need.
+
+    A machine that downloads has a processor to spare: three things at a time.
+    """
+    cache = lab.cache.cache
     versions = sorted({version for pair in chosen for version in pair})
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        rootfs = pool.submit(lab.cache.rootfs)
-        venv = pool.submit(venvs.series, lab.cache.cache, venvs.NEWEST)
-        rootfs.result()
-        venv.result()
-        for job in [pool.submit(lab.cache.layer, version) for version in versions]:
+    salts = sorted({deb.salt for version in versions for deb in of_version(version) if deb.salt})
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        # This takes longest, and nothing inside the machines can be built without it.
+        first = [pool.submit(lab.cache.rootfs)]
+        host.ensure_venv_module()
+        first += [pool.submit(venvs.wheels, cache, version) for version in salts]
+        for job in first[1:]:
             job.result()
+        masters = [pool.submit(venvs.series, cache, new) for new in _masters(chosen)]
+        first[0].result()
+        layers = sorted({old for old, _ in chosen})
+        jobs = [pool.submit(lab.cache.layer, old) for old in layers]
+        rest = [version for version in versions if version not in layers]
+        debs = [deb.name for version in rest for deb in of_version(version)]
+        jobs += [pool.submit(lab.cache.deb, name) for name in debs]
+        for done in (*masters, *jobs):
+            done.result()
+
+
+def _masters(chosen: list[Pair]) -> list[str]:
+    """Return the versions of the masters: a master is not older than its minions."""
+    return sorted({_master(new) for _, new in chosen})
+
+
+def _master(new: str) -> str:
+    salt = of_version(new)[0].salt
+    assert salt is not None
+    return salt if salt in venvs.SERIES else venvs.NEWEST
 
 
 def _run_pair(lab: Lab, old: str, new: str, site: Path, only: str | None) -> list[Outcome]:
     """Run both at the same time: plain Salt mostly waits."""
     sites = [None] if only == "plain" else [site] if only == "extension" else [None, site]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        runs = [pool.submit(Experiment(lab, old, new, site=s).run) for s in sites]
+        runs = [
+            pool.submit(Experiment(lab, old, new, site=s, master=_master(new)).run) for s in sites
+        ]
         return [run.result() for run in runs]
 
 

@@ -139,6 +139,7 @@ _ALL = (
     *split("3007.15"),
     plain("lab-tool", "1.0"),
     plain("lab-tool", "2.0"),
+    plain("nginx", "1.22.1"),
     plain("lab-wants-minion", "1.0", "salt-minion (>= 3007)"),
 )
 DEBS = {deb.name: deb for deb in _ALL}
