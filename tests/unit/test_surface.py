@@ -62,7 +62,16 @@ SURFACE = {
         }
     },
     "runners": {"safeupdate": {"master_version", "redeliver"}},
-    "states": {"safeupdate": {"enabled", "master_enabled", "mod_watch", "restarted", "updated"}},
+    "states": {
+        "safeupdate": {
+            "disabled",
+            "enabled",
+            "master_enabled",
+            "mod_watch",
+            "restarted",
+            "updated",
+        }
+    },
 }
 
 

@@ -159,6 +159,9 @@ def _hooked(opts: Mapping[str, Any]) -> bool:
 
 
 def _locks(factory: Factory) -> Iterator[Problem]:
+    if not enabled(factory.opts) and not os.path.isdir(factory.settings.run_dir):
+        # To look would make them.
+        return
     user = str(factory.opts.get("user") or "")
     problem = locks.problem(factory.settings.run_dir, user)
     if problem:

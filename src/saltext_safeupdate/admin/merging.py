@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import salt.utils.yaml
 
 from ..core.errors import SafeUpdateError
-from ..core.host.files import write_atomic
+from ..core.host.files import remove, write_atomic
 from . import config_files, executors
 from .config_files import ConfigFiles
 
 HEAD = "# Managed by the state safeupdate."
+# Which keys of 'safeupdate' the state has written: others may have been added by hand.
+_SETTINGS = "# Its settings: "
 _NAMES = ("safeupdate.conf", "safeupdate-set-up.conf")
 _UNCHANGED = "Nothing was written."
 _ENGINE_NAME = re.compile(r"^[\w.-]+$")
@@ -143,6 +145,82 @@ class ConfigFile:
         return [f"No other file lists this any more, so it is dropped: {'; '.join(gone)}."] * bool(
             gone
         )
+
+
+class Ours:
+    """
+    What of ours is in the configuration files of a daemon, and the file as it is without that.
+
+    *path* is where our file is; None: where it is found. Raises SafeUpdateError.
+    """
+
+    def __init__(self, files: ConfigFiles, path: str | None = None) -> None:
+        self.path = path or managed(files)
+        self._old = _text(self.path) if self.path else ""
+        if not self._old.startswith(HEAD):
+            self.path, self._old = "", ""
+        others = files.merged(self.path)
+        # Lists that other files have, with ours in them.
+        self.by_hand = sorted(
+            key for key, name in _OURS.items() if name in _listed(others.all, key)
+        )
+        self._present = config_files.read(self.path) if self.path else {}
+        self._rest = {
+            key: rest
+            for key, value in self._present.items()
+            if (rest := _without_ours(key, value, others, _declared(self._old))) is not None
+        }
+
+    @property
+    def stays(self) -> dict[str, list[str]]:
+        """What others have written into our file, by key."""
+        return _names(self._rest)
+
+    def changes(self) -> dict[str, Any]:
+        """Return what differs, by path, as a state reports it: names, for values may be secret."""
+        if not self.path:
+            return {}
+        return {self.path: {"old": _names(self._present), "new": self.stays}}
+
+    def take_away(self) -> None:
+        """Leave in the file what others have written, or remove it. Raises SafeUpdateError."""
+        if not self.path:
+            return
+        try:
+            if self._rest:
+                like = _owner(self.path)
+                text = salt.utils.yaml.safe_dump(self._rest, default_flow_style=False)
+                write_atomic(self.path, text, mode=like.mode)
+                if os.geteuid() == 0:
+                    os.chown(self.path, like.uid, like.gid)
+            else:
+                remove(self.path)
+        except OSError as err:
+            raise SafeUpdateError(
+                f"{self.path} cannot be removed: {err.strerror or err}. The configuration is as it "
+                "was; check its directory."
+            ) from err
+
+
+def _without_ours(
+    key: str, value: object, others: config_files.Merged, declared: Collection[str]
+) -> Any:
+    """Return what others have written under *key* of our file; None if that is nothing."""
+    if key == "safeupdate" and isinstance(value, dict):
+        return {name: each for name, each in value.items() if name not in declared} or None
+    if key not in _OURS:
+        return value
+    if isinstance(value, dict):
+        left: Any = {name: each for name, each in value.items() if name != _OURS[key]}
+    else:
+        left = [each for each in _entries(value) if _engine_name(each) != _OURS[key]]
+    # What the other files list as well was repeated because ours would have hidden it.
+    elsewhere = _entries(others.all.get(key)) or list(executors.DEFAULT)
+    return left if any(each not in elsewhere for each in _entries(left)) else None
+
+
+def _listed(content: Mapping[str, Any], key: str) -> list[str | None]:
+    return list(map(_engine_name, _entries(content.get(key))))
 
 
 def managed(files: ConfigFiles) -> str:
@@ -274,6 +352,8 @@ _PROBLEMS: Mapping[str, Callable[[object, object, object], str]] = {
     "peer_run": _peers_problem,
 }
 _KEYS = set(_PROBLEMS)
+# What is ours in the lists of a minion.
+_OURS = {"engines": "safeupdate", "module_executors": executors.OURS}
 
 
 class _Owner(NamedTuple):
@@ -288,6 +368,12 @@ def _owner(path: str) -> _Owner:
     except FileNotFoundError:
         return _Owner(0o644, -1, -1)
     return _Owner(found.st_mode & 0o666, found.st_uid, found.st_gid)
+
+
+def _declared(text: str) -> list[str]:
+    """Return the settings that the state has written."""
+    found = [line[len(_SETTINGS) :] for line in text.splitlines() if line.startswith(_SETTINGS)]
+    return [name.strip() for name in ",".join(found).split(",") if name.strip()]
 
 
 def _text(path: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import salt.config
 
 from ..core.errors import InputError
+from ..core.host import hidden
 from ..factory import Factory
 from .config_files import ConfigFiles
 from .merging import ConfigFile, engine, first_executor, managed, peer_runner
@@ -26,7 +27,7 @@ def minion_file(factory: Factory, path: str | None = None) -> ConfigFile:
         return known.missing_executors(factory.opts, names)
 
     return ConfigFile(
-        _minion_files(factory),
+        minion_files(factory),
         path,
         "enabled",
         (first_executor(missing), engine("safeupdate", {})),
@@ -35,7 +36,7 @@ def minion_file(factory: Factory, path: str | None = None) -> ConfigFile:
 
 def managed_file(factory: Factory) -> ConfigFile | None:
     """Return the file if the state has written one. Raises SafeUpdateError."""
-    path = managed(_minion_files(factory))
+    path = managed(minion_files(factory))
     return minion_file(factory, path) if path else None
 
 
@@ -64,7 +65,7 @@ def master_file(
     )
 
 
-def _minion_files(factory: Factory) -> ConfigFiles:
+def minion_files(factory: Factory) -> ConfigFiles:
     return ConfigFiles(
         main_file=_main_file(factory),
         default_include=salt.config.DEFAULT_MINION_OPTS["default_include"],
@@ -89,6 +90,8 @@ class SetUp:
         self._file = minion_file(factory, config_file)
         self._guard = factory.stop_guard
         self._guarded = stop_guard
+        # Inside a transaction the record is hidden.
+        self._store = None if hidden.in_transaction(os.environ) else factory.store
         # Whether the minion has to read its configuration again.
         self.restarts = self._file.differs
         self.warnings = self._file.warnings
@@ -103,6 +106,12 @@ class SetUp:
             found[guard.drop_in] = {"old": "stop guard", "new": ""}
         return found
 
+    def _note_directory(self) -> None:
+        """Note that the directory was made for our file: it goes with it."""
+        directory = os.path.dirname(self._file.path)
+        if self._store is not None and not os.path.isdir(directory):
+            self._store.set_fact("made", [directory])
+
     def carry_out(self) -> None:
         """Write the files. Raises SafeUpdateError."""
         if self._guard is not None:
@@ -111,4 +120,5 @@ class SetUp:
             else:
                 self._guard.remove()
         if self.restarts:
+            self._note_directory()
             self._file.write()

@@ -6,6 +6,7 @@ The grain is made whenever the minion starts, so importing this module is cheap.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,11 @@ def status(factory: Factory) -> dict[str, Any]:
 
 def draining(factory: Factory) -> dict[str, Any]:
     """Return whether new jobs are held: None, and the ``problem``, if the locks do not work."""
+    from ..factory import enabled
+
+    if not os.path.isdir(factory.settings.run_dir) and not enabled(factory.opts):
+        # To look there would make the directory.
+        return {"draining": False}
     try:
         return {"draining": locks.held(factory.settings.run_dir, "drain")}
     except LockUnavailableError as err:

@@ -71,5 +71,6 @@ def supervisor(
         extension=lambda update: wiring.own_extension(settings, services, update.code.extension),
         others=lambda roots: neighbours.of(settings, roots),
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
+        owed=ledger.owed,
     )
     return Supervisor(context)

@@ -40,9 +40,14 @@ def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
             os.close(fd)
 
 
+def paths(opts: Mapping[str, Any]) -> list[str]:
+    """Return where such notes are."""
+    return [os.path.join(opts["cachedir"], name) for name in (_NAME, _TAKEN)]
+
+
 def pending(opts: Mapping[str, Any]) -> bool:
     """Tell whether something is noted that the ledger does not have yet."""
-    return any(os.path.exists(os.path.join(opts["cachedir"], name)) for name in (_NAME, _TAKEN))
+    return any(map(os.path.exists, paths(opts)))
 
 
 def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:

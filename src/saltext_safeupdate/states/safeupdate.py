@@ -101,6 +101,60 @@ def enabled(name, config_file=None, stop_guard=True):
     return ret
 
 
+def disabled(name):
+    """
+    Take safeupdate off the minion: everything is as it was before :py:func:`enabled`.
+
+    The stop guard and the configuration go at once; what others have written into the same file
+    stays. If the minion runs with safeupdate, it restarts, deferred, and when it runs without it
+    the database, the locks, and everything else below ``state_dir`` and ``run_dir`` go: the
+    records of updates, the packages that were kept to go back to, and the ledger. The package of
+    the extension stays; remove it afterwards if you want to.
+
+    The state fails, and changes nothing, during an update, if jobs are held or interrupted, if a
+    master does not have a return yet, and for a minion that was set up by hand. If a job is found
+    to be in that state after the restart, the directories are kept; the reason of the restart in
+    ``safeupdate.status`` says so.
+
+    Inside a transaction of a transactional system it is refused: call it outside.
+
+    .. code-block:: yaml
+
+        safeupdate:
+          safeupdate.disabled: []
+
+    name
+        Any text.
+    """
+    from salt.exceptions import CommandExecutionError
+
+    from saltext_safeupdate.admin import taking_off
+    from saltext_safeupdate.core.errors import SafeUpdateError
+    from saltext_safeupdate.factory import Factory
+
+    ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is not set up."}
+    try:
+        wanted = taking_off.TakingOff(Factory(__opts__))
+        ret["changes"] = wanted.changes()
+        if not ret["changes"]:
+            return ret
+        paths, restarts = ", ".join(ret["changes"]), wanted.restarts
+        if __opts__["test"]:
+            comment = f"{paths} would go.{wanted.stays}"
+            ret["comment"] = comment + " The minion would restart." * restarts
+            return {**ret, "result": None}
+        problem = wanted.carry_out()
+        if problem:
+            return {**ret, "result": False, "changes": {}, "comment": problem}
+        ret["comment"] = f"{paths} removed.{wanted.stays}"
+        if restarts:
+            asked = __salt__["safeupdate.restart"](reason="safeupdate.disabled")
+            ret["comment"] = f"{paths} go.{wanted.stays} {asked['comment']} What is kept goes then."
+    except (SafeUpdateError, CommandExecutionError) as err:
+        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    return ret
+
+
 def master_enabled(name, window=3600, main_file=None, config_file=None):
     """
     Set the master of this host up: jobs that minions have missed are published again.

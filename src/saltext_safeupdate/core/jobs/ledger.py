@@ -267,6 +267,16 @@ class Ledger(Database):
             return None
         return found[0]._replace(payload=_unpacked(found[0].payload))
 
+    def owed(self) -> list[str]:
+        """
+        Name the jobs that would be lost without this record, if no minion runs with it.
+
+        What is held lies in a queue of Salt's, which plain Salt works on as well.
+        """
+        said = {State.FINISHED: "its return is not delivered", State.HELD: ""}
+        named = [(job, said.get(job.state, "it was interrupted")) for job in self.open()]
+        return [f"job {job.jid} ({job.fun}): {why}" for job, why in named if why]
+
     def undelivered(self) -> list[Job]:
         """Return the jobs with an undelivered return, oldest first, without the contents."""
         return self._select(f"{_BARE} WHERE state = 'finished' ORDER BY accepted", ())

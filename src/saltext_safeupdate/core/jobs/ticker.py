@@ -140,6 +140,9 @@ class Ticker:
         before = self.store.fact("running") or {}
         if before.get("process") == self.owner:
             took = before.get("took")
+        elif self.store.fact("leaving"):
+            # The minion runs with us again, so nothing is to be taken away.
+            self.store.drop_fact("leaving")
         self.store.set_fact(
             "running",
             {

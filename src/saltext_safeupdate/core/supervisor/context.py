@@ -60,7 +60,8 @@ class Context:
     The collaborators of the supervisor.
 
     *outcome* tells what became of a job of this minion, None if it is not known, and
-    *undelivered* whether the return of a job still waits for its master. *others* finds the other
+    *undelivered* whether the return of a job still waits for its master. *owed* names the jobs that
+    only the ledger can bring to their end. *others* finds the other
     minions of this host that run from directories of code; *neighbours* are those of this update.
     *extension* returns what an update of this extension goes by, instead of the package *manager*.
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
@@ -76,6 +77,7 @@ class Context:
     outcome: Callable[[str], Outcome | None]
     undelivered: Callable[[str], bool]
     extension: Callable[[Update], PackageManager] | None = None
+    owed: Callable[[], Sequence[str]] = tuple
     command: Run = run_command
     others: Callable[[Sequence[str]], Sequence[Minion]] = lambda roots: ()
     neighbours: Sequence[Minion] = ()

@@ -22,7 +22,7 @@ from ..record.phase import Phase
 from ..record.store import Store
 from ..record.update import Update
 from ..settings import Settings
-from . import watchdog
+from . import leaving, watchdog
 
 # Seconds within which the supervisor, a small Python program, has to take its locks.
 _SUPERVISOR_TIMEOUT = 30.0
@@ -100,7 +100,17 @@ class Initiator:
         return self.store.latest() if self.store.exists() else None
 
     def new_record(self, kind: str, jid: str, reason: str, **parts: Any) -> Update:
-        """Return a record of the minion as it is now; it is not written."""
+        """
+        Return a record of the minion as it is now; it is not written.
+
+        Raises LockHeldError for an update of a minion that is about to run without us.
+        """
+        if kind == "update" and leaving.is_asked(self.store):
+            raise LockHeldError(
+                "safeupdate is being taken off this minion (state safeupdate.disabled), so nobody "
+                "would watch the update. Nothing was changed; wait for the restart, or apply "
+                "safeupdate.enabled first."
+            )
         unit = self.settings.service
         state = self.services.state(unit)
         installation = self.installation

@@ -13,7 +13,7 @@ from ..errors import SafeUpdateError
 from ..host import backup
 from ..record.phase import Phase
 from ..record.update import Update
-from . import neighbours, reboot, rollback, steps, watch
+from . import leaving, neighbours, reboot, rollback, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -172,7 +172,8 @@ def judge(context: Context, update: Update) -> Update:
         reason = update.reason or "The service does not run, as before."
         return end(context, update, Phase.COMMITTED, reason)
     back = update.has_way_back
-    watched = Watch(context, update, patient=not back)
+    silent = update.kind == "restart" and leaving.is_asked(context.store)
+    watched = Watch(context, update, patient=not back, silent=silent)
     problem = watched.proves_healthy() if update.kind == "update" else watched.comes_up()
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
     problem = problem or neighbours.comes_up(context, update)

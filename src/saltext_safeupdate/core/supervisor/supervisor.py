@@ -19,7 +19,7 @@ from ..errors import CommandError, VerificationError
 from ..record.parts import Owed
 from ..record.phase import BEFORE_INSTALLING, Phase
 from ..record.update import Update
-from . import drain, ending, installing, neighbours, requested, restarting, rollback
+from . import drain, ending, installing, leaving, neighbours, requested, restarting, rollback
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -65,6 +65,7 @@ class Supervisor:
                 if context.services.inhibited(context.unit):
                     context.services.release(context.unit)
             update = self._next(update)
+        leaving.finish(context)
 
     def _take_over(self, update: Update) -> Update:
         """Get the baton; for a restart or a request, also the moment at which no job runs."""

@@ -38,11 +38,12 @@ _LOOP = 4
 
 @dataclass
 class Watch:
-    """Judges one minion for one update."""
+    """Judges one minion for one update. A *silent* one runs without this extension."""
 
     context: Context
     update: Update
     patient: bool = True
+    silent: bool = False
     _jobs: dict[str, str] = field(default_factory=dict)
     _checked: bool = False
 
@@ -78,13 +79,13 @@ class Watch:
                     pids.append(state.pid)
                 if report and reports[-1:] != [report]:
                     reports.append(report)
-                if reports and not proven:
+                if not proven and (reports or self._is_silent_and_stays(state, since)):
                     return ""
                 if max(len(pids), len(reports)) >= _LOOP:
                     return f"{unit} started {_LOOP} times, one time after the other."
                 if reports:
                     problem, missing = self._prove()
-                    if problem or not (missing or context.monotonic() < since + self._stable()):
+                    if problem or not (missing or not self._is_stable(since)):
                         return problem
             elif not self.patient and state.active == "failed" and self._was_new(state):
                 return f"{unit} has failed. 'journalctl -u {unit}' and the minion's log say why."
@@ -117,8 +118,11 @@ class Watch:
         had = limit - left if 0 < left <= limit else 0.0
         return Patience(limit, context.monotonic, context.waited, had=had)
 
-    def _stable(self) -> float:
-        return self.context.settings.stable_interval
+    def _is_silent_and_stays(self, state: ServiceState, since: float) -> bool:
+        return self.silent and state.active == "active" and self._is_stable(since)
+
+    def _is_stable(self, since: float) -> bool:
+        return self.context.monotonic() >= since + self.context.settings.stable_interval
 
     def _silence(
         self, state: ServiceState | None, missing: str, patience: Patience, *, reported: bool
@@ -145,7 +149,8 @@ class Watch:
     def is_new(self, state: ServiceState) -> bool:
         """Tell whether what runs is another minion than the one before the restart."""
         if self.context.services.name != "systemd":
-            return self._reported()
+            # Its restart has returned, so a silent one is the new one.
+            return self._reported() or (self.silent and state.running)
         if self.update.former.invocation and state.invocation:
             return state.pid != 0 and self._was_new(state)
         return state.pid not in (0, self.update.former.pid)

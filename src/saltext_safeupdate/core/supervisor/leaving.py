@@ -1,0 +1,197 @@
+"""
+The end of this extension on a host: what it keeps there goes, when nothing needs it any more.
+
+An administrator asks for it before the restart after which the minion runs without us. The
+supervisor of that restart takes it away, because it is the last that needs it. Nothing goes as
+long as a job is not brought to its end: then all stays, and it is said why.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import SafeUpdateError
+from ..host import minions
+from ..host.files import remove
+from ..host.locks import Lock
+from ..record.phase import Phase
+from ..record.store import Store
+from ..settings import Settings
+from .context import Context
+
+log = logging.getLogger("salt-safeupdate")
+
+FACT = "leaving"
+# Seconds for those who began before the restart: a job of salt-call, the engine of a minion that
+# ends.
+_TIMEOUT = 60.0
+# What is ours below 'state_dir' and 'run_dir'; temporary names of these begin with a dot.
+_STATE = (
+    *("revisions", "staged", "supervisor-*", "settings-*.json", "proxies.json", "stop_guard.sh"),
+    # The last: as long as it is there, the rest is found.
+    "safeupdate.db*",
+)
+_RUN = ("*.lock", "bypass", "let_go.*")
+# Directories that several minions share, and that go with the last of them.
+_SHARED = ("minions", "registry", "salt-safeupdate")
+
+
+def ask(
+    store: Store, config: str, files: Sequence[str] = (), directories: Sequence[str] = ()
+) -> None:
+    """
+    Have all that is kept for the minion of *config* taken away after the next restart.
+
+    So do *files* elsewhere, and *directories* if they are empty then.
+    """
+    store.set_fact(FACT, {"config": config, "files": list(files), "directories": list(directories)})
+
+
+def is_asked(store: Store) -> bool:
+    """Tell whether the minion is about to run without us."""
+    return store.exists() and bool(store.fact(FACT))
+
+
+def finish(context: Context) -> None:
+    """Take everything away if that was asked for and the minion runs without us."""
+    store = context.store
+    if not is_asked(store):
+        return
+    last = store.latest()
+    if last is None or last.kind != "restart" or last.phase is not Phase.COMMITTED:
+        return
+    problem = Leaving(
+        settings=context.settings,
+        store=store,
+        owed=context.owed,
+        jobs=context.locks.jobs,
+        monotonic=context.monotonic,
+        sleep=context.sleep,
+    ).take_away()
+    if problem:
+        log.error("%s", problem)
+        store.save(replace(last, reason=problem))
+
+
+@dataclass(kw_only=True)
+class Leaving:
+    """
+    Takes away what this extension keeps. No minion and no engine may use it any more.
+
+    *owed* names what would be lost with it. *jobs* is the lock of that name if this process has
+    it open.
+    """
+
+    settings: Settings
+    store: Store
+    owed: Callable[[], Sequence[str]]
+    jobs: Lock | None = None
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def take_away(self) -> str:
+        """Remove everything, or nothing and return why."""
+        settings = self.settings
+        try:
+            for name in ("engine", "jobs"):
+                ours = self.jobs if name == "jobs" else None
+                lock = ours or Lock(settings.run_dir, name)
+                if not lock.wait_exclusive(_TIMEOUT, clock=self.monotonic, sleep=self.sleep):
+                    return self._kept(
+                        "The minion still runs with it."
+                        if name == "engine"
+                        else "Jobs that began with it did not end."
+                    )
+            owed = self.owed()
+            if owed:
+                return self._kept(f"It has what would be lost: {'; '.join(owed)}.")
+            asked = self.store.fact(FACT) if self.store.exists() else None
+            self._remove(asked if isinstance(asked, dict) else {})
+        except (SafeUpdateError, OSError) as err:
+            return self._kept(str(err))
+        return ""
+
+    def _kept(self, reason: str) -> str:
+        return (
+            f"The minion runs without safeupdate, and {self.settings.state_dir} was kept: {reason} "
+            "Apply the state safeupdate.disabled again when that is settled; safeupdate.jobs lists "
+            "the jobs, and with safeupdate.enabled they are brought to their end."
+        )
+
+    def _remove(self, asked: Mapping[str, Any]) -> None:
+        settings = self.settings
+        config = asked.get("config")
+        if isinstance(config, str):
+            remove_if_there(minions.path_of(settings.registry_dir, config))
+        for path in _paths(asked.get("files")):
+            remove_if_there(path)
+        for directory, patterns in ((settings.run_dir, _RUN), (settings.state_dir, _STATE)):
+            for path in ours_in(directory, patterns):
+                _remove_tree(path)
+        _remove_empty(settings.registry_dir)
+        for directory in (settings.run_dir, settings.state_dir):
+            _remove_empty(directory)
+        for directory in _paths(asked.get("directories")):
+            _remove_directory(directory)
+
+
+def kept(settings: Settings) -> list[str]:
+    """Return the directories that have something of ours."""
+    both = ((settings.state_dir, _STATE), (settings.run_dir, _RUN))
+    return [directory for directory, patterns in both if ours_in(directory, patterns)]
+
+
+def ours_in(directory: str, patterns: Iterable[str]) -> list[str]:
+    """Return the paths of what is ours in the directory, in the order of the patterns."""
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [
+        name
+        for pattern in patterns
+        for name in names
+        if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f".{pattern}.*")
+    ]
+    return [os.path.join(directory, name) for name in dict.fromkeys(found)]
+
+
+def remove_if_there(path: str) -> None:
+    if os.path.lexists(path):
+        remove(path)
+
+
+def _remove_tree(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        remove_if_there(path)
+
+
+def _remove_empty(directory: str) -> None:
+    """Remove the directory if nothing is in it, and those above it that minions share."""
+    if _remove_directory(directory):
+        parent = os.path.dirname(directory)
+        if os.path.basename(parent) in _SHARED:
+            _remove_empty(parent)
+
+
+def _remove_directory(directory: str) -> bool:
+    try:
+        os.rmdir(directory)
+    except OSError:
+        # It is not there, is none, or others have something in it.
+        return False
+    return True
+
+
+def _paths(value: object) -> list[str]:
+    listed = value if isinstance(value, list) else []
+    return [each for each in listed if isinstance(each, str) and os.path.isabs(each)]

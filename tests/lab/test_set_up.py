@@ -1,0 +1,86 @@
+"""A minion is set up and taken off again: the whole host before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.lab.container import Lab
+from tests.lab.scene import Scene, state
+from tests.lab.series import series
+
+# What systemd, Salt and apt write by themselves. Nothing of ours is below these.
+_NOT_OURS = (
+    *("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/var/log", "/var/cache/salt", "/root/.cache"),
+    *("/run/log", "/run/systemd/units", "/run/systemd/journal", "/run/systemd/propagate"),
+    *("/run/salt", "/run/lock", "/var/lib/systemd", "/run/systemd/inaccessible", "/srv/repo"),
+    "/run/systemd/transient",
+)
+_LIST = """
+import hashlib, os, stat, sys
+for folder, below, names in os.walk("/"):
+    at = [os.path.join(folder, name) for name in below]
+    below[:] = [os.path.basename(each) for each in at if each not in sys.argv[1:]
+                and not os.path.basename(each) == "__pycache__"]
+    for name in sorted((*below, *names)):
+        path = os.path.join(folder, name)
+        try:
+            seen = os.lstat(path)
+            content = "-"
+            if stat.S_ISREG(seen.st_mode):
+                with open(path, "rb") as file:
+                    content = hashlib.sha256(file.read()).hexdigest()
+        except OSError:
+            continue
+        if name.endswith(".pid"):
+            content = "-"
+        print(path, oct(seen.st_mode), seen.st_uid, seen.st_gid, content)
+"""
+
+
+class Host(Scene):
+    """A minion that has the extension and is not set up."""
+
+    def files(self) -> set[str]:
+        argv = ["python3", "-c", _LIST, *_NOT_OURS]
+        return set(self.container.run(argv).stdout.splitlines())
+
+    def units(self) -> set[str]:
+        shown = self.container.run(["systemctl", "list-unit-files", "--no-legend", "*salt*"])
+        cat = self.container.run(["systemctl", "cat", "salt-minion"])
+        return {*shown.stdout.splitlines(), *cat.stdout.splitlines()}
+
+    def restarted(self, before: str) -> None:
+        self.master.wait(lambda: self.pid() not in ("0", before), 120, "a new minion")
+        self.answers()
+
+
+@pytest.mark.parametrize("version", series("3006.28"))
+def test_what_is_set_up_is_taken_off_and_no_difference_is_left(
+    lab: Lab, site: Path, version: str, begin: Callable[[Any], Any]
+) -> None:
+    host = begin(Host(lab, site, version, set_up=False)).up()
+    before = host.files(), host.units()
+    pid = host.pid()
+    made = host.call("state.single", "safeupdate.enabled", name="x")
+    assert state(made, "x")["result"] is True, made
+    host.restarted(pid)
+    assert host.wait_end()["phase"] == "committed"
+    assert host.call("safeupdate.check") == []
+    grown = host.files() - before[0]
+    assert host.units() != before[1]
+    assert len(grown) > 10
+    pid = host.pid()
+    gone = host.call("state.single", "safeupdate.disabled", name="x")
+    assert state(gone, "x")["result"] is True, gone
+    host.restarted(pid)
+    host.master.wait(lambda: not host.container.exists("/var/lib/salt-safeupdate"), 60, "the end")
+    host.master.wait(lambda: not host.container.exists("/run/salt-safeupdate"), 60, "the end")
+    assert host.call("safeupdate.status")["phase"] == "idle"
+    after = host.files(), host.units()
+    assert sorted(after[0] ^ before[0]) == []
+    assert after[1] == before[1]
+    print(f"{len(before[0])} files compared; {len(grown)} had come and are gone")
