@@ -26,6 +26,7 @@ FOUND = {
     "executors": {"safeupdate", "transactional_update"},
     "grains": {"safeupdate"},
     "modules": {"rebootmgr", "safeupdate", "transactional_update"},
+    "output": {"safeupdate"},
     "runners": {"safeupdate"},
     "states": {"safeupdate", "transactional_update"},
 }
@@ -61,6 +62,7 @@ SURFACE = {
             "withdraw",
         }
     },
+    "output": {"safeupdate": {"output"}},
     "runners": {"safeupdate": {"master_version", "redeliver"}},
     "states": {
         "safeupdate": {
@@ -123,6 +125,8 @@ def loader(opts):
         "executors": lambda: salt.loader.executors(opts, functions),
         "grains": lambda: salt.loader.grain_funcs(opts),
         "modules": lambda: salt.loader.minion_mods(opts),
+        # Below its names without the function, which is always the same.
+        "output": lambda: salt.loader.outputters(opts)._dict,
         "runners": lambda: salt.loader.runner(opts, utils={}, context={}),
         "states": lambda: salt.loader.states(opts, functions, {}, {}),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from .versions import same
@@ -14,6 +14,23 @@ from .versions import same
 SILENT = 86400.0
 # Characters and entries of an answer that are kept.
 LONGEST, MOST = 500, 50
+SCHEMA = 1
+# What minions have answered: a report; or that they have no such function; or something else.
+REPORT, PLAIN, SENSELESS = "report", "plain", "senseless"
+ANSWERS = (REPORT, PLAIN, SENSELESS)
+# What can have become of an update, and phases in which nothing is under way.
+RESULTS = ("committed", "rolled_back", "failed", "postponed", "cancelled")
+QUIET = ("", "idle", "unknown", *RESULTS)
+_UNHEARD = {
+    PLAIN: "without the extension",
+    SENSELESS: "with a senseless answer",
+    "silent": "silent",
+}
+_REPAIRED = {"done": "repaired", "failed": "not repaired", "left": "left alone"}
+# Versions that the sums name.
+_SHOWN = 5
+# What Salt says of a function that a minion does not have.
+_NO_FUNCTION = ("is not available", "__virtual__ returned False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +38,10 @@ class Record:
     """
     What a minion has said of itself, in its authenticated answer to a question.
 
+    answer
+        What kind of answer it was: ``report``, ``plain`` (it has no such function: the extension
+        is missing, or too old), or ``senseless`` (an error, or no report). Only a report says
+        more; of the others *problems* has what was said.
     running, installed, intended
         The version of Salt that runs, that the package manager knows, and that was asked for
         last.
@@ -32,6 +53,7 @@ class Record:
 
     minion: str
     seen: float
+    answer: str = REPORT
     running: str = ""
     installed: str = ""
     intended: str = ""
@@ -45,6 +67,9 @@ class Record:
     problems: tuple[str, ...] = ()
 
 
+_NAMES = tuple(each.name for each in fields(Record))
+
+
 @dataclass(frozen=True)
 class Drift:
     """Something that is not as it should be, and what repairs it."""
@@ -56,23 +81,35 @@ class Drift:
     repair: str = ""
 
 
-def from_answer(minion: str, answer: object, now: float) -> Record | None:
-    """Return the record that an answer means; None if it is none. Nothing of it is trusted."""
+def from_answer(minion: str, answer: object, now: float) -> Record:
+    """Return the record that an answer means. Nothing of it is trusted."""
     if not isinstance(answer, Mapping):
-        return None
+        plain = isinstance(answer, str) and any(told in answer for told in _NO_FUNCTION)
+        what = str(answer)[:LONGEST] if isinstance(answer, str) else type(answer).__name__
+        kind = PLAIN if plain else SENSELESS
+        return Record(minion=minion, seen=now, answer=kind, problems=(text(what),))
+    if not isinstance(answer.get("running"), str) or not answer["running"]:
+        why = ("it does not say what it runs",)
+        return Record(minion=minion, seen=now, answer=SENSELESS, problems=why)
     found: dict[str, Any] = {}
     for each in fields(Record):
         told = answer.get(each.name)
         if each.name in ("quarantined", "problems"):
             listed = told if isinstance(told, list | tuple) else ()
-            found[each.name] = tuple(str(part)[:LONGEST] for part in listed[:MOST])
+            found[each.name] = tuple(text(part) for part in listed[:MOST])
         else:
-            found[each.name] = str(told or "")[:LONGEST]
-    return Record(**{**found, "minion": minion, "seen": now})
+            found[each.name] = text(told)
+    return Record(**{**found, "minion": minion, "seen": now, "answer": REPORT})
+
+
+def text(told: object) -> str:
+    """Return one line of characters that a terminal shows; it obeys others."""
+    text = " ".join(told[: 4 * LONGEST].split()) if isinstance(told, str) else ""
+    return "".join(char if char.isprintable() else "?" for char in text)[:LONGEST]
 
 
 def to_data(record: Record) -> dict[str, Any]:
-    return asdict(record)
+    return {name: getattr(record, name) for name in _NAMES}
 
 
 def from_data(data: object) -> Record:
@@ -89,54 +126,198 @@ def from_data(data: object) -> Record:
             fits = isinstance(value, int | float) and 0 <= value < math.inf
         else:
             fits = isinstance(value, str) and (each.name != "minion" or value != "")
+            fits = fits and (each.name != "answer" or value in ANSWERS)
         if not fits:
             raise ValueError(f"its '{each.name}' is {str(known.get(each.name))[:50]!r}")
         values[each.name] = value
     return Record(**values)
 
 
-def roll_up(records: Iterable[Record], expected: Iterable[str], now: float) -> dict[str, Any]:
-    """Return the sums over the *expected* minions: by version, by phase, the silent ones."""
+def roll_up(
+    records: Iterable[Record],
+    expected: Iterable[str],
+    now: float,
+    heard: Container[str] | None = None,
+) -> dict[str, Any]:
+    """
+    Return the sums over the *expected* minions.
+
+    *heard* are those that have answered just now; if it is None, the age of an answer tells who
+    is silent.
+    """
     known = {record.minion: record for record in records}
     names = sorted(set(expected))
-    heard = [known[name] for name in names if name in known and not silent(known[name], now)]
-    versions = Counter(record.running or "unknown" for record in heard)
-    results = Counter(record.result for record in heard if record.result)
-    found = {
-        "minions": len(names),
-        "versions": dict(versions.most_common()),
-        "results": dict(results.most_common()),
-        "silent": len(names) - len(heard),
+    there = [known[n] for n in names if n in known and not silent(known[n], now, heard)]
+    reports = [record for record in there if record.answer == REPORT]
+    versions = Counter(record.running for record in reports)
+    phases = _sorted(Counter(r.phase for r in reports if r.phase not in QUIET))
+    results = _sorted(Counter(r.result for r in reports if r.result in RESULTS))
+    by_version = _sorted(versions)
+    unheard = {
+        PLAIN: sum(record.answer == PLAIN for record in there),
+        SENSELESS: sum(record.answer == SENSELESS for record in there),
+        "silent": len(names) - len(there),
     }
-    parts = [f"{n} of {len(names)} on {version}" for version, n in versions.most_common()]
+    shown = list(by_version.items())[:_SHOWN]
+    parts = [f"{n} of {len(names)} on {version}" for version, n in shown]
+    if rest := len(reports) - sum(n for _, n in shown):
+        parts.append(f"{rest} on {len(versions) - len(shown)} other versions")
+    if busy := sum(phases.values()):
+        parts.append(f"{busy} under way")
     parts += [f"{n} {what.replace('_', ' ')}" for what, n in results.items() if what != "committed"]
-    if found["silent"]:
-        parts.append(f"{found['silent']} silent")
-    return {"summary": ", ".join(parts) or "no minions", **found}
+    parts += [f"{n} {_UNHEARD[what]}" for what, n in unheard.items() if n]
+    return {
+        "summary": ", ".join(parts) or "no minions",
+        "minions": len(names),
+        "versions": by_version,
+        "extensions": _sorted(Counter(record.extension or "unknown" for record in reports)),
+        "phases": phases,
+        "results": results,
+        **unheard,
+    }
 
 
-def silent(record: Record, now: float, after: float = SILENT) -> bool:
-    return now - record.seen > after
+def _sorted(counted: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def drift(record: Record | None, minion: str, master: str, now: float) -> list[Drift]:
+def silent(record: Record, now: float, heard: Container[str] | None = None) -> bool:
+    return now - record.seen > SILENT if heard is None else record.minion not in heard
+
+
+def rows(
+    records: Mapping[str, Record],
+    expected: Iterable[str],
+    now: float,
+    heard: Container[str] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """
+    Return what is known of each of the *expected* minions.
+
+    ``heard`` is ``report``, ``plain`` or ``senseless`` as in :class:`Record`, ``silent`` if that
+    is too old, or ``unknown`` if it has never answered.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(set(expected)):
+        record = records.get(name)
+        if record is None:
+            found[name] = {"heard": "unknown"}
+            continue
+        data = to_data(record)
+        del data["minion"], data["answer"]
+        found[name] = {
+            "heard": "silent" if silent(record, now, heard) else record.answer,
+            **data,
+            "quarantined": list(record.quarantined),
+            "problems": list(record.problems),
+        }
+    return found
+
+
+def line(row: Mapping[str, Any], now: float) -> str:
+    """Return a row in one line."""
+    heard = row["heard"]
+    if heard == "unknown":
+        return "has never answered"
+    if heard == "silent":
+        running = f", ran {row['running']} then" if row["running"] else ""
+        return f"silent for {_age(now - row['seen'])}{running}"
+    if heard == PLAIN:
+        return "does not have this extension, or too old a one"
+    if heard == SENSELESS:
+        return f"gave a senseless answer: {'; '.join(row['problems'])}"
+    parts = [row["running"]]
+    parts += [
+        f"{what} {row[key]}"
+        for key, what, usual in (
+            ("installed", "installed", row["running"]),
+            ("intended", "intended", row["running"]),
+            ("extension_on_disk", "extension on disk", row["extension"]),
+        )
+        if row[key] and not same(usual, row[key])
+    ]
+    parts += [row["phase"]] if row["phase"] not in QUIET else []
+    parts += [row["result"].replace("_", " ")] if row["result"] not in ("", "committed") else []
+    parts += [f"{len(row['problems'])} problems"] if row["problems"] else []
+    return ", ".join(parts)
+
+
+def drift_summary(drifts: Iterable[Drift], minions: Sequence[str]) -> str:
+    """Return in one line how many of the minions have drifted, and how."""
+    listed = list(drifts)
+    codes = Counter(code for _, code in {(drift.minion, drift.code) for drift in listed})
+    well = len(minions) - len({drift.minion for drift in listed})
+    parts = [f"{well} of {len(minions)} as they should be"]
+    return ", ".join([*parts, *(f"{n} {code}" for code, n in _sorted(codes).items())])
+
+
+def lines(found: Mapping[str, Any], *, details: bool = False) -> list[str]:
+    """Return what is known, or what has drifted, as lines: the sums first, then the minions."""
+    shown = [found["summary"]]
+    for minion, row in found.get("rows", {}).items():
+        shown.append(f"{text(minion)}: {line(row, found['at'])}")
+        if details:
+            shown += [f"    {key}: {_told(value)}" for key, value in row.items() if value]
+    for drift in found.get("drift", ()):
+        shown.append(f"{text(drift['minion'])}: {drift['code']}: {drift['problem']}")
+        shown.append(f"    {drift['fix']}")
+    for kind, minions in found.get("repaired", {}).items():
+        shown += [f"{text(minion)}: {_REPAIRED[kind]}: {why}" for minion, why in minions.items()]
+    return [*shown, *found["unreadable"]]
+
+
+def _told(value: object) -> str:
+    return "; ".join(value) if isinstance(value, list) else str(value)
+
+
+def _age(seconds: float) -> str:
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172800 else f"{seconds / 86400:.0f} d"
+
+
+def drift(
+    record: Record | None,
+    minion: str,
+    master: str,
+    now: float,
+    heard: Container[str] | None = None,
+) -> list[Drift]:
     """Return what is not as it should be with one minion; *master* is its master's version."""
     if record is None:
         return [
             Drift(
                 minion,
                 "unknown",
-                "Nothing is known of this minion.",
-                "Ask it with 'salt-run safeupdate.versions', or remove its key.",
+                "It has never answered.",
+                "See whether the host runs; 'salt-key -d' removes its key if it is gone for good.",
             )
         ]
-    if silent(record, now):
+    if silent(record, now, heard):
         return [
             Drift(
                 minion,
                 "silent",
-                f"It has not answered for {(now - record.seen) / 3600:.0f} hours.",
-                "See whether the host runs; 'salt-run safeupdate.forget' drops its record.",
+                f"It has not answered for {_age(now - record.seen)}.",
+                "See whether the host runs; 'salt-key -d' removes its key if it is gone for good.",
+            )
+        ]
+    if record.answer == PLAIN:
+        return [
+            Drift(
+                minion,
+                "plain",
+                "It does not have this extension, or one that is too old to report.",
+                "Install the extension there and restart the minion.",
+            )
+        ]
+    if record.answer == SENSELESS:
+        return [
+            Drift(
+                minion,
+                "senseless",
+                f"It gave a senseless answer: {'; '.join(record.problems)}",
+                "Look at the log of the minion.",
             )
         ]
     found = []
@@ -160,7 +341,7 @@ def drift(record: Record | None, minion: str, master: str, now: float) -> list[D
                 "update",
             )
         )
-    if master and record.running and _key(record.running) > _key(master):
+    if record.running and newer(record.running, master):
         found.append(
             Drift(
                 minion,
@@ -193,6 +374,11 @@ def drift(record: Record | None, minion: str, master: str, now: float) -> list[D
         for problem in record.problems
     ]
     return found
+
+
+def newer(version: str, than: str) -> bool:
+    """Tell whether a version is newer than another one; nothing is newer than an unknown one."""
+    return bool(than) and _key(version) > _key(than)
 
 
 def _key(version: str) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ MINIONS, ROLLOUTS = f"{ROOT}/minions", f"{ROOT}/rollouts"
 # Documents that the records of all minions are divided among: one for each minion takes too long
 # to read, one for all too long to write.
 SHEETS = 32
+# Seconds that one process may take longer than another one to note an answer.
+_MEANWHILE = 3600.0
 # Minions on one page of a rollout.
 PAGE = 500
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -94,7 +96,7 @@ class Store:
         }
 
     def set_records(self, records: Iterable[Record]) -> None:
-        """Note what minions have said. An older answer does not replace a newer one."""
+        """Note what minions have said. An earlier answer does not replace a later one."""
         sheets: dict[int, list[Record]] = {}
         for record in records:
             sheets.setdefault(_sheet_of(record.minion), []).append(record)
@@ -102,8 +104,9 @@ class Store:
             for sheet, listed in sorted(sheets.items()):
                 known = self._sheet(sheet, keep=True)
                 for record in listed:
-                    earlier = known.get(record.minion)
-                    if earlier is None or earlier.seen <= record.seen:
+                    there = known.get(record.minion, record)
+                    # One from much later is of a clock that was wrong.
+                    if not 0 < there.seen - record.seen < _MEANWHILE:
                         known[record.minion] = record
                 self._write_sheet(sheet, known)
 

@@ -1,0 +1,260 @@
+"""What runs on the minions of this master: asked of them, kept, compared, and repaired."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..core.errors import InputError, RecordError
+from ..fleet import inventory, repairs, share
+from ..fleet.inventory import Drift, Record
+from ..fleet.repairs import Repair
+from ..fleet.request import TARGET_TYPES
+from ..fleet.rollout import Rollout
+from . import redelivery
+from .store import Store
+
+log = logging.getLogger(__name__)
+
+REPORT = "safeupdate.report"
+# Seconds between two questions to minions that are being repaired, and that they have to answer.
+LOOK_INTERVAL, ANSWER_TIMEOUT = 5.0, 30.0
+
+# Asks minions a function; returns their own authenticated answers by minion. See questions.ask.
+Ask = Callable[[list[str], str, Mapping[str, Any], float], Mapping[str, object]]
+
+
+def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
+    """Return the minions that are meant: their keys are accepted. Raises InputError if none is."""
+    if tgt_type not in TARGET_TYPES:
+        raise InputError(f"There are no targets of the type {tgt_type!r}. Nothing was asked.")
+    if not isinstance(target, str | list | tuple) or not target:
+        raise InputError("A target is needed, such as '*'. Nothing was asked.")
+    found = redelivery.targeted(opts, target, str(tgt_type))
+    if not found:
+        raise InputError(
+            f"No minion with an accepted key is meant by {target!r} ({tgt_type}). Nothing was "
+            "asked; 'salt-key -l acc' lists them."
+        )
+    return found
+
+
+class Inventory:
+    """
+    Asks minions what runs there, and tells what is not as it should be.
+
+    *ask* asks them, *number* makes a number for a request that is higher than all before, and
+    *master* is the version of this master. Times are in seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ask: Ask,
+        number: Callable[[], int],
+        *,
+        master: str,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store, self._ask, self._number, self._master = store, ask, number, master
+        self._clock, self._monotonic, self._pause = clock, monotonic, pause
+        # When minions were asked last, and who has answered; None if nobody was asked.
+        self._now = 0.0
+        self._heard: set[str] | None = None
+
+    def versions(self, minions: list[str], timeout: float, *, asks: bool = True) -> dict[str, Any]:
+        """Return what runs on these minions: the sums, and a row for each."""
+        records = self._records(minions, timeout, asks=asks)
+        return {
+            "schema": inventory.SCHEMA,
+            **inventory.roll_up(records.values(), minions, self._now, self._heard),
+            "asked": asks,
+            "at": self._now,
+            "rows": inventory.rows(records, minions, self._now, self._heard),
+            "unreadable": list(self._store.problems),
+        }
+
+    def check(
+        self,
+        minions: list[str],
+        timeout: float,
+        *,
+        asks: bool = True,
+        repair: bool = False,
+        batch: object = "10%",
+        repair_timeout: float = 3600.0,
+    ) -> dict[str, Any]:
+        """Return what is not as it should be on these minions; *repair* what can be repaired."""
+        if repair and not asks:
+            raise InputError(
+                "Only what minions say now can be repaired. Leave out 'ask=False'; nothing was "
+                "changed."
+            )
+        at_once = max(share.parse("batch", batch).allows(len(minions)), 1)
+        records = self._records(minions, timeout, asks=asks)
+        drifts = [
+            drift
+            for minion in minions
+            for drift in inventory.drift(
+                records.get(minion), minion, self._master, self._now, self._heard
+            )
+        ]
+        found = {
+            "schema": inventory.SCHEMA,
+            "summary": inventory.drift_summary(drifts, minions),
+            "master": self._master,
+            "asked": asks,
+            "at": self._now,
+            "minions": len(minions),
+            "drift": [vars(drift) for drift in drifts],
+            "unreadable": list(self._store.problems),
+        }
+        if repair:
+            found["repaired"] = self._repair(drifts, records, at_once, repair_timeout)
+        return found
+
+    def _records(self, minions: list[str], timeout: float, *, asks: bool) -> dict[str, Record]:
+        """Return what is known, newest answers included; those count who have answered now."""
+        # What cannot be kept is not asked for.
+        known = self._store.records(minions)
+        if not asks:
+            self._now = self._clock()
+            return known
+        answers = self._ask(minions, REPORT, {}, timeout)
+        self._now, self._heard = self._clock(), set(answers)
+        fresh = {
+            minion: inventory.from_answer(minion, answers[minion], self._now)
+            for minion in minions
+            if minion in answers
+        }
+        self._store.set_records(fresh.values())
+        return known | fresh
+
+    # -- repairs ---------------------------------------------------------------
+
+    def _repair(
+        self,
+        drifts: Iterable[Drift],
+        records: Mapping[str, Record],
+        at_once: int,
+        timeout: float,
+    ) -> dict[str, Any]:
+        """Repair some minions at a time; the first that does not come back well ends it."""
+        chosen, left = repairs.choose(
+            drifts,
+            records,
+            master=self._master,
+            quarantined=self._store.quarantined(),
+            taken=self._taken(),
+        )
+        done: dict[str, str] = {}
+        failed: dict[str, str] = {}
+        while chosen and not failed:
+            batch, chosen = chosen[:at_once], chosen[at_once:]
+            failed = self._do(batch, timeout)
+            done |= {each.minion: _said(each) for each in batch if each.minion not in failed}
+        left |= {each.minion: "not begun, because another one failed" for each in chosen}
+        return {"done": done, "failed": failed, "left": left}
+
+    def _taken(self) -> dict[str, str]:
+        """Return the minions of rollouts that have not ended, by minion."""
+        found: dict[str, str] = {}
+        for name in self._store.rollouts():
+            rollout: Rollout | None = self._store.rollout(name)
+            if rollout is not None and not rollout.mode.final:
+                found |= dict.fromkeys(rollout.minions, name)
+        return found
+
+    def _do(self, batch: list[Repair], timeout: float) -> dict[str, str]:
+        """Have these minions repaired and wait for it; return what went wrong, by minion."""
+        number, until = self._number(), self._monotonic() + timeout
+        waiting = {each.minion: each for each in batch}
+        failed: dict[str, str] = {}
+        for what in (repairs.RESTART, repairs.UPDATE):
+            names = [each.minion for each in batch if each.what == what]
+            log.info("safeupdate: %s to repair %s", what, ", ".join(names) or "nobody")
+        restarts = [each.minion for each in batch if each.what == repairs.RESTART]
+        if restarts:
+            given = {"reason": "safeupdate.check repair=True"}
+            answers = self._ask(restarts, "safeupdate.restart", given, ANSWER_TIMEOUT)
+            for minion in restarts:
+                if not isinstance(answers.get(minion), Mapping):
+                    failed[minion] = f"was not restarted: {answers.get(minion, 'no answer')!s}"
+                    del waiting[minion]
+        while waiting:
+            for minion, why in self._looked(waiting, number).items():
+                repair = waiting.pop(minion)
+                if why:
+                    failed[minion] = f"{repair.what}: {why}"
+            if waiting and self._monotonic() >= until:
+                said = f"has not ended after {timeout:g} s; see 'safeupdate.status' there"
+                return failed | dict.fromkeys(waiting, said)
+            if waiting:
+                self._pause(LOOK_INTERVAL)
+        return failed
+
+    def _looked(self, waiting: Mapping[str, Repair], number: int) -> dict[str, str]:
+        """Return what has become of the repairs that are over."""
+        # A request of a number is taken once, and answered each time: it asks as well as it begins.
+        groups: dict[tuple[str, str], list[str]] = {}
+        for minion, each in waiting.items():
+            groups.setdefault((each.what, each.version), []).append(minion)
+        over: dict[str, str] = {}
+        for (what, version), names in groups.items():
+            if what == repairs.UPDATE:
+                asked = {"number": number, "version": version}
+                answers = self._ask(names, "safeupdate.request", asked, ANSWER_TIMEOUT)
+            else:
+                answers = self._ask(names, REPORT, {}, ANSWER_TIMEOUT)
+            for minion in names:
+                answer = answers.get(minion)
+                if not isinstance(answer, Mapping):
+                    continue
+                record = inventory.from_answer(minion, answer, self._clock())
+                self._store.set_records([record])
+                told, refused = answer.get("number"), answer.get("refused")
+                why = repairs.outcome(
+                    waiting[minion],
+                    record,
+                    number,
+                    told if isinstance(told, int) else 0,
+                    inventory.text(refused),
+                )
+                if why is not None:
+                    over[minion] = why
+        return over
+
+    # -- records that are of no use --------------------------------------------
+
+    def forget(self, minion: str) -> list[str]:
+        """Drop what is known of a minion. Raises InputError if that is nothing."""
+        gone = self._store.forget(minion)
+        if not gone:
+            raise InputError(f"Nothing is known of {minion!r}, so there is nothing to forget.")
+        return gone
+
+    def forget_deleted(self, accepted: Iterable[str]) -> list[str]:
+        """Drop what is known of minions without an *accepted* key."""
+        there = set(accepted)
+        known = self._store.records()
+        if not there and known:
+            raise RecordError(
+                "No accepted key is there at all, so nothing was forgotten. If the directory of "
+                "the keys is there, 'safeupdate.forget' with a name drops a record."
+            )
+        return self._store.forget(set(known) - there)
+
+
+def _said(repair: Repair) -> str:
+    return f"updated to {repair.version}" if repair.what == repairs.UPDATE else "restarted"
+
+
+def shown(data: object) -> str:
+    """Return what :class:`Inventory` found as text; anything else, such as an error, as it is."""
+    if not isinstance(data, Mapping) or "summary" not in data:
+        return str(data)
+    return "\n".join(inventory.lines(data, details=bool(data.get("details"))))
