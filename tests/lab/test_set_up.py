@@ -65,7 +65,8 @@ def test_what_is_set_up_is_taken_off_and_no_difference_is_left(
     host = begin(Host(lab, site, version, set_up=False)).up()
     before = host.files(), host.units()
     pid = host.pid()
-    made = host.call("state.single", "safeupdate.enabled", name="x")
+    settings = {"stable_interval": 2, "restart_jitter": 1}
+    made = host.call("state.single", "safeupdate.enabled", name="x", settings=settings)
     assert state(made, "x")["result"] is True, made
     host.restarted(pid)
     assert host.wait_end()["phase"] == "committed"

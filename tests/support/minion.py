@@ -111,6 +111,7 @@ class Minion:
                 "return_timeout": 5,
                 "restart_timeout": 5,
                 "stable_interval": 0.1,
+                "restart_jitter": 0.01,
             },
             module_executors=["safeupdate", "direct_call"],
             grains=copy.deepcopy(_grains()),

@@ -65,7 +65,8 @@ def _executor(factory: Factory) -> Iterator[Problem]:
         yield Problem(
             "executor",
             "The executor 'safeupdate' is not in 'module_executors'.",
-            "Set 'module_executors: [safeupdate, direct_call]', or apply the SLS 'safeupdate'.",
+            "Set 'module_executors: [safeupdate, direct_call]', or run "
+            "'state.single safeupdate.enabled name=safeupdate' on the minion.",
         )
     elif names[-1] == executors.OURS:
         yield Problem(
@@ -93,7 +94,7 @@ def _set_up(factory: Factory) -> Iterator[Problem]:
             "set-up-outdated",
             f"{file.path} repeats what other configuration files said when it was written, and "
             "they have changed since: it hides the change.",
-            "Apply the SLS 'safeupdate' (state safeupdate.enabled).",
+            "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import glob
 import os
@@ -117,7 +118,8 @@ def _merge(patterns: list[str], path: str, content: Mapping[str, Any] | None) ->
         if content is not None and _names(pattern, path):
             found.add(path)
         for each in sorted(found):
-            said = dict(content or {}) if each == path else _with_its_includes(each)
+            # What is merged into is changed.
+            said = copy.deepcopy(dict(content or {})) if each == path else _with_its_includes(each)
             salt.utils.dictupdate.update(merged, said, True, True)
     return merged
 

@@ -17,13 +17,17 @@ from typing import Any, NamedTuple
 import salt.utils.yaml
 
 from ..core.errors import SafeUpdateError
-from ..core.host.files import remove, write_atomic
+from ..core.host.files import write_atomic
 from . import config_files, executors
 from .config_files import ConfigFiles
 
 HEAD = "# Managed by the state safeupdate."
 # Which keys of 'safeupdate' the state has written: others may have been added by hand.
-_SETTINGS = "# Its settings: "
+SETTINGS = "# Its settings: "
+# And which it repeats, because the file would hide them.
+REPEATED = "# Settings of the main file: "
+# Settings that may have a secret in them.
+_SECRET = ("health_check",)
 _NAMES = ("safeupdate.conf", "safeupdate-set-up.conf")
 _UNCHANGED = "Nothing was written."
 _ENGINE_NAME = re.compile(r"^[\w.-]+$")
@@ -37,17 +41,23 @@ class ConfigFile:
     The one file of ours among the configuration files of a daemon.
 
     *path* is where it is to be; None: where it is, or else in the directory that the daemon
-    includes. *wishes* add to what it says. *state* is the state that writes it. Raises
+    includes. *wishes* add to what it says. *state* is the state that writes it. *settings* are what
+    it is to have below ``safeupdate``; None: those that the state has written before. Raises
     SafeUpdateError if there is no way to write it that takes nothing away.
     """
 
     def __init__(
-        self, files: ConfigFiles, path: str | None, state: str, wishes: Collection[Wish]
+        self,
+        files: ConfigFiles,
+        path: str | None,
+        state: str,
+        wishes: Collection[Wish],
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._files = files
         self._head = f"{HEAD}{state}.\n"
         self.path = path or self._find()
-        self.old = _text(self.path)
+        self.old = text_of(self.path)
         self._managed = self.old.startswith(HEAD)
         self._present = config_files.read(self.path) if self._managed else {}
         others = files.merged(self.path if self._managed else "")
@@ -55,9 +65,34 @@ class ConfigFile:
         for wish in wishes:
             wish(others, keys)
         self._wanted = keys
+        self._head += self._have_settings(others, settings)
+        # What is in force with it.
+        merged = files.merged(self.path, keys) if "safeupdate" in keys else others
+        self.settings: Any = merged.all.get("safeupdate")
         self.warnings = self._lost(others)
         if self.differs:
             self._refuse_harm(others)
+
+    def _have_settings(
+        self, others: config_files.Merged, settings: Mapping[str, Any] | None
+    ) -> str:
+        """Put the settings into what is wanted; return the lines that tell ours from others'."""
+        now, present = others.all.get("safeupdate") or {}, self._present.get("safeupdate") or {}
+        for said in (now, present):
+            if not isinstance(said, dict):
+                raise _malformed("safeupdate", said)
+        ours, repeated = declared(self.old, SETTINGS), declared(self.old, REPEATED)
+        if settings is None:
+            settings = {name: present[name] for name in ours if name in present}
+        else:
+            settings = {name: each for name, each in settings.items() if now.get(name) != each}
+        by_hand = {name: each for name, each in present.items() if name not in (*ours, *repeated)}
+        if not settings and not by_hand:
+            return ""
+        hidden = now if _hides(others, "safeupdate") else {}
+        self._wanted["safeupdate"] = {**hidden, **by_hand, **settings}
+        lines = {SETTINGS: settings, REPEATED: set(hidden) - {*settings, *by_hand}}
+        return "".join(f"{line}{', '.join(sorted(each))}\n" for line, each in lines.items() if each)
 
     def _find(self) -> str:
         found = managed(self._files)
@@ -69,7 +104,7 @@ class ConfigFile:
                 f"No file could be added to those that {self._files.main_file} includes "
                 f"('default_include'). {_UNCHANGED} Give 'config_file' a path that it includes."
             )
-        return next((place for place in places if not _text(place)), places[0])
+        return next((place for place in places if not text_of(place)), places[0])
 
     @property
     def differs(self) -> bool:
@@ -82,7 +117,7 @@ class ConfigFile:
         """Return what differs, by path, as a state reports it: names, for values may be secret."""
         if not self.differs:
             return {}
-        return {self.path: {"old": _names(self._present), "new": _names(self._wanted)}}
+        return {self.path: {"old": names_of(self._present), "new": names_of(self._wanted)}}
 
     @property
     def new(self) -> str:
@@ -97,7 +132,7 @@ class ConfigFile:
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
             # It may repeat what the main file keeps secret.
-            like = _owner(self._files.main_file)
+            like = owner_of(self._files.main_file)
             write_atomic(self.path, self.new, mode=like.mode)
             if os.geteuid() == 0:
                 os.chown(self.path, like.uid, like.gid)
@@ -124,7 +159,7 @@ class ConfigFile:
         for key in sorted(_KEYS & self._wanted.keys()):
             problem = _PROBLEMS[key](others.all.get(key), result.get(key), self._wanted[key])
             if problem:
-                names = _names(self._wanted)[key]
+                names = names_of(self._wanted)[key]
                 raise SafeUpdateError(
                     f"With {self.path}, '{key}' would not be what it should: {problem} "
                     f"{_UNCHANGED} Add {names} to '{key}' by hand, where it is set now."
@@ -138,94 +173,18 @@ class ConfigFile:
         gone = [
             f"{key}: {_shown(entry)}"
             for key in ("engines", "module_executors")
-            for entry in _entries(self._present.get(key))
-            if not any(entry == other for other in _entries(result.get(key)))
-            and not any(entry == other for other in _entries(others.all.get(key)))
+            for entry in entries(self._present.get(key))
+            if not any(entry == other for other in entries(result.get(key)))
+            and not any(entry == other for other in entries(others.all.get(key)))
         ]
         return [f"No other file lists this any more, so it is dropped: {'; '.join(gone)}."] * bool(
             gone
         )
 
 
-class Ours:
-    """
-    What of ours is in the configuration files of a daemon, and the file as it is without that.
-
-    *path* is where our file is; None: where it is found. Raises SafeUpdateError.
-    """
-
-    def __init__(self, files: ConfigFiles, path: str | None = None) -> None:
-        self.path = path or managed(files)
-        self._old = _text(self.path) if self.path else ""
-        if not self._old.startswith(HEAD):
-            self.path, self._old = "", ""
-        others = files.merged(self.path)
-        # Lists that other files have, with ours in them.
-        self.by_hand = sorted(
-            key for key, name in _OURS.items() if name in _listed(others.all, key)
-        )
-        self._present = config_files.read(self.path) if self.path else {}
-        self._rest = {
-            key: rest
-            for key, value in self._present.items()
-            if (rest := _without_ours(key, value, others, _declared(self._old))) is not None
-        }
-
-    @property
-    def stays(self) -> dict[str, list[str]]:
-        """What others have written into our file, by key."""
-        return _names(self._rest)
-
-    def changes(self) -> dict[str, Any]:
-        """Return what differs, by path, as a state reports it: names, for values may be secret."""
-        if not self.path:
-            return {}
-        return {self.path: {"old": _names(self._present), "new": self.stays}}
-
-    def take_away(self) -> None:
-        """Leave in the file what others have written, or remove it. Raises SafeUpdateError."""
-        if not self.path:
-            return
-        try:
-            if self._rest:
-                like = _owner(self.path)
-                text = salt.utils.yaml.safe_dump(self._rest, default_flow_style=False)
-                write_atomic(self.path, text, mode=like.mode)
-                if os.geteuid() == 0:
-                    os.chown(self.path, like.uid, like.gid)
-            else:
-                remove(self.path)
-        except OSError as err:
-            raise SafeUpdateError(
-                f"{self.path} cannot be removed: {err.strerror or err}. The configuration is as it "
-                "was; check its directory."
-            ) from err
-
-
-def _without_ours(
-    key: str, value: object, others: config_files.Merged, declared: Collection[str]
-) -> Any:
-    """Return what others have written under *key* of our file; None if that is nothing."""
-    if key == "safeupdate" and isinstance(value, dict):
-        return {name: each for name, each in value.items() if name not in declared} or None
-    if key not in _OURS:
-        return value
-    if isinstance(value, dict):
-        left: Any = {name: each for name, each in value.items() if name != _OURS[key]}
-    else:
-        left = [each for each in _entries(value) if _engine_name(each) != _OURS[key]]
-    # What the other files list as well was repeated because ours would have hidden it.
-    elsewhere = _entries(others.all.get(key)) or list(executors.DEFAULT)
-    return left if any(each not in elsewhere for each in _entries(left)) else None
-
-
-def _listed(content: Mapping[str, Any], key: str) -> list[str | None]:
-    return list(map(_engine_name, _entries(content.get(key))))
-
-
 def managed(files: ConfigFiles) -> str:
     """Return the path of the file that a state of ours has written; empty if there is none."""
-    return next((path for path in files.paths() if _text(path).startswith(HEAD)), "")
+    return next((path for path in files.paths() if text_of(path).startswith(HEAD)), "")
 
 
 def engine(name: str, options: Mapping[str, Any]) -> Wish:
@@ -235,10 +194,10 @@ def engine(name: str, options: Mapping[str, Any]) -> Wish:
         now = others.all.get("engines")
         if now is not None and not isinstance(now, list | dict):
             raise _malformed("engines", now)
-        malformed = [entry for entry in _entries(now) if _engine_name(entry) is None]
+        malformed = [entry for entry in entries(now) if engine_name(entry) is None]
         if malformed:
             raise _malformed("engines", list(map(_shown, malformed)))
-        if name in map(_engine_name, _entries(now)):
+        if name in map(engine_name, entries(now)):
             return
         hidden = now if _hides(others, "engines") else type(now or [])()
         if isinstance(hidden, dict):
@@ -297,7 +256,7 @@ def _malformed(key: str, value: object) -> SafeUpdateError:
     )
 
 
-def _entries(option: object) -> list[Any]:
+def entries(option: object) -> list[Any]:
     if isinstance(option, dict):
         return [{name: value} for name, value in option.items()]
     return list(option) if isinstance(option, list) else [option] if option else []
@@ -308,11 +267,19 @@ def _shown(entry: object) -> str:
     return ", ".join(map(str, entry)) if isinstance(entry, dict) else str(entry)
 
 
-def _names(content: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {key: list(map(_shown, _entries(value))) for key, value in content.items()}
+def names_of(content: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {
+        key: _settings_shown(value) if key == "safeupdate" else list(map(_shown, entries(value)))
+        for key, value in content.items()
+    }
 
 
-def _engine_name(entry: object) -> str | None:
+def _settings_shown(value: object) -> list[str]:
+    said = value if isinstance(value, dict) else {}
+    return [name if name in _SECRET else f"{name}: {each}" for name, each in said.items()]
+
+
+def engine_name(entry: object) -> str | None:
     if isinstance(entry, dict):
         names = list(entry)
         entry = names[0] if len(names) == 1 else None
@@ -320,8 +287,8 @@ def _engine_name(entry: object) -> str | None:
 
 
 def _engines_problem(before: object, after: object, wanted: object) -> str:
-    expected = [*_entries(before), *(_entries(wanted) if wanted else ())]
-    missing = [entry for entry in expected if entry not in _entries(after)]
+    expected = [*entries(before), *(entries(wanted) if wanted else ())]
+    missing = [entry for entry in expected if entry not in entries(after)]
     return f"{list(map(_shown, missing))} would be hidden by another file." if missing else ""
 
 
@@ -346,14 +313,21 @@ def _peers_problem(before: object, after: object, wanted: object) -> str:
     return ""
 
 
+def _settings_problem(before: object, after: object, wanted: object) -> str:
+    found = after if isinstance(after, dict) else {}
+    expected = dict(wanted) if isinstance(wanted, dict) else {}
+    lost = {*(before if isinstance(before, dict) else ())} - found.keys()
+    names = sorted(lost | {name for name, each in expected.items() if found.get(name) != each})
+    return f"{names} would be what another file says." if names else ""
+
+
 _PROBLEMS: Mapping[str, Callable[[object, object, object], str]] = {
     "engines": _engines_problem,
     "module_executors": _executors_problem,
     "peer_run": _peers_problem,
+    "safeupdate": _settings_problem,
 }
 _KEYS = set(_PROBLEMS)
-# What is ours in the lists of a minion.
-_OURS = {"engines": "safeupdate", "module_executors": executors.OURS}
 
 
 class _Owner(NamedTuple):
@@ -362,7 +336,7 @@ class _Owner(NamedTuple):
     gid: int
 
 
-def _owner(path: str) -> _Owner:
+def owner_of(path: str) -> _Owner:
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -370,13 +344,13 @@ def _owner(path: str) -> _Owner:
     return _Owner(found.st_mode & 0o666, found.st_uid, found.st_gid)
 
 
-def _declared(text: str) -> list[str]:
-    """Return the settings that the state has written."""
-    found = [line[len(_SETTINGS) :] for line in text.splitlines() if line.startswith(_SETTINGS)]
+def declared(text: str, head: str) -> list[str]:
+    """Return the settings that the state has written into the file, as its comment *head* says."""
+    found = [line[len(head) :] for line in text.splitlines() if line.startswith(head)]
     return [name.strip() for name in ",".join(found).split(",") if name.strip()]
 
 
-def _text(path: str) -> str:
+def text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()

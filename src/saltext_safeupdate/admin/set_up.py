@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import salt.config
 
 from ..core.errors import InputError
 from ..core.host import hidden
+from ..core.settings import from_mapping, of_minion
 from ..factory import Factory
 from .config_files import ConfigFiles
 from .merging import ConfigFile, engine, first_executor, managed, peer_runner
 
 # Any minion may ask; it is told a version.
 _ANY_MINION = ".+"
+# What the pillar 'safeupdate' may have for masters.
+_OF_MASTERS = ("redeliver_window",)
 
 
-def minion_file(factory: Factory, path: str | None = None) -> ConfigFile:
-    """Return the file that names our executor and our engine. Raises SafeUpdateError."""
+def minion_file(
+    factory: Factory, path: str | None = None, settings: Mapping[str, Any] | None = None
+) -> ConfigFile:
+    """
+    Return the file that names our executor and our engine, and has our *settings*.
+
+    Raises SafeUpdateError.
+    """
 
     def missing(names: list[str]) -> list[str]:
         # Salt's loader for executors is needed here only.
@@ -31,7 +41,31 @@ def minion_file(factory: Factory, path: str | None = None) -> ConfigFile:
         path,
         "enabled",
         (first_executor(missing), engine("safeupdate", {})),
+        settings,
     )
+
+
+def settings_of(given: object, pillar: object) -> Mapping[str, Any] | None:
+    """
+    Return the settings of both, those that are *given* first; None if neither has any.
+
+    Raises InputError if a setting does not exist, or cannot be what is said.
+    """
+    found: dict[str, Any] = {}
+    for said in (pillar, given):
+        if said is not None and not isinstance(said, Mapping):
+            raise InputError(
+                "The settings must be a mapping, such as '{jobs_timeout: 1800}'. Nothing was "
+                "written."
+            )
+        found |= said or {}
+    for name in _OF_MASTERS:
+        found.pop(name, None)
+    try:
+        from_mapping(found)
+    except InputError as err:
+        raise InputError(f"{err} Nothing was written.") from err
+    return None if given is None and not found else found
 
 
 def managed_file(factory: Factory) -> ConfigFile | None:
@@ -82,16 +116,29 @@ class SetUp:
     The files that have to be written so that this minion is set up.
 
     *config_file* gets the configuration; None: the file that this minion includes. *stop_guard*
-    tells whether there is to be one. Raises SafeUpdateError if the configuration cannot be
+    tells whether there is to be one. *settings* are the minion's; None: as
+    they are. Raises SafeUpdateError if the configuration cannot be
     written without taking something away.
     """
 
-    def __init__(self, factory: Factory, config_file: str | None, stop_guard: bool) -> None:
-        self._file = minion_file(factory, config_file)
+    def __init__(
+        self,
+        factory: Factory,
+        config_file: str | None,
+        stop_guard: bool,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._file = minion_file(factory, config_file, settings)
         self._guard = factory.stop_guard
+        planned = {**factory.opts, "safeupdate": self._file.settings}
+        if self._guard is not None and settings:
+            wanted = of_minion(planned, service=factory.settings.service)[0]
+            self._guard = self._guard.with_settings(wanted)
         self._guarded = stop_guard
         # Inside a transaction the record is hidden.
         self._store = None if hidden.in_transaction(os.environ) else factory.store
+        # Seconds, so that not all minions restart at once.
+        self.jitter = of_minion(planned)[0].restart_jitter
         # Whether the minion has to read its configuration again.
         self.restarts = self._file.differs
         self.warnings = self._file.warnings

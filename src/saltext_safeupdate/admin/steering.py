@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
 
+from ..core.errors import InputError
 from ..core.jobs import current
 from ..factory import Factory
 from .jobs import listed
@@ -12,14 +15,22 @@ from .status import described, draining
 _DEFERRED = "The minion restarts as soon as every job has ended and its return has been delivered."
 
 
-def restart(factory: Factory, reason: str) -> dict[str, Any]:
-    """Ask for the deferred restart; return its record."""
+def restart(factory: Factory, reason: str, jitter: object = 0) -> dict[str, Any]:
+    """
+    Ask for the deferred restart; return its record.
+
+    It waits for a random time at first, up to *jitter* seconds.
+    """
     from ..core.supervisor import requests
 
     # If the hooks are not there yet, this job has no share of the jobs lock, and the restart
     # would not wait for it.
     jid = current.ensure(factory.settings).jid
-    update = requests.restart(factory.initiator(jid), jid=jid, reason=reason)
+    is_number = isinstance(jitter, int | float) and not isinstance(jitter, bool)
+    if not is_number or not 0 <= float(str(jitter)) < math.inf:
+        raise InputError("'jitter' must be a number of seconds, 0 or more. Nothing was changed.")
+    delay = random.uniform(0, float(str(jitter)))  # noqa: S311 (it spreads restarts, and keeps no secret)
+    update = requests.restart(factory.initiator(jid), jid=jid, reason=reason, delay=delay)
     return {**described(update), "comment": _DEFERRED}
 
 

@@ -13,7 +13,7 @@ from ..core.record import owner
 from ..core.supervisor import leaving
 from ..factory import Factory
 from ..minion import unrecorded
-from .merging import Ours
+from .ours import Ours
 from .set_up import minion_files
 
 _UNCHANGED = "Nothing was changed."
@@ -39,6 +39,8 @@ class TakingOff:
             )
         self._refuse_loss()
         self._kept = leaving.kept(factory.settings)
+        # Seconds, so that not all minions restart at once.
+        self.jitter = factory.settings.restart_jitter
 
     def changes(self) -> dict[str, Any]:
         """Return what differs, by path, as a state reports it."""

@@ -60,6 +60,9 @@ class Settings:
     rollback
         ``required`` or ``optional``: with ``optional``, a requested update also starts if there
         would be no way back.
+    restart_jitter
+        A restart after the set-up waits for a random time up to
+        this at first, so that not all minions of a master restart at once.
     extensions
         ``stop`` or ``report``: whether an update is stopped or goes on if an extension beside
         Salt, or a module that the states use, would be missing after it.
@@ -105,6 +108,7 @@ class Settings:
     stable_interval: float = 10.0
     health_check: tuple[str, ...] = ()
     rollback: str = "required"
+    restart_jitter: float = 10.0
     extensions: str = "stop"
     other_minions: str = "stop"
     backup: tuple[str, ...] = ()

@@ -38,10 +38,9 @@ def status():
     Return the newest update of this minion, and the versions that run and are installed.
 
     ``phase``, ``reason``, ``from`` and ``to`` are those of the newest update or deferred
-    restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are
-    the versions now. ``draining`` tells whether new jobs are held; it is None if the locks do not
-    work, and ``problem`` says why. ``undelivered`` tells how many returns their master does not
-    have yet.
+    restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the
+    versions now. ``draining`` tells whether new jobs are held; it is None if the locks do not work, and ``problem`` says why. ``undelivered`` tells
+    how many returns their master does not have yet.
 
     CLI Example:
 
@@ -75,7 +74,7 @@ def history(limit=20):
         return statuses.history(Factory(__opts__), limit)
 
 
-def restart(reason="safeupdate.restart"):
+def restart(reason="safeupdate.restart", jitter=0):
     """
     Restart the minion as soon as every job has ended and its return is delivered.
 
@@ -91,11 +90,14 @@ def restart(reason="safeupdate.restart"):
     reason
         A text for the history.
 
+    jitter
+        The restart waits a random time at first, up to so many seconds. Defaults to ``0``.
+
     :raises CommandExecutionError: if an update is under way that has not installed yet.
     """
     with errors.as_salts():
         asked = inside.asked("safeupdate.restart", reason=str(reason))
-        return asked or steering.restart(Factory(__opts__), str(reason))
+        return asked or steering.restart(Factory(__opts__), str(reason), jitter)
 
 
 def plan(version=None, allow_downgrade=False):

@@ -28,15 +28,15 @@ def __virtual__():
     return __virtualname__
 
 
-def enabled(name, config_file=None, stop_guard=True):
+def enabled(name, config_file=None, stop_guard=True, settings=None):
     """
     Set the minion up for safe updates: executor, engine and stop guard.
 
     Executors and engines that the minion has stay: the file repeats those of the main
     configuration file that it would hide, and this state takes over a change there when it runs
-    again. A minion that is set up by hand is left as it is. If the configuration has changed, the
-    minion restarts, deferred. If the last update of the minion failed or was rolled back, the
-    result has a warning.
+    again. What is set up by hand is left as it is; the stop guard is added. If the configuration
+    has changed, the minion restarts, deferred. If the last update of the minion failed or was
+    rolled back, the result has a warning.
 
     The state fails, and writes nothing, if the configuration would not be complete: if Salt
     cannot use the present lists, if another file would hide ours, or if it would put another
@@ -48,7 +48,15 @@ def enabled(name, config_file=None, stop_guard=True):
     .. code-block:: yaml
 
         safeupdate:
-          safeupdate.enabled: []
+          safeupdate.enabled:
+            - settings:
+                jobs_timeout: 1800
+
+    No SLS is needed for it:
+
+    .. code-block:: bash
+
+        salt '*' state.single safeupdate.enabled name=x settings='{jobs_timeout: 1800}'
 
     name
         Any text.
@@ -62,6 +70,13 @@ def enabled(name, config_file=None, stop_guard=True):
     stop_guard
         Whether every stop or restart of the service, whoever asks for it, waits for running
         jobs. Defaults to ``True``. It has no effect if there is no systemd.
+
+    settings
+        What the minion is to have below ``safeupdate:`` in its configuration, as a mapping of the
+        keys of the configuration reference, such as ``{restart_jitter: 300}``. The pillar
+        ``safeupdate`` counts as well; what is given here comes first. What an earlier run has
+        written and is not named any more goes; what somebody else has written stays. Without both,
+        nothing changes. A key that does not exist, or a value that is not valid, is an error.
     """
     from saltext_safeupdate.admin import inside, set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
@@ -76,7 +91,9 @@ def enabled(name, config_file=None, stop_guard=True):
         warnings.append(f"The last update is {last['phase']}: {last['reason']}")
     try:
         factory = inside.Snapshot(__opts__) if in_snapshot else Factory(__opts__)
-        wanted = set_up.SetUp(factory, config_file, bool(stop_guard))
+        pillar = __opts__.get("pillar") or {}
+        wanted_settings = set_up.settings_of(settings, pillar.get("safeupdate"))
+        wanted = set_up.SetUp(factory, config_file, bool(stop_guard), wanted_settings)
         warnings += wanted.warnings
         if warnings:
             ret["warnings"] = warnings
@@ -96,7 +113,7 @@ def enabled(name, config_file=None, stop_guard=True):
         return {**ret, "result": False, "changes": {}, "comment": str(err)}
     ret["comment"] = f"{', '.join(ret['changes'])} changed."
     if wanted.restarts:
-        asked = __salt__["safeupdate.restart"](reason="safeupdate.enabled")
+        asked = __salt__["safeupdate.restart"](reason="safeupdate.enabled", jitter=wanted.jitter)
         ret["comment"] += f" {asked['comment']}"
     return ret
 
@@ -148,7 +165,8 @@ def disabled(name):
             return {**ret, "result": False, "changes": {}, "comment": problem}
         ret["comment"] = f"{paths} removed.{wanted.stays}"
         if restarts:
-            asked = __salt__["safeupdate.restart"](reason="safeupdate.disabled")
+            jitter = wanted.jitter
+            asked = __salt__["safeupdate.restart"](reason="safeupdate.disabled", jitter=jitter)
             ret["comment"] = f"{paths} go.{wanted.stays} {asked['comment']} What is kept goes then."
     except (SafeUpdateError, CommandExecutionError) as err:
         return {**ret, "result": False, "changes": {}, "comment": str(err)}

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import salt.utils.yaml
 
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN
 from saltext_safeupdate.core.jobs.stop_guard import StopGuard
@@ -45,12 +46,14 @@ def _tree(path):
 
 
 def test_no_difference_is_left(host):
-    (host.path / "minion").write_text("engines: [a]\nid: x\n")
+    said = {"engines": ["a"], "id": "x", "safeupdate": host.opts["safeupdate"]}
+    (host.path / "minion").write_text(salt.utils.yaml.safe_dump(said))
     before = _tree(host.path)
-    results = host.apply(ENABLED)
+    results = host.apply(ENABLED, pillar={"safeupdate": {"attempts": 3}})
     assert results["it"]["result"] is True, results
     assert host.record().phase.value == "committed"
     assert set(_tree(host.path)) > set(before)
+    assert "attempts: 3" in (host.path / "minion.d" / "safeupdate.conf").read_text()
     would = host.apply(DISABLED, test=True)["it"]
     assert would["result"] is None, would
     assert "would restart" in would["comment"]

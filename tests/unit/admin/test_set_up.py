@@ -5,8 +5,11 @@ import salt.config
 import salt.utils.yaml
 
 from saltext_safeupdate.admin import set_up
+from saltext_safeupdate.admin.ours import Ours
 from saltext_safeupdate.admin.set_up import SetUp
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.jobs.stop_guard import StopGuard
+from tests.support.fakes import FakeRunner
 
 OURS = {"safeupdate": {}}
 
@@ -297,6 +300,94 @@ class TestMinion:
         (config.path / "minion.d").touch()
         with pytest.raises(SafeUpdateError, match="The configuration is as it was"):
             wanted.carry_out()
+
+
+class TestSettings:
+    @pytest.fixture
+    def made(self, made):
+        made.stop_guard = None
+        return made
+
+    @pytest.fixture
+    def enable(self, made, config):
+        """Apply the state with settings; return what the minion makes of it."""
+
+        def apply(settings):
+            SetUp(made, None, True, settings).carry_out()
+            assert SetUp(made, None, True, settings).changes() == {}
+            found = salt.config.minion_config(str(config.path / "minion"), minion_id="x")
+            return found.get("safeupdate")
+
+        return apply
+
+    def test_they_come_and_go_and_stay_if_nothing_is_said_of_them(self, config, enable):
+        assert enable({"attempts": 3, "packages": ["a", "b"]}) == {
+            "attempts": 3,
+            "packages": ["a", "b"],
+        }
+        assert enable(None) == {"attempts": 3, "packages": ["a", "b"]}
+        assert enable({"attempts": 4}) == {"attempts": 4}
+        assert enable({}) is None
+
+    def test_those_of_the_main_file_stay_and_are_taken_over_when_they_change(self, config, enable):
+        config.write("minion", safeupdate={"step_timeout": 5, "attempts": 1})
+        assert enable({"attempts": 3}) == {"step_timeout": 5, "attempts": 3}
+        config.write("minion", safeupdate={"watch_timeout": 6})
+        assert enable(None) == {"watch_timeout": 6, "attempts": 3}
+        assert enable({}) == {"watch_timeout": 6}
+        assert "safeupdate:\n" not in config.ours.read_text()
+
+    def test_what_others_say_already_is_not_written(self, config, enable):
+        config.write("minion.d/a.conf", safeupdate={"attempts": 3})
+        assert enable({"attempts": 3}) == {"attempts": 3}
+        assert "attempts" not in config.ours.read_text()
+
+    def test_what_was_added_to_our_file_by_hand_stays(self, config, enable):
+        enable({"attempts": 3})
+        said = config.ours.read_text().replace("attempts: 3", "attempts: 3\n  step_timeout: 7")
+        config.ours.write_text(said)
+        assert enable({"watch_timeout": 8}) == {"watch_timeout": 8, "step_timeout": 7}
+        assert enable({}) == {"step_timeout": 7}
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"minion.d/z.conf": {"safeupdate": {"attempts": 9}}},
+            {"minion.d/a.conf": {"safeupdate": {"packages": ["x"]}}},
+            {"minion": {"include": "last.conf"}, "last.conf": {"safeupdate": {"attempts": 9}}},
+        ],
+    )
+    def test_what_another_file_would_override_is_refused(self, config, made, other):
+        for name, content in other.items():
+            config.write(name, **content)
+        with pytest.raises(SafeUpdateError, match=r"Nothing was written\. Add .* by hand"):
+            SetUp(made, None, True, {"attempts": 3, "packages": ["a"]})
+        assert not config.ours.exists()
+
+    def test_a_change_shows_its_values_but_no_secret(self, made, config):
+        wanted = SetUp(made, None, True, {"attempts": 3, "health_check": ["/bin/x", "--secret"]})
+        assert wanted.changes()[str(config.ours)]["new"]["safeupdate"] == [
+            "attempts: 3",
+            "health_check",
+        ]
+
+    def test_the_stop_guard_and_the_jitter_are_those_of_the_new_settings(
+        self, made, tmp_path, config
+    ):
+        run = FakeRunner({("systemctl", "daemon-reload"): (0, "", "")})
+        config.write("minion", safeupdate=made.opts["safeupdate"])
+        made.stop_guard = StopGuard(made.settings, run=run, units=str(tmp_path / "units"))
+        wanted = SetUp(made, None, True, {"stop_timeout": 77, "restart_jitter": 300})
+        wanted.carry_out()
+        drop_in = tmp_path / "units" / "salt-minion.service.d" / "50-safeupdate-guard.conf"
+        assert " 77 " in drop_in.read_text()
+        assert wanted.jitter == 300
+
+    def test_they_go_with_the_set_up(self, config, enable, made):
+        config.write("minion", safeupdate={"step_timeout": 5})
+        enable({"attempts": 3})
+        Ours(set_up.minion_files(made)).take_away()
+        assert not config.ours.exists()
 
 
 class TestStopGuard:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from saltext_safeupdate.admin import steering
-from saltext_safeupdate.core.errors import TransitionError
+from saltext_safeupdate.core.errors import InputError, TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
@@ -71,3 +71,10 @@ class TestRestartAfterRun:
     def test_there_may_be_none(self, monkeypatch):
         monkeypatch.setattr(runs, "current", lambda: None)
         assert not steering.restart_after_run("state a")
+
+
+@pytest.mark.parametrize("jitter", [-1, True, "x", None, float("inf"), float("nan"), []])
+def test_a_jitter_that_is_no_time_is_refused(made, jitter):
+    with pytest.raises(InputError, match="'jitter'"):
+        steering.restart(made, "x", jitter)
+    assert not made.store.exists()

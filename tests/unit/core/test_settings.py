@@ -34,7 +34,7 @@ def test_the_database_is_in_the_state_dir():
 
 def test_every_duration_says_so_in_its_name():
     assert SECONDS
-    assert all(name.endswith(("_timeout", "_interval", "_age")) for name in SECONDS)
+    assert all(name.endswith(("_timeout", "_interval", "_age", "_jitter")) for name in SECONDS)
 
 
 @pytest.mark.parametrize("name", SECONDS)

@@ -64,7 +64,7 @@ def test_a_database_that_cannot_be_read_is_an_error(made):
 def test_restart_asks_for_one(made, monkeypatch):
     asked = []
 
-    def restart(by, *, jid, reason):
+    def restart(by, *, jid, reason, delay):
         asked.append((by.versions(), jid, reason))
         return Update(id="u1", kind="restart", phase=Phase.WAITING)
 

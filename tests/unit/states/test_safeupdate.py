@@ -2,6 +2,7 @@
 
 import pytest
 import salt.config
+import salt.utils.yaml
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import factory
@@ -91,7 +92,7 @@ class TestEnabled:
         monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
         monkeypatch.setattr(factory, "Factory", lambda _: made)
         functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
-        functions["safeupdate.restart"] = lambda reason: (
+        functions["safeupdate.restart"] = lambda reason, jitter: (
             made.asked.append(reason) or {"comment": "The minion restarts as soon as it can."}
         )
         return made
@@ -103,6 +104,26 @@ class TestEnabled:
         assert "engines:" in minion.config.read_text()
         assert minion.asked == ["safeupdate.enabled"]
         assert "The minion restarts as soon as" in ret["comment"]
+
+    def test_settings_of_the_pillar_and_those_that_are_given(self, minion):
+        said = {"attempts": 3, "step_timeout": 5, "redeliver_window": 60}
+        minion.opts["pillar"] = {"safeupdate": said}
+        ret = module.enabled("x", settings={"attempts": 4})
+        assert ret["result"] is True
+        said = salt.utils.yaml.safe_load(minion.config.read_text())["safeupdate"]
+        assert said == {"attempts": 4, "step_timeout": 5}
+
+    @pytest.mark.parametrize(
+        "settings", [{"no_such_key": 1}, {"attempts": "many"}, {"attempts": 0}, ["attempts"], 5]
+    )
+    @pytest.mark.parametrize("by", ["given", "pillar"])
+    def test_settings_that_are_not_valid_are_an_error(self, minion, settings, by):
+        if by == "pillar":
+            minion.opts["pillar"] = {"safeupdate": settings}
+        ret = module.enabled("x", settings=settings if by == "given" else None)
+        assert (ret["result"], ret["changes"], minion.asked) == (False, {}, [])
+        assert "Nothing was written" in ret["comment"]
+        assert not minion.config.exists()
 
     def test_what_is_set_up_is_no_change(self, minion):
         module.enabled("x")

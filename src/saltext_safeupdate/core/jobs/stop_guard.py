@@ -9,6 +9,7 @@ of a package removes.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 
@@ -39,13 +40,22 @@ class StopGuard:
     """Installs, removes and checks the drop-in of one unit."""
 
     def __init__(self, settings: Settings, *, run: Run = run_command, units: str = _UNITS) -> None:
+        self._run = run
+        self._units = units
+        self._take(settings)
+
+    def _take(self, settings: Settings) -> None:
         unit = settings.service
         self._unit = unit if "." in unit else f"{unit}.service"
         self._settings = settings
-        self._run = run
-        self._units = units
         self.program = os.path.join(settings.state_dir, _PROGRAM)
-        self.drop_in = os.path.join(units, f"{self._unit}.d", _DROP_IN)
+        self.drop_in = os.path.join(self._units, f"{self._unit}.d", _DROP_IN)
+
+    def with_settings(self, settings: Settings) -> StopGuard:
+        """Return the stop guard of a minion that has other settings."""
+        other = copy.copy(self)
+        other._take(settings)
+        return other
 
     def wanted(self) -> dict[str, str]:
         """Return the contents that the files must have, by path."""
@@ -95,7 +105,7 @@ class StopGuard:
     def problems(self) -> list[tuple[str, str]]:
         """Return what keeps the guard from working, each with its fix."""
         found = []
-        apply = "Apply the SLS 'safeupdate' (state safeupdate.enabled)."
+        apply = "Run 'state.single safeupdate.enabled name=safeupdate' on the minion."
         if files.text(self.drop_in) == "":
             return [
                 ("The stop guard is not installed: a restart by others kills running jobs.", apply)

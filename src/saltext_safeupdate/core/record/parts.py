@@ -154,6 +154,8 @@ class Progress:
     ``restarted`` and ``returned`` are when the restart began and the old version was back, in
     epoch seconds. ``others`` maps the configuration files of the other minions that run from the
     same packages to systemd's names for the starts that have to go; empty if one did not run.
+    ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
+    master restart at once.
     """
 
     supervisors: int | None = _stored(_maybe(_number), None)
@@ -163,6 +165,7 @@ class Progress:
     restarted: float | None = _stored(_maybe(_seconds), None)
     returned: float | None = _stored(_maybe(_seconds), None)
     others: dict[str, str] = _stored(_words, {})
+    delay: float = _stored(_seconds, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

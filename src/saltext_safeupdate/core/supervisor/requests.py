@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 from ..errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from ..host import locks
 from ..prepare.resolution import Resolved
 from ..record import fence
+from ..record.parts import Progress
 from ..record.phase import Phase
 from ..record.update import Update
 from .admission import admitted
 from .initiator import Initiator, debt
 
 
-def restart(by: Initiator, *, jid: str = "", reason: str = "", number: int = 0) -> Update:
+def restart(
+    by: Initiator, *, jid: str = "", reason: str = "", number: int = 0, delay: float = 0.0
+) -> Update:
     """
     Ask for a restart as soon as every job is done and delivered; return the record.
 
-    If a restart is to come anyway, that one's record is returned. A request of a *number* that is
-    not the newest is refused.
+    It waits *delay* seconds at first. If a restart is to come anyway, that one's record is
+    returned. A request of a *number* that is not the newest is refused.
     """
     pending = by.latest()
     under_way = pending is not None and not (pending.phase.final or pending.awaits_boot)
@@ -32,13 +36,14 @@ def restart(by: Initiator, *, jid: str = "", reason: str = "", number: int = 0) 
             asked = {"reason": reason, "jid": jid, "processes": by.jobs.processes()}
             by.store.set_fact("restart", asked)
         return pending
-    update, lock = begin(by, "restart", jid, reason, number=number)
+    progress = Progress(delay=delay)
+    update, lock = begin(by, "restart", jid, reason, number=number, progress=progress)
     lock.close()
     return update
 
 
 def begin(
-    by: Initiator, kind: str, jid: str, reason: str, *, number: int = 0
+    by: Initiator, kind: str, jid: str, reason: str, *, number: int = 0, **parts: Any
 ) -> tuple[Update, locks.Lock]:
     """
     Write a record, start its supervisor, and return both the record and the update lock.
@@ -49,7 +54,7 @@ def begin(
     try:
         owed = by.clear_the_way(kind)
         with admitted(by, at_once=True) if kind == "update" else nullcontext():
-            record = by.new_record(kind, jid, reason, owed=owed)
+            record = by.new_record(kind, jid, reason, owed=owed, **parts)
             update = by.store.save(record, number=number)
         if kind == "update":
             # Before other jobs are held: it takes a while if a package has to be packed anew.

@@ -78,6 +78,7 @@ class Supervisor:
             context.locks.update.exclusive()
             return context.reread(update)
         if update.kind == "restart" and update.phase in (Phase.REQUESTED, Phase.WAITING):
+            drain.let_pass(context, update)
             update = drain.wait_until_idle(context, update)
             return update if update.phase.final else self._begin_restart(update)
         if update.request is not None and update.phase in BEFORE_INSTALLING:

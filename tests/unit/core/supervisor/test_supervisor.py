@@ -7,6 +7,7 @@ import pytest
 from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.record.parts import Progress
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings, as_json
 from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
@@ -692,3 +693,25 @@ def test_versions_are_told(host):
     _installed(host)
     host.supervise()
     assert (host.last.versions_from, host.last.versions_to) == (OLD, NEW)
+
+
+class TestDelay:
+    """A restart that is to come at another time than those of the other minions."""
+
+    def _waiting(self, host):
+        return host.record(Phase.WAITING, kind="restart", progress=Progress(delay=40.0))
+
+    def test_it_waits_at_first_and_jobs_run_meanwhile(self, host):
+        self._waiting(host)
+        drained = []
+        host.clock.after(39, lambda: drained.append(locks.held(host.settings.run_dir, "drain")))
+        host.supervise()
+        assert host.clock.passed >= 40
+        assert (host.last.phase, drained) == (Phase.COMMITTED, [False])
+
+    def test_it_can_be_called_off_meanwhile(self, host):
+        update = self._waiting(host)
+        host.clock.after(5, lambda: host.store.save(update.advance(Phase.CANCELLED)))
+        host.supervise()
+        assert host.clock.passed < 10
+        assert (host.last.phase, host.restarts()) == (Phase.CANCELLED, [])
