@@ -153,6 +153,13 @@ def test_without_the_directory_it_does_not_wait(host):
 
 def _holder(host, alone, shared=()):
     """Return a process that has locks alone, and a share of others."""
+    process = _begin_holder(host, alone, shared)
+    process.stdout.readline()
+    return process
+
+
+def _begin_holder(host, alone, shared=()):
+    """Return a process that takes locks, one after the other."""
     code = (
         "import fcntl, sys, time\n"
         "files = [(open(name[1:], 'a'), name[0]) for name in sys.argv[1:]]\n"
@@ -162,14 +169,25 @@ def _holder(host, alone, shared=()):
         "time.sleep(300)"
     )
     names = [f"!{path}" for path in alone] + [f"={path}" for path in shared]
-    process = host.popen(["python3", "-c", code, *names], stdout=subprocess.PIPE)
-    process.stdout.readline()
-    return process
+    return host.popen(["python3", "-c", code, *names], stdout=subprocess.PIPE)
 
 
 def test_the_supervisors_own_restart_is_not_held_up(host):
     _holder(host, [host.run_dir / f"{name}.lock" for name in ("jobs", "supervisor", "drain")])
     assert host.guard().wait(WAIT) == 0
+    assert host.minion.poll() is None, "systemd stops it, as without the guard"
+
+
+def test_a_supervisor_that_begins_its_restart_meanwhile_is_not_held_up(host):
+    """It would wait for this stop, and this for its lock."""
+    with host.held("jobs"):
+        guard = host.guard(limit=1000)
+        host.until(lambda: host.locked("drain"))
+        taken = [host.run_dir / f"{name}.lock" for name in ("supervisor", "jobs")]
+        holder = _begin_holder(host, taken)
+        host.until(lambda: host.locked("supervisor"))
+    assert guard.wait(WAIT) == 0
+    assert holder.poll() is None
     assert host.minion.poll() is None, "systemd stops it, as without the guard"
 
 

@@ -16,11 +16,15 @@ say() { echo "safeupdate: $*"; }
 supervised() {
     jobs=$(stat -c %i "$run_dir/jobs.lock" 2>/dev/null) || return 1
     held=" " by_jobs=
+    # Read at once: line by line, a busy kernel leaves some out.
+    locks=$(cat /proc/locks)
     while read -r _ kind _ mode pid where _; do
         [ "$kind $mode" = "FLOCK WRITE" ] || continue
         held="$held$pid:${where##*:} "
         [ "${where##*:}" != "$jobs" ] || by_jobs="$by_jobs $pid"
-    done </proc/locks
+    done <<EOF
+$locks
+EOF
     for pid in $by_jobs; do
         for file in $(find "/proc/$pid/fd" -lname '*/supervisor.lock' 2>/dev/null); do
             case $held in *" $pid:$(stat -L -c %i "$file" 2>/dev/null) "*) return 0 ;; esac
@@ -94,6 +98,8 @@ until bypassed || flock -n -x 9; do
         break
     fi
     running || break
+    # Its restart may come while this waits for the jobs before it.
+    ! supervised || exit 0
     [ "$told" ] || say "the minion stops when its jobs have ended, within $limit s;" \
         "'touch $run_dir/bypass' stops it now"
     told=1
