@@ -111,7 +111,8 @@ def _extension(factory: Factory) -> Iterator[Problem]:
         yield Problem(
             "extension",
             f"Version {running} of the extension runs, and {installed} is installed in {path}.",
-            "Restart the minion with 'safeupdate.restart'.",
+            "The minion restarts by itself soon, unless 'safeupdate:extension_restart' is "
+            "'manual'; or restart it with 'safeupdate.restart'.",
         )
 
 

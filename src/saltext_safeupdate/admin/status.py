@@ -31,6 +31,7 @@ def status(factory: Factory) -> dict[str, Any]:
         "phase": "idle",
         "running": str(salt.version.__version__),
         "installed": _installed(factory),
+        "extension": _extension(factory),
         **draining(factory),
         "undelivered": len(factory.ledger.undelivered()) if factory.store.exists() else 0,
     }
@@ -50,6 +51,19 @@ def draining(factory: Factory) -> dict[str, Any]:
         return {"draining": locks.held(factory.settings.run_dir, "drain")}
     except LockUnavailableError as err:
         return {"draining": None, "problem": str(err)}
+
+
+def _extension(factory: Factory) -> dict[str, str]:
+    """Return the version of this extension that the minion runs with, and the installed one."""
+    # Not for the grain.
+    from ..core.extensions import ourselves
+
+    fact = factory.store.fact("running") if factory.store.exists() else None
+    running = fact.get("extension") if isinstance(fact, dict) else None
+    return {
+        "running": str(running or ourselves.running_version()),
+        "installed": ourselves.version_in(ourselves.home()),
+    }
 
 
 def _installed(factory: Factory) -> dict[str, str]:

@@ -23,6 +23,7 @@ _DIGITS = 8
 # The words that a key accepts.
 _WORDS = {
     "rollback": ("required", "optional"),
+    "extension_restart": ("deferred", "manual"),
     "extensions": ("stop", "report"),
     "other_minions": ("stop", "report"),
     "transactional_reboot": ("manual", "rollback", "always"),
@@ -60,8 +61,11 @@ class Settings:
     rollback
         ``required`` or ``optional``: with ``optional``, a requested update also starts if there
         would be no way back.
+    extension_restart
+        ``deferred`` or ``manual``: whether the minion restarts, deferred, when another version of
+        this extension has been installed.
     restart_jitter
-        A restart after the set-up waits for a random time up to
+        A restart after the set-up or after such an installation waits for a random time up to
         this at first, so that not all minions of a master restart at once.
     extensions
         ``stop`` or ``report``: whether an update is stopped or goes on if an extension beside
@@ -108,6 +112,7 @@ class Settings:
     stable_interval: float = 10.0
     health_check: tuple[str, ...] = ()
     rollback: str = "required"
+    extension_restart: str = "deferred"
     restart_jitter: float = 10.0
     extensions: str = "stop"
     other_minions: str = "stop"

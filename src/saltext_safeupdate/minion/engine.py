@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import LockUnavailableError, SafeUpdateError
+from ..core.extensions.upgrade import Upgrade
 from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
 from ..core.host.minions import register
 from ..core.jobs.ticker import Ticker
 from ..factory import Factory
-from . import unrecorded
+from . import unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters
@@ -48,6 +49,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
         register(factory.settings.registry_dir, factory.noted(main))
     except SafeUpdateError as err:
         complaints.tell(err)
+    upgrade = Upgrade()
     announced = told = False
     # An engine that outlives its minion must not act beside that of the next one.
     while os.getppid() == minion:
@@ -64,6 +66,8 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
             ticker.tick()
+            if hooked:
+                upgraded.restart_if_due(upgrade, factory.settings, opts)
             told = told or masters.tell_of_gone(factory.ledger.open)
         except SafeUpdateError as err:
             complaints.tell(err)

@@ -39,7 +39,8 @@ def status():
 
     ``phase``, ``reason``, ``from`` and ``to`` are those of the newest update or deferred
     restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the
-    versions now. ``draining`` tells whether new jobs are held; it is None if the locks do not work, and ``problem`` says why. ``undelivered`` tells
+    versions now; those in ``extension`` are this extension's. ``draining`` tells whether new jobs
+    are held; it is None if the locks do not work, and ``problem`` says why. ``undelivered`` tells
     how many returns their master does not have yet.
 
     CLI Example:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from ..errors import LockUnavailableError, SafeUpdateError
+from ..extensions import ourselves
 from ..host import locks, processes
 from ..record.store import PhaseRow, Store
 from ..record.update import Update
@@ -152,6 +153,7 @@ class Ticker:
                 "boot": processes.boot(),
                 "process": self.owner,
                 "took": took,
+                "extension": ourselves.running_version(),
             },
         )
 

@@ -1,0 +1,63 @@
+"""
+Whether another version of this extension has been installed than the one that runs.
+
+A look is one ``stat`` of a file that every installation writes anew. What an installation is
+still writing is left alone: it has ended when nothing has changed from one look to the next.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from . import ourselves
+
+# Seconds between two looks.
+_INTERVAL = 20.0
+
+
+class Upgrade:
+    """
+    Looks, now and then, at what is installed in *home*.
+
+    The version in the memory of the minion's main process is *running*; its children have it.
+    """
+
+    def __init__(
+        self,
+        home: str | None = None,
+        running: str | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._home = home or ourselves.home()
+        self._running = running or ourselves.running_version()
+        self._monotonic = monotonic
+        self._look_at = monotonic()
+        self._done = self._seen = self._stamp()
+        # An engine that Salt starts again in the same minion finds what came before.
+        self._pending = ourselves.version_in(self._home) != self._running
+
+    def noticed(self) -> str:
+        """Return the version that is on disk if another one was installed; empty if not."""
+        now = self._monotonic()
+        if now < self._look_at:
+            return ""
+        self._look_at = now + _INTERVAL
+        before, self._seen = self._seen, self._stamp()
+        if self._seen != before or not (self._pending or self._seen != self._done):
+            return ""
+        # Empty if it was removed.
+        return ourselves.version_in(self._home)
+
+    def settle(self) -> None:
+        """Say that the minion restarts for it: it is not noticed again."""
+        self._done, self._pending = self._seen, False
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            seen = os.stat(os.path.join(self._home, "__init__.py"))
+        except OSError:
+            return ()
+        return (seen.st_ino, seen.st_mtime_ns, seen.st_size)
