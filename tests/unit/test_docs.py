@@ -36,6 +36,8 @@ def test_the_default_and_its_unit_are_told(key):
     (told,) = re.findall(r"^Default: (.*)$", _sections()[key], flags=re.MULTILINE)
     if isinstance(default, tuple):
         assert (default, told) == ((), "none")
+    elif default == "":
+        assert told == "none"
     elif isinstance(default, float):
         assert told == f"`{default:g}` second{'' if default == 1 else 's'}"
     else:

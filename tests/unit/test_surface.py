@@ -56,6 +56,7 @@ SURFACE = {
             "rollback",
             "stage",
             "status",
+            "undrain",
             "unquarantine",
             "update",
             "wait",

@@ -22,7 +22,7 @@ from ..core.errors import (
     SafeUpdateError,
     TransitionError,
 )
-from ..core.host import locks, processes
+from ..core.host import drained, locks, processes
 from ..core.jobs import current
 from ..core.packages.choice import matches
 from ..core.prepare import resolution
@@ -31,6 +31,7 @@ from ..core.record.update import Update
 from ..factory import Factory
 from . import background, inventory, own_extension, updates
 from .preflight import needs_reboot
+from .status import drained_until
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +157,11 @@ def _refuse_beside_another(factory: Factory) -> None:
     last = factory.store.latest() if factory.store.exists() else None
     if last is not None and not last.phase.final and not last.may_be_cancelled:
         raise LockHeldError(factory.initiator().busy())
+    if drained.look(factory.settings.run_dir) is not None:
+        raise LockHeldError(
+            "An administrator has this minion take nothing new ('safeupdate.drain'). Nothing was "
+            "changed; it ends by itself, or with 'safeupdate.undrain'."
+        )
     if locks.held(factory.settings.run_dir, "update"):
         raise LockHeldError(
             "An update of the minion begins just now, or packages are being downloaded. Nothing "
@@ -240,6 +246,7 @@ def _report(factory: Factory, question: int) -> dict[str, Any]:
         "refused": "",
         "again": False,
         **inventory.running(),
+        **drained_until(factory.settings.run_dir),
     }
     try:
         return {**found, **inventory.known(factory), **_progress(factory)}

@@ -7,13 +7,14 @@ The grain is made whenever the minion starts, so importing this module is cheap.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import salt.version
 
 from ..core.errors import InputError, LockUnavailableError, SafeUpdateError
-from ..core.host import hidden, locks
+from ..core.host import drained, hidden, locks
 from ..core.record.store import Store
 from ..core.record.update import Update
 from ..core.settings import of_minion
@@ -41,16 +42,30 @@ def status(factory: Factory) -> dict[str, Any]:
 
 
 def draining(factory: Factory) -> dict[str, Any]:
-    """Return whether new jobs are held: None, and the ``problem``, if the locks do not work."""
+    """
+    Return whether new jobs are held: None, and the ``problem``, if the locks do not work.
+
+    ``drained`` says until when and why, if an administrator has them held.
+    """
     from ..factory import enabled
 
-    if not os.path.isdir(factory.settings.run_dir) and not enabled(factory.opts):
+    run_dir = factory.settings.run_dir
+    if not os.path.isdir(run_dir) and not enabled(factory.opts):
         # To look there would make the directory.
         return {"draining": False}
+    told = drained_until(run_dir)
     try:
-        return {"draining": locks.held(factory.settings.run_dir, "drain")}
+        return {"draining": bool(told) or locks.held(run_dir, "drain"), **told}
     except LockUnavailableError as err:
-        return {"draining": None, "problem": str(err)}
+        return {"draining": None, "problem": str(err), **told}
+
+
+def drained_until(run_dir: str) -> dict[str, Any]:
+    """Return when the administrator's drain ends, and why it began; nothing if there is none."""
+    found = drained.look(run_dir)
+    if found is None:
+        return {}
+    return {"drained": {"until": round(time.time() + found.left), "reason": found.reason}}
 
 
 def _extension(factory: Factory) -> dict[str, str]:
@@ -136,26 +151,31 @@ def beacon_events(
     opts: Mapping[str, Any], context: MutableMapping[str, Any]
 ) -> list[dict[str, Any]]:
     """
-    Return an event if the phase is another than at the last look, which is in *context*.
+    Return an event if the phase is another than at the last look, which is in *context*, or if an
+    administrator has begun or ended to have new jobs held.
 
     An update that had ended before the first look is no event.
     """
     try:
         last = _newest(opts)
+        held = drained.look(of_minion(opts)[0].run_dir) is not None
     except SafeUpdateError as err:
         now = {"pending": False, "phase": "unknown", "update": "", "reason": str(err)}
     else:
-        if last is None:
+        before = context.get(_LAST_EVENT)
+        if last is None and not held and before is None:
             return []
         now = {
-            "pending": not last.phase.final,
-            "phase": last.phase.value,
-            "update": last.id,
-            "reason": last.reason,
+            "pending": last is not None and not last.phase.final,
+            "phase": last.phase.value if last is not None else "idle",
+            "update": last.id if last is not None else "",
+            "reason": last.reason if last is not None else "",
         }
+        if held or "drained" in (before or ()):
+            now["drained"] = held
     before = context.get(_LAST_EVENT)
     context[_LAST_EVENT] = now
-    if now == before or (before is None and not now["pending"]):
+    if now == before or (before is None and not now["pending"] and not now.get("drained")):
         return []
     return [now]
 

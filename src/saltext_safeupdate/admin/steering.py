@@ -9,8 +9,7 @@ from typing import Any
 from ..core.errors import InputError
 from ..core.jobs import current
 from ..factory import Factory
-from .jobs import listed
-from .status import described, draining
+from .status import described
 
 _DEFERRED = "The minion restarts as soon as every job has ended and its return has been delivered."
 
@@ -50,13 +49,3 @@ def cancel(factory: Factory) -> dict[str, Any]:
     from ..core.supervisor import requests
 
     return described(requests.cancel(factory.initiator()))
-
-
-def drain(factory: Factory) -> dict[str, Any]:
-    """Return whether new jobs are held, and which jobs run and are held now."""
-    jobs = listed(factory)
-    return {
-        **draining(factory),
-        "running": jobs["running"],
-        "held": jobs["held"],
-    }

@@ -22,6 +22,9 @@ from .masters import Masters
 # master gets it twice and stores it once.
 _ACK_TIMEOUT = 10
 
+# Who a job is from that the supervisor has the minion do.
+ASKED_BY = "safeupdate"
+
 
 class Delivery:
     """Sends through the main process of the minion, which has the connection."""
@@ -116,7 +119,7 @@ class Delivery:
             "tgt": self._opts["id"],
             "tgt_type": "glob",
             "ret": "",
-            "user": "safeupdate",
+            "user": ASKED_BY,
         }
         queues.put(self._queue_opts(masters[0]), job)
         return True

@@ -28,6 +28,7 @@ from ..core.settings import Settings
 from . import answers, publication, queues, unrecorded
 from .answers import Answers
 from .complaints import Complaints
+from .delivery import ASKED_BY
 from .job_process import MAIN_BUSY_TIMEOUT, Ticket
 from .masters import Noting
 
@@ -75,7 +76,7 @@ class Intake:
     ) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
         self._masters.note(minion)
-        if self._admission.holding():
+        if self._admission.holding() and not self._is_asked(minion):
             return None
         self._masters.take_over(minion)
         return original(minion, *args, **kwargs)
@@ -101,7 +102,8 @@ class Intake:
             if held:
                 return None
             waited = held is False
-        lock, may_start = self._admission.share()
+        asked = data.get("user") == ASKED_BY and str(data.get("jid")) == self._asked()
+        lock, may_start = self._admission.share(awaited=asked)
         if not may_start and not functions.starts_at_once(data.get("fun")):
             self._hold(minion, data, queued)
             return None
@@ -150,6 +152,19 @@ class Intake:
         # It may lie there for a while, with what it was given.
         with salt.utils.files.set_umask(0o077):
             return original(minion, data)
+
+    def _asked(self) -> str:
+        """Return the JID of the job by which an update wants to see whether the minion works."""
+        try:
+            fact = self._store.fact("ask") if self._store.exists() else None
+        except SafeUpdateError:
+            return ""
+        return str(fact.get("jid")) if isinstance(fact, dict) else ""
+
+    def _is_asked(self, minion: Any) -> bool:
+        """Tell whether that job waits in the queue while only an administrator holds jobs."""
+        jid = self._asked() if self._admission.drained() else ""
+        return bool(jid) and queues.find(minion.opts, jid) is not None
 
     def _wait(self, minion: Any, data: dict[str, Any]) -> bool | None:
         """

@@ -17,7 +17,7 @@ asked of the running minion when the transaction is closed. All other functions 
 import salt.defaults.exitcodes
 
 from saltext_safeupdate.admin import check as checks
-from saltext_safeupdate.admin import errors, inside, rollouts, steering, updates
+from saltext_safeupdate.admin import drains, errors, inside, rollouts, steering, updates
 from saltext_safeupdate.admin import jobs as job_actions
 from saltext_safeupdate.admin import status as statuses
 from saltext_safeupdate.admin import wait as waiting
@@ -40,8 +40,9 @@ def status():
     ``phase``, ``reason``, ``from`` and ``to`` are those of the newest update or deferred
     restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the
     versions now; those in ``extension`` are this extension's. ``draining`` tells whether new jobs
-    are held; it is None if the locks do not work, and ``problem`` says why. ``undelivered`` tells
-    how many returns their master does not have yet.
+    are held; it is None if the locks do not work, and ``problem`` says why. ``drained`` says until
+    when, if :py:func:`drain` is in effect. ``undelivered`` tells how many returns their master
+    does not have yet.
 
     CLI Example:
 
@@ -303,18 +304,54 @@ def cancel():
         return steering.cancel(Factory(__opts__))
 
 
-def drain():
+def drain(timeout=3600, reason=""):
     """
-    Tell whether new jobs are held, and which jobs run and are held now.
+    Take no new jobs for a while, and serve those that run.
+
+    New jobs are held and run afterwards under their JIDs. It ends with :py:func:`undrain`, or by
+    itself after ``timeout`` seconds. A restart of the minion does not end it, a reboot of the
+    host does. An update that is under way goes on, and its new minion drains, too. Again, it sets
+    the time anew. Functions that look at jobs or steer updates are answered meanwhile.
+
+    ``running`` and ``held`` are jobs as "JID function"; ``drained`` has ``until`` (epoch seconds)
+    and the ``reason``.
 
     CLI Example:
 
     .. code-block:: bash
 
-        salt '*' safeupdate.drain
+        salt 'web1' safeupdate.drain timeout=600 reason='disk is replaced'
+
+    timeout
+        Seconds after which it ends by itself, at most 86400. Defaults to ``3600``.
+
+    reason
+        A text for :py:func:`status`. Defaults to none.
+
+    :raises CommandExecutionError: if ``timeout`` is not valid, or the directory of the locks
+        cannot be written.
     """
     with errors.as_salts():
-        return steering.drain(Factory(__opts__))
+        return drains.drain(Factory(__opts__), timeout, reason)
+
+
+def undrain():
+    """
+    Take new jobs again; those that were held begin now.
+
+    ``was_drained`` tells whether :py:func:`drain` was in effect. ``draining`` may still be true:
+    an update holds jobs as well.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'web1' safeupdate.undrain
+
+    :raises CommandExecutionError: if the directory of the locks cannot be written.
+    """
+    with errors.as_salts():
+        return drains.undrain(Factory(__opts__))
 
 
 def jobs():

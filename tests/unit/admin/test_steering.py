@@ -9,7 +9,6 @@ from saltext_safeupdate.core.errors import InputError, TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.ordering import runs
 from tests.support.factory import record
 
 
@@ -51,13 +50,6 @@ class TestCancel:
             steering.cancel(made)
         assert made.store.latest().phase is Phase.WAITING
         supervisor.close()
-
-
-def test_drain_tells_what_runs_and_what_is_held(made):
-    drain = locks.acquire(made.settings.run_dir, "drain", "")
-    assert steering.drain(made) == {"draining": True, "running": ["5 test.sleep"], "held": []}
-    drain.close()
-    assert steering.drain(made)["draining"] is False
 
 
 class TestRestartAfterRun:

@@ -37,7 +37,8 @@ def test_it_gives_what_the_room_says(made):
     assert module.status()["phase"] == "idle"
     assert module.check() == []
     assert module.history() == []
-    assert module.drain()["draining"] is False
+    assert module.drain(5)["draining"] is True
+    assert module.undrain()["draining"] is False
     assert module.jobs()["running"] == ["5 test.sleep"]
     assert module.accepted(["1"]) == {"1": "unknown"}
 

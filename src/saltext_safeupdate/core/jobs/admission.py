@@ -1,7 +1,8 @@
 """
 Whether a job may start now, and its share of the jobs lock.
 
-The locks say so. If they cannot be used, nothing of ours may keep a job from running, and
+An administrator may have new jobs held (:mod:`..host.drained`), and the locks say so while an
+update does. If they cannot be used, nothing of ours may keep a job from running, and
 nothing of ours may start one into a tree that is being replaced. So then the record decides:
 while an update changes the minion, jobs are held; otherwise they run without a share.
 """
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from ..errors import LockUnavailableError, SafeUpdateError
-from ..host import locks
+from ..host import drained, locks
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.store import Store
@@ -62,18 +63,27 @@ class Admission:
 
     def holding(self) -> bool:
         """Tell whether new jobs are held."""
+        if self.drained():
+            return True
         try:
             return locks.held(self._run_dir, "drain")
         except LockUnavailableError as err:
             self._complain(err)
         return self._by_record()
 
-    def share(self) -> tuple[Lock | None, bool]:
+    def drained(self) -> bool:
+        """Tell whether an administrator has new jobs held."""
+        return drained.look(self._run_dir) is not None
+
+    def share(self, *, awaited: bool = False) -> tuple[Lock | None, bool]:
         """
         Return this job's share of the jobs lock, and whether the job may start.
 
-        It may start without a share if the locks cannot be used.
+        It may start without a share if the locks cannot be used. One that is *awaited* by an
+        update starts although an administrator has new jobs held.
         """
+        if not awaited and self.drained():
+            return None, False
         try:
             if locks.held(self._run_dir, "drain"):
                 return None, False

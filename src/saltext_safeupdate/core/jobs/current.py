@@ -82,7 +82,14 @@ def ensure(settings: Settings, jid: str = "") -> Job:
 
 
 def _take(settings: Settings) -> Lock | None:
-    lock, may_start = Admission(settings, Store(settings.database)).share()
+    admission = Admission(settings, Store(settings.database))
+    lock, may_start = admission.share()
+    if not may_start and admission.drained():
+        raise LockHeldError(
+            "An administrator has this minion take no new jobs ('safeupdate.drain'). Nothing was "
+            "done; 'salt-call --local safeupdate.status' shows until when, and "
+            "'safeupdate.undrain' ends it."
+        )
     if not may_start:
         raise LockHeldError(
             "An update of the minion is under way and no new job may start. Nothing was done; "
