@@ -187,7 +187,7 @@ def _fetch(factory: Factory, functions: updates.Functions, goal: tuple[str, str]
         if extension:
             own_extension.stage(factory, functions, extension)
         else:
-            updates.stage(factory, version)
+            updates.stage(factory, functions, version)
     except (OSError, SafeUpdateError) as err:
         log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
         factory.store.set_fact(_FACT, _prefetch(goal, "failed", str(err)))

@@ -18,7 +18,7 @@ from ..core.prepare.resolution import Resolved, Resolver
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
 from ..factory import Factory
-from . import provenance, status
+from . import provenance, status, steps
 from .preflight import findings, needs_reboot
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ def plan(
     allow_downgrade: bool = False,
 ) -> dict[str, Any]:
     """Return what an update would do, and every problem that there is."""
+    steps.fetch(factory, functions)
     resolver = _resolver(factory)
     wanted = resolution.request(version, allow_downgrade=allow_downgrade)
     resolved = _with_findings(factory, functions, resolver, wanted)
@@ -68,8 +69,11 @@ def _with_findings(
     return replace(resolved, findings=tuple(findings(factory, functions, resolved, problem)))
 
 
-def stage(factory: Factory, version: str | float | None = None) -> dict[str, Any]:
+def stage(
+    factory: Factory, functions: Functions, version: str | float | None = None
+) -> dict[str, Any]:
     """Download and verify what an update would install."""
+    steps.fetch(factory, functions)
     # Before the lock: without a package manager there is nothing to lock.
     # What is staged already does not count: it may be about to be replaced.
     resolver = replace(_resolver(factory), staged={})
@@ -126,6 +130,7 @@ def resolve(
     factory: Factory, functions: Functions, wanted: Request, *, refresh: bool = True
 ) -> Resolved:
     """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
+    steps.fetch(factory, functions)
     resolver = _resolver(factory)
     if refresh and not resolution.names(wanted, resolver.staged):
         _refresh(resolver.manager)

@@ -29,6 +29,15 @@ _WORDS = {
     "transactional_reboot": ("manual", "rollback", "always"),
 }
 
+# How the value of a key begins that may be empty, and what that is.
+_PLACES = {
+    "extension_source": (
+        ("/", "http://", "https://", "salt://"),
+        "an absolute path, the URL of an index, or a salt:// path",
+    ),
+    "steps_source": (("salt://",), "the salt:// path of a directory"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -81,6 +90,8 @@ class Settings:
         is configured with.
     steps_dir
         Directory of the upgrade steps.
+    steps_source
+        A ``salt://`` path of a directory with more upgrade steps; empty for none.
     step_timeout
         How long one upgrade step may take.
     transactional_reboot
@@ -119,6 +130,7 @@ class Settings:
     backup: tuple[str, ...] = ()
     extension_source: str = ""
     steps_dir: str = "/etc/salt/safeupdate/steps"
+    steps_source: str = ""
     step_timeout: float = 600.0
     transactional_reboot: str = "manual"
     tick_interval: float = 1.0
@@ -270,7 +282,11 @@ def _checked(key: str, value: object, default: object) -> Any:
         ):
             raise InputError(f"'safeupdate:{key}' must be a number of seconds above 0.")
         return float(value)
-    if key == "extension_source" and value == default:
+    return _checked_text(key, value, default)
+
+
+def _checked_text(key: str, value: object, default: object) -> Any:
+    if key in _PLACES and value == default:
         return value
     if not isinstance(value, str) or not value:
         raise InputError(f"'safeupdate:{key}' must be a text.")
@@ -278,6 +294,8 @@ def _checked(key: str, value: object, default: object) -> Any:
         raise InputError(
             f"'safeupdate:{key}' must be an absolute path, the URL of an index, or a salt:// path."
         )
+    if key in _PLACES and not value.startswith(_PLACES[key][0]):
+        raise InputError(f"'safeupdate:{key}' must be {_PLACES[key][1]}.")
     if key in _WORDS and value not in _WORDS[key]:
         words = [f"'{word}'" for word in _WORDS[key]]
         raise InputError(f"'safeupdate:{key}' must be {', '.join(words[:-1])} or {words[-1]}.")

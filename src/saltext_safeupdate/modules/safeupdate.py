@@ -149,7 +149,7 @@ def stage(version=None):
         checksum is wrong, or if an update is under way.
     """
     with errors.as_salts():
-        return updates.stage(Factory(__opts__), version)
+        return updates.stage(Factory(__opts__), __salt__, version)
 
 
 def update(version=None, when="idle", allow_downgrade=False, refresh=True):

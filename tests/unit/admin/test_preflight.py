@@ -89,7 +89,7 @@ def _found(factory):
 
 
 def test_who_does_not_go_with_the_staged_python_stops_the_update(beside):
-    updates.stage(beside, NEW)
+    updates.stage(beside, {}, NEW)
     assert _found(beside) == [("extension-not-loadable", True)]
     with pytest.raises(
         SafeUpdateError, match=r"\[extension-not-loadable\] picky 1\.0 does not go with"
@@ -105,13 +105,13 @@ def test_before_the_packages_are_there_their_python_is_not_known(beside):
 
 def test_by_policy_it_is_told_only(beside):
     beside.opts["safeupdate"]["extensions"] = "report"
-    updates.stage(beside, NEW)
+    updates.stage(beside, {}, NEW)
     assert _found(beside) == [("extension-not-loadable", False)]
     assert updates.update(beside, {}, NEW)["phase"] == "requested"
 
 
 def test_what_cannot_be_looked_at_is_told_and_stops_nothing(beside, monkeypatch):
-    updates.stage(beside, NEW)
+    updates.stage(beside, {}, NEW)
 
     def run(argv, **_):
         raise CommandError(argv, "did not end within 120 s")

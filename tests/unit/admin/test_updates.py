@@ -123,7 +123,7 @@ def test_what_is_installed_is_not_asked_for(made):
 def test_what_pip_has_installed_is_not_updated_by_packages(made, asked, version):
     """Its interpreter is of a package all the same."""
     made.manager.owners = lambda paths: {"python3" for path in paths if "salt" not in path}
-    given = (made, {}, version) if asked in ("plan", "update") else (made, version)
+    given = (made, version) if asked == "rollback" else (made, {}, version)
     with pytest.raises(InputError, match=r"No package owns Salt's code in .*Nothing was changed"):
         getattr(updates, asked)(*given)
     assert made.launched == 0
@@ -135,18 +135,18 @@ def test_without_a_previous_version_there_is_nothing_to_go_back_to(made):
 
 
 def test_staged_twice_and_altered_between(made):
-    first = updates.stage(made, NEW)
+    first = updates.stage(made, {}, NEW)
     assert updates.plan(made, {}, NEW)["staged"] is True
     with open(first["files"][0]["path"], "w", encoding="utf-8") as file:
         file.write("altered")
-    assert updates.stage(made, NEW)["files"] == first["files"]
+    assert updates.stage(made, {}, NEW)["files"] == first["files"]
     made.manager.verify(made.staging().stage({"salt-minion": NEW}))
 
 
 def test_nothing_is_staged_while_an_update_is_under_way(made):
     holder = locks.acquire(made.settings.run_dir, "update", "")
     with pytest.raises(LockHeldError, match="Nothing was done"):
-        updates.stage(made, NEW)
+        updates.stage(made, {}, NEW)
     holder.close()
 
 

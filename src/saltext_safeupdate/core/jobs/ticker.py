@@ -138,6 +138,8 @@ class Ticker:
         *took* is how many seconds it took from its start until now. An engine that Salt starts
         again in the same minion leaves that as it is.
         """
+        # Upgrade steps of this version and of those before are none of ours.
+        self.store.claim_fact("steps-since", version, lambda known: known is None)
         before = self.store.fact("running") or {}
         if before.get("process") == self.owner:
             took = before.get("took")

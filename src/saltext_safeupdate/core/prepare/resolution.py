@@ -15,8 +15,9 @@ from ..packages.choice import matches
 from ..packages.manager import PackageManager
 from ..record.parts import Request
 from ..record.store import Quarantined, Store
-from . import upgrade_steps, versions
+from . import versions
 from .revisions import Revisions
+from .upgrade_steps import Steps
 
 if TYPE_CHECKING:
     from .preflight import Finding
@@ -106,7 +107,9 @@ class Resolver:
             request=wanted,
             installed=installed,
             targets=targets,
-            steps=tuple(upgrade_steps.due(self.steps_dir, installed, targets)),
+            steps=tuple(
+                step.name for step in Steps(self.steps_dir, self.store).due(installed, targets)
+            ),
             staged=bool(targets) and dict(self.staged) == targets,
         )
 

@@ -1,32 +1,111 @@
-"""Which upgrade steps lie between two versions."""
+"""
+Which upgrade steps lie between two versions: those of this host, and those of its master.
+
+The minion keeps the version whose steps it has been through. So a host that was moved by hand
+catches up with its next update.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from ..errors import VerificationError
+from ..host.files import sync_directory, write_atomic
+from ..packages.files import digest
+from ..record.store import Store
 from . import versions
 
 # A version and, if there is one, a name. What editors and package managers leave is none.
 _NAME = re.compile(r"(\d+(?:\.\d+)*)(?:-[\w-]+)?")
+_FETCHED, _SINCE = "steps", "steps-since"
 
 
-def due(directory: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the names of the steps between two sets of packages, in their order."""
-    before, after = of_salt(old, new)
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    found = []
-    for name in names:
-        match = _NAME.fullmatch(name)
-        if match and os.access(os.path.join(directory, name), os.X_OK):
-            version = _sorted_by(match[1])
-            if _sorted_by(before) < version <= _sorted_by(after):
-                found.append((version, name))
-    return [name for _, name in sorted(found)]
+class Step(NamedTuple):
+    """A step: its name, by which it is known and sorted, and the program."""
+
+    name: str
+    path: str
+
+
+class Steps:
+    """The steps in *directory*, and those that were fetched; the host's own hide fetched ones."""
+
+    def __init__(self, directory: str, store: Store) -> None:
+        self._directory = directory
+        self._store = store
+        self._fetched = os.path.join(os.path.dirname(store.path), "steps")
+
+    def due(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[Step]:
+        """Return the steps between two sets of packages, in their order."""
+        before, after = self.versions(old, new)
+        local = dict.fromkeys(_names(self._directory), self._directory)
+        places = {**dict.fromkeys(self._known(), self._fetched), **local}
+        found = []
+        for name, place in places.items():
+            match = _NAME.fullmatch(name)
+            if match and _sorted_by(before) < _sorted_by(match[1]) <= _sorted_by(after):
+                found.append((_sorted_by(match[1]), Step(name, os.path.join(place, name))))
+        return [step for _, step in sorted(found)]
+
+    def versions(self, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
+        """Return the version whose steps this minion has been through, and the one to come."""
+        before, after = of_salt(old, new)
+        since = self._store.fact(_SINCE) if self._store.exists() else None
+        if isinstance(since, str) and since and _sorted_by(since) < _sorted_by(before):
+            before = since
+        return before, after
+
+    def been_through(self, version: str) -> None:
+        """Note that nothing is left to be done for this version."""
+        if version:
+            self._store.set_fact(_SINCE, version)
+
+    def keep(self, paths: Iterable[str]) -> None:
+        """Copy the steps among these files, instead of all that were fetched before."""
+        wanted = {os.path.basename(path): path for path in paths}
+        wanted = {name: path for name, path in wanted.items() if _NAME.fullmatch(name)}
+        if {name: digest(path) for name, path in wanted.items()} == self._known() and self._same():
+            return
+        self._store.set_fact(_FETCHED, {})
+        shutil.rmtree(self._fetched, ignore_errors=True)
+        os.makedirs(self._fetched, mode=0o700)
+        for name, path in wanted.items():
+            with open(path, "rb") as file:
+                write_atomic(os.path.join(self._fetched, name), file.read(), mode=0o700)
+        sync_directory(self._fetched)
+        found = {name: digest(os.path.join(self._fetched, name)) for name in wanted}
+        self._store.set_fact(_FETCHED, found)
+
+    def verify(self) -> None:
+        """Raise VerificationError if a fetched step is not what it was."""
+        for name, wanted in self._known().items():
+            path = os.path.join(self._fetched, name)
+            try:
+                same = digest(path) == wanted
+            except OSError as err:
+                raise VerificationError(f"{path} cannot be read: {err.strerror}.") from err
+            if not same:
+                raise VerificationError(
+                    f"{path} has changed since it was fetched. It is fetched again with the next "
+                    "'safeupdate.plan'."
+                )
+
+    def _same(self) -> bool:
+        try:
+            self.verify()
+        except VerificationError:
+            return False
+        return True
+
+    def _known(self) -> dict[str, str]:
+        """Return the digests of the steps that were fetched, by their names."""
+        found = self._store.fact(_FETCHED) if self._store.exists() else None
+        rows = found.items() if isinstance(found, dict) else ()
+        return {str(name): str(value) for name, value in rows if _NAME.fullmatch(str(name))}
 
 
 def of_salt(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
@@ -34,6 +113,15 @@ def of_salt(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
     known = [name for name in sorted(new) if name in old and not name.startswith("saltext")]
     names = [name for name in known if "salt" in name]
     return (old[names[0]], new[names[0]]) if names else ("", "")
+
+
+def _names(directory: str) -> list[str]:
+    """Return the programs there; other files of a host's own directory are no steps."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in names if os.access(os.path.join(directory, name), os.X_OK)]
 
 
 def _sorted_by(version: str) -> list[tuple[bool, int, str]]:

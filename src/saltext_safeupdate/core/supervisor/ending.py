@@ -7,6 +7,7 @@ import logging
 from ..errors import CommandError, SafeUpdateError
 from ..host import linked_copy
 from ..prepare.staging import Staging
+from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
 from ..record.update import Update
 from . import watchdog
@@ -42,6 +43,9 @@ def tidy(context: Context, update: Update) -> None:
     """Keep what leads back from here, and nothing else. Idempotent."""
     try:
         replaced = update.phase is Phase.COMMITTED and not update.of_extension
+        if replaced and update.kind == "update":
+            version = of_salt(update.versions_from, update.versions_to)[1]
+            Steps(context.settings.steps_dir, context.store).been_through(version)
         if replaced and update.versions_to != update.versions_from:
             context.revisions.keep(update)
         ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)

@@ -21,6 +21,7 @@ from ..prepare import resolution, revisions
 from ..prepare.resolution import Resolver
 from ..prepare.revisions import Previous
 from ..prepare.staging import Staging
+from ..prepare.upgrade_steps import Steps
 from ..record.phase import Phase
 from ..record.update import Update
 from . import drain, probe, watchdog
@@ -199,6 +200,7 @@ def _begin(context: Context, update: Update) -> Update:
     roots = update.code.roots
     try:
         _manager(context).verify(revisions.files(update.staged.files))
+        Steps(context.settings.steps_dir, context.store).verify()
         # Other jobs have changed the configuration since, and none can now.
         context.revisions.renew_backup(update.way_back)
         copies = {root: linked_copy.copy_path(root, update.id) for root in roots}

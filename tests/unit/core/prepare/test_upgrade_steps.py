@@ -1,8 +1,13 @@
 """Which upgrade steps are due."""
 
+import os
+import pathlib
+
 import pytest
 
-from saltext_safeupdate.core.prepare import upgrade_steps
+from saltext_safeupdate.core.errors import VerificationError
+from saltext_safeupdate.core.prepare.upgrade_steps import Steps
+from saltext_safeupdate.core.record.store import Store
 
 OLD, NEW = {"salt": "3006.28"}, {"salt": "3007.15"}
 
@@ -16,6 +21,14 @@ def _have(directory, *names):
     directory.mkdir(exist_ok=True)
     for name in names:
         (directory / name).touch(0o755)
+
+
+def _steps(directory):
+    return Steps(str(directory), Store(str(directory.parent / "state" / "safeupdate.db")))
+
+
+def _due(directory, old=OLD, new=NEW):
+    return [step.name for step in _steps(directory).due(old, new)]
 
 
 @pytest.mark.parametrize(
@@ -32,20 +45,108 @@ def _have(directory, *names):
 )
 def test_those_between_two_versions_in_their_order(directory, old, new, expected):
     _have(directory, "3007-b", "3007", "3007.9-a", "3007.16", "3006.28", "3008.1", "3009")
-    found = upgrade_steps.due(
-        str(directory), {"salt": old, "python": "3.11"}, {"salt": new, "python": "3.14"}
-    )
-    assert found == expected
+    old, new = {"salt": old, "python": "3.11"}, {"salt": new, "python": "3.14"}
+    assert _due(directory, old, new) == expected
 
 
 def test_what_is_no_step_is_left_alone(directory):
     _have(directory, "3007~", "3007.dpkg-old", "README", ".3007", "3007-a b", "3007-kept")
     _have(directory, "3007-text")
     (directory / "3007-text").chmod(0o644)
-    assert upgrade_steps.due(str(directory), OLD, NEW) == ["3007-kept"]
+    assert _due(directory) == ["3007-kept"]
 
 
 def test_there_may_be_none(directory):
-    assert upgrade_steps.due(str(directory), OLD, NEW) == []
+    assert _due(directory) == []
     _have(directory, "3007")
-    assert upgrade_steps.due(str(directory), OLD, {}) == []
+    assert _due(directory, OLD, {}) == []
+
+
+class TestSince:
+    """A version that is the minion's, and no update's."""
+
+    def test_a_host_that_was_moved_by_hand_catches_up(self, directory):
+        _have(directory, "3006.20", "3007", "3007.10", "3008.1", "3008.4")
+        steps = _steps(directory)
+        steps.been_through("3006.28")
+        now, target = {"salt": "3008.2"}, {"salt": "3008.4"}
+        assert _due(directory, now, target) == ["3007", "3007.10", "3008.1", "3008.4"]
+        assert steps.versions(now, target) == ("3006.28", "3008.4")
+        steps.been_through("3008.4")
+        assert _due(directory, target, {"salt": "3008.5"}) == []
+
+    def test_one_that_was_taken_back_by_hand_goes_through_them_again(self, directory):
+        _have(directory, "3007")
+        _steps(directory).been_through("3008.3")
+        assert _due(directory) == ["3007"]
+
+    @pytest.mark.parametrize("since", [None, 5, "", ["3006"], {}])
+    def test_what_is_no_version_says_nothing(self, directory, since):
+        _have(directory, "3006.20", "3007")
+        store = Store(str(directory.parent / "state" / "safeupdate.db"))
+        store.set_fact("steps-since", since)
+        assert _due(directory) == ["3007"]
+
+
+class TestFetched:
+    @pytest.fixture
+    def cached(self, tmp_path):
+        """Files as Salt has fetched them: none can be executed."""
+
+        def write(**texts):
+            paths = []
+            for name, text in texts.items():
+                path = tmp_path / "cached" / name.replace("_", "-")
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+                paths.append(str(path))
+            return paths
+
+        return write
+
+    def _have(self, directory, cached, **texts):
+        steps = _steps(directory)
+        steps.keep(cached(**{f"3007_{name}": text for name, text in texts.items()}))
+        return steps
+
+    def test_they_are_steps_as_well(self, directory, cached):
+        _have(directory, "3007-b")
+        steps = self._have(directory, cached, a="1", c="1")
+        steps.keep([*cached(**{"3007_a": "1", "3007_c": "1"}), *cached(README="")])
+        found = steps.due(OLD, NEW)
+        assert [step.name for step in found] == ["3007-a", "3007-b", "3007-c"]
+        fetched = found[0].path
+        assert pathlib.Path(fetched).read_text() == "1"
+        assert os.stat(fetched).st_mode & 0o777 == 0o700
+        assert os.stat(os.path.dirname(fetched)).st_mode & 0o777 == 0o700
+
+    def test_one_of_the_host_hides_one_of_the_master(self, directory, cached):
+        _have(directory, "3007-a")
+        (step,) = self._have(directory, cached, a="1").due(OLD, NEW)
+        assert step.path == str(directory / "3007-a")
+
+    def test_what_the_master_has_no_more_is_gone(self, directory, cached):
+        self._have(directory, cached, a="1", b="1")
+        self._have(directory, cached, b="2")
+        assert _due(directory) == ["3007-b"]
+
+    def test_altered_since_they_are_refused_until_they_are_fetched_again(self, directory, cached):
+        steps = self._have(directory, cached, a="1")
+        steps.verify()
+        (step,) = steps.due(OLD, NEW)
+        with open(step.path, "a", encoding="utf-8") as file:
+            file.write("2")
+        with pytest.raises(VerificationError, match="has changed"):
+            steps.verify()
+        self._have(directory, cached, a="1").verify()
+        os.unlink(step.path)
+        with pytest.raises(VerificationError, match="cannot be read"):
+            steps.verify()
+
+    def test_what_lies_there_and_was_not_fetched_is_no_step(self, directory, cached):
+        steps = self._have(directory, cached, a="1")
+        (step,) = steps.due(OLD, NEW)
+        stray = os.path.join(os.path.dirname(step.path), "3007-b")
+        with open(os.open(stray, os.O_CREAT | os.O_WRONLY, 0o700), "w", encoding="utf-8"):
+            pass
+        assert _due(directory) == ["3007-a"]

@@ -1,9 +1,11 @@
 """Upgrade steps: that they run in order and once, and what a failure leads to."""
 
 import os
+import pathlib
 
 import pytest
 
+from saltext_safeupdate.core.prepare.upgrade_steps import Steps
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import Killed
 
@@ -77,3 +79,46 @@ def test_what_has_run_does_not_run_again_after_a_crash(host, kill_at, when):
     after = [name for name, *_ in _ran(host)][len(before) :]
     recorded = before[:-1] if when == "before" else before
     assert recorded + after == ["3007-a", "3007-b"]
+
+
+def test_a_host_that_was_moved_by_hand_catches_up_and_is_through_then(host):
+    host.steps("3006.5", "3007-a")
+    host.store.set_fact("steps-since", "3006.1")
+    _installed(host)
+    host.supervise()
+    versions = ("3006.1", NEW["salt"])
+    assert _ran(host) == [("3006.5", *versions), ("3007-a", *versions)]
+    assert host.store.fact("steps-since") == NEW["salt"]
+
+
+def test_an_update_that_is_rolled_back_is_none_that_it_has_been_through(host):
+    host.steps("3007-a")
+    host.store.set_fact("steps-since", OLD["salt"])
+    host.failing = {os.path.join(host.settings.steps_dir, "3007-a")}
+    _installed(host)
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert host.store.fact("steps-since") == OLD["salt"]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_step_of_the_master_that_was_altered_is_not_run(host, when, tmp_path):
+    (tmp_path / "3007-m").write_text("")
+    steps = Steps(host.settings.steps_dir, host.store)
+    steps.keep([str(tmp_path / "3007-m")])
+    (step,) = steps.due(OLD, NEW)
+
+    def alter(*args):
+        pathlib.Path(step.path).write_text("altered")
+
+    if when == "before":
+        alter()
+    else:
+        host.packages.installs = alter
+    host.ask()
+    host.supervise()
+    assert "has changed since it was fetched" in host.last.reason
+    assert not any(argv[0] == step.path for argv in host.commands)
+    assert host.last.phase is (Phase.FAILED if when == "before" else Phase.ROLLED_BACK)
+    assert host.packages.versions == OLD
+    host.assert_at_peace()
