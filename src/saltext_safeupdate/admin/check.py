@@ -38,6 +38,12 @@ def check(factory: Factory, functions: facts.Functions) -> list[dict[str, str]]:
     return [problem._asdict() for problem in (*found, *_master(factory, functions))]
 
 
+def unhooked(factory: Factory) -> str:
+    """Return why nothing here holds jobs, with what to do; empty if the minion has our hooks."""
+    problem = next(_hooks(factory), None)
+    return f"{problem.problem} {problem.fix}" if problem is not None else ""
+
+
 def quick(factory: Factory) -> list[str]:
     """Return the problems of the set-up that are found without asking another program."""
     return [problem.problem for look in _QUICK for problem in look(factory)]

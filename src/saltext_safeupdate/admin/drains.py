@@ -7,6 +7,7 @@ from typing import Any
 from ..core.errors import InputError, SafeUpdateError
 from ..core.host import drained
 from ..factory import Factory
+from . import check
 from .jobs import listed
 from .status import draining
 
@@ -22,6 +23,7 @@ def drain(factory: Factory, timeout: object, reason: object) -> dict[str, Any]:
             "Nothing was changed."
         )
     _refuse_foreign(factory)
+    _refuse_without_hooks(factory)
     try:
         drained.begin(
             factory.settings.run_dir,
@@ -53,6 +55,13 @@ def _refuse_foreign(factory: Factory) -> None:
     foreign = factory.why_not_ours()
     if foreign:
         raise SafeUpdateError(f"{foreign} Nothing was changed.")
+
+
+def _refuse_without_hooks(factory: Factory) -> None:
+    """Raise SafeUpdateError if nothing would hold a job."""
+    problem = check.unhooked(factory)
+    if problem:
+        raise SafeUpdateError(f"{problem} Nothing was changed: no job would be held.")
 
 
 def _unusable(factory: Factory, err: OSError) -> SafeUpdateError:

@@ -1,13 +1,22 @@
 """Drain and undrain as commands."""
 
+import os
+
 import pytest
 
+from saltext_safeupdate import hooks
 from saltext_safeupdate.admin import drains, rollouts, status
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import drained, locks
 from saltext_safeupdate.core.jobs import current
 
 from .test_rollouts import NEW, N, made  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def _hooked(monkeypatch):
+    """This is the process of a job whose minion has the hooks."""
+    monkeypatch.setattr(hooks, "_installed", {"pid": os.getppid()})
 
 
 @pytest.fixture
@@ -64,6 +73,13 @@ def test_salt_call_is_told_who_holds_it(made, told):  # noqa: F811
 def test_a_drain_has_an_end(made, timeout):  # noqa: F811
     with pytest.raises(InputError, match="Nothing was changed"):
         drains.drain(made, timeout, "")
+    assert drained.look(made.settings.run_dir) is None
+
+
+def test_where_nothing_would_be_held_nothing_is_promised(made, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(hooks, "_installed", {})
+    with pytest.raises(SafeUpdateError, match=r"has no hooks.*no job would be held"):
+        drains.drain(made, 60, "")
     assert drained.look(made.settings.run_dir) is None
 
 

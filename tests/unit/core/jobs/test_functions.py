@@ -109,7 +109,7 @@ def test_an_ordinary_job_is_recorded_held_redelivered_and_reported():
 
 @pytest.mark.parametrize(
     "fun",
-    ["accepted", "check", "drain", "history", "jobs", "revisions", "status"],
+    ["accepted", "check", "history", "jobs", "report", "revisions", "status"],
 )
 def test_one_can_always_look_at_an_update(fun):
     fun = f"safeupdate.{fun}"
