@@ -35,8 +35,6 @@ from .status import drained_until
 
 log = logging.getLogger(__name__)
 
-# The highest number there is, and one more: JIDs have twenty digits.
-_MOST = 10**20
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,99}")
 _FACT = "prefetch"
 # What is in the way of a request and ends by itself, or when somebody sees to it.
@@ -287,12 +285,12 @@ def _seconds(factory: Factory, update: Update) -> dict[str, float]:
 
 
 def _number(name: str, value: object, *, least: int = 1) -> int:
-    """Return a number that came from the bus, which makes a text of one with twenty digits."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value):
+    """Return a number that came from the bus; a command line may have made a text of it."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,17}", value):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < fence.MOST:
         raise InputError(
-            f"'{name}' must be a whole number of at most 20 digits, from {least}. "
+            f"'{name}' must be a whole number from {least}, of at most 17 digits. "
             "Nothing was changed."
         )
     return value

@@ -15,6 +15,7 @@ from ..core.packages.manager import PackageManager
 from ..core.packages.request import File
 from ..core.prepare import resolution
 from ..core.prepare.resolution import Resolved, Resolver
+from ..core.record import fence
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
 from ..factory import Factory
@@ -202,8 +203,7 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
             "comment": f"It is installed; {left}.",
         }
     jid = _jid(factory)
-    # The JIDs of a master grow.
-    numbered = resolved.with_serial(int(jid) if jid.isdigit() else 0)
+    numbered = resolved.with_serial(fence.of_jid(jid))
     record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
     return {**status.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
 

@@ -480,7 +480,7 @@ def report(question=0):
     question
         A number that is given back, so that the newest answer is known. Defaults to ``0``.
 
-    :raises CommandExecutionError: if ``question`` is not a whole number of at most 20 digits.
+    :raises CommandExecutionError: if ``question`` is not a whole number of at most 17 digits.
     """
     with errors.as_salts():
         return rollouts.report(Factory(__opts__), question)
@@ -499,10 +499,10 @@ def request(number, version="", extension="", question=0):
 
     .. code-block:: bash
 
-        salt 'web1' safeupdate.request 20260101120000000000 version="'3008.3'"
+        salt 'web1' safeupdate.request 1767268800000000 version="'3008.3'"
 
     number
-        The number of the request: a JID, or another one that grows like JIDs do.
+        The number of the request: the time at which it was made, in microseconds since 1970.
 
     version
         The version of Salt, as for :py:func:`plan`. Defaults to none.
@@ -530,7 +530,7 @@ def withdraw(number, question=0):
 
     .. code-block:: bash
 
-        salt 'web1' safeupdate.withdraw 20260101120000000001
+        salt 'web1' safeupdate.withdraw 1767268800000001
 
     number
         A number that is higher than that of the request.

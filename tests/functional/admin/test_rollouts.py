@@ -10,7 +10,7 @@ from saltext_safeupdate.factory import Factory
 from tests.support.minion import Minion, hooked
 from tests.support.waiting import wait_for
 
-N = 20261122000000000000
+N = 1_780_000_000_000_000
 
 
 @pytest.fixture
@@ -47,7 +47,6 @@ def test_from_the_download_to_the_commit(minion, tmp_path):
     assert refused["number"] == 0
     os.rename(tmp_path / "away", tmp_path / "roots" / "steps")
 
-    # Salt makes texts of numbers that are this high.
     minion.call("safeupdate.request", str(N), version="2", question=6)
     told = minion.call("safeupdate.report")
     assert (told["number"], told["phase"], told["installed"]) == (N, "committed", "2")

@@ -109,7 +109,7 @@ def test_an_update_is_asked_for(made):
     assert (asked["phase"], asked["to"]) == ("requested", {"salt-minion": NEW})
     assert made.launched == 1
     record = made.store.latest()
-    assert record.request.serial == 20260101120000000000
+    assert record.request.serial == 1767268800000000
     assert os.path.join(made.opts["conf_file"]) in record.way_back.paths
 
 

@@ -1,19 +1,24 @@
 """
 The newest numbered request that this minion has taken, and the update that came of it.
 
-Numbers are those of JIDs, which grow. A request of a lower number than the newest is refused,
-whoever sends it: with two masters, the minion is the fence between them.
+A number is a time: microseconds since 1970, when the request was made by the clock of its master.
+A request of a lower number than the newest is refused, whoever sends it: with two masters, the
+minion is the fence between them.
 """
 
 from __future__ import annotations
 
+import calendar
 import json
 import sqlite3
+import time
 from typing import NamedTuple
 
 from ..errors import InputError, RecordError
 
 _FACT = "request"
+# All numbers are lower: no message fills this up for good by mistake, and all pass Salt's bus.
+MOST = 10**17
 
 
 class Taken(NamedTuple):
@@ -31,7 +36,20 @@ def newest(db: sqlite3.Connection) -> Taken:
     # Earlier versions have the number of an update in its record only.
     row = db.execute("SELECT id, extra FROM updates ORDER BY rowid DESC LIMIT 1").fetchone()
     number = json.loads(row[1]).get("number", 0) if row is not None else 0
-    return _valid({"number": number, "update": row[0]}) if number else Taken()
+    if not number:
+        return Taken()
+    if isinstance(number, int) and number >= MOST:
+        # It was the JID itself.
+        number = of_jid(str(number))
+    return _valid({"number": number, "update": row[0]})
+
+
+def of_jid(jid: str) -> int:
+    """Return the number of a request by the job *jid*; 0 if that is no JID of a master."""
+    try:
+        return calendar.timegm(time.strptime(jid[:14], "%Y%m%d%H%M%S")) * 10**6 + int(jid[14:20])
+    except ValueError:
+        return 0
 
 
 def take(db: sqlite3.Connection, number: int, update: str, *, again: bool = False) -> None:

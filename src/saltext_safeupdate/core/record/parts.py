@@ -266,6 +266,8 @@ def encode(update: Any) -> dict[str, Any]:
         extra["number"] = request.pop("serial")
         # Its name on disk is older than the serial.
         request["number"] = request.pop("numeric")
+        if not request["extension"]:
+            del request["extension"]
         extra["request"] = request
     if update.owed is not None:
         extra["owed"] = {each.name: getattr(update.owed, each.name) for each in fields(Owed)}
