@@ -43,8 +43,12 @@ def end(run_dir: str) -> bool:
 
 def look(run_dir: str) -> Drained | None:
     """Return what holds new jobs; None if nothing does. What cannot be read holds nothing."""
+    path = os.path.join(run_dir, _NAME)
+    # Each job asks this on its way in, and an exception costs more than the question.
+    if not os.access(path, os.F_OK):
+        return None
     try:
-        with open(os.path.join(run_dir, _NAME), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             told = json.load(file)
         left = float(told["until"]) - processes.since_boot()
         if told["boot"] == processes.boot() and 0 < left <= MOST:
