@@ -64,7 +64,20 @@ SURFACE = {
         }
     },
     "output": {"safeupdate": {"output"}},
-    "runners": {"safeupdate": {"master_version", "redeliver"}},
+    "runners": {
+        "safeupdate": {
+            "abort",
+            "allow",
+            "master_version",
+            "pause",
+            "plan",
+            "redeliver",
+            "resume",
+            "retry",
+            "rollout",
+            "status",
+        }
+    },
     "states": {
         "safeupdate": {
             "disabled",

@@ -1,6 +1,6 @@
 """
-Engine of the master that publishes again what minions have missed
-==================================================================
+Engine of the master: publish again what minions have missed, and drive rollouts
+================================================================================
 
 A job that is published while a minion restarts, or while the network to it is cut, never
 reaches it. While this engine is configured, the master keeps an account of what it publishes
@@ -8,6 +8,10 @@ and to whom, and of who has returned. When a minion starts, and from time to tim
 not returned, the engine asks the minion which jobs it has accepted. It publishes the others to it
 again, under their JIDs and just as they were. The ledger of the minion makes sure that no job
 runs twice. Minions without this extension are left alone.
+
+It also drives the rollouts of this master
+(:py:func:`~saltext_safeupdate.runners.safeupdate.rollout`),
+and asks minions what runners want to know.
 
 Neither the job cache nor the event bus decides anything: minions can write to both.
 

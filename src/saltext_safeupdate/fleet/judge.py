@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .rollout import Goal, Minion, Step
-from .versions import same
+from .versions import reached
 
 # How often a minion is asked again to update if its jobs did not end in time, or if another
 # update was in the way.
@@ -36,6 +36,8 @@ class Report:
         Why the minion does not take a request; empty if it has.
     again
         What refused it may be over soon.
+    version, installed
+        The version of Salt that runs, and that of its package; empty if it is not known.
     staged
         ``done`` or ``failed`` if it has downloaded what it is to install, or tried to.
     """
@@ -45,6 +47,7 @@ class Report:
     number: int = 0
     phase: str = "idle"
     version: str = ""
+    installed: str = ""
     extension: str = ""
     reason: str = ""
     refused: str = ""
@@ -70,6 +73,7 @@ def read(minion: str, question: int, answer: object) -> Report | None:
         number=int(str(number)) if known else 0,
         phase=_text(answer.get("phase"), 40) or "idle",
         version=_text(answer.get("version"), 100),
+        installed=_text(answer.get("installed"), 100),
         extension=_text(answer.get("extension"), 100),
         reason=_text(answer.get("reason")),
         refused=_text(answer.get("refused")),
@@ -140,14 +144,12 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
 
 def _committed(minion: Minion, report: Report, goal: Goal) -> None:
     salt, extension = goal
-    wrong = [
-        f"{what} {has or 'unknown'} instead of {want}"
-        for what, has, want in (
-            ("Salt", report.version, salt),
-            ("the extension", report.extension, extension),
-        )
-        if want and not same(has, want)
-    ]
+    wrong = []
+    if salt and not reached(report.version, report.installed, salt):
+        disk = f" ({report.installed} is installed)" if report.installed else ""
+        wrong.append(f"Salt {report.version or 'unknown'}{disk} instead of {salt}")
+    if extension and report.extension != extension:
+        wrong.append(f"the extension {report.extension or 'unknown'} instead of {extension}")
     minion.step = Step.FAILED if wrong else Step.DONE
     told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"
     minion.reason = told if wrong else ""

@@ -9,16 +9,21 @@ from typing import Any
 from ..core.errors import InputError
 from . import request as requests
 from .request import Group, Request
-from .versions import same
+from .versions import reached
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a minion has answered to the pre-flight. *problem* is why it cannot be updated."""
+    """
+    What a minion has answered to the pre-flight. *problem* is why it cannot be updated.
+
+    *version* runs, *installed* is the version of the package.
+    """
 
     version: str = ""
+    installed: str = ""
     extension: str = ""
     steps: tuple[str, ...] = ()
     problem: str = ""
@@ -127,7 +132,7 @@ def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
         return ""
     if known.problem:
         return known.problem
-    there = not wanted.version or same(known.version, wanted.version)
+    there = not wanted.version or reached(known.version, known.installed, wanted.version)
     if there and wanted.extension in ("", known.extension):
         return f"runs {known.version} already"
     return ""

@@ -188,6 +188,13 @@ def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0) -> Rollout
     return made
 
 
+def taken_up(rollout: Rollout) -> Rollout:
+    """Return the rollout for an engine that has just read it: nobody heard the answers so far."""
+    for minion in rollout.minions.values():
+        minion.silent_since = -1.0
+    return rollout
+
+
 def to_data(rollout: Rollout) -> dict[str, Any]:
     """Return the rollout as plain data, from which :func:`from_data` makes it again."""
     found = {

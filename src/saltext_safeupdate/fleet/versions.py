@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 
-def same(version: str, wanted: str) -> bool:
-    """Tell whether a version of Salt is the wanted one: ``3008.3`` is ``3008.3-1``, too."""
-    return version == wanted or (
-        bool(version) and wanted.startswith((f"{version}-", f"{version}+", f"{version}~"))
+def same(running: str, wanted: str) -> bool:
+    """Tell whether what runs is of the wanted version: ``3008.3`` may be ``3008.3-1``."""
+    _, _, plain = wanted.rpartition(":")
+    return running == wanted or (
+        bool(running) and plain.startswith((f"{running}-", f"{running}+", f"{running}~"))
     )
+
+
+def names(installed: str, wanted: str) -> bool:
+    """Tell whether *wanted* names what is installed: ``3008.3`` names ``1:3008.3-2``."""
+    _, _, plain = installed.rpartition(":")
+    return wanted in (installed, plain, plain.rpartition("-")[0])
+
+
+def reached(running: str, installed: str, wanted: str) -> bool:
+    """Tell whether a minion is at the wanted version, by what it says of itself."""
+    known = names(installed, wanted) if installed else True
+    return known and (same(running, wanted) or names(running, wanted))

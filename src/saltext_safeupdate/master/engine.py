@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import salt.utils.event
 import salt.utils.jid
 
 from ..core.errors import InputError, RecordError
 from ..core.host import processes
 from . import account as accounts
-from . import follower, hooks, questions
+from . import follower, hooks, questions, rollouts
 from .account import Account, path_of
 from .calls import Call, Calls
 from .notes import Notes
 from .questions import Asker, Questions
 from .redelivery import Redelivery, seconds
+from .rollouts import Rollouts
+from .store import Store
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +63,23 @@ def run(
         following = follower.Follower(work, account, window=look_back)
         asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
         desk = Desk(asking, Calls(account), hooks.answers())
+        driving = _rollouts(opts, account, asking, desk)
         while True:
             patience = follower.INTERVAL if asking.idle else questions.PACE
             following.heard(hooks.notes().read(patience))
             following.tick()
             desk.tick()
+            driving.tick()
             time.sleep(_GATHER)
+
+
+def _rollouts(opts: Mapping[str, Any], account: Account, asking: Questions, desk: Desk) -> Rollouts:
+    """Return what drives rollouts, and have it take the orders for them."""
+    bus = salt.utils.event.get_master_event(dict(opts), opts["sock_dir"], listen=False)
+    owner = rollouts.owner_of(account, str(opts["id"]))
+    made = Rollouts(Store(opts), asking, lambda tag, data: bus.fire_event(data, tag), owner)
+    desk.orders |= dict.fromkeys(rollouts.ORDERS, made.take)
+    return made
 
 
 class Desk:
@@ -84,6 +98,8 @@ class Desk:
         self._answers = answers
         self._clock = clock
         self._asker = Asker(asking, calls)
+        # What else runners may ask for, and who does it.
+        self.orders: dict[str, Callable[[Call], dict[str, Any]]] = {}
         self._stamp: tuple[int, ...] = ()
         self._next = 0.0
 
@@ -114,6 +130,8 @@ class Desk:
     def _do(self, call: Call) -> None:
         if call.what == questions.ASK:
             self._asker.take(call)
+        elif order := self.orders.get(call.what):
+            self._calls.finish(call.number, order(call))
         else:
             self._calls.finish(
                 call.number, {"error": f"This engine knows nothing of {call.what!r}."}

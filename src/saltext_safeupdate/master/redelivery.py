@@ -70,9 +70,16 @@ class Redelivery:
         return reached
 
 
-def targeted(opts: Mapping[str, Any], target: object, tgt_type: str) -> list[str]:
-    """Return the accepted minions that are meant."""
-    found = salt.utils.minions.CkMinions(dict(opts)).check_minions(target, tgt_type)
+def targeted(
+    opts: Mapping[str, Any], target: object, tgt_type: str, *, greedy: bool = True
+) -> list[str]:
+    """
+    Return the accepted minions that are meant.
+
+    Those of whom the master does not know whether they are count if it is *greedy*.
+    """
+    checker = salt.utils.minions.CkMinions(dict(opts))
+    found = checker.check_minions(target, tgt_type, greedy=greedy)
     return sorted(found.get("minions", ()))
 
 

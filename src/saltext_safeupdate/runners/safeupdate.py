@@ -5,12 +5,14 @@ Runner of safeupdate
 .. versionadded:: 0.1.0
 """
 
+import salt.utils.args
 import salt.version
 from salt.exceptions import SaltInvocationError
 
 from saltext_safeupdate.admin import errors
-from saltext_safeupdate.master import redelivery
+from saltext_safeupdate.master import orders, planning, redelivery, rollouts
 from saltext_safeupdate.master.account import Account, path_of
+from saltext_safeupdate.master.store import Store
 
 __virtualname__ = "safeupdate"
 
@@ -56,6 +58,292 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
         timeout = redelivery.seconds("timeout", timeout)
         minions = redelivery.targeted(__opts__, target, tgt_type)
         return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
+
+
+def plan(target=None, tgt_type="glob", **settings):
+    """
+    Ask all minions that are meant whether they can be updated, and make a plan. Nothing starts.
+
+    Returns the plan as data: ``id`` is what :py:func:`rollout` begins, ``waves`` who is updated
+    in which order, ``left_out`` who is not and why, ``away`` who does not answer and is updated
+    when it comes back. ``unavailable`` is how many may be away at once, ``failed`` how many may
+    fail, ``steps`` has the upgrade steps by minion, and ``expected`` the seconds that it takes
+    by earlier rollouts (0 without one).
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.plan '*' version=3008.3
+        salt-run safeupdate.plan 'G@os:Debian' tgt_type=compound version=3008.3 canaries=3
+        salt-run safeupdate.plan version=3008.3 groups='[{"target": "web*"}, {"target": "db*"}]'
+
+    target
+        The minions, unless ``groups`` has them.
+
+    tgt_type
+        How ``target`` is meant: ``glob``, ``list``, ``grain``, ``nodegroup``, ``compound``,
+        ``pcre``, ``pillar`` or ``ipcidr``. Defaults to ``glob``. A minion of which the master
+        does not know whether it is meant is left out.
+
+    version
+        The version of Salt to bring.
+
+    extension
+        The version of this extension to bring before Salt.
+
+    groups
+        A list of targets that are updated one after the other. Each is a ``target`` with a
+        ``tgt_type`` and a ``name``. A minion of two groups belongs to the first.
+
+    canaries
+        How many minions of each group go first, on their own. Defaults to ``2``.
+
+    waves
+        Sizes of the waves of a group; the last one repeats. Defaults to ``[10%, 30%, 100%]``.
+
+    max_unavailable
+        How many minions may be away at once, for whatever reason. Defaults to ``10%``.
+
+    max_failed
+        How many may fail or be rolled back before the rollout stops. A canary never may.
+        Defaults to ``2%``.
+
+    sample
+        How many of a wave have to be done before the next one begins. Defaults to ``90%``.
+
+    soak
+        Seconds that a wave has to be done before the next one begins. Defaults to ``300``.
+
+    jitter
+        Seconds over which the starts of a wave are spread. Defaults to ``30``.
+
+    stage
+        Whether packages are downloaded before the wave of a minion begins. Defaults to ``True``.
+
+    windows
+        When minions may be started, such as ``[mon-fri 22:00-04:00 Europe/Berlin]``. Defaults to
+        always.
+
+    at
+        When the rollout begins, in seconds since 1970. Defaults to ``0``: at once.
+
+    minion_timeout
+        Seconds that one minion may take. Defaults to ``3600``.
+
+    silence_timeout
+        Seconds without an answer after which a minion counts as away. Defaults to ``120``.
+
+    late_timeout
+        Seconds for which the rollout waits at its end for minions that are away. Defaults to
+        ``86400``.
+
+    exclude
+        A list of minions that are left alone.
+
+    :raises SaltInvocationError: if nobody is meant or left, if a version is in quarantine, or if
+        a setting is not valid. Nothing is stored then.
+    :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
+        configured or does not run, or the cache of the master cannot be used.
+    """
+    with errors.as_salts(SaltInvocationError):
+        wanted = planning.requested(target, tgt_type, salt.utils.args.clean_kwargs(**settings))
+        return planning.as_data(planning.make(__opts__, wanted))
+
+
+def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=86400, **settings):
+    """
+    Update minions in waves: as a stored plan says, or as a plan that is made now.
+
+    The engine of the master does it. This shows how it goes until it ends or stops; Ctrl-C ends
+    the showing only. With ``background``, it returns as soon as the rollout has begun.
+
+    Returns what :py:func:`status` returns. ``changed`` says what has changed since the plan was
+    made. The exit status is 0 if all minions are done, 1 if some are not, 2 if the rollout
+    stands, and 3 if it is under way.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.rollout plan=20261122-061503-9f3a
+        salt-run safeupdate.rollout '*' version=3008.3 background=True
+
+    plan
+        The plan, as :py:func:`plan` has returned it. It runs once, and as it is.
+
+    background
+        Whether to return at once. Defaults to ``False``.
+
+    max_age
+        Seconds after which a plan is too old to be run. Defaults to ``86400``.
+
+    target, tgt_type and all others
+        As for :py:func:`plan`, if there is no plan.
+
+    :raises SaltInvocationError: as for :py:func:`plan`; and if there is no such plan, it has been
+        run, it is too old, or its target means other minions now.
+    :raises CommandExecutionError: as for :py:func:`plan`; and if one of the minions is in another
+        rollout that is not over. Nothing is started then.
+    """
+    settings = salt.utils.args.clean_kwargs(**settings)
+    with errors.as_salts(SaltInvocationError):
+        name, changed = orders.begin(
+            __opts__, target, tgt_type, settings, plan=plan, max_age=max_age
+        )
+        found = orders.shown(Store(__opts__), name) if background else orders.follow(__opts__, name)
+        return {**found, "changed": changed, "retcode": 0 if background else found["exit_status"]}
+
+
+def status(rollout=None, rows=False):
+    """
+    Return how a rollout stands, or all of them.
+
+    It is the same from every shell, and changes nothing. ``mode`` is ``running``, ``paused``,
+    ``stopped`` (too much has failed, see ``why``), ``aborting``, ``aborted`` or ``finished``.
+    ``looked_after`` is ``False`` if no engine has driven it for two minutes.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.status
+        salt-run safeupdate.status 20261122-061503-9f3a rows=True
+
+    rollout
+        The rollout. Defaults to all, with less of each.
+
+    rows
+        Whether to return a row for each minion. Defaults to ``False``.
+
+    :raises SaltInvocationError: if there is no such rollout.
+    :raises CommandExecutionError: if the cache of the master cannot be used.
+    """
+    with errors.as_salts(SaltInvocationError):
+        if rollout is None:
+            return orders.listed(__opts__)
+        return orders.shown(Store(__opts__), rollout, rows=bool(rows))
+
+
+def pause(rollout, why="by an administrator"):
+    """
+    Start nobody more until the rollout is resumed. Who has begun goes on.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.pause 20261122-061503-9f3a why='the night'
+
+    rollout
+        The rollout.
+
+    why
+        What is shown to others.
+
+    :raises SaltInvocationError: if there is no such rollout, it is over, or another master
+        drives it.
+    :raises CommandExecutionError: if the engine does not do it.
+    """
+    return _ordered(rollouts.PAUSE, rollout, why=str(why))
+
+
+def resume(rollout, take_over=False):
+    """
+    Go on with a rollout that is paused or has stopped, and accept the failures that there are.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.resume 20261122-061503-9f3a
+
+    rollout
+        The rollout.
+
+    take_over
+        Whether this master is to drive it from now on, if it was another one, which is gone for
+        good. Defaults to ``False``.
+
+    :raises SaltInvocationError: as for :py:func:`pause`.
+    :raises CommandExecutionError: as for :py:func:`pause`.
+    """
+    return _ordered(rollouts.RESUME, rollout, take_over=bool(take_over))
+
+
+def retry(rollout, minions=None):
+    """
+    Have minions that have failed try again, in the wave that is under way.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.retry 20261122-061503-9f3a
+        salt-run safeupdate.retry 20261122-061503-9f3a minions=[web1,web2]
+
+    rollout
+        The rollout.
+
+    minions
+        A list of minions. Defaults to all that have failed.
+
+    :raises SaltInvocationError: as for :py:func:`pause`, and if none of them has failed.
+    :raises CommandExecutionError: as for :py:func:`pause`.
+    """
+    listed = minions if isinstance(minions, list) else [minions] if minions else []
+    return _ordered(rollouts.RETRY, rollout, minions=[str(minion) for minion in listed])
+
+
+def abort(rollout, why="by an administrator"):
+    """
+    End a rollout: start nobody more, and take back what has not begun to install.
+
+    Updates that have begun to install come to their end. Then the rollout is over.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.abort 20261122-061503-9f3a why='the wrong version'
+
+    rollout
+        The rollout.
+
+    why
+        What is shown to others.
+
+    :raises SaltInvocationError: as for :py:func:`pause`.
+    :raises CommandExecutionError: as for :py:func:`pause`.
+    """
+    return _ordered(rollouts.ABORT, rollout, why=str(why))
+
+
+def allow(version):
+    """
+    Let rollouts bring a version again that two canaries have rolled back.
+
+    Minions that have rolled it back keep it in quarantine themselves, until
+    ``safeupdate.unquarantine`` is called there.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.allow 3008.3
+
+    version
+        The version.
+
+    :raises CommandExecutionError: if the cache of the master cannot be used.
+    """
+    with errors.as_salts(SaltInvocationError):
+        return Store(__opts__).allow(str(version))
+
+
+def _ordered(what, rollout, **given):
+    with errors.as_salts(SaltInvocationError):
+        return orders.order(__opts__, what, {"rollout": str(rollout), **given})
 
 
 def master_version():

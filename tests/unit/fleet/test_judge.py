@@ -1,13 +1,12 @@
 """What an answer of a minion says, of whatever shape it is."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import judge
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Minion, Step
-from saltext_safeupdate.fleet.versions import same
 from tests.unit.master.test_notes import ANYTHING
 
 
@@ -27,6 +26,7 @@ def test_a_report_is_read_as_it_is():
 FIELDS = ("number", "phase", "phases", "version", "extension", "reason", "refused", "staged")
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.sampled_from([*FIELDS, "again", "question"]), ANYTHING) | ANYTHING)
 def test_an_answer_of_any_shape_is_a_report_of_the_right_types_or_none(answer):
     found = judge.read("a", 3, answer)
@@ -43,18 +43,24 @@ def test_an_answer_of_any_shape_is_a_report_of_the_right_types_or_none(answer):
 
 
 @pytest.mark.parametrize(
-    ("runs", "wanted", "step"),
+    ("runs", "installed", "wanted", "step"),
     [
-        ("3008.3", "3008.3", Step.DONE),
-        ("3008.3", "3008.3-1", Step.DONE),
-        ("3008.3", "3008.30", Step.FAILED),
-        ("3008.3-1", "3008.3", Step.FAILED),
-        ("", "3008.3", Step.FAILED),
+        ("3008.3", "", "3008.3", Step.DONE),
+        ("3008.3", "", "3008.3-1", Step.DONE),
+        ("3008.3", "1:3008.3-1", "3008.3", Step.DONE),
+        ("3008.3", "3008.3-1", "3008.3-1", Step.DONE),
+        ("3008.3", "3008.3-1", "1:3008.3-2", Step.FAILED),
+        ("3007.15", "3008.3-1", "3008.3", Step.FAILED),
+        ("3008.3", "3007.15", "3008.3", Step.FAILED),
+        ("3008.3", "", "3008.30", Step.FAILED),
+        ("", "", "3008.3", Step.FAILED),
     ],
 )
-def test_done_is_who_runs_what_it_was_to_run(runs, wanted, step):
+def test_done_is_who_runs_what_it_was_to_run(runs, installed, wanted, step):
     minion = Minion(step=Step.UPDATING, number=7)
-    report = Report(minion="a", question=1, number=7, phase="committed", version=runs)
+    report = Report(
+        minion="a", question=1, number=7, phase="committed", version=runs, installed=installed
+    )
     judge.heed(minion, report, (wanted, ""))
     assert minion.step is step
-    assert same(runs, wanted) is (step is Step.DONE)
+    assert (minion.reason == "") is (step is Step.DONE)

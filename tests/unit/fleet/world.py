@@ -127,7 +127,7 @@ class World:
         actions = controller.advance(self.rollout, come, self.now)
         if self.random.random() < restarts:
             # The master dies: what was stored is there, what was to be done is not.
-            self.rollout = rollout.from_data(rollout.to_data(self.rollout))
+            self.rollout = rollout.taken_up(rollout.from_data(rollout.to_data(self.rollout)))
             actions = [each for each in actions if self.random.random() < 0.5]
         self.do(actions)
         return actions

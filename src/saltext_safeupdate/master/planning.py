@@ -1,0 +1,260 @@
+"""
+Making a plan for a rollout, in the process of a runner.
+
+The engine asks the minions; who belongs to a target, and what the plan is, is found out here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..core.errors import InputError
+from ..fleet import plan as plans
+from ..fleet import request as requests
+from ..fleet.plan import Facts, Plan
+from ..fleet.request import Group, Request
+from ..fleet.rollout import Step
+from ..fleet.versions import reached
+from . import questions, redelivery
+from .replies import Failed
+from .rollouts import refuse_beside
+from .store import Store
+
+# Seconds that minions have to say what runs on them, and to go through their pre-flights.
+REPORT_TIMEOUT, PLAN_TIMEOUT = 30.0, 180.0
+# Seconds after which a plan is too old to be run.
+MOST_AGE = 86400.0
+# As many of the newest rollouts say how long a minion takes.
+_HISTORY = 5
+
+Ask = Callable[..., dict[str, object]]
+
+
+def make(
+    opts: Mapping[str, Any],
+    wanted: Request,
+    *,
+    store: Store | None = None,
+    ask: Ask = questions.ask,
+    clock: Callable[[], float] = time.time,
+) -> Plan:
+    """
+    Ask all minions that are meant, make a plan, store it, and return it.
+
+    Raises InputError if nothing can come of it; nothing is stored then.
+    """
+    store = store or Store(opts)
+    refuse_quarantined(store, wanted.version)
+    members, unknown = _members(opts, wanted)
+    everybody = sorted({minion for minions in members.values() for minion in minions})
+    # The cheap mistakes before hundreds of package managers are asked.
+    plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0)
+    facts = {
+        **_facts(opts, wanted, [m for m in everybody if m not in unknown], ask),
+        **unknown,
+    }
+    now = clock()
+    found = plans.make(
+        wanted,
+        members,
+        facts,
+        plan_id=_name(now),
+        number=int(now * 1e6),
+        now=now,
+        seconds=_usual_seconds(store),
+    )
+    store.save_plan(found)
+    return found
+
+
+def refuse_quarantined(store: Store, version: str) -> None:
+    """Raise InputError for a version that is kept from everybody."""
+    if because := store.quarantined().get(version):
+        raise InputError(
+            f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
+            f"all, 'salt-run safeupdate.allow {version}' allows it again."
+        )
+
+
+def check(
+    opts: Mapping[str, Any],
+    found: Plan,
+    *,
+    store: Store,
+    most_age: float = MOST_AGE,
+    ask: Ask = questions.ask,
+    clock: Callable[[], float] = time.time,
+) -> list[str]:
+    """
+    Return what has changed since a plan was made. Raise InputError if it cannot be run any more.
+
+    The engine checks again what matters when it begins.
+    """
+    age = clock() - found.created
+    if age > most_age:
+        raise InputError(
+            f"The plan {found.id} is {age / 3600:.1f} hours old, and {most_age / 3600:.1f} are "
+            "allowed. Nothing was started; make a new plan, or give 'max_age' in seconds."
+        )
+    refuse_quarantined(store, found.request.version)
+    for name in store.rollouts():
+        other = store.rollout(name)
+        if other is not None and name != found.id:
+            refuse_beside(other, found.minions, clock())
+    members, _ = _members(opts, found.request)
+    now = {minion for minions in members.values() for minion in minions}
+    planned = set(found.minions) | set(found.left_out)
+    changed = [
+        f"{minion}: belongs to the target now, and is not in the plan"
+        for minion in sorted(now - planned)
+    ]
+    gone = sorted(set(found.minions) - now)
+    if gone:
+        changed += [f"{minion}: does not belong to the target any more" for minion in gone]
+        raise InputError(
+            f"{'; '.join(changed[:10])}. Nothing was started: the plan {found.id} is about other "
+            "minions than its target means now. Make a new plan."
+        )
+    answers = ask(opts, found.minions, "safeupdate.report", (), REPORT_TIMEOUT)
+    for minion in found.minions:
+        said = answers.get(minion)
+        if isinstance(said, Mapping):
+            changed += _changed(found, minion, said)
+        elif minion not in found.away:
+            changed.append(f"{minion}: does not answer now")
+    return changed
+
+
+def _changed(found: Plan, minion: str, said: Mapping[str, Any]) -> list[str]:
+    if minion in found.away:
+        return [f"{minion}: answers again"]
+    wanted = found.request
+    known = _described(said)
+    there = wanted.version and reached(known.version, known.installed, wanted.version)
+    if there and not wanted.extension:
+        return [f"{minion}: runs {known.version} already"]
+    return []
+
+
+# -- who is meant ----------------------------------------------------------------------------
+
+
+def _members(
+    opts: Mapping[str, Any], wanted: Request
+) -> tuple[dict[str, list[str]], dict[str, Facts]]:
+    """Return the minions of each group, and those of whom the master does not know enough."""
+    members: dict[str, list[str]] = {}
+    unknown: dict[str, Facts] = {}
+    for group in wanted.groups:
+        sure = redelivery.targeted(opts, _target(group), group.tgt_type, greedy=False)
+        # Salt counts those in of whom it does not know whether they are meant.
+        maybe = sorted(set(redelivery.targeted(opts, _target(group), group.tgt_type)) - set(sure))
+        members[group.name] = [*sure, *maybe]
+        unknown |= {
+            minion: Facts(
+                problem=f"nothing is known of its grains or pillar, so whether {group.name} means "
+                "it is not known either; have it answer 'saltutil.refresh_grains' first"
+            )
+            for minion in maybe
+        }
+    return members, unknown
+
+
+def _target(group: Group) -> str | list[str]:
+    return list(group.target) if isinstance(group.target, tuple) else group.target
+
+
+# -- what minions say --------------------------------------------------------------------------
+
+
+def _facts(
+    opts: Mapping[str, Any], wanted: Request, minions: Sequence[str], ask: Ask
+) -> dict[str, Facts]:
+    """Return what is known of the minions that answer."""
+    asked = [minion for minion in minions if minion not in wanted.exclude]
+    reports = ask(opts, asked, "safeupdate.report", (), REPORT_TIMEOUT)
+    found = {minion: _described(reports[minion]) for minion in reports}
+    checked = [
+        minion
+        for minion, known in found.items()
+        if not known.problem
+        and wanted.version
+        and not reached(known.version, known.installed, wanted.version)
+    ]
+    answers = ask(opts, checked, "safeupdate.plan", {"version": wanted.version}, PLAN_TIMEOUT)
+    for minion in checked:
+        found[minion] = _checked(found[minion], answers.get(minion))
+    return found
+
+
+def _described(answer: object) -> Facts:
+    if not isinstance(answer, Mapping):
+        told = f": {answer}" if isinstance(answer, Failed) else ""
+        return Facts(problem=f"safeupdate does not work there, or is too old{told}")
+    version, installed, extension = (
+        str(answer.get(name) or "") for name in ("version", "installed", "extension")
+    )
+    return Facts(version=version, installed=installed, extension=extension)
+
+
+def _checked(known: Facts, answer: object) -> Facts:
+    """Return what the pre-flight of a minion has found."""
+    problem = ""
+    steps: tuple[str, ...] = ()
+    if answer is None:
+        problem = f"its pre-flight did not end in {PLAN_TIMEOUT:.0f} s"
+    elif not isinstance(answer, Mapping):
+        problem = f"its pre-flight failed: {answer}"
+    else:
+        steps = tuple(str(step) for step in _listed(answer.get("steps")))
+        blocking = [
+            item
+            for item in _listed(answer.get("findings"))
+            if isinstance(item, Mapping) and item.get("blocking")
+        ]
+        problem = " ".join(
+            f"[{item.get('code')}] {item.get('problem')} {item.get('fix')}" for item in blocking
+        )
+    return replace(known, steps=steps, problem=problem.strip())
+
+
+def _listed(value: object) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+# -- the rest --------------------------------------------------------------------------------
+
+
+def _usual_seconds(store: Store) -> float:
+    """Return what a minion usually takes, by the newest rollouts; 0 if there is none."""
+    seconds: list[float] = []
+    for name in store.rollouts()[-_HISTORY:]:
+        found = store.rollout(name)
+        if found is not None:
+            seconds += [m.seconds for m in found.minions.values() if m.step is Step.DONE]
+    return statistics.median(seconds) if seconds else 0.0
+
+
+def _name(now: float) -> str:
+    """Return a name that is new, and that sorts by time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(2)}"
+
+
+def requested(target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Request:
+    """Return what is asked for: a target, or ``groups`` among the settings."""
+    settings = dict(wanted)
+    if target is not None:
+        if settings.get("groups"):
+            raise InputError("Give a target or 'groups', not both.")
+        settings["groups"] = [{"target": target, "tgt_type": tgt_type}]
+    return requests.from_mapping(settings)
+
+
+def as_data(found: Plan) -> dict[str, Any]:
+    """Return a plan as plain data."""
+    return plans.to_data(found)

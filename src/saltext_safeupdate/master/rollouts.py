@@ -1,0 +1,389 @@
+"""
+The engine's part of a rollout: look at it from time to time, store what follows, then do it.
+
+What is not stored has not happened. A rollout that could not be stored is read again, and goes on
+from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from salt.exceptions import SaltException
+
+from ..core.errors import InputError, LockHeldError, SafeUpdateError
+from ..core.host import processes
+from ..fleet import controller, judge, rollout, steering
+from ..fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
+from ..fleet.judge import Report
+from ..fleet.rollout import Rollout
+from . import replies
+from .account import Account
+from .calls import Call
+from .questions import Questions
+from .store import Store
+
+log = logging.getLogger(__name__)
+
+# Seconds from one look at a rollout to the next at least, and how many times as long as it takes.
+INTERVAL, SHARE = 1.0, 10.0
+# Seconds after which a rollout is stored although nothing has happened: so much of its own time
+# a killed master loses.
+SAVE_INTERVAL = 30.0
+# Seconds until rollouts are looked for again in a cache that was away.
+LOAD_INTERVAL = 30.0
+# Seconds from one complaint about a cache that is away to the next.
+COMPLAINT_INTERVAL = 60.0
+# Seconds that minions have to answer a question; the answer to a later one counts, too.
+ANSWER_TIMEOUT = 60.0
+# The fact of the account that names this master in rollouts.
+OWNER = "owner"
+BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
+ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
+# What the world is told when somebody has done that.
+_TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
+
+
+@dataclass
+class _Driven:
+    """A rollout that this engine drives. *stale*: it has to be read again before anything."""
+
+    rollout: Rollout
+    reports: list[Report] = field(default_factory=list)
+    next: float = 0.0
+    saved: float = 0.0
+    stale: bool = False
+    complain_at: float = 0.0
+
+
+class Rollouts:
+    """
+    Drives the rollouts that this master owns.
+
+    *tell* fires an event: tag and data. *clock* is the time of day, *since_boot* one that does
+    not jump.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        asking: Questions,
+        tell: Callable[[str, dict[str, object]], object],
+        owner: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        since_boot: Callable[[], float] = processes.since_boot,
+    ) -> None:
+        self._store = store
+        self._asking = asking
+        self._tell = tell
+        self._owner = owner
+        self._clock = clock
+        self._since_boot = since_boot
+        self._driven: dict[str, _Driven] = {}
+        self._load_at: float | None = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing to look after."""
+        return not self._driven and self._load_at is None
+
+    def tick(self) -> None:
+        """Look after what is due."""
+        now = self._since_boot()
+        if self._load_at is not None and now >= self._load_at:
+            self._load(now)
+        for driven in list(self._driven.values()):
+            if now >= driven.next:
+                began = self._since_boot()
+                self._look(driven)
+                driven.next = now + max(INTERVAL, SHARE * (self._since_boot() - began))
+
+    # -- what is stored --------------------------------------------------------
+
+    def _load(self, now: float) -> None:
+        """Find the rollouts that an earlier engine of this master has left."""
+        try:
+            names = self._store.rollouts()
+        except (SafeUpdateError, SaltException, OSError) as err:
+            log.error("safeupdate: rollouts stand still: %s", err)
+            self._load_at = now + LOAD_INTERVAL
+            return
+        self._load_at = None
+        for name in names:
+            try:
+                found = self._store.rollout(name)
+            except (SafeUpdateError, SaltException, OSError) as err:
+                log.error("safeupdate: the rollout %s stands still: %s", name, err)
+                continue
+            if found is not None and not found.mode.final and found.owner == self._owner:
+                log.info("safeupdate: the rollout %s goes on", name)
+                self._driven[name] = _Driven(rollout.taken_up(found))
+
+    def _save(self, driven: _Driven) -> None:
+        """Store a rollout. What cannot be stored is read again before anything else is done."""
+        driven.stale = True
+        self._store.save_rollout(driven.rollout)
+        driven.stale = False
+        driven.saved = self._since_boot()
+
+    def _read_again(self, driven: _Driven) -> bool:
+        """Read what is stored; tell whether this engine still drives it."""
+        name = driven.rollout.plan.id
+        found = self._store.rollout(name)
+        driven.reports.clear()
+        if found is None or found.mode.final or found.owner != self._owner:
+            owner = "nobody" if found is None else shown(found.owner)
+            log.error("safeupdate: the rollout %s is now driven by %s", name, owner)
+            del self._driven[name]
+            return False
+        driven.rollout, driven.stale = rollout.taken_up(found), False
+        return True
+
+    # -- one look --------------------------------------------------------------
+
+    def _look(self, driven: _Driven) -> None:
+        try:
+            if driven.stale and not self._read_again(driven):
+                return
+            reports, driven.reports = driven.reports, []
+            actions = controller.advance(driven.rollout, reports, self._clock())
+            due = self._since_boot() - driven.saved >= SAVE_INTERVAL
+            if actions or reports or due:
+                self._save(driven)
+        except (SafeUpdateError, SaltException, OSError) as err:
+            self._stands(driven, err)
+            return
+        self._act(driven, actions)
+        if driven.rollout.mode.final:
+            log.info("safeupdate: the rollout %s is over", driven.rollout.plan.id)
+            self._driven.pop(driven.rollout.plan.id, None)
+
+    def _stands(self, driven: _Driven, err: Exception) -> None:
+        """Note that a rollout could not be read or stored; say so once a minute."""
+        driven.stale = True
+        now = self._since_boot()
+        if now >= driven.complain_at:
+            driven.complain_at = now + COMPLAINT_INTERVAL
+            log.error("safeupdate: the rollout %s stands still: %s", driven.rollout.plan.id, err)
+
+    # -- what is done ----------------------------------------------------------
+
+    def _act(self, driven: _Driven, actions: Iterable[Action]) -> None:
+        starts: dict[tuple[tuple[str, str], int], list[Start]] = {}
+        cancels: dict[int, list[Cancel]] = {}
+        for action in actions:
+            if isinstance(action, Start):
+                starts.setdefault((action.goal, action.number), []).append(action)
+            elif isinstance(action, Cancel):
+                cancels.setdefault(action.number, []).append(action)
+            elif isinstance(action, Ask):
+                self._put(driven, action.minions, "report", action.question, {})
+            elif isinstance(action, Stage):
+                self._stage(driven, action.minions)
+            elif isinstance(action, Quarantine):
+                self._quarantine(action)
+            else:
+                self._say(driven, action)
+        # Many in one publication: the newest question of them is newer than all before it.
+        for (goal, number), those in starts.items():
+            wanted = {"number": number, "version": goal[0], "extension": goal[1]}
+            self._send(driven, those, "request", wanted)
+        for number, these in cancels.items():
+            self._send(driven, these, "withdraw", {"number": number})
+
+    def _send(
+        self, driven: _Driven, actions: list[Start] | list[Cancel], fun: str, wanted: dict[str, Any]
+    ) -> None:
+        minions = [action.minion for action in actions]
+        question = max(action.question for action in actions)
+        log.info(
+            "safeupdate: rollout %s: %s %s of %s",
+            driven.rollout.plan.id,
+            fun,
+            wanted["number"],
+            ", ".join(minions),
+        )
+        self._put(driven, minions, fun, question, wanted, urgent=True)
+
+    def _put(
+        self,
+        driven: _Driven,
+        minions: Iterable[str],
+        fun: str,
+        question: int,
+        wanted: Mapping[str, Any],
+        *,
+        urgent: bool = False,
+    ) -> None:
+        def heard(minion: str, packed: bytes) -> None:
+            report = judge.read(minion, question, replies.unpack(packed))
+            if report is not None:
+                driven.reports.append(report)
+
+        self._asking.put(
+            minions,
+            f"safeupdate.{fun}",
+            [{"__kwarg__": True, **wanted, "question": question}],
+            timeout=ANSWER_TIMEOUT,
+            heard=heard,
+            urgent=urgent,
+        )
+
+    def _stage(self, driven: _Driven, minions: Iterable[str]) -> None:
+        version, extension = driven.rollout.goal
+        wanted = {"__kwarg__": True, "version": version, "extension": extension}
+        self._asking.put(minions, "safeupdate.prefetch", [wanted], timeout=ANSWER_TIMEOUT)
+
+    def _quarantine(self, action: Quarantine) -> None:
+        try:
+            self._store.quarantine(action.version, action.because)
+        except (SafeUpdateError, SaltException, OSError) as err:
+            log.error(
+                "safeupdate: %s is %s, but cannot be kept from others: %s",
+                action.version,
+                action.because,
+                err,
+            )
+
+    def _say(self, driven: _Driven, action: Tell) -> None:
+        name = driven.rollout.plan.id
+        try:
+            data = {"rollout": name, **action.data}
+            self._tell(f"salt/run/safeupdate/{name}/{action.what}", data)
+        except (SaltException, OSError) as err:
+            log.warning("safeupdate: an event of the rollout %s was not sent: %s", name, err)
+
+    # -- what people want ------------------------------------------------------
+
+    def take(self, call: Call) -> dict[str, Any]:
+        """Do what a runner has ordered; return what came of it, or ``error``."""
+        try:
+            if call.what == BEGIN:
+                return self._begin(call.given)
+            return self._steer(call.what, call.given)
+        except (SafeUpdateError, SaltException, OSError) as err:
+            return {"error": str(err), "input": isinstance(err, InputError)}
+
+    def _begin(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin the rollout of a stored plan, unless something speaks against it."""
+        plan = self._store.plan(str(given["plan"]))
+        if plan is None:
+            raise InputError(f"There is no plan {given['plan']}. Nothing was started.")
+        if self._store.rollout(plan.id) is not None:
+            raise InputError(
+                f"The plan {plan.id} has been run already, and one runs once. See "
+                f"'salt-run safeupdate.status {plan.id}', or make a new plan."
+            )
+        version = plan.request.version
+        if because := self._store.quarantined().get(version):
+            raise InputError(
+                f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
+                f"all, 'salt-run safeupdate.allow {version}' allows it again."
+            )
+        now = self._clock()
+        others = [found for name in self._store.rollouts() if (found := self._store.rollout(name))]
+        for other in others:
+            refuse_beside(other, plan.minions, now)
+        first = 1 + max((newest_number(other) for other in others), default=0)
+        made = rollout.begin(plan, now, owner=self._owner, first=max(first, int(now * 1e6)))
+        driven = _Driven(made)
+        self._save(driven)
+        self._driven[plan.id] = driven
+        self._say(driven, Tell("began", {"minions": len(made.minions)}))
+        return {"rollout": plan.id}
+
+    def _steer(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        name, now = str(given["rollout"]), self._clock()
+        driven = self._mine(name, take_over=bool(given.get("take_over")))
+        found = driven.rollout
+        # If it cannot be stored it has not happened, and what is stored counts.
+        driven.stale = True
+        actions: list[Action] = []
+        if what == PAUSE:
+            actions = steering.pause(found, str(given["why"]), now)
+        elif what == RESUME:
+            actions = steering.resume(found, now)
+        elif what == RETRY:
+            actions = steering.retry(found, _failed(found, given.get("minions") or []), now)
+        elif what == ABORT:
+            actions = steering.abort(found, str(given["why"]), now)
+        self._save(driven)
+        self._say(driven, Tell(_TOLD[what], {"why": str(given.get("why") or "")}))
+        self._act(driven, actions)
+        return {"rollout": name, "mode": found.mode.value}
+
+    def _mine(self, name: str, *, take_over: bool) -> _Driven:
+        """Return a rollout that is not over and that this engine drives."""
+        driven = self._driven.get(name)
+        if driven is not None and (not driven.stale or self._read_again(driven)):
+            return driven
+        found = self._store.rollout(name)
+        if found is None:
+            raise InputError(f"There is no rollout {name}.")
+        if found.mode.final:
+            raise InputError(f"The rollout {name} is over: it is {found.mode.value}.")
+        if found.owner != self._owner and not take_over:
+            raise InputError(
+                f"The rollout {name} is driven by {shown(found.owner)}; ask there. If that master "
+                f"is gone for good, 'salt-run safeupdate.resume {name} take_over=True' has this "
+                "one go on with it."
+            )
+        if found.owner != self._owner:
+            found.note(self._clock(), f"taken over from {shown(found.owner)}")
+            found.owner = self._owner
+        self._driven[name] = made = _Driven(rollout.taken_up(found))
+        return made
+
+
+def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:
+    """Raise LockHeldError if another rollout that is not over has one of these minions."""
+    both = sorted(set(minions).intersection(other.minions))
+    if other.mode.final or not both:
+        return
+    age = max(now - other.plan.created, 0.0) / 60
+    sample = ", ".join(both[:3]) + (f" and {len(both) - 3} more" if len(both) > 3 else "")
+    raise LockHeldError(
+        f"The rollout {other.plan.id} is not over, and {sample} belongs to it. It is "
+        f"{other.mode.value}, {age:.0f} minutes old, and driven by {shown(other.owner)}. Nothing "
+        f"was started; wait for its end, or end it: 'salt-run safeupdate.abort {other.plan.id}'."
+    )
+
+
+def newest_number(found: Rollout) -> int:
+    """Return the highest number of its requests."""
+    return max((minion.number for minion in found.minions.values()), default=0)
+
+
+def owner_of(account: Account, master: str) -> str:
+    """Return what names this master in rollouts: two masters of one ID are told apart."""
+    owner = account.fact(OWNER)
+    if not owner:
+        owner = f"{master}/{secrets.token_hex(4)}"
+        account.set_fact(OWNER, owner)
+    return owner
+
+
+def shown(owner: str) -> str:
+    """Return an owner as people know it."""
+    return owner.rpartition("/")[0] or owner or "nobody"
+
+
+def _failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
+    """Return the minions to try again: those that are named, else all that have failed."""
+    names = list(wanted)
+    if unknown := sorted(set(names) - set(found.minions)):
+        raise InputError(f"{', '.join(unknown)} do not belong to the rollout {found.plan.id}.")
+    again = [
+        name
+        for name, minion in found.minions.items()
+        if (minion.step.bad or minion.step is rollout.Step.MISSED) and (not names or name in names)
+    ]
+    if not again:
+        raise InputError("None of them has failed, so there is nothing to try again.")
+    return again

@@ -1,0 +1,313 @@
+"""Rollouts from the plan to the end: with what is stored, asked and answered, without processes."""
+
+import random
+
+import pytest
+
+from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
+from saltext_safeupdate.fleet.rollout import Mode, Step
+from saltext_safeupdate.master import rollouts
+from saltext_safeupdate.master.store import Store
+from tests.functional.master.fleet_site import Fleet, Master, Time
+from tests.unit.fleet.world import NEW
+
+NAMES = [f"m{number}" for number in range(6)]
+
+
+@pytest.fixture
+def fleet():
+    return Fleet(NAMES)
+
+
+@pytest.fixture
+def make_master(tmp_path, fleet):
+    made, time = [], Time()
+
+    def make(name="one"):
+        made.append(Master(tmp_path, tmp_path / "cache", fleet, time, name))
+        return made[-1]
+
+    yield make
+    for master in made:
+        master.close()
+
+
+@pytest.fixture
+def master(make_master):
+    return make_master()
+
+
+def steps(master, name):
+    return {m: each.step.value for m, each in master.store().rollout(name).minions.items()}
+
+
+def test_a_whole_rollout(master, fleet):
+    plan = master.plan()
+    assert (plan.left_out, plan.steps["m0"]) == ({}, ("10-x",))
+    assert not any(host.taken for host in fleet.hosts.values()), "a plan starts nothing"
+    assert master.check(plan) == []
+    name = master.begin(plan)
+    master.until(name, "finished")
+    assert set(steps(master, name).values()) == {"done"}
+    assert all(host.version == NEW and len(host.taken) == 1 for host in fleet.hosts.values())
+    assert (fleet.most_busy, master.status(name)) == (1, 0)
+    told = [tag.rpartition("/")[2] for tag, data in master.told if data["rollout"] == name]
+    assert told[0] == "began"
+    assert told[-1] == "finished"
+    assert master.driving.idle
+    before = len(master.published)
+    for _ in range(200):
+        master.tick()
+    assert len(master.published) == before, "nobody is asked when it is over"
+
+
+def test_how_long_it_takes_is_known_from_earlier_ones(master, fleet):
+    assert master.plan().expected == 0
+    master.until(master.begin(master.plan()), "finished")
+    for host in fleet.hosts.values():
+        host.version = "3007.15"
+    assert master.plan().expected > 60
+
+
+def test_a_broken_canary_stops_it_and_another_try_goes_on(master, fleet):
+    fleet.hosts["m0"].ends = "failed"
+    name = master.begin(master.plan())
+    found = master.until(name, "stopped")
+    assert "canary m0" in found.why
+    assert master.status(name) == 2
+    assert [host.name for host in fleet.hosts.values() if host.taken] == ["m0"]
+    with pytest.raises(InputError, match="do not belong"):
+        master.order(rollouts.RETRY, name, minions=["x"])
+    fleet.hosts["m0"].ends = "committed"
+    assert master.order(rollouts.RETRY, name)["mode"] == "running"
+    master.until(name, "finished")
+    assert set(steps(master, name).values()) == {"done"}
+
+
+def test_a_pause_an_abort_and_what_is_over(master, fleet):
+    name = master.begin(master.plan())
+    master.order(rollouts.PAUSE, name, why="night")
+    for _ in range(120):
+        master.tick(60.0)
+    assert sum(len(host.taken) for host in fleet.hosts.values()) <= 1
+    assert master.store().rollout(name).mode is Mode.PAUSED
+    assert master.order(rollouts.RESUME, name)["mode"] == "running"
+    master.order(rollouts.ABORT, name, why="enough")
+    master.until(name, "aborted")
+    assert set(steps(master, name).values()) <= {"done", "cancelled"}
+    for what in (rollouts.PAUSE, rollouts.RESUME, rollouts.ABORT, rollouts.RETRY):
+        with pytest.raises(InputError, match="is over"):
+            master.order(what, name, why="")
+    with pytest.raises(InputError, match="no rollout"):
+        master.order(rollouts.PAUSE, "other", why="")
+
+
+def test_a_master_that_is_killed_at_any_moment_goes_on(master, fleet, monkeypatch):
+    """Before and after each time that it stores, it ends; what was to be done is not done."""
+    fleet.hosts["m3"].ends = "rolled_back"
+    name = master.begin(master.plan(max_failed=1))
+    saves, chance = 0, random.Random(3)
+    real = Store.save_rollout
+
+    class Killed(BaseException):
+        pass
+
+    def save(store, rollout):
+        nonlocal saves
+        saves += 1
+        dies = chance.random()
+        if dies < 0.15:
+            raise Killed
+        real(store, rollout)
+        if dies > 0.85:
+            raise Killed
+
+    monkeypatch.setattr(Store, "save_rollout", save)
+    for _ in range(4000):
+        try:
+            master.tick()
+        except Killed:
+            master.start()
+        if master.driving.idle:
+            break
+    assert saves > 20
+    found = master.store().rollout(name)
+    assert found.mode is Mode.FINISHED
+    assert found.count(Step.DONE) == 5
+    assert steps(master, name)["m3"] == "rolled_back"
+    assert all(host.taken == sorted(set(host.taken)) for host in fleet.hosts.values())
+    assert (fleet.most_busy, master.status(name)) == (1, 1)
+
+
+def test_a_cache_that_is_away_stops_all_and_starts_nothing(master, fleet, monkeypatch, caplog):
+    name = master.begin(master.plan())
+
+    def away(*_):
+        raise CacheError("The cache is away.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "save_rollout", away)
+        patched.setattr(Store, "rollout", away)
+        for _ in range(5):
+            # What was stored before may still go out.
+            master.tick()
+        before = len(master.published)
+        for _ in range(20):
+            master.tick()
+        assert not any(host.taken for host in fleet.hosts.values())
+        assert len(master.published) == before
+        assert caplog.text.count("stands still: The cache is away") == 1
+        with pytest.raises(SafeUpdateError, match="cache is away"):
+            master.order(rollouts.PAUSE, name, why="")
+    master.until(name, "finished")
+    assert set(steps(master, name).values()) == {"done"}
+
+
+def test_an_engine_that_starts_while_the_cache_is_away_finds_its_rollouts_later(
+    master, monkeypatch
+):
+    name = master.begin(master.plan())
+
+    def away(*_):
+        raise CacheError("The cache is away.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "rollouts", away)
+        master.start()
+        for _ in range(5):
+            master.tick()
+    master.until(name, "finished")
+
+
+def test_a_second_master_stays_away_until_it_takes_over(master, make_master, fleet):
+    name = master.begin(master.plan())
+    second = make_master("two")
+    for _ in range(5):
+        second.tick()
+    assert second.driving.idle
+    with pytest.raises(InputError, match="driven by one_master; ask there"):
+        second.order(rollouts.PAUSE, name, why="")
+    second.order(rollouts.RESUME, name, take_over=True)
+    for _ in range(60):
+        master.tick(0.5)
+        second.tick(0.5)
+    assert master.driving.idle, "the first one has seen it"
+    second.until(name, "finished")
+    assert (fleet.most_busy, master.store().rollout(name).owner[:10]) == (1, "two_master")
+    assert all(len(host.taken) == 1 for host in fleet.hosts.values())
+
+
+def test_two_rollouts_do_not_have_one_minion(master):
+    first = master.begin(master.plan("m0"))
+    plan = master.plan("m[0-3]")
+    message = f"rollout {first} is not over, and m0 belongs.*running, 0 minutes old.*one_master"
+    with pytest.raises(SafeUpdateError, match=message):
+        master.check(plan)
+    with pytest.raises(SafeUpdateError, match=message):
+        master.begin(plan)
+    master.until(first, "finished")
+    second = master.begin(plan)
+    with pytest.raises(InputError, match="has been run already"):
+        master.begin(plan)
+    found = master.until(second, "finished")
+    # Its plan is older than the end of the first one, and one is up to date by now.
+    assert found.count(Step.DONE) == 4
+
+
+def test_what_has_changed_since_the_plan_is_said(master, fleet):
+    fleet.silent = {"m1"}
+    plan = master.plan("m[0-3]")
+    assert plan.away == {"m1"}
+    fleet.silent = {"m2"}
+    fleet.hosts["m3"].version = NEW
+    assert master.check(plan) == [
+        "m1: answers again",
+        "m2: does not answer now",
+        f"m3: runs {NEW} already",
+    ]
+    master.time.now += 86401
+    with pytest.raises(InputError, match="hours old"):
+        master.check(plan)
+    assert master.check(plan, most_age=1e6)
+
+
+def test_a_plan_whose_target_means_others_now_is_not_run(master, tmp_path):
+    plan = master.plan("m*")
+    (tmp_path / "pki" / "minions" / "m9").write_text("a key")
+    master.fleet.hosts["m9"] = master.fleet.hosts["m0"]
+    assert master.check(plan) == ["m9: belongs to the target now, and is not in the plan"]
+    (tmp_path / "pki" / "minions" / "m0").unlink()
+    with pytest.raises(InputError, match="m0: does not belong to the target any more"):
+        master.check(plan)
+
+
+def test_who_is_left_out_and_why(master, fleet):
+    fleet.hosts["m0"].version = NEW
+    fleet.findings["m1"] = [
+        {"code": "disk", "problem": "It is full.", "fix": "Empty it.", "blocking": True},
+        {"code": "other", "problem": "Odd.", "fix": "", "blocking": False},
+    ]
+    fleet.failing["m2"] = "'safeupdate.report' is not available."
+    fleet.silent = {"m3"}
+    plan = master.plan(exclude=["m4"])
+    assert dict(plan.left_out) == {
+        "m0": f"runs {NEW} already",
+        "m1": "[disk] It is full. Empty it.",
+        "m2": "safeupdate does not work there, or is too old: "
+        "'safeupdate.report' is not available.",
+        "m4": "excluded",
+    }
+    assert plan.away == {"m3"}
+    assert set(plan.minions) == {"m3", "m5"}
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "message"),
+    [
+        ("nobody*", {}, "means no minion with an accepted key"),
+        ("*", {"max_unavailable": "1%"}, "less than one"),
+        ("*", {"windows": ["25:00-26:00"]}, "impossible time"),
+        ("*", {"windows": ["22:00-04:00 Mars/City"]}, "unknown time zone"),
+        ("*", {"version": ""}, "needs a 'version'"),
+        ("*", {"canary": 1}, "no setting canary"),
+        ("*", {"exclude": NAMES}, "No minion is left"),
+        (None, {}, "needs a target"),
+        ("*", {"groups": ["*"]}, "not both"),
+    ],
+)
+def test_bad_input_is_an_error_and_starts_nothing(master, target, settings, message):
+    with pytest.raises(InputError, match=message):
+        master.plan(target, **settings)
+    assert (master.published, master.store().plans()) == ([], [])
+
+
+def test_a_version_that_nobody_offers(master, fleet):
+    finding = {"code": "version", "problem": "9.9 is not offered.", "fix": "", "blocking": True}
+    fleet.findings = {name: [finding] for name in NAMES}
+    with pytest.raises(InputError, match=r"No minion is left.*9\.9 is not offered"):
+        master.plan(version="9.9")
+    assert master.store().plans() == []
+
+
+def test_a_version_that_two_canaries_have_rolled_back_is_kept_from_all(master, fleet):
+    for name in ("m0", "m1"):
+        fleet.hosts[name].ends = "rolled_back"
+    plan, other = master.plan("m[0-3]", canaries=2), master.plan("m4")
+    name = master.begin(plan)
+    master.until(name, "stopped")
+    master.order(rollouts.RESUME, name)
+    for _ in range(100):
+        master.tick()
+    for refused in (lambda: master.plan("m5"), lambda: master.begin(other)):
+        with pytest.raises(InputError, match=f"{NEW} is in quarantine.*allow {NEW}"):
+            refused()
+    assert master.store().allow(NEW)
+    master.until(master.begin(other), "finished")
+
+
+def test_nobody_is_asked_twice_a_second_in_publications(master):
+    """Those that begin at once are in one publication."""
+    name = master.begin(master.plan(canaries=0, waves=["100%"], max_unavailable=6, stage=False))
+    master.until(name, "finished")
+    requests = [tgt for fun, tgt, _ in master.published if fun == "safeupdate.request"]
+    assert requests == [NAMES]
