@@ -57,6 +57,8 @@ def of(func: object, load: object, functions: Container[str]) -> tuple[str, str,
         answer = _Plain().copy(load.get("return"))
     except TooLarge as err:
         good, answer = False, f"Its answer to {fun} is of no use: {err}."
+    # What fails returns a text. Salt also counts a mapping as failed in which "result" is empty.
+    good = good or isinstance(answer, dict)
     if not good and not isinstance(answer, str):
         answer = json.dumps(answer)
     text = json.dumps([good, answer], separators=(",", ":"))

@@ -41,6 +41,12 @@ def test_what_is_no_answer_is_said_as_such(more):
     assert not isinstance(answered("text"), Failed)
 
 
+def test_a_mapping_with_an_empty_result_is_an_answer():
+    """Salt says of such a job that it has failed."""
+    said = {"result": "", "phase": "idle"}
+    assert answered(said, success=False, retcode=1) == said
+
+
 def test_an_old_salt_says_only_a_return_code():
     load = {"id": "a", "jid": JID, "fun": FUN, "return": 5, "retcode": 0}
     assert replies.of("_return", load, FUNCTIONS) is not None
