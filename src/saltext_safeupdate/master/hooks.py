@@ -24,7 +24,7 @@ from ..core.jobs import functions
 from ..patches import Patch
 from . import questions, replies
 from .account import QUESTION, TICKET, Account, path_of
-from .notes import Notes, heard
+from .notes import RETURN, Notes, heard
 
 log = logging.getLogger(__name__)
 
@@ -166,10 +166,12 @@ class Keeper:
         """What a minion calls on its master: here its ID is what the channel has checked."""
 
         def run_func(master: Any, func: Any, load: Any) -> Any:
-            if answer := replies.of(func, load, questions.FUNCTIONS):
-                self._answers.send(*answer)
             note = heard(func, load, functions.QUERY, self._says_start)
             if note:
+                # Most returns are none of ours: a look at the function has to do for them.
+                answer = replies.of(load, questions.FUNCTIONS) if note[0] == RETURN else None
+                if answer:
+                    self._answers.send(*answer)
                 self._notes.write(*note)
             return original(master, func, load)
 

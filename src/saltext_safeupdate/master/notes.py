@@ -83,7 +83,7 @@ def heard(
     if func == "_return":
         jid = load.get("jid")
         # A return in the name of a resource is none of the minion itself.
-        if not is_jid(jid) or "resource_id" in load:
+        if not _is_jid(jid) or "resource_id" in load:
             return None
         if load.get("fun") == query:
             return ANSWER, jid, minion, _answer(load)
@@ -110,7 +110,7 @@ def _answer(load: Mapping[Any, Any]) -> dict[str, str] | None:
     return {
         jid: state[:_LONGEST] if isinstance(state, str) else ""
         for jid, state in answer.items()
-        if is_jid(jid)
+        if _is_jid(jid)
     }
 
 
@@ -118,6 +118,5 @@ def _answer(load: Mapping[Any, Any]) -> dict[str, str] | None:
 _LONGEST = 32
 
 
-def is_jid(jid: object) -> bool:
-    """Tell whether it may be a JID."""
+def _is_jid(jid: object) -> bool:
     return isinstance(jid, str) and 0 < len(jid) <= _LONGEST

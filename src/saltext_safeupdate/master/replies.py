@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
-from .notes import Notes, is_jid
+from .notes import Notes
 
 # Of one answer, at most: values, how deep they lie, and characters in all and of one text.
 MOST_VALUES, DEEPEST, MOST_TEXT, LONGEST = 5000, 8, 64 << 10, 4000
@@ -37,20 +37,15 @@ class TooLarge(ValueError):
     """An answer is larger than any that is true."""
 
 
-def of(func: object, load: object, functions: Container[str]) -> tuple[str, str, str] | None:
+def of(load: Mapping[Any, Any], functions: Container[str]) -> tuple[str, str, str] | None:
     """
-    Return JID, minion and packed answer of what a minion sent; None if it is no answer.
+    Return JID, minion and packed answer of a minion's own return; None if it is no answer.
 
-    *load* is of any shape, except that the channel has made sure that its ``id`` is that of the
-    minion. *functions* are those that are asked.
+    *load* is a return of which :func:`.notes.heard` has made a note: its ``id`` and ``jid`` are
+    sound, and the rest is of any shape. *functions* are those that are asked.
     """
-    if func != "_return" or not isinstance(load, Mapping) or not isinstance(load.get("id"), str):
-        return None
-    fun, jid = load.get("fun"), load.get("jid")
-    # A return in the name of a resource is none of the minion itself.
-    if not isinstance(fun, str) or fun not in functions or "resource_id" in load:
-        return None
-    if not is_jid(jid):
+    fun = load.get("fun")
+    if not isinstance(fun, str) or fun not in functions:
         return None
     good = load.get("success", load.get("retcode", 0) == 0) is True
     try:
@@ -62,7 +57,7 @@ def of(func: object, load: object, functions: Container[str]) -> tuple[str, str,
     if not good and not isinstance(answer, str):
         answer = json.dumps(answer)
     text = json.dumps([good, answer], separators=(",", ":"))
-    return str(jid), load["id"], base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+    return load["jid"], load["id"], base64.b64encode(zlib.compress(text.encode(), 1)).decode()
 
 
 class _Plain:

@@ -1,7 +1,7 @@
 """What an answer of a minion says, of whatever shape it is."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import judge
@@ -26,7 +26,7 @@ def test_a_report_is_read_as_it_is():
 FIELDS = ("number", "phase", "phases", "version", "extension", "reason", "refused", "staged")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from([*FIELDS, "again", "question"]), ANYTHING) | ANYTHING)
 def test_an_answer_of_any_shape_is_a_report_of_the_right_types_or_none(answer):
     found = judge.read("a", 3, answer)

@@ -84,6 +84,10 @@ def test_answers_to_questions_have_a_pipe_of_their_own(master):
     ((jid, minion, number, count, text),) = master.answers.read(0)
     assert (jid, minion, number, count) == (JID, "a", 0, 1)
     assert replies.unpack(base64.b64decode(text)) == {"x": 1}
+    for strange in ({"resource_id": "b"}, {"jid": 5}, {"jid": "9" * 99}, {"fun": "test.ping"}):
+        master.call("_return", load | strange)
+    master.call("_syndic_return", load)
+    assert master.answers.read(0) == []
 
 
 def test_a_ticket_publishes_what_was_published_and_only_to_those_that_missed_it(master):
