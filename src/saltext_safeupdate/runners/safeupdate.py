@@ -160,7 +160,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
 
     Returns what :py:func:`status` returns. ``changed`` says what has changed since the plan was
     made. The exit status is 0 if all minions are done, 1 if some are not, 2 if the rollout
-    stands, and 3 if it is under way.
+    stands, and 3 if it is under way. With ``background`` it is 0 if the rollout has begun.
 
     CLI Example:
 
