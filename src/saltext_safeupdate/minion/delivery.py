@@ -26,6 +26,16 @@ _ACK_TIMEOUT = 10
 ASKED_BY = "safeupdate"
 
 
+def is_failure(answer: object) -> bool:
+    """
+    Tell whether a master has not taken a return, by what it answers.
+
+    It is an empty text if its own function has failed, and False if it refuses a return, as one
+    without a valid signature where it wants these. Otherwise it is nothing, or of any other kind.
+    """
+    return answer is False or answer == ""
+
+
 class Delivery:
     """Sends through the main process of the minion, which has the connection."""
 
@@ -90,8 +100,7 @@ class Delivery:
             answer = bus.get_event(tag=f"__master_req_channel_return/{request}", wait=_ACK_TIMEOUT)
         if not answer or answer.get("error"):
             return Answer.NONE
-        # So it answers if its own function has failed.
-        return Answer.FAILED if answer.get("ret") == "" else Answer.TAKEN
+        return Answer.FAILED if is_failure(answer.get("ret")) else Answer.TAKEN
 
     @staticmethod
     def call(job: Job) -> dict[str, Any]:

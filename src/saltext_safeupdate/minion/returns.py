@@ -24,6 +24,7 @@ from ..core.jobs.ledger import Ledger
 from ..core.settings import Settings
 from . import publication, unrecorded
 from .complaints import Complaints
+from .delivery import is_failure
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Returns:
         arrived = False
         try:
             value = original(minion, ret, *args, **kwargs)
-            arrived = value != "" or not minion.opts.get("pub_ret", True)
+            arrived = not is_failure(value) or not minion.opts.get("pub_ret", True)
         finally:
             # Also if Salt fails to send at all.
             self._settle(minion, ret, jid, key, arrived=arrived)

@@ -63,6 +63,8 @@ class Bus:
         ({"ret": {}}, Answer.TAKEN),
         # Salt's master where its own function has failed, as when its job cache is broken.
         ({"ret": ""}, Answer.FAILED),
+        # It refuses a return that is not signed as it wants it.
+        ({"ret": False}, Answer.FAILED),
         ({"ret": None, "error": "timeout"}, Answer.NONE),
         (None, Answer.NONE),
     ],

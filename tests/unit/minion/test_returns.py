@@ -37,8 +37,9 @@ def test_a_return_is_kept_before_it_is_sent(world, monkeypatch):
     assert salt.payload.loads(seen[0].payload)["return"] == "ok"
 
 
-def test_a_return_without_an_acknowledgement_stays(world):
-    world.minion.acknowledge = ""
+@pytest.mark.parametrize("answer", ["", False], ids=["failed", "refused"])
+def test_a_return_that_the_master_has_not_taken_stays(world, answer):
+    world.minion.acknowledge = answer
     world.run(world.publish())
     assert world.states() == {JID: "finished"}
 

@@ -1,0 +1,128 @@
+"""
+Two hundred minions that speak the real protocol, against one real master.
+
+A minion is a key, Salt's own channels and a simulated host (``tests/support/swarm.py``).
+"""
+
+import pytest
+import salt.client
+import salt.runner
+import salt.version
+
+from devtools import venvs
+from saltext_safeupdate.master.account import Account, path_of
+from tests.integration.conftest import LOGS
+from tests.support.masters import Processes
+from tests.support.swarm import Machine, Swarm, names
+from tests.support.waiting import wait_for
+
+COUNT = 200
+# Seconds: a machine that others use as well may be slow with two hundred.
+TIMEOUT = 180
+# One series in every run, the others in the soak: two hundred sign-ins take their time.
+pytestmark = [] if salt.version.__version__ == venvs.NEWEST else [pytest.mark.soak]
+
+
+@pytest.fixture(scope="module")
+def master(salt_factories):
+    daemon = salt_factories.salt_master_daemon(
+        "queen",
+        overrides={
+            "engines": [{"safeupdate_redeliver": {"window": 600}}],
+            "auto_accept": True,
+            "worker_threads": 3,
+            **LOGS,
+        },
+    )
+    with daemon.started():
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def swarm(master, tmp_path_factory):
+    hosts = [Machine(name) for name in names(COUNT)]
+    with Swarm(master.config, hosts, tmp_path_factory.mktemp("swarm")) as made:
+        made.wait_until_up()
+        yield made
+
+
+@pytest.fixture
+def publish(master):
+    """Publish a job as an administrator does; return its JID."""
+    with salt.client.LocalClient(mopts=master.config.copy()) as client:
+        yield lambda *args, **more: client.pub(*args, **more)["jid"]
+
+
+def waiting(master):
+    """Return who has not returned, by JID, as the account of the master has it."""
+    account = Account(path_of(master.config))
+    return {one.jid: set(one.waiting) for one in account.since(0)}
+
+
+def settled(master, jid, left):
+    """Wait until the account says that only these have not returned the job."""
+    wait_for(lambda: waiting(master).get(jid) == left, f"the account has {left}", TIMEOUT)
+
+
+def test_all_hear_run_and_return_and_the_account_is_settled(master, swarm, publish):
+    jid = publish("*", "test.ping")
+    assert waiting(master)[jid] == set(swarm.hosts)
+    wait_for(lambda: len(swarm.ran(jid)) == COUNT, f"all run it: {len(swarm.ran(jid))}")
+    settled(master, jid, None)
+    assert swarm.most_heard(jid) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "meant"),
+    [
+        ("m000*", "glob", range(10)),
+        (["m0007", "m0150", "m9999"], "list", [7, 150]),
+        ("m01[0-4]\\d", "pcre", range(100, 150)),
+        ("L@m0001,m0002,m0003 and not m0002", "compound", [1, 3]),
+    ],
+)
+def test_only_those_run_it_that_are_meant(swarm, publish, target, kind, meant):
+    wanted = {names(COUNT)[number] for number in meant}
+    jid = publish(target, "test.echo", ["here"], tgt_type=kind)
+    last = publish("*", "test.ping")
+    wait_for(lambda: len(swarm.ran(last)) == COUNT, "all have heard what came later")
+    assert swarm.ran(jid) == wanted
+
+
+def test_those_that_were_away_get_it_again_and_nobody_twice(master, swarm, publish):
+    """Of those that were there, some have lost their return: they say that they have run it."""
+    away, mute = names(COUNT)[:40], names(COUNT)[40:60]
+    swarm.away(away, gone=True)
+    for name in mute:
+        swarm.hosts[name].mute = True
+    jid = publish("*", "test.echo", ["once"])
+    wait_for(lambda: len(swarm.ran(jid)) == COUNT - len(away), "those that are there run it")
+    settled(master, jid, {*away, *mute})
+    for name in mute:
+        swarm.hosts[name].mute = False
+    swarm.away(away, gone=False)
+    wait_for(lambda: len(swarm.ran(jid)) == COUNT, "the others run it as well")
+    # The next query is about those as well that have run it and could not say so.
+    redelivered(master)
+    settled(master, jid, set(mute))
+    assert swarm.most_heard(jid) == 1
+
+
+def redelivered(master):
+    runner = salt.runner.RunnerClient(master.config.copy())
+    return runner.cmd("safeupdate.redeliver", ["*"], print_event=False)
+
+
+def test_all_come_back_to_a_master_that_was_killed(master, swarm, publish):
+    """Its keys are new, and what it owes to whom is in its account."""
+    away = names(COUNT)[::5]
+    swarm.away(away, gone=True)
+    jid = publish("*", "test.echo", ["before"])
+    wait_for(lambda: len(swarm.ran(jid)) == COUNT - len(away), "those that are there run it")
+    settled(master, jid, set(away))
+    Processes(master).kill()
+    master.start()
+    swarm.away(away, gone=False)
+    wait_for(lambda: len(swarm.ran(jid)) == COUNT, "those that were away run it", TIMEOUT)
+    # Who had returned it is left alone.
+    assert {swarm.hosts[name].heard[jid] for name in swarm.hosts if name not in away} == {1}
