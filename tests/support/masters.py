@@ -1,7 +1,6 @@
 """A master of saltfactories that can be killed, and what its processes cost."""
 
 import contextlib
-import os
 
 import psutil
 

@@ -194,9 +194,7 @@ class Swarm:
         self.matchers = salt.loader.matchers(self._opts)
         # Minions may have the same key. To load it takes longer than anything else they do.
         key = salt.crypt.AsyncAuth(self._opts, io_loop=self._loop).get_keys()
-        self._lines = [
-            salt.transport.request_client(self._opts, self._loop) for _ in range(_LINES)
-        ]
+        self._lines = [salt.transport.request_client(self._opts, self._loop) for _ in range(_LINES)]
         self.minions = {
             host.name: _Minion(self, host, self._opts, self._loop, key, line)
             for host, line in zip(self.hosts.values(), itertools.cycle(self._lines), strict=False)

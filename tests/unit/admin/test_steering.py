@@ -9,6 +9,7 @@ from saltext_safeupdate.core.errors import InputError, TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.ordering import runs
 from tests.support.factory import record
 
 
