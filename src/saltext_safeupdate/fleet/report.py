@@ -17,6 +17,9 @@ from typing import Any
 from . import durations, summary
 from .rollout import Rollout
 
+# By this a page is known as one of ours.
+MARK = '<meta name="generator" content="saltext-safeupdate: report of a rollout">'
+
 
 def data(rollout: Rollout, now: float) -> dict[str, Any]:
     """Return all that the page shows."""

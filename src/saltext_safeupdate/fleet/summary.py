@@ -14,7 +14,8 @@ from . import controller, durations, window
 from .rollout import Minion, Mode, Rollout, Step
 
 SCHEMA = 1
-MODE = "salt_safeupdate_rollout_mode"
+METRIC = "salt_safeupdate_"
+FIRST_METRIC = f"# HELP {METRIC}rollouts_unreadable "
 # Who is shown first.
 ORDER = (
     Step.FAILED,
@@ -134,36 +135,47 @@ def exit_status(rollout: Rollout) -> int:
     return 3 if rollout.mode in (Mode.RUNNING, Mode.ABORTING) else 2
 
 
-def metrics(rollouts: Iterable[Rollout]) -> str:
-    """Return the state of rollouts as OpenMetrics text, for a textfile collector."""
-    lines = [
-        "# TYPE salt_safeupdate_rollout_minions gauge",
-        "# HELP salt_safeupdate_rollout_minions Minions of a rollout by how far they have come.",
-    ]
+def metrics(rollouts: Iterable[Rollout], unreadable: int = 0) -> str:
+    """
+    Return the state of rollouts as OpenMetrics text, for a textfile collector.
+
+    Only gauges: collectors that read the older Prometheus format refuse a file with a type that
+    it does not have.
+    """
     listed = list(rollouts)
-    for each in listed:
-        for step in Step:
-            label = f'rollout="{_escaped(each.plan.id)}",step="{step.value}"'
-            lines.append(f"salt_safeupdate_rollout_minions{{{label}}} {each.count(step)}")
-    lines += [
-        "# TYPE salt_safeupdate_rollout_down gauge",
-        "# HELP salt_safeupdate_rollout_down Minions that are or may be away.",
+    steps = [
+        (f'rollout="{_escaped(each.plan.id)}",step="{step.value}"', each.count(step))
+        for each in listed
+        for step in Step
     ]
-    for each in listed:
-        label = f'rollout="{_escaped(each.plan.id)}"'
-        lines.append(f"salt_safeupdate_rollout_down{{{label}}} {len(controller.down(each))}")
-    lines += [
-        f"# TYPE {MODE} stateset",
-        f"# HELP {MODE} What the rollout as a whole does.",
+    down = [(f'rollout="{_escaped(each.plan.id)}"', len(controller.down(each))) for each in listed]
+    modes = [
+        (f'rollout="{_escaped(each.plan.id)}",mode="{mode.value}"', int(each.mode is mode))
+        for each in listed
+        for mode in Mode
     ]
-    for each in listed:
-        for mode in Mode:
-            label = (
-                f'rollout="{_escaped(each.plan.id)}",salt_safeupdate_rollout_mode="{mode.value}"'
-            )
-            value = int(each.mode is mode)
-            lines.append(f"salt_safeupdate_rollout_mode{{{label}}} {value}")
-    return "\n".join([*lines, "# EOF", ""])
+    looked = [(f'rollout="{_escaped(each.plan.id)}"', each.looked) for each in listed]
+    return "".join(
+        (
+            _gauge(
+                "rollouts_unreadable", "Stored rollouts that cannot be read.", [("", unreadable)]
+            ),
+            _gauge("rollout_minions", "Minions by how far they have come.", steps),
+            _gauge("rollout_down", "Minions that are or may be away.", down),
+            _gauge("rollout_mode", "What the rollout as a whole does: 1 for one mode.", modes),
+            _gauge("rollout_looked_seconds", "When the master has looked after it last.", looked),
+            "# EOF\n",
+        )
+    )
+
+
+def _gauge(name: str, meaning: str, samples: Iterable[tuple[str, float]]) -> str:
+    name = f"{METRIC}{name}"
+    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+    lines += [
+        f"{name}{{{labels}}} {value}" if labels else f"{name} {value}" for labels, value in samples
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _escaped(text: str) -> str:

@@ -10,7 +10,7 @@ import salt.version
 from salt.exceptions import SaltInvocationError
 
 from saltext_safeupdate.admin import errors
-from saltext_safeupdate.master import orders, planning, redelivery, rollouts
+from saltext_safeupdate.master import orders, planning, redelivery, reports, rollouts
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
 
@@ -361,3 +361,65 @@ def master_version():
         salt-run safeupdate.master_version
     """
     return str(salt.version.__version__)
+
+
+def report(rollout, path, public=False, force=False):
+    """
+    Write a rollout as one HTML page, and return the path of the file.
+
+    The page shows waves, minions, durations and reasons of failure. It has search and filters,
+    and needs no network and no other file. It can be written while the rollout is under way.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.report 20261122T0500a1b2 /root/rollout.html
+
+    rollout
+        The name of the rollout.
+
+    path
+        The file. A report that is there is replaced.
+
+    public
+        Let all users of the host read the file. Defaults to ``False``: only the user that
+        runs this.
+
+    force
+        Replace the file even if it is no report. Defaults to ``False``.
+
+    :raises SaltInvocationError: if there is no such rollout, or the file cannot be written or is
+        no report.
+    :raises CommandExecutionError: if the rollout cannot be read.
+    """
+    with errors.as_salts(SaltInvocationError):
+        return reports.write_report(
+            Store(__opts__), rollout, path, public=bool(public), force=bool(force)
+        )
+
+
+def metrics(path=""):
+    """
+    Return rollouts as metrics, or write them to a file for a textfile collector.
+
+    The text is valid as OpenMetrics and in the older format of Prometheus. It has the rollouts
+    that are under way, and those that have ended within 7 days; no names of minions.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.metrics
+        salt-run safeupdate.metrics /var/lib/prometheus/node-exporter/safeupdate.prom
+
+    path
+        The file; its name ends in ``.prom``. It is replaced at once, and all users may read it.
+        The path is returned instead of the metrics. Without it nothing is written.
+
+    :raises SaltInvocationError: if the file cannot be written, or holds something else.
+    :raises CommandExecutionError: if the cache of the master cannot be used.
+    """
+    with errors.as_salts(SaltInvocationError):
+        store = Store(__opts__)
+        return reports.write_metrics(store, path) if path else reports.metrics(store)

@@ -1,5 +1,7 @@
 """What people and programs are shown of a rollout and of a fleet."""
 
+import re
+
 import pytest
 
 from saltext_safeupdate.fleet import durations, inventory, summary
@@ -27,8 +29,35 @@ def test_a_summary_of_one_that_has_stopped() -> None:
     assert summary.exit_status(world.rollout) == 2
     text = summary.metrics([world.rollout])
     assert 'salt_safeupdate_rollout_minions{rollout="r1",step="rolled_back"} 1' in text
-    assert 'salt_safeupdate_rollout_mode="stopped"} 1' in text
+    assert 'salt_safeupdate_rollout_mode{rollout="r1",mode="stopped"} 1' in text
+    assert text.startswith(summary.FIRST_METRIC)
     assert text.endswith("# EOF\n")
+
+
+LABEL = r'[a-z_]+="(?:[^"\\\n]|\\[\\"n])*"'
+SAMPLE = re.compile(rf"([a-z_]+)(?:\{{{LABEL}(?:,{LABEL})*\}})? -?\d+(?:\.\d+)?")
+
+
+def test_metrics_are_what_collectors_of_both_formats_read() -> None:
+    world = World([Host("m1")])
+    object.__setattr__(world.rollout.plan, "id", 'a"b\\c\nd')
+    lines = summary.metrics([world.rollout], 2).splitlines()
+    assert lines.pop() == "# EOF"
+    families: dict[str, int] = {}
+    for line in lines:
+        if line.startswith("# "):
+            kind, name, rest = line[2:].split(" ", 2)
+            # The older format has counter, gauge, histogram, summary and untyped only.
+            assert kind == "HELP" or (kind == "TYPE" and rest == "gauge" and families[name] == 0)
+            families.setdefault(name, 0)
+        else:
+            found = SAMPLE.fullmatch(line)
+            assert found, line
+            families[found[1]] += 1
+            assert list(families)[-1] == found[1], "the samples of one metric are together"
+    assert families["salt_safeupdate_rollouts_unreadable"] == 1
+    assert families["salt_safeupdate_rollout_minions"] == len(Step)
+    assert families["salt_safeupdate_rollout_mode"] == len(Mode)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Rollouts of this master for files: as a page for people, and as metrics."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+
+from ..core.errors import InputError, RecordError
+from ..core.host.files import write_atomic
+from ..fleet import report, summary
+from ..fleet.rollout import Rollout
+from .store import Store
+
+# Seconds for which a rollout that has ended stays in the metrics.
+RECENT = 7 * 86400.0
+# The end of the names that textfile collectors read.
+METRICS = ".prom"
+
+
+def write_report(
+    store: Store,
+    name: str,
+    path: str,
+    *,
+    public: bool = False,
+    force: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> str:
+    """
+    Write the page of a rollout to a file and return its whole path.
+
+    Only the user of the master may read it, unless it is *public*. A file that is no report is
+    replaced only by *force*. Raises InputError if there is no such rollout, or the file cannot
+    be written.
+    """
+    target = _target(path)
+    if _is_other_file(target, report.MARK.encode()) and not force:
+        raise InputError(
+            f"{target} is there and is no report, so it was left alone. Give another path, or "
+            "'force=True' to replace it."
+        )
+    _write(target, report.page(_rollout(store, name), clock()), 0o644 if public else 0o600)
+    return target
+
+
+def metrics(store: Store, *, clock: Callable[[], float] = time.time) -> str:
+    """Return rollouts that are under way, or have ended of late, as metrics."""
+    now = clock()
+    found, unreadable = [], 0
+    for name in store.rollouts():
+        try:
+            rollout = store.rollout(name)
+        except (InputError, RecordError):
+            # The metrics of the others are as true; how many are missing is one of them.
+            unreadable += 1
+            continue
+        if rollout and not (rollout.mode.final and now - rollout.looked > RECENT):
+            found.append(rollout)
+    return summary.metrics(found, unreadable)
+
+
+def write_metrics(store: Store, path: str, *, clock: Callable[[], float] = time.time) -> str:
+    """
+    Write the metrics to a file for everybody to read, and return its whole path.
+
+    Whoever reads it meanwhile sees the old or the new ones, whole. Raises InputError if the file
+    cannot be written, is none of ours, or has a name that no collector reads.
+    """
+    target = _target(path)
+    if not target.endswith(METRICS):
+        raise InputError(f"Textfile collectors read '*{METRICS}' only; {target} was not written.")
+    if _is_other_file(target, summary.FIRST_METRIC.encode()):
+        raise InputError(
+            f"{target} is there and does not hold these metrics, so it was left alone. "
+            "Give another path."
+        )
+    _write(target, metrics(store, clock=clock), 0o644)
+    return target
+
+
+def _rollout(store: Store, name: str) -> Rollout:
+    found = store.rollout(str(name))
+    if found is None:
+        known = ", ".join(store.rollouts()[-5:]) or "none"
+        raise InputError(f"There is no rollout {name!r}. The newest are: {known}.")
+    return found
+
+
+def _target(path: str) -> str:
+    if not path or not isinstance(path, str):
+        raise InputError("Give the path of the file to write.")
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _is_other_file(path: str, mark: bytes) -> bool:
+    """Tell whether something is there that does not begin as ours do."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise InputError(f"{path} is no regular file, so it was left alone. Give another path.")
+        with open(path, "rb") as file:
+            return mark not in file.read(1000)
+    except FileNotFoundError:
+        return False
+    except OSError as err:
+        raise InputError(f"{path} cannot be read: {err.strerror}. It was left alone.") from err
+
+
+def _write(path: str, text: str, mode: int) -> None:
+    try:
+        write_atomic(path, text, mode=mode)
+    except OSError as err:
+        raise InputError(
+            f"{path} cannot be written: {err.strerror}. See that its directory exists and the "
+            "user of the master may write to it."
+        ) from err
