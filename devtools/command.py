@@ -84,6 +84,7 @@ def spawn(
     stderr: int | IO[str] | None = subprocess.STDOUT,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[str]:
     """Start *argv* in a process group of its own and return at once."""
     try:
@@ -97,6 +98,7 @@ def spawn(
             text=True,
             errors="replace",
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     except FileNotFoundError as err:
         raise ToolError(f"{argv[0]} is not installed or not in PATH: {err}") from err

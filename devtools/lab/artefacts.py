@@ -45,6 +45,7 @@ class LabCache:
                 job.result()
             jobs = [pool.submit(self.deb, name) for name in DEBS]
             jobs += [pool.submit(self.layer, version) for version in FIRST_LAYERS]
+            jobs.append(pool.submit(self.browser))
             for packaging, versions in rpm_recipes.FIRST.items():
                 jobs += [pool.submit(self.rpm_host, version, packaging) for version in versions]
             for packaging, versions in rpm_recipes.OFFERED.items():
@@ -111,6 +112,13 @@ class LabCache:
         key = [rootfs.name, tools, recipe(builder.build_rpm_tools, builder._install), _SHARED]
         build = self._task("rpm-tools", rootfs=str(rootfs))
         return self.cache.get("layer", "rpm-tools", key, build)
+
+    def browser(self) -> Path:
+        """Return the overlay layer with the distribution's Chromium, for pages in tests."""
+        rootfs = self.rootfs()
+        steps = recipe(builder.build_browser, builder._install)
+        key = [rootfs.name, repr(builder.BROWSER), steps, _SHARED]
+        return self.cache.get("layer", "browser", key, self._task("browser", rootfs=str(rootfs)))
 
     def rpms(self, version: str, packaging: Packaging = UPSTREAM) -> Path:
         """Return the directory with the rpms of Salt *version*."""

@@ -33,6 +33,7 @@ OWN_BUILD = {
     "rpm": (("rpmbuild", "-bb", "saltext-safeupdate.spec"), "root/rpmbuild/RPMS/noarch/*.rpm"),
 }
 BUILT_BY = {"DEBFULLNAME": "lab", "DEBEMAIL": "lab@example.invalid"}
+BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 MASKED = (
     "apt-daily.timer",
@@ -297,6 +298,16 @@ def build_rpm_tools(out: Path, rootfs: str) -> None:
     copy(root.upper, out)
 
 
+def build_browser(out: Path, rootfs: str) -> None:
+    """Add a browser without a window to the rootfs: a layer."""
+    root = Root(out / "scratch", rootfs)
+    _install(root, *BROWSER)
+    run(["umount", "-R", str(root.path)], timeout=60)
+    for junk in ("tmp", "usr/share/doc", "var/cache/apt", "var/lib/apt"):
+        run(["rm", "-rf", str(root.upper / junk)], timeout=60)
+    copy(root.upper, out)
+
+
 def build_rpms(out: Path, lower: str, tree: str, source: str, version: str, packaging: str) -> None:
     """Pack a Salt tree as upstream's two rpms, or as others do."""
     root = Root(out / "scratch", lower)
@@ -408,6 +419,7 @@ TASKS: dict[str, Callable[..., None]] = {
     "tree": build_tree,
     "deb": build_deb,
     "layer": build_layer,
+    "browser": build_browser,
     "rpm-tools": build_rpm_tools,
     "rpms": build_rpms,
     "rpm-host": build_rpm_host,

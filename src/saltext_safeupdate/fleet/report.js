@@ -86,6 +86,10 @@
     cell.append(bar);
     return cell;
   };
+  // All that is known of one minion: rows cut long reasons off.
+  const whole_of = (m) => [`${m.minion}: ${words(m.step)}`, m.phase && `phase ${words(m.phase)}`,
+    ...Object.entries(m.phases).map(([phase, took]) => `${words(phase)} ${long(took)}`), m.reason]
+    .filter(Boolean).join(", ");
   const gap = (rows) => {
     const row = make("tr"), cell = make("td");
     cell.colSpan = 7;
@@ -96,22 +100,37 @@
     return row;
   };
   const draw = () => {
-    const first = whole ? 0 : Math.max(0, Math.floor(view.scrollTop / HEIGHT) - MORE);
     const count = whole ? shown.length : Math.ceil(view.clientHeight / HEIGHT) + 2 * MORE;
+    const above = Math.min(Math.floor(view.scrollTop / HEIGHT) - MORE, shown.length - count);
+    const first = whole ? 0 : Math.max(0, above);
     const focus = document.activeElement?.dataset?.name;
     body.replaceChildren();
     if (first) body.append(gap(first));
     for (const m of shown.slice(first, first + count)) {
       const name = make("td", m.minion);
-      const step = make("td", words(m.step) + (m.away ? ", away" : ""), `t-${kind(m.step)}`);
+      const step = make("td", words(m.step) + (m.away ? ", away" : ""),
+        m.away && kind(m.step) !== "bad" ? "t-away" : `t-${kind(m.step)}`);
       const row = fill(body, [name, m.wave, step, m.version, m.seconds ? Math.round(m.seconds) : "",
         line(m), m.reason]);
+      row.lastChild.title = m.reason;
       row.tabIndex = -1;
       row.dataset.name = m.minion;
+      row.addEventListener("focus", () => { get("told").textContent = whole_of(m); });
       if (m.minion === focus) row.focus({ preventScroll: true });
     }
     const rest = shown.length - first - count;
     if (rest > 0) body.append(gap(rest));
+  };
+  const drawn = (name) => [...body.rows].find((row) => row.dataset.name === name);
+  const go = (from, by) => {
+    const at = Math.max(0, shown.findIndex((m) => m.minion === from) + by);
+    if (at >= shown.length) return;
+    if (!drawn(shown[at].minion)) {
+      view.scrollTop = at * HEIGHT - view.clientHeight / 2;
+      draw();
+    }
+    drawn(shown[at].minion).focus({ preventScroll: true });
+    document.activeElement.scrollIntoView({ block: "nearest" });
   };
   const choose = () => {
     const text = get("search").value.toLowerCase(), wave = get("wave").value;
@@ -181,16 +200,12 @@
       get("search").focus();
     } else if (event.key === "Escape") {
       get("filter").reset();
+      sorted = { key: "", up: true };
+      for (const other of document.querySelectorAll("th")) other.removeAttribute("aria-sort");
       choose();
     } else if (["ArrowDown", "ArrowUp"].includes(event.key) && view.contains(event.target)) {
-      const rows = [...body.querySelectorAll("tr[data-name]")];
-      const at = rows.indexOf(event.target);
-      const next = rows[at + (event.key === "ArrowDown" ? 1 : -1)];
-      if (next) {
-        event.preventDefault();
-        next.focus({ preventScroll: true });
-        next.scrollIntoView({ block: "nearest" });
-      }
+      event.preventDefault();
+      go(event.target.dataset.name, event.key === "ArrowDown" ? 1 : -1);
     }
   });
   addEventListener("beforeprint", () => { whole = true; draw(); });
