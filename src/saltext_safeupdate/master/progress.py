@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from ..fleet.text import Line, changes, clean, lines, plan_text, text
+from ..fleet.text import Line, changes, clean, goal, lines, plan_text, text
 
-__all__ = ["follow", "plan_text", "text"]
+__all__ = ["follow", "for_person", "listed_text", "plan_text", "text"]
 
 # Seconds between two looks.
 INTERVAL = 1.0
@@ -58,6 +58,27 @@ def follow(
                 f"shows it, 'salt-run safeupdate.abort {name}' ends it.\n",
             )
     return int(found["exit_status"])
+
+
+def for_person(opts: Mapping[str, Any]) -> bool:
+    """
+    Tell whether what a runner returns is for a person at a terminal, and for no program.
+
+    Then it is called by ``salt-run`` itself, and nobody has asked for a form of output.
+    """
+    called = str(opts.get("fun") or "").startswith("safeupdate.")
+    return called and not opts.get("async") and not opts.get("output")
+
+
+def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return many rollouts as text, a line for each."""
+    rows = []
+    for name, told in found.items():
+        counts = ", ".join(f"{n} {step.replace('_', ' ')}" for step, n in told["counts"].items())
+        why = f" ({clean(told['why'])})" if told["why"] else ""
+        what = goal(told["version"], told["extension"])
+        rows.append(f"{clean(name)}  {told['mode']:8}  {what}: {counts}{why}")
+    return "\n".join(rows) or "There are no rollouts."
 
 
 def _stands(found: Mapping[str, Any]) -> bool:

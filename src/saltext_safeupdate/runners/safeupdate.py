@@ -10,7 +10,7 @@ import salt.version
 from salt.exceptions import SaltInvocationError
 
 from saltext_safeupdate.admin import errors
-from saltext_safeupdate.master import orders, planning, redelivery, reports, rollouts
+from saltext_safeupdate.master import orders, planning, progress, redelivery, reports, rollouts
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
 
@@ -64,7 +64,8 @@ def plan(target=None, tgt_type="glob", **settings):
     """
     Ask all minions that are meant whether they can be updated, and make a plan. Nothing starts.
 
-    Returns the plan as data: ``id`` is what :py:func:`rollout` begins, ``waves`` who is updated
+    At a terminal it is shown as text; with ``--out json``, or called by a program, it returns data:
+    ``id`` is what :py:func:`rollout` begins, ``waves`` who is updated
     in which order, ``left_out`` who is not and why, ``away`` who does not answer and is updated
     when it comes back. ``unavailable`` is how many may be away at once, ``failed`` how many may
     fail, ``steps`` has the upgrade steps by minion, and ``expected`` the seconds that it takes
@@ -148,7 +149,8 @@ def plan(target=None, tgt_type="glob", **settings):
     """
     with errors.as_salts(SaltInvocationError):
         wanted = planning.requested(target, tgt_type, salt.utils.args.clean_kwargs(**settings))
-        return planning.as_data(planning.make(__opts__, wanted))
+        found = planning.make(__opts__, wanted)
+    return progress.plan_text(found) if progress.for_person(__opts__) else planning.as_data(found)
 
 
 def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=86400, **settings):
@@ -192,14 +194,21 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
             __opts__, target, tgt_type, settings, plan=plan, max_age=max_age
         )
         found = orders.shown(Store(__opts__), name) if background else orders.follow(__opts__, name)
-        return {**found, "changed": changed, "retcode": 0 if background else found["exit_status"]}
+        retcode = 0 if background else found["exit_status"]
+        # By this an orchestration knows that it failed.
+        __context__["retcode"] = retcode
+        if progress.for_person(__opts__):
+            # The rest has been shown.
+            found = {key: found[key] for key in ("rollout", "mode", "why", "counts")}
+        return {**found, "changed": changed, "retcode": retcode}
 
 
 def status(rollout=None, rows=False):
     """
     Return how a rollout stands, or all of them.
 
-    It is the same from every shell, and changes nothing. ``mode`` is ``running``, ``paused``,
+    It is the same from every shell, and changes nothing. At a terminal it is shown as text; with
+    ``--out json``, or called by a program, it returns data. ``mode`` is ``running``, ``paused``,
     ``stopped`` (too much has failed, see ``why``), ``aborting``, ``aborted`` or ``finished``.
     ``looked_after`` is ``False`` if no engine has driven it for two minutes.
 
@@ -220,9 +229,12 @@ def status(rollout=None, rows=False):
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
     with errors.as_salts(SaltInvocationError):
+        person = progress.for_person(__opts__) and not rows
         if rollout is None:
-            return orders.listed(__opts__)
-        return orders.shown(Store(__opts__), rollout, rows=bool(rows))
+            listed = orders.listed(__opts__)
+            return progress.listed_text(listed) if person else listed
+        found = orders.shown(Store(__opts__), rollout, rows=bool(rows))
+    return progress.text(found) if person else found
 
 
 def pause(rollout, why="by an administrator"):

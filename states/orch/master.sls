@@ -1,0 +1,17 @@
+# The master comes first: Salt does not support minions that are newer than their master.
+# The other files include this one. A master cannot update itself in an orchestration, because its
+# restart would end it: update it by its own minion, wait until it is back, and begin again.
+{%- set version = salt['pillar.get']('safeupdate:rollout:version', '') | string %}
+{%- set running = salt['saltutil.runner']('safeupdate.master_version') %}
+{%- set key = version.split('-')[0].split('.') | map('int') | list %}
+master-is-new-enough:
+{%- if not version or key <= running.split('.') | map('int') | list %}
+  test.succeed_without_changes:
+    - name: the master runs {{ running }}
+{%- else %}
+  test.fail_without_changes:
+    - name: >-
+        This master runs {{ running }}, and minions would get {{ version | json }}. Nothing was
+        started. Update the master first, by the minion of its host, and begin again.
+    - failhard: True
+{%- endif %}
