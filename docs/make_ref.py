@@ -15,6 +15,7 @@ KINDS = {
     "executors": "Executors",
     "beacons": "Beacons",
     "grains": "Grains",
+    "output": "Outputters",
 }
 
 

@@ -6,7 +6,9 @@ Salt would never send can be sent, too.
 """
 
 import itertools
+import json
 import os
+import pathlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,12 +20,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.master import questions
+from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import LOGS
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion
 from tests.support.waiting import wait_for
 
 EVIL = "touch /evil"
 PEERS = {"mallory": ["test.ping"]}
+REPORT = "safeupdate.report"
+REACTOR = pathlib.Path(__file__).parents[2] / "states" / "reactor" / "safeupdate_forget.sls"
 
 
 def is_peers(load):
@@ -35,6 +40,7 @@ class Stage:
     """A master, a minion that lies and minions that do not."""
 
     def __init__(self, master, path):
+        self.master, self.path = master, path
         self.opts = master.config.copy()
         self.published = {}
         self.mallory = RawMinion(self.opts, "mallory", path / "mallory")
@@ -119,6 +125,9 @@ def stage(salt_factories, tmp_path_factory):
         overrides={
             "engines": [{"safeupdate_redeliver": {"window": 600}}],
             "peer": PEERS,
+            "reactor": [{"salt/key": [str(REACTOR)]}],
+            # When a key is deleted. The minions here do not sign in again.
+            "rotate_aes_key": False,
             "auto_accept": True,
             "worker_threads": 3,
             **LOGS,
@@ -297,6 +306,53 @@ def test_nobody_else_answers_a_question_of_the_engine(stage):
     for load in shapes(jid):
         stage.mallory.lie(load | ({"fun": fun} if load.get("fun") == QUERY else {}))
     stage.published |= {each: (fun, []) for each in stage.mallory.heard_of(fun)}
+    stage.assert_unharmed()
+
+
+class Reporter(HonestMinion):
+    """One that says what runs on it."""
+
+    def heard(self, load):
+        if load["fun"] == REPORT and self._meant(load):
+            self.returns(load["jid"], REPORT, {"running": "3008.3\x1b[2J", "minion": "victim"})
+
+
+def test_what_is_known_of_a_minion_is_its_own_word_and_goes_with_its_key_only(stage, capsys):
+    leaver = Reporter(stage.opts, "leaver", stage.path / "leaver")
+    runner = salt.runner.RunnerClient({**stage.opts, "output": "json"})
+    store = Store(stage.opts)
+
+    def versions(target, **options):
+        """Show it as the command line does, once by default and once as JSON."""
+        runner.opts["output"] = "json"
+        runner.cmd("safeupdate.versions", [target], kwarg=options, print_event=True)
+        found = json.loads(capsys.readouterr().out)
+        runner.opts.pop("output")
+        options["ask"] = False
+        runner.cmd("safeupdate.versions", [target], kwarg=options, print_event=True)
+        return found["rows"], capsys.readouterr().out.splitlines()
+
+    try:
+        # A new minion may not hear at once.
+        wait_for(
+            lambda: versions("leaver", timeout=2)[0]["leaver"]["heard"] == "report", "its answer"
+        )
+        rows, lines = versions("E@leaver|victim", tgt_type="compound", timeout=60)
+        assert (rows["leaver"]["running"], rows["victim"]["heard"]) == ("3008.3?[2J", "senseless")
+        assert lines[0].startswith("1 of ")
+        rows, _ = versions("mallory", timeout=1)
+        assert rows["mallory"] == {"heard": "unknown"}
+        for name in ("victim", "leaver", "*"):
+            for data in ({"act": "delete", "id": name, "result": True}, {"act": "delete"}, [name]):
+                stage.mallory.event("salt/key", data)
+        stage.master.salt_key_cli().run("-d", "leaver", "-y")
+        wait_for(lambda: store.record("leaver") is None, "what was known of it is gone")
+        assert store.record("victim") is not None
+    finally:
+        leaver.close()
+    for load in stage.mallory.published:
+        if load["fun"] == REPORT:
+            stage.published[load["jid"]] = (REPORT, load["arg"])
     stage.assert_unharmed()
 
 

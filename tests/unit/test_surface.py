@@ -68,6 +68,8 @@ SURFACE = {
         "safeupdate": {
             "abort",
             "allow",
+            "check",
+            "forget",
             "master_version",
             "metrics",
             "pause",
@@ -78,6 +80,7 @@ SURFACE = {
             "retry",
             "rollout",
             "status",
+            "versions",
         }
     },
     "states": {
@@ -222,8 +225,12 @@ def test_every_signature_can_be_sent_to_another_process(kind, name, function):
     assert salt.payload.loads(salt.payload.dumps(plain))["args"] == list(plain["args"])
 
 
-# Those of the master, in states/orch, are run by a test with a real one.
-SLS = [path for path in sorted((REPO / "states").rglob("*.sls")) if "orch" not in path.parts]
+# Those of the master, in states/orch and states/reactor, are run by tests with a real one.
+SLS = [
+    path
+    for path in sorted((REPO / "states").rglob("*.sls"))
+    if not {"orch", "reactor"}.intersection(path.parts)
+]
 
 
 @pytest.mark.parametrize("path", SLS, ids=lambda path: str(path.relative_to(REPO)))

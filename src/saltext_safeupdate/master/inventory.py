@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import salt.version
+
 from ..core.errors import InputError, RecordError
 from ..fleet import inventory, repairs, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
 from ..fleet.rollout import Rollout
-from . import redelivery
+from . import questions, redelivery
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -103,7 +105,7 @@ class Inventory:
                 records.get(minion), minion, self._master, self._now, self._heard
             )
         ]
-        found = {
+        found: dict[str, Any] = {
             "schema": inventory.SCHEMA,
             "summary": inventory.drift_summary(drifts, minions),
             "master": self._master,
@@ -115,7 +117,9 @@ class Inventory:
         }
         if repair:
             found["repaired"] = self._repair(drifts, records, at_once, repair_timeout)
-        return found
+        done = found["repaired"]["done"] if repair else {}
+        open_ones = [d for d in drifts if not (d.repair and d.minion in done)]
+        return {**found, "retcode": int(bool(open_ones))}
 
     def _records(self, minions: list[str], timeout: float, *, asks: bool) -> dict[str, Record]:
         """Return what is known, newest answers included; those count who have answered now."""
@@ -238,19 +242,44 @@ class Inventory:
         return gone
 
     def forget_deleted(self, accepted: Iterable[str]) -> list[str]:
-        """Drop what is known of minions without an *accepted* key."""
+        """
+        Drop what is known of minions without an *accepted* key.
+
+        Raises RecordError if there is no key at all: then the keys are missing, not the minions.
+        """
         there = set(accepted)
         known = self._store.records()
         if not there and known:
             raise RecordError(
                 "No accepted key is there at all, so nothing was forgotten. If the directory of "
-                "the keys is there, 'safeupdate.forget' with a name drops a record."
+                "the keys is there, 'safeupdate.forget' with a name drops what is known."
             )
         return self._store.forget(set(known) - there)
 
 
 def _said(repair: Repair) -> str:
     return f"updated to {repair.version}" if repair.what == repairs.UPDATE else "restarted"
+
+
+def made(opts: Mapping[str, Any]) -> Inventory:
+    """Return the inventory of the master with these options."""
+
+    def ask(
+        minions: list[str], fun: str, given: Mapping[str, Any], timeout: float
+    ) -> Mapping[str, object]:
+        return questions.ask(opts, minions, fun, given or (), timeout)
+
+    master = str(salt.version.__version__)
+    return Inventory(Store(opts), ask, lambda: int(time.time() * 1e6), master=master)
+
+
+def forget(opts: Mapping[str, Any], minion: object, deleted: object) -> list[str]:
+    """Drop what is known of a minion, or of all that are *deleted*; return whose that was."""
+    if bool(minion) == bool(deleted) or not isinstance(minion, str | None):
+        raise InputError("Give the ID of a minion, or 'deleted=True'. Nothing was forgotten.")
+    if minion:
+        return made(opts).forget(minion)
+    return made(opts).forget_deleted(redelivery.targeted(opts, "*", "glob"))
 
 
 def shown(data: object) -> str:

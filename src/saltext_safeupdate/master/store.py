@@ -140,7 +140,7 @@ class Store:
             try:
                 record = inventory.from_data(data)
             except ValueError as err:
-                problems.append(f"A record in '{key}' of the bank '{MINIONS}' is no record: {err}.")
+                problems.append(f"An entry in '{key}' of the bank '{MINIONS}' is of no use: {err}.")
             else:
                 found[record.minion] = record
         for problem in problems:

@@ -10,7 +10,15 @@ import salt.version
 from salt.exceptions import SaltInvocationError
 
 from saltext_safeupdate.admin import errors
-from saltext_safeupdate.master import orders, planning, progress, redelivery, reports, rollouts
+from saltext_safeupdate.master import (
+    inventory,
+    orders,
+    planning,
+    progress,
+    redelivery,
+    reports,
+    rollouts,
+)
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
 
@@ -435,3 +443,137 @@ def metrics(path=""):
     with errors.as_salts(SaltInvocationError):
         store = Store(__opts__)
         return reports.write_metrics(store, path) if path else reports.metrics(store)
+
+
+def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
+    """
+    Show what runs on the minions whose keys are accepted.
+
+    Minions are asked, and their answers are kept. Only the answer counts that a minion has given
+    itself; events and the job cache do not. By default the sums are shown, and one line for each
+    minion; ``--out=json`` shows all of it, as :doc:`the inventory </ref/inventory>` says.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.versions
+        salt-run safeupdate.versions 'G@os:Debian' tgt_type=compound --out=json
+        salt-run safeupdate.versions ask=False
+
+    tgt
+        The minions. Defaults to ``*``.
+
+    tgt_type
+        How ``tgt`` is meant: ``glob``, ``list``, ``grain``, ``nodegroup``, ``compound``,
+        ``pcre``, ``pillar`` or ``ipcidr``. Defaults to ``glob``.
+
+    timeout
+        Seconds that minions have to answer. Defaults to ``30``.
+
+    details
+        Whether to show all that is known of each minion. Defaults to ``False``.
+
+    ask
+        Whether to ask the minions. Otherwise, what they have answered last is shown, and one is
+        silent if that is more than a day ago. Defaults to ``True``.
+
+    :raises SaltInvocationError: if no minion is meant, or a value is not valid. Nothing is asked
+        then.
+    :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
+        configured or does not run, or the cache of the master cannot be used.
+    """
+    with errors.as_salts(SaltInvocationError):
+        minions = inventory.expected(__opts__, tgt, tgt_type)
+        timeout = redelivery.seconds("timeout", timeout)
+        found = inventory.made(__opts__).versions(minions, timeout, asks=bool(ask))
+    return {"outputter": "safeupdate", "data": {**found, "details": bool(details)}}
+
+
+def check(
+    tgt="*",
+    tgt_type="glob",
+    timeout=30,
+    ask=True,
+    repair=False,
+    batch="10%",
+    repair_timeout=3600,
+):
+    """
+    Show which minions are not as they should be, and what would repair each.
+
+    That is: something else runs than is installed, something else is installed than was asked
+    for last, a version is newer than its master's, a version is in quarantine, the set-up has a
+    problem; a minion has never answered, is silent, lacks this extension, or gives senseless
+    answers. The exit status is 0 if all are as they should be, or were repaired, and 1
+    otherwise.
+
+    With ``repair``, minions are restarted, or updated to the version that was asked for last.
+    Some are repaired at a time; if one of them does not come back well, no more are begun.
+    Minions of a rollout that is not over are left alone, and so are versions in quarantine.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.check
+        salt-run safeupdate.check 'web*' repair=True batch=2
+
+    tgt, tgt_type, timeout, ask
+        As for :py:func:`versions`.
+
+    repair
+        Whether to repair what can be repaired safely. Defaults to ``False``.
+
+    batch
+        How many minions are repaired at a time: a number or a percentage, at least 1. Defaults
+        to ``10%``.
+
+    repair_timeout
+        Seconds that these have to come back. Defaults to ``3600``.
+
+    :raises SaltInvocationError: as for :py:func:`versions`.
+    :raises CommandExecutionError: as for :py:func:`versions`; and, with ``repair``, if it is not
+        known which minions are in a rollout. Nothing is changed then.
+    """
+    with errors.as_salts(SaltInvocationError):
+        minions = inventory.expected(__opts__, tgt, tgt_type)
+        found = inventory.made(__opts__).check(
+            minions,
+            redelivery.seconds("timeout", timeout),
+            asks=bool(ask),
+            repair=bool(repair),
+            batch=batch,
+            repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
+        )
+    return {"outputter": "safeupdate", "data": found}
+
+
+def forget(minion=None, deleted=False):
+    """
+    Drop what is known of a minion, or of all whose keys are not accepted any more.
+
+    Returns the minions of which something was known. A minion whose key is accepted still
+    belongs to the fleet: it is unknown until it answers again.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.forget web1
+        salt-run safeupdate.forget deleted=True
+
+    minion
+        The ID of a minion.
+
+    deleted
+        Whether to drop all that is known of minions without an accepted key. The reactor
+        ``safeupdate_forget.sls`` does that when a key is deleted. Defaults to ``False``.
+
+    :raises SaltInvocationError: if not exactly one of them is given, or nothing is known of the
+        minion.
+    :raises CommandExecutionError: if the cache of the master cannot be used, or there is no
+        accepted key at all.
+    """
+    with errors.as_salts(SaltInvocationError):
+        return inventory.forget(__opts__, minion, deleted)
