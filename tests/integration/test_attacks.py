@@ -337,9 +337,12 @@ def test_what_is_known_of_a_minion_is_its_own_word_and_goes_with_its_key_only(st
         wait_for(
             lambda: versions("leaver", timeout=2)[0]["leaver"]["heard"] == "report", "its answer"
         )
-        rows, lines = versions("E@leaver|victim", tgt_type="compound", timeout=60)
-        assert (rows["leaver"]["running"], rows["victim"]["heard"]) == ("3008.3?[2J", "senseless")
-        assert lines[0].startswith("1 of ")
+        rows, lines = versions("E@leaver", tgt_type="compound", timeout=60)
+        assert rows["leaver"]["running"] == "3008.3?[2J"
+        assert lines[:2] == ["1 of 1 on 3008.3?[2J", "leaver: 3008.3?[2J"]
+        rows, lines = versions("victim", timeout=60)
+        assert rows["victim"]["heard"] == "senseless"
+        assert lines == ["1 with a senseless answer", "victim: gave a senseless answer: bool"]
         rows, _ = versions("mallory", timeout=1)
         assert rows["mallory"] == {"heard": "unknown"}
         for name in ("victim", "leaver", "*"):
