@@ -88,6 +88,19 @@ def install(packages: list[str], purpose: str) -> None:
             run(argv, timeout=APT_TIMEOUT, env=env)
 
 
+def download(packages: list[str], into: Path, purpose: str) -> None:
+    """Download Debian *packages* without installing them."""
+    if not shutil.which("apt-get"):
+        raise ToolError(f"{purpose} need {', '.join(packages)}, and there is no apt-get here")
+    argv = ["apt-get", "download", *packages]
+    with step(f"downloading {' '.join(packages)} for {purpose}"):
+        try:
+            run(argv, timeout=APT_TIMEOUT, cwd=into)
+        except CommandFailed:
+            run(["apt-get", "update"], timeout=APT_TIMEOUT)
+            run(argv, timeout=APT_TIMEOUT, cwd=into)
+
+
 def _lists_are_fresh() -> bool:
     lists = Path("/var/lib/apt/lists")
     newest = max((p.stat().st_mtime for p in lists.glob("*Packages*")), default=0.0)
