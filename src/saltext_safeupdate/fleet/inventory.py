@@ -67,7 +67,8 @@ class Record:
     problems: tuple[str, ...] = ()
 
 
-_NAMES = tuple(each.name for each in fields(Record))
+_FIELDS = fields(Record)
+_NAMES = tuple(each.name for each in _FIELDS)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def from_answer(minion: str, answer: object, now: float) -> Record:
         why = ("it does not say what it runs",)
         return Record(minion=minion, seen=now, answer=SENSELESS, problems=why)
     found: dict[str, Any] = {}
-    for each in fields(Record):
+    for each in _FIELDS:
         told = answer.get(each.name)
         if each.name in ("quarantined", "problems"):
             listed = told if isinstance(told, list | tuple) else ()
@@ -104,6 +105,8 @@ def from_answer(minion: str, answer: object, now: float) -> Record:
 
 def text(told: object) -> str:
     """Return one line of characters that a terminal shows; it obeys others."""
+    if isinstance(told, str) and len(told) <= LONGEST and told.isprintable():
+        return told
     text = " ".join(told[: 4 * LONGEST].split()) if isinstance(told, str) else ""
     return "".join(char if char.isprintable() else "?" for char in text)[:LONGEST]
 
@@ -116,7 +119,7 @@ def from_data(data: object) -> Record:
     """Return the stored record; keys of other versions are left out. Raises ValueError."""
     known = data if isinstance(data, Mapping) else {}
     values: dict[str, Any] = {}
-    for each in fields(Record):
+    for each in _FIELDS:
         value = known.get(each.name, "" if each.name in ("minion", "seen") else each.default)
         if each.name in ("quarantined", "problems"):
             value = tuple(value) if isinstance(value, list | tuple) else None

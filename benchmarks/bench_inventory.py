@@ -1,0 +1,163 @@
+"""
+What the runner functions cost a master with 10,000 minions: what is kept of them, and a rollout.
+
+Each figure is of a process of its own, as a runner is one, and from the cache of local files. The
+time of the processor is told: what minions take to answer is not measured. Memory is linear if ten
+times as many minions take at most ten times as much. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench_ledger import scratch
+from table import row
+
+FEW, MANY = 1_000, 10_000
+ASKED = "under 2 s, memory linear"
+
+
+def options(root: Path) -> dict[str, Any]:
+    """Return the options of a master below *root*."""
+    import salt.config
+
+    places = dict.fromkeys(("cachedir", "root_dir", "extension_modules"), str(root))
+    opts: dict[str, Any] = salt.config.apply_master_config(
+        {**places, "pki_dir": str(root / "pki"), "__role": "master"}
+    )
+    return opts
+
+
+def fill(opts: Mapping[str, Any], count: int) -> None:
+    """Accept the keys of so many minions, keep what they say, and begin a rollout on them."""
+    from saltext_safeupdate.fleet import plan, request, rollout
+    from saltext_safeupdate.master.store import Store
+
+    names = [f"minion-{number:05}.example.com" for number in range(count)]
+    keys = Path(opts["pki_dir"]) / "minions"
+    keys.mkdir(parents=True)
+    for name in names:
+        (keys / name).write_text("key")
+    inventory(opts).versions(names, 30.0)
+    made = plan.make(
+        request.from_mapping({"groups": ["*"], "version": "3008.3"}),
+        {"group 1": names},
+        {name: plan.Facts(version="3007.15") for name in names},
+        plan_id="bench",
+        number=1,
+        now=time.time(),
+    )
+    Store(opts).save_rollout(rollout.begin(made, time.time()))
+
+
+def answer(number: int) -> dict[str, Any]:
+    """Return what a minion says; one in ten has drifted."""
+    version = "3007.15" if number % 10 == 0 else "3008.3"
+    found = {"running": version, "installed": version, "intended": "3008.3", "phase": "idle"}
+    return {**found, "extension": "1.0", "extension_on_disk": "1.0", "way": "apt", "problems": []}
+
+
+def inventory(opts: Mapping[str, Any]) -> Any:
+    """Return the inventory of a master whose minions answer at once."""
+    from saltext_safeupdate.master.inventory import Inventory
+    from saltext_safeupdate.master.store import Store
+
+    def ask(minions: list[str], *_: object) -> dict[str, object]:
+        return {name: answer(number) for number, name in enumerate(minions)}
+
+    return Inventory(Store(opts), ask, lambda: 1, master="3008.3")
+
+
+def asked(opts: Mapping[str, Any], what: str, *, asks: bool) -> None:
+    """Do what ``versions`` and ``check`` do, up to the text on the terminal."""
+    from saltext_safeupdate.master import inventory as inventories
+
+    minions = inventories.expected(opts, "*", "glob")
+    inventories.shown(getattr(inventory(opts), what)(minions, 30.0, asks=asks))
+
+
+def rollout_of(opts: Mapping[str, Any]) -> Any:
+    from saltext_safeupdate.master.store import Store
+
+    return Store(opts).rollout("bench")
+
+
+def status(opts: Mapping[str, Any]) -> None:
+    from saltext_safeupdate.fleet import summary
+
+    found = rollout_of(opts)
+    summary.summary(found, time.time())
+    summary.rows(found)
+
+
+def report(opts: Mapping[str, Any]) -> None:
+    from saltext_safeupdate.fleet import report as reports
+
+    reports.page(rollout_of(opts), time.time())
+
+
+def save(opts: Mapping[str, Any]) -> None:
+    """Save a rollout twenty times, each time with news of one minion."""
+    from saltext_safeupdate.master.store import Store
+
+    store = Store(opts)
+    found = store.rollout("bench")
+    assert found is not None
+    for number, minion in zip(range(20), found.minions.values(), strict=False):
+        minion.number = number + 1
+        store.save_rollout(found)
+
+
+def measured(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of processor and the megabytes that *work* takes in a new process."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.process_time()
+        work()
+        took = time.process_time() - began
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
+        os.write(writes, pickle.dumps((took, grown)))
+        os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    found: tuple[float, float] = pickle.loads(told)
+    return found
+
+
+def main() -> None:
+    works: dict[str, Callable[[Mapping[str, Any]], object]] = {
+        "`versions`": lambda opts: asked(opts, "versions", asks=True),
+        "`versions ask=False`": lambda opts: asked(opts, "versions", asks=False),
+        "`check`": lambda opts: asked(opts, "check", asks=True),
+        "`status`": status,
+        "`report`": report,
+        "saving a rollout 20 times": save,
+    }
+    with scratch() as few, scratch() as many:
+        places = ((options(few / "few"), FEW), (options(many / "many"), MANY))
+        for opts, count in places:
+            fill(opts, count)
+        for what, work in works.items():
+            (little, small), (much, large) = (
+                measured(lambda work=work, opts=opts: work(opts)) for opts, _ in places
+            )
+            row(
+                f"{what} with {MANY:,} minions, processor time and memory",
+                ours=f"{much:.2f} s, {large:.0f} MB ({FEW:,}: {little:.2f} s, {small:.0f} MB)",
+                ratio=f"{large / max(small, 0.1):.1f} ×",
+                asked=ASKED,
+            )
+
+
+if __name__ == "__main__":
+    main()
