@@ -15,21 +15,28 @@ Handler = Callable[[str, Callable[..., Any], Any, dict[str, Any]], Any]
 _MARK = "__safeupdate_guarded__"
 
 _handlers: dict[str, Handler] = {}
+_of_states: dict[str, Handler] = {}
 
 
 def around_load_module(
-    handlers: Mapping[str, Handler],
+    handlers: Mapping[str, Handler], of_states: Mapping[str, Handler] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what puts *handlers* in front of the functions that a loader has just loaded."""
+    """
+    Return what puts *handlers* in front of the functions that a loader has just loaded.
+
+    *of_states* are those of the functions of states.
+    """
 
     def replace(load_module: Callable[..., Any]) -> Callable[..., Any]:
         _handlers.clear()
         _handlers.update(handlers)
+        _of_states.clear()
+        _of_states.update(of_states or {})
 
         @functools.wraps(load_module)
         def _load_module(self: Any, name: str) -> Any:
             loaded = load_module(self, name)
-            if self.tag in ("module", "rawmodule"):
+            if self.tag in ("module", "rawmodule", "states"):
                 _wrap(self)
             return loaded
 
@@ -47,23 +54,23 @@ def adopt(function: Any) -> None:
 
 def _wrap(loader: Any) -> None:
     functions = loader._dict
-    if loader.tag == "module":
-        for name in _handlers:
+    if loader.tag in ("module", "states"):
+        handlers = _of_states if loader.tag == "states" else _handlers
+        for name, handler in handlers.items():
             if name in functions:
-                functions[name] = _wrapped(name, functions[name])
+                functions[name] = _wrapped(name, functions[name], handler)
         return
     # A provider that the configuration or a state names: its functions carry the file's name.
     for key, function in list(functions.items()):
         virtual = _globals(function).get("__virtualname__")
         name = f"{virtual}.{key.rpartition('.')[2]}"
         if name in _handlers:
-            functions[key] = _wrapped(name, function)
+            functions[key] = _wrapped(name, function, _handlers[name])
 
 
-def _wrapped(fun: str, original: Any) -> Any:
+def _wrapped(fun: str, original: Any, handler: Handler) -> Any:
     if hasattr(original, _MARK):
         return original
-    handler = _handlers[fun]
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

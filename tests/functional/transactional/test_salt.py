@@ -321,19 +321,79 @@ def test_a_service_is_restarted_once_its_etc_change_is_live(rig):
     rig.assert_clean(1, [1])
 
 
-def test_a_service_of_a_new_snapshot_is_left_to_the_reboot(rig):
-    rig.sls("web", WATCH + FILE.format(name="/data/program", text="x"))
-    found = rig.salt("transactional_update.sls", "web")
-    assert "Happens with the reboot" in chunk(found, "_|-report")["comment"]
-    assert "restart web" in chunk(found, "_|-report")["comment"]
-    log = rig.path("/run/rig/systemctl")
-    assert not log.exists() or "restart" not in log.read_text()
-
-
 def test_a_service_that_does_not_restart_fails_the_run(rig):
     rig.sls("web", WATCH.replace("web:", "broken:"))
     found = rig.salt("transactional_update.sls", "web", retcode=1)
     assert "restart broken after the transaction failed" in chunk(found, "_|-report")["comment"]
+
+
+UNIT = """
+/etc/systemd/system/own.service:
+  file.managed:
+    - makedirs: true
+    - contents: |
+        [Service]
+        ExecStart=/bin/true
+        [Install]
+        WantedBy=multi-user.target
+own:
+  service.{state}:
+    - enable: {enable}
+"""
+LINK = "/etc/systemd/system/multi-user.target.wants/own.service"
+
+
+def test_a_service_of_a_new_snapshot_is_left_to_the_reboot(rig):
+    unit = UNIT.replace("service.{state}:", "service.enabled").partition("    - enable")[0]
+    watch = WATCH.replace("web:", "watching:").replace(".running:", ".running:\n    - name: own")
+    rig.sls("web", unit + watch + FILE.format(name="/data/program", text="x"))
+    found = rig.salt("transactional_update.sls", "web")
+    assert chunk(found, "own_|-own_|-enabled")["changes"] == {"own": True}
+    assert "Happens with the reboot" in chunk(found, "_|-report")["comment"]
+    assert "restart own" in chunk(found, "_|-report")["comment"]
+    log = rig.path("/run/rig/systemctl")
+    assert not log.exists() or "restart" not in log.read_text()
+
+
+def test_what_the_boot_starts_is_enabled_in_the_snapshot(rig):
+    """Salt says without systemd that there is nothing to do."""
+    rig.sls("own", UNIT.format(state="running", enable="true"))
+    found = chunk(rig.salt("transactional_update.sls", "own", "test=True"), "own_|-own_|-running")
+    assert (found["result"], found["comment"]) == (
+        None,
+        "Running in OFFLINE mode. Service own not present; if created in this state run, "
+        "it would have been enabled",
+    )
+    found = rig.salt("transactional_update.sls", "own")
+    assert chunk(found, "own_|-own_|-running")["changes"] == {"own": True}
+    assert chunk(found, "_|-report")["comment"] == "Done after the transaction: start own."
+    assert os.path.lexists(rig.path(LINK))
+    # Into a new snapshot, too; and the other way round.
+    rig.sls("own", UNIT.format(state="dead", enable="false") + FILE.format(name="/data/x", text=1))
+    found = rig.salt("transactional_update.sls", "own")
+    assert chunk(found, "own_|-own_|-dead")["comment"] == (
+        "Running in OFFLINE mode. Service own has been disabled"
+    )
+    assert (
+        "Happens with the reboot that the new snapshot waits for: stop own."
+        in (chunk(found, "_|-report")["comment"])
+    )
+    assert os.path.lexists(rig.path(LINK))
+    assert not os.path.lexists(rig.in_snapshot(2, LINK))
+
+
+@pytest.mark.parametrize(
+    ("state", "enabled", "why"),
+    [("running", "false", "does not start it, as it is not"), ("dead", "true", "starts it again")],
+)
+def test_a_boot_that_undoes_a_state_fails_it(rig, state, enabled, why):
+    unit, _, _ = UNIT.format(state=state, enable="").partition("    - enable")
+    way = "enabled" if enabled == "true" else "disabled"
+    text = f"{unit}    - order: last\nbefore:\n  service.{way}:\n    - name: own\n"
+    rig.sls("own", text + FILE.format(name="/data/x", text="x"))
+    report = chunk(rig.salt("transactional_update.sls", "own", retcode=1), "_|-report")
+    assert report["result"] is False
+    assert why in report["comment"]
 
 
 def test_files_that_vanish_are_named(rig):

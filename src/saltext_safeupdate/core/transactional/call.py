@@ -60,7 +60,8 @@ class Reply:
     def shown(self, report: bool) -> Any:
         """Return the value alone, or with the report. Raise if it says what did not happen."""
         if not report:
-            if self.settled.failed and not is_state_result(self.value):
+            undone = self.settled.failed or self.settled.not_done
+            if undone and not is_state_result(self.value):
                 raise SafeUpdateError(" ".join(remarks(self)[0]))
             return self.value
         return {"return": self.value, "retcode": self.retcode, "transaction": self.report()}
@@ -279,6 +280,7 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
     said += [
         f"{words} after the transaction failed: {why}." for words, why in settled.failed.items()
     ]
+    said += [f"Not done, {words}: {why}." for words, why in settled.not_done.items()]
     if wishes.reboot:
         said.append(
             "The reboot that was asked for is not done, as the transaction failed."
@@ -293,4 +295,4 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
             "Written to places that are not part of a snapshot, so nobody will see it: "
             f"{', '.join(reply.vanished)}. Such files have to be written outside of a transaction."
         )
-    return said, not (outcome.failure or settled.failed)
+    return said, not (outcome.failure or settled.failed or settled.not_done)

@@ -36,7 +36,15 @@ Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.@\\-]{0,254}")
 _REBOOTS = ("kexec", "reboot", "soft-reboot")
 # What Salt's service states say if no systemd runs.
-_OFFLINE = "Running in OFFLINE mode"
+OFFLINE = "Running in OFFLINE mode"
+# Says whether the boot starts a unit.
+AT_BOOT = "boot"
+_NOT_BY_BOOT = {
+    True: "the boot into the new snapshot starts it again, as it is enabled. "
+    "Set 'enable: false' in the state",
+    False: "the boot into the new snapshot does not start it, as it is not enabled. "
+    "Set 'enable: true' in the state",
+}
 _STATE_VERBS = {"running": "start", "dead": "stop"}
 
 
@@ -46,24 +54,29 @@ class Wishes:
     What was asked for: ``(verb, unit)`` in order, a reboot, or something else.
 
     *minion* is what the running minion is asked for: ``action``, and the arguments. ``state``
-    is the tag of the state that asks, if it is a state.
+    is the tag of the state that asks, if it is a state. *enabled* says which units the boot into
+    the new snapshot starts, as far as that is known.
     """
 
     units: Sequence[tuple[str, str]] = ()
     reboot: bool = False
     refused: Sequence[str] = ()
     minion: Sequence[Mapping[str, Any]] = ()
+    enabled: Mapping[str, bool] = field(default_factory=dict)
 
 
 def read_wishes(recorded: Sequence[Mapping[str, Any]], value: object, *, test: bool) -> Wishes:
     """Gather what was recorded inside, and what the service states in *value* left undone."""
     units: dict[tuple[str, str], None] = {}
     refused: dict[str, None] = {}
+    enabled: dict[str, bool] = {}
     minion = []
     reboot = False
     for wish in recorded:
         action, names = wish["action"], wish.get("units", ())
-        if action in UNIT_VERBS and isinstance(names, list):
+        if action == AT_BOOT and isinstance(names, list):
+            enabled.update({_short(str(name)): bool(wish.get("enabled")) for name in names})
+        elif action in UNIT_VERBS and isinstance(names, list):
             verb = "try-restart" if action == "condrestart" else action
             names = [name for name in names if isinstance(name, str) and _UNIT.fullmatch(name)]
             units.update({(verb, _short(name)): None for name in names})
@@ -77,7 +90,13 @@ def read_wishes(recorded: Sequence[Mapping[str, Any]], value: object, *, test: b
         for verb, name in _left_by_states(value):
             if not any(unit == name for _, unit in units):
                 units[verb, name] = None
-    return Wishes(units=tuple(units), reboot=reboot, refused=tuple(refused), minion=tuple(minion))
+    return Wishes(
+        units=tuple(units),
+        reboot=reboot,
+        refused=tuple(refused),
+        minion=tuple(minion),
+        enabled=enabled,
+    )
 
 
 def _left_by_states(value: Any) -> list[tuple[str, str]]:
@@ -88,7 +107,7 @@ def _left_by_states(value: Any) -> list[tuple[str, str]]:
         verb = _STATE_VERBS.get(tag.rpartition("_|-")[2])
         name = chunk.get("name") if isinstance(chunk, dict) else None
         if verb and tag.startswith("service_|-") and isinstance(name, str):
-            left = _OFFLINE in str(chunk.get("comment")) and _UNIT.fullmatch(name)
+            left = OFFLINE in str(chunk.get("comment")) and _UNIT.fullmatch(name)
             found += [(verb, _short(name))] if left else []
     return found
 
@@ -107,6 +126,7 @@ class Settled:
     """
     What became of the wishes.
 
+    *not_done* says why a unit will not be as asked for, now or after the boot.
     *states* has what the result of a state becomes, by its tag, *answers* what the running
     minion answered to a function.
     """
@@ -117,6 +137,7 @@ class Settled:
     skipped: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
+    not_done: dict[str, str] = field(default_factory=dict)
     states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -139,7 +160,7 @@ class Settling:
     def __call__(self, wishes: Wishes) -> Settled:
         """Settle *wishes*, the minion's own last."""
         for verb, unit in wishes.units:
-            self._settle_unit(verb, unit)
+            self._settle_unit(verb, unit, wishes.enabled.get(unit))
         for wish in wishes.minion:
             if wish["action"] == RESTART:
                 self._restart_minion("the minion", str(wish.get("reason", ""))[:200])
@@ -147,12 +168,14 @@ class Settling:
                 self._settle_minion(wish)
         return self._settled
 
-    def _settle_unit(self, verb: str, unit: str) -> None:
+    def _settle_unit(self, verb: str, unit: str, enabled: bool | None) -> None:
         words = f"{verb} {unit}"
         if unit in OWN_UNITS and verb == "stop":
             self._settled.own.append(words)
         elif unit in OWN_UNITS and verb != "start":
             self._restart_minion(words, words)
+        elif enabled is (verb == "stop") and not (self._failed or self._live):
+            self._settled.not_done[words] = _NOT_BY_BOOT[enabled]
         elif self._postponed(words):
             return
         else:

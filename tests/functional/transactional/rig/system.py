@@ -22,7 +22,7 @@ ETC = (
 )
 PACKAGES = {
     **{"btrfs": "btrfs-progs", "snapper": "snapper", "rsync": "rsync", "nsenter": "util-linux"},
-    "dbus-daemon": "dbus-daemon",
+    **{"dbus-daemon": "dbus-daemon", "systemctl": "systemd"},
 }
 SNAPPER = """\
 SUBVOLUME="/"

@@ -113,6 +113,12 @@ OFFLINE = "Running in OFFLINE mode. Nothing to do"
             False,
             Wishes(units=(("restart", "web"),)),
         ),
+        (
+            [{"action": "boot", "units": ["web.service"], "enabled": False}],
+            state(comment=OFFLINE),
+            False,
+            Wishes(units=(("start", "web"),), enabled={"web": False}),
+        ),
     ],
 )
 def test_read_wishes(recorded, value, test, expected):
@@ -162,6 +168,21 @@ def test_a_new_snapshot_restarts_nothing():
     found = settle(WISHES, FakeRunner(), Minion(), failed=False, live=False)
     assert found.at_reboot == list(RESTARTS)
     assert "with the reboot" in found.answers["safeupdate.restart"]["comment"]
+
+
+UNITS = (("start", "on"), ("start", "off"), ("stop", "on"), ("stop", "off"), ("stop", "any"))
+
+
+def test_what_the_boot_will_not_do_is_told():
+    wishes = Wishes(units=UNITS, enabled={"on": True, "off": False})
+    found = settle(wishes, FakeRunner(), Minion(), failed=False, live=False)
+    assert found.at_reboot == ["start on", "stop off", "stop any"]
+    assert list(found.not_done) == ["start off", "stop on"]
+    assert "'enable: true'" in found.not_done["start off"]
+    assert "'enable: false'" in found.not_done["stop on"]
+    run = FakeRunner({("systemctl", *words): (0, "", "") for words in [("daemon-reload",), *UNITS]})
+    assert len(settle(wishes, run, Minion(), failed=False, live=True).done) == len(UNITS)
+    assert not settle(wishes, FakeRunner(), Minion(), failed=True, live=False).not_done
 
 
 def test_a_failed_transaction_restarts_nothing():
