@@ -84,19 +84,29 @@ class Managed:
         def caught() -> bool:
             if self._signal("STOP", programs) and moment():
                 return True
-            self._signal("CONT", programs)
+            self._go_on()
             assert process.poll() is None, f"it ended before {programs} was in the middle"
             return False
 
         try:
             wait_for(caught, f"{programs} to be in the middle")
             assert self._signal("KILL", programs)
+            self._go_on()
             said, _ = process.communicate(timeout=LONGEST)
             assert "CommandError" in said
             wait_for(lambda: not self("busy"), "the locks of the package manager")
         finally:
             process.kill()
             process.wait(10)
+
+    def _go_on(self) -> None:
+        """
+        Continue whatever is stopped.
+
+        What was found as one of the programs may have become a script of a package before the
+        signal reached it.
+        """
+        self.run("pkill", "-CONT", ".", check=False)
 
     def _signal(self, name: str, programs: str) -> bool:
         """Send a signal to all that run of these programs; tell whether one does."""
