@@ -1,12 +1,15 @@
 """Two minions of one host: a master publishes one job under one JID to both."""
 
 import pytest
+import salt.payload
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.factory import Factory, enabled
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.intake import Intake
+from saltext_safeupdate.minion.job_process import JobProcess
+from saltext_safeupdate.minion.returns import Returns
 
 from .conftest import JID, World
 
@@ -22,6 +25,9 @@ class OneOfTwo(World):
         made = Factory(opts)
         admission = Admission(made.settings, made.store, complain=complaints.tell)
         self.intake = Intake(made.settings, complaints, self.tickets, admission)
+        redirect = self.redirected.append
+        self.job_process = JobProcess(self.settings, complaints, self.tickets, admission, redirect)
+        self.returns = Returns(self.settings, complaints)
         self.ledger = made.ledger
 
 
@@ -34,6 +40,19 @@ def test_both_run_what_is_published_to_both(both):
     assert [world.publish("20260101000000000001") is not None for world in both] == [True, True]
     # And each of them once.
     assert [world.publish("20260101000000000001") for world in both] == [None, None]
+
+
+def test_the_returns_of_both_wait_for_a_master_that_is_away(both):
+    for number, world in enumerate(both):
+        # So Salt says that no master has answered.
+        world.minion.acknowledge = ""
+        world.run(world.publish(), f"return of {number}")
+    assert [world.states() for world in both] == [{JID: "finished"}, {JID: "finished"}]
+    for number, world in enumerate(both):
+        assert salt.payload.loads(world.ledger.full(JID).payload)["return"] == f"return of {number}"
+    # It has one of them.
+    both[0].ledger.delivered(JID)
+    assert [world.states() for world in both] == [{JID: "delivered"}, {JID: "finished"}]
 
 
 def test_what_holds_the_jobs_of_one_holds_none_of_the_other(both):
