@@ -443,6 +443,34 @@ def test_a_reboot_that_does_not_happen_is_an_error(rig):
     assert "command not found" in said
 
 
+REBOOTMGRCTL = """\
+#!/bin/sh
+# As rebootmgr 3.3 does it.
+case $1 in
+--version) echo "rebootmgrctl (rebootmgr) 3.3" ;;
+get-strategy) echo "Reboot strategy: $(cat /run/rig/strategy)" ;;
+set-strategy) echo "$2" > /run/rig/strategy ;;
+esac
+"""
+
+
+def test_yaml_makes_booleans_of_strategies(rig):
+    """A strategy of off asked for best-effort."""
+    program = rig.path("/usr/local/sbin/rebootmgrctl")
+    program.write_text(REBOOTMGRCTL)
+    program.chmod(0o755)
+    try:
+        rig.path("/run/rig/strategy").write_text("best-effort")
+        assert rig.salt("rebootmgr.set_strategy", "off") == "The strategy is off now."
+        rig.configure(use_superseded=["module.run"])
+        rig.sls("on", "on:\n  module.run:\n    - rebootmgr.set_strategy:\n      - on\n")
+        said = chunk(rig.salt("state.sls", "on"), "on")["changes"]
+        assert said == {"rebootmgr.set_strategy": "The strategy is on now."}
+        assert rig.path("/run/rig/strategy").read_text() == "on\n"
+    finally:
+        program.unlink()
+
+
 def test_the_states(rig):
     rig.sls("inner", FILE.format(name="/data/x", text="x"))
     rig.sls(
