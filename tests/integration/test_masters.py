@@ -1,16 +1,22 @@
-"""A minion with two masters: jobs of either are held and return to whoever sent them."""
+"""
+A minion with two masters: jobs of either are held and return to whoever sent them.
 
+The masters keep their jobs elsewhere than masters do by default: the first asks the minions for a
+copy of each return, the second has another job cache.
+"""
+
+import json
 import shutil
 from pathlib import Path
 
 import pytest
-import salt.payload
 import salt.utils.event
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
 from tests.integration.conftest import LOGS
+from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")
@@ -31,12 +37,17 @@ def masters(salt_factories, site):
         "worker_threads": 3,
         # Salt cuts such job IDs off in its queues.
         "unique_jid": True,
+        "module_dirs": [str(MODULES)],
         **LOGS,
     }
-    first = salt_factories.salt_master_daemon("master-a", overrides=overrides)
+    caches = [{"ext_job_cache": "noted"}, {"master_job_cache": "noted"}]
+    here, there = (
+        {**cache, "noted_jobs": str(site.path / f"noted{n}")} for n, cache in enumerate(caches)
+    )
+    first = salt_factories.salt_master_daemon("master-a", overrides={**overrides, **here})
     with first.started():
         second = salt_factories.salt_master_daemon(
-            "master-b", overrides={**overrides, "interface": "127.0.0.2"}
+            "master-b", overrides={**overrides, **there, "interface": "127.0.0.2"}
         )
         # Salt wants one key for all masters of a minion.
         for name in ("master.pem", "master.pub"):
@@ -53,7 +64,14 @@ def guest(masters, make_guest):
         master=_addresses(masters),
         master_type="str",
         multiprocessing=True,
+        state_queue=True,
+        **_noting(masters[0]),
     )
+
+
+def _noting(master):
+    """Return the options of a minion that writes its returns where this master wants them."""
+    return {"noted_jobs": master.config["noted_jobs"]}
 
 
 def _addresses(masters):
@@ -95,6 +113,10 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
         # No other job has come of them.
         assert all("_" in jid for jid in _jids(master))
 
+    # The first cache is written by the minion, whether its master has the return or not.
+    ledger = Ledger(str(guest.path / "state" / "safeupdate.db"))
+    wait_for(lambda: not ledger.open(), "the masters to have all returns")
+
 
 def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make_guest):
     guest = make_guest(
@@ -110,6 +132,7 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
         return_retry_timer=1,
         return_retry_timer_max=1,
         return_retry_tries=1,
+        **_noting(masters[0]),
     )
     first, second = (master.salt_cli(timeout=120) for master in masters)
     wait_for(lambda: first.run("test.ping", minion_tgt=guest.id).data is True, "the minion")
@@ -159,16 +182,20 @@ def _held(guest, number):
     return len(list(queues)) >= number
 
 
+def _cached(master):
+    path = Path(master.config["noted_jobs"])
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def _jids(master):
     """Return the job IDs in the job cache of this master."""
-    return [path.read_text() for path in Path(master.config["cachedir"], "jobs").glob("*/*/jid")]
+    return {jid for _, jid, _ in _cached(master)}
 
 
 def _returned(master, guest):
     """Return the functions that the minion has answered to this master, by its job cache."""
-    jobs = Path(master.config["cachedir"], "jobs").glob("*/*/.load.p")
     return {
-        salt.payload.loads(job.read_bytes())["fun"]
-        for job in jobs
-        if (job.parent / guest.id / "return.p").exists()
+        value["fun"]
+        for kind, _, value in _cached(master)
+        if kind == "return" and value["id"] == guest.id
     }
