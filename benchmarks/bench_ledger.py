@@ -95,9 +95,23 @@ class Rig:
             (path / "modules").mkdir(parents=True)
             (path / "modules" / "bench.py").write_text(MODULE)
             (path / name).write_text(json.dumps({**config, "module_dirs": [str(path)]}))
-            program = Path(sys.executable).with_name(f"salt-{name}")
-            argv = [sys.executable, str(program), "-c", str(path), "-l", "quiet"]
-            self._processes[who] = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+            self._begin(who, name, path)
+
+    def _begin(self, who: str, name: str, path: Path) -> None:
+        program = Path(sys.executable).with_name(f"salt-{name}")
+        argv = [sys.executable, str(program), "-c", str(path), "-l", "quiet"]
+        self._processes[who] = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+
+    def restart(self, who: str) -> None:
+        """End a minion with all its processes, and start it again."""
+        self._processes[who].terminate()
+        self._processes[who].wait(120)
+        self._begin(who, "minion", self.root / {"plain": "p", "ours": "o"}[who])
+
+    def main(self, who: str) -> int:
+        """Return the PID of the process of a minion that listens to the master."""
+        top = self._processes[who].pid
+        return int(Path(f"/proc/{top}/task/{top}/children").read_text().split()[0])
 
     def wait(self) -> None:
         sockets = [self.root / "m/sock" / f"{n}.ipc" for n in ("master_event_pub", "publish_pull")]

@@ -19,13 +19,11 @@ import salt.utils.minion
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import ourselves, supervisor_copy
-from .core.host import hidden, inherited, init_system, minions, own_unit, processes
+from .core.host import hidden, inherited, minions, own_unit, processes
 from .core.host.command import run as run_command
 from .core.host.minions import Minion
-from .core.host.service import ServiceManager
 from .core.jobs import functions
 from .core.jobs.ledger import Ledger
-from .core.jobs.stop_guard import StopGuard
 from .core.packages.manager import PackageManager
 from .core.packages.own import Own, OwnFinder
 from .core.record import owner
@@ -35,6 +33,8 @@ from .core.supervisor import watchdog
 
 if TYPE_CHECKING:
     from .core.host.daemons import Daemon
+    from .core.host.service import ServiceManager
+    from .core.jobs.stop_guard import StopGuard
     from .core.prepare.own_extension import OwnExtension
     from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions
@@ -125,11 +125,15 @@ class Factory:
 
     @cached_property
     def services(self) -> ServiceManager:
+        from .core.host import init_system
+
         return init_system.detect()
 
     @cached_property
     def stop_guard(self) -> StopGuard | None:
         """The stop guard; None if there is no systemd."""
+        from .core.jobs.stop_guard import StopGuard
+
         return StopGuard(self.settings) if self.services.name == "systemd" else None
 
     @cached_property

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from saltext_safeupdate import factory
-from saltext_safeupdate.core.host import minions, own_unit, processes
+from saltext_safeupdate.core.host import init_system, minions, own_unit, processes
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.factory import Factory
@@ -19,7 +19,7 @@ from tests.support.simulated import FakePackages, FakeServices
 def test_the_real_factory_builds_everything_from_the_opts(tmp_path, monkeypatch):
     opts = make_opts(tmp_path)
     monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
-    monkeypatch.setattr(factory.init_system, "detect", FakeServices)
+    monkeypatch.setattr(init_system, "detect", FakeServices)
     real = Factory(opts)
     assert real.settings.state_dir == opts["safeupdate"]["state_dir"]
     assert real.store.path == real.ledger.path == real.settings.database
@@ -82,7 +82,7 @@ def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_exte
 ):
     services = FakeServices()
     monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
-    monkeypatch.setattr(factory.init_system, "detect", lambda: services)
+    monkeypatch.setattr(init_system, "detect", lambda: services)
     made = Factory(bundle)
     places = {"state_dir": "/srv/other", "run_dir": "/run/other"}
     other = Factory({**bundle, "safeupdate": {**bundle["safeupdate"], **places}})
@@ -116,7 +116,7 @@ def test_the_systems_own_interpreter_is_not_salts(tmp_path, monkeypatch, prefix)
     """Its package has no version of Salt's: no update could be asked for."""
     manager = Asked(**VERSIONS)
     monkeypatch.setattr(factory.wiring, "package_manager", lambda: manager)
-    monkeypatch.setattr(factory.init_system, "detect", FakeServices)
+    monkeypatch.setattr(init_system, "detect", FakeServices)
     monkeypatch.setattr(sys, "prefix", prefix)
     Factory(make_opts(tmp_path)).own()
     assert (sys.executable in manager.paths) is (prefix == "/opt/saltstack/salt")

@@ -21,7 +21,6 @@ from salt.exceptions import CommandExecutionError
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
 from ..core.packages.request import Change
-from ..core.prepare import resolution
 from ..factory import Factory
 from . import old_tree, package_calls, runs
 from .loaders import Handler
@@ -87,6 +86,9 @@ class Guard:
         )
 
     def _refuse_quarantined(self, changes: Mapping[str, Change]) -> None:
+        # Imported before anything changes, and not by processes that change nothing.
+        from ..core.prepare import resolution
+
         store = self._factory.store
         try:
             resolution.refuse_quarantined(

@@ -1,0 +1,175 @@
+"""
+What the extension costs whoever starts Salt: `salt-call`, a minion, its memory, its disk.
+
+Everything is measured in pairs, plain Salt and ours in turns, each first as often as the other; the
+ratio is the median of the ratios of the pairs. Processor time is what user and system have used of
+all processes, so that a busy machine changes it little. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench_idle import memory
+from bench_ledger import Client, Rig, _common, scratch
+from table import row
+
+import saltext_safeupdate
+from devtools import processes
+
+CALLS, STARTS, JOBS = 15, 5, 5
+ASLEEP = 20
+WHO = ("plain", "ours")
+Figures = dict[str, list[float]]
+
+
+def pairs(count: int, measure: Callable[[str], float]) -> Figures:
+    """Measure plain Salt and ours in turns."""
+    found: Figures = {who: [] for who in WHO}
+    for number in range(count):
+        for who in WHO if number % 2 else reversed(WHO):
+            found[who].append(measure(who))
+    return found
+
+
+def tell(what: str, found: Figures, form: str, asked: str = "") -> None:
+    plain, ours = (statistics.median(found[who]) for who in WHO)
+    ratios = [one / other for one, other in zip(found["ours"], found["plain"], strict=True)]
+    row(what, form.format(plain), form.format(ours), f"{statistics.median(ratios):.3f}", asked)
+
+
+def main() -> None:
+    with scratch() as root:
+        calls(root / "c")
+        disk()
+        rig = Rig(root)
+        rig.start()
+        try:
+            rig.wait()
+            client = Client(root / "m" / "master")
+            for who in WHO:
+                client.wait_for(who)
+            starts(rig, client)
+            memories(rig, client)
+        finally:
+            rig.stop()
+
+
+def calls(root: Path) -> None:
+    """`salt-call` without a master, as a cron job or a person starts it."""
+    for who in WHO:
+        config = {**_common(root / who), "id": who, "file_client": "local"}
+        if who == "ours":
+            own = {"state_dir": str(root / who / "state"), "run_dir": str(root / who / "run")}
+            executors = ["safeupdate", "direct_call"]
+            config |= {"module_executors": executors, "safeupdate": own}
+        (root / who).mkdir(parents=True)
+        (root / who / "minion").write_text(json.dumps(config))
+    walls: Figures = {who: [] for who in WHO}
+
+    def call(who: str) -> float:
+        program = str(Path(sys.executable).with_name("salt-call"))
+        argv = [sys.executable, program, "-c", str(root / who), "-l", "quiet", "test.ping"]
+        before, began = used(), time.perf_counter()
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, timeout=300)
+        walls[who].append(time.perf_counter() - began)
+        return used() - before
+
+    # The first of each is not counted: it makes directories.
+    for who in WHO:
+        call(who)
+        walls[who].clear()
+    tell("processor time of a `salt-call`", pairs(CALLS, call), "{:.2f} s", "≤ 1.03")
+    tell("a `salt-call`, by the clock", walls, "{:.2f} s", "≤ 1.03")
+
+
+def used() -> float:
+    """Return the processor time of all programs that have ended."""
+    times = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return times.ru_utime + times.ru_stime
+
+
+def disk() -> None:
+    """What a minion has of Salt on its disk, without and with the extension."""
+    import salt
+
+    plain = size(Path(str(salt.__file__)).parent)
+    ours = plain + size(Path(str(saltext_safeupdate.__file__)).parent)
+    told = (f"{bytes_ / 1e6:.2f} MB" for bytes_ in (plain, ours))
+    row("Salt's code on the disk, without byte code", *told, f"{ours / plain:.3f}")
+
+
+def size(directory: Path) -> int:
+    files = (path for path in directory.rglob("*") if path.suffix != ".pyc" and path.is_file())
+    return sum(path.stat().st_size for path in files)
+
+
+def starts(rig: Rig, client: Client) -> None:
+    """A minion from its start until it has answered."""
+    walls: Figures = {who: [] for who in WHO}
+
+    def start(who: str) -> float:
+        rig.restart(who)
+        began = time.perf_counter()
+        client.wait_for(who)
+        walls[who].append(time.perf_counter() - began)
+        return rig.processor_time(who)
+
+    figures = pairs(STARTS, start)
+    tell("processor time of a start, until the minion answers", figures, "{:.2f} s", "≤ 1.03")
+    tell("a start until the minion answers, by the clock", walls, "{:.2f} s", "≤ 1.03")
+
+
+def memories(rig: Rig, client: Client) -> None:
+    """The main process, and the process of a job: what is resident, and what is theirs alone."""
+    mains = {who: rig.main(who) for who in WHO}
+    for kind, name in (("resident", "Rss"), ("proportional", "Pss")):
+        found = {who: [memory(pid, name) / 1024] for who, pid in mains.items()}
+        tell(f"{kind} memory of the minion's main process", found, "{:.1f} MB", "≤ 1.05")
+    sizes: dict[str, Figures] = {name: {who: [] for who in WHO} for name in ("Rss", "Pss")}
+
+    def job(who: str) -> float:
+        before = set(processes_of(mains[who]))
+        jid = client.publish(who, "test.sleep", str(ASLEEP))
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            # Of the job's processes the last one begun runs it.
+            new = [pid for pid in processes_of(mains[who]) if pid not in before and runs(pid, jid)]
+            if new:
+                break
+            time.sleep(0.05)
+        else:
+            raise SystemExit(f"the job of {who} did not begin")
+        # All that it imports has been imported when its function sleeps.
+        time.sleep(ASLEEP / 4)
+        for name, figures in sizes.items():
+            figures[who].append(memory(new[-1], name) / 1024)
+        client.collect({jid})
+        return 0.0
+
+    pairs(JOBS, job)
+    tell("resident memory of the process of a job", sizes["Rss"], "{:.1f} MB", "≤ 1.05")
+    tell("proportional memory of the process of a job", sizes["Pss"], "{:.1f} MB", "≤ 1.05")
+
+
+def processes_of(parent: int) -> list[int]:
+    """Return the children of a process."""
+    path = Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def runs(pid: int, jid: str) -> bool:
+    return any(jid in word for word in processes.arguments(pid))
+
+
+if __name__ == "__main__":
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    main()
