@@ -13,7 +13,6 @@ from devtools.command import ToolError
 from devtools.experiment import SUPPORTED_PAIRS
 
 MINIMUM_PYTHON = (3, 10)
-DEFAULT_PAIR = ":".join(SUPPORTED_PAIRS[0])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
 
     demo = commands.add_parser("demo", help="update a minion with plain Salt and with ours")
-    _pairs(demo)
+    _pairs(demo, SUPPORTED_PAIRS[-1])
     demo.add_argument("--timeline", action="store_true", help="print every job and moment, too")
     demo.add_argument("--only", choices=("plain", "extension"), help="run one of the two")
     demo.add_argument("--logs", type=Path, help="keep the logs of the runs in this directory")
@@ -31,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     test.add_argument("--salt", action="append", default=[], help="Salt series, repeatable")
 
     soak = commands.add_parser("soak", help="long tests, and the demo's update again and again")
-    _pairs(soak)
+    _pairs(soak, SUPPORTED_PAIRS[0])
     soak.add_argument("--rounds", type=int, default=10)
     soak.add_argument("--no-tests", action="store_true", help="only the updates")
 
@@ -48,8 +47,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _pairs(command: argparse.ArgumentParser) -> None:
-    text = f"versions OLD:NEW (default {DEFAULT_PAIR}), repeatable"
+def _pairs(command: argparse.ArgumentParser, default: tuple[str, str]) -> None:
+    text = f"versions OLD:NEW (default {':'.join(default)}), repeatable"
     command.add_argument("--pair", action="append", default=[], help=text)
     command.add_argument("--both", action="store_true", help="both supported pairs")
 
@@ -64,7 +63,9 @@ def main(arguments: list[str]) -> int:
     if options.command in ("demo", "soak"):
         chosen = [demo.parse_pair(text) for text in options.pair]
         if options.both or not chosen:
-            chosen += SUPPORTED_PAIRS if options.both else SUPPORTED_PAIRS[:1]
+            # The master is of the newest version: the demo's pair needs no third one.
+            default = SUPPORTED_PAIRS[-1:] if options.command == "demo" else SUPPORTED_PAIRS[:1]
+            chosen += SUPPORTED_PAIRS if options.both else default
         if options.command == "demo":
             return demo.demo(
                 chosen, only=options.only, logs=options.logs, timeline=options.timeline

@@ -39,8 +39,7 @@ def demo(
     wrong: list[str] = []
     with Lab() as lab:
         prepare(lab, chosen)
-        # Its master is of the new version: so a pair needs no third one.
-        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build", _master(chosen[0][1]))
+        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
         for old, new in chosen:
             outcomes = _run_pair(lab, old, new, site, only)
             if timeline:
@@ -68,43 +67,31 @@ def prepare(lab: Lab, chosen: list[Pair]) -> None:
     """
     cache = lab.cache.cache
     versions = sorted({version for pair in chosen for version in pair})
-    salts = sorted({deb.salt for version in versions for deb in of_version(version) if deb.salt})
+    salts = {deb.salt for version in versions for deb in of_version(version) if deb.salt}
+    salts -= {venvs.NEWEST}
     with ThreadPoolExecutor(max_workers=3) as pool:
         # This takes longest, and nothing inside the machines can be built without it.
         first = [pool.submit(lab.cache.rootfs)]
         host.ensure_venv_module()
-        first += [pool.submit(venvs.wheels, cache, version) for version in salts]
+        first += [pool.submit(venvs.wheels, cache, version) for version in (venvs.NEWEST, *salts)]
         for job in first[1:]:
             job.result()
-        masters = [pool.submit(venvs.series, cache, new) for new in _masters(chosen)]
+        master = pool.submit(venvs.series, cache, venvs.NEWEST)
         first[0].result()
         layers = sorted({old for old, _ in chosen})
         jobs = [pool.submit(lab.cache.layer, old) for old in layers]
         rest = [version for version in versions if version not in layers]
         debs = [deb.name for version in rest for deb in of_version(version)]
         jobs += [pool.submit(lab.cache.deb, name) for name in debs]
-        for done in (*masters, *jobs):
+        for done in (master, *jobs):
             done.result()
-
-
-def _masters(chosen: list[Pair]) -> list[str]:
-    """Return the versions of the masters: a master is not older than its minions."""
-    return sorted({_master(new) for _, new in chosen})
-
-
-def _master(new: str) -> str:
-    salt = of_version(new)[0].salt
-    assert salt is not None
-    return salt if salt in venvs.SERIES else venvs.NEWEST
 
 
 def _run_pair(lab: Lab, old: str, new: str, site: Path, only: str | None) -> list[Outcome]:
     """Run both at the same time: plain Salt mostly waits."""
     sites = [None] if only == "plain" else [site] if only == "extension" else [None, site]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        runs = [
-            pool.submit(Experiment(lab, old, new, site=s, master=_master(new)).run) for s in sites
-        ]
+        runs = [pool.submit(Experiment(lab, old, new, site=s).run) for s in sites]
         return [run.result() for run in runs]
 
 

@@ -148,10 +148,9 @@ def python(venv: Path) -> str:
     return str(venv / "bin" / "python3")
 
 
-def extension(cache: Cache, run_dir: Path, version: str = NEWEST) -> Path:
+def extension(cache: Cache, run_dir: Path) -> Path:
     """Build the extension from this clone and return the directory to put on ``PYTHONPATH``.
 
-    It is built with what is beside Salt *version*, so that no other venv is needed for it.
     Made anew each time in *run_dir*, from a copy, so that nothing is left in the clone.
     """
     if not (REPO / "pyproject.toml").exists() and not (REPO / "setup.py").exists():
@@ -165,7 +164,7 @@ def extension(cache: Cache, run_dir: Path, version: str = NEWEST) -> Path:
         elif item.exists():
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copy2(item, copy / name)
-    argv = [python(series(cache, version)), "-m", "pip", "wheel", "--no-deps"]
+    argv = [python(series(cache, NEWEST)), "-m", "pip", "wheel", "--no-deps"]
     argv += ["--no-build-isolation", "--no-index", "-q", "-w", str(out), str(copy)]
     run(argv, timeout=300, env=pip_env())
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
