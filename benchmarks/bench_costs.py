@@ -8,6 +8,7 @@ all processes, so that a busy machine changes it little. Nothing is asserted.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import resource
@@ -47,6 +48,8 @@ def tell(what: str, found: Figures, form: str, asked: str = "") -> None:
 
 
 def main() -> None:
+    # As pip does when it installs: otherwise each start would compile it.
+    compileall.compile_dir(Path(str(saltext_safeupdate.__file__)).parent, quiet=1)
     with scratch() as root:
         calls(root / "c")
         disk()
