@@ -6,6 +6,7 @@ import sys
 DOCS = pathlib.Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]
 
+import make_changelog  # noqa: E402
 import make_ref  # noqa: E402
 
 import saltext_safeupdate  # noqa: E402
@@ -27,3 +28,4 @@ html_title = project
 
 def setup(app):
     app.connect("builder-inited", lambda app: make_ref.write(DOCS / "ref"))
+    app.connect("builder-inited", lambda app: make_changelog.write(DOCS))

@@ -21,7 +21,16 @@ from devtools.lab.recipes import PREFIX
 from saltext_safeupdate import __version__
 
 # Not of the repository, or made from it.
-NOT_RELEASED = (".*", "*.egg-info", "__pycache__", "_build", "build", "dist", "*.rst")
+NOT_RELEASED = (
+    ".*",
+    "*.egg-info",
+    "__pycache__",
+    "_build",
+    "build",
+    "dist",
+    "*.rst",
+    "changelog.md",
+)
 FIND = """
 import json, saltext_safeupdate
 from importlib.metadata import entry_points

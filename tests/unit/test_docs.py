@@ -9,10 +9,14 @@ import re
 import shlex
 
 import pytest
+import yaml
 
 from devtools.__main__ import parser
+from saltext_safeupdate import __version__
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.core.transactional import call as transactional_call
+from tests.support import documents
 from tests.unit import test_layers
 
 REPO = pathlib.Path(__file__).parents[2]
@@ -51,8 +55,8 @@ def test_every_section_can_be_linked_to_and_explains(key):
     assert len(explained) > 40
 
 
-def _make_ref():
-    spec = importlib.util.spec_from_file_location("make_ref", REPO / "docs" / "make_ref.py")
+def _make_ref(name="make_ref"):
+    spec = importlib.util.spec_from_file_location(name, REPO / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -87,6 +91,16 @@ def test_every_change_is_of_a_known_type():
     for path in fragments:
         assert path.suffixes[-2].lstrip(".") in types, path
         assert path.read_text(encoding="utf-8").strip()
+
+
+def test_the_changelog_has_every_change_below_its_kind(tmp_path):
+    make_changelog = _make_ref("make_changelog")
+    make_changelog.write(tmp_path)
+    page = (tmp_path / "changelog.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^### (.+)\n((?:(?!^### ).*\n?)*)", page, flags=re.MULTILINE))
+    for path in (REPO / "changelog").glob("*.md"):
+        title = make_changelog.kinds()[path.suffixes[-2].lstrip(".")]
+        assert path.read_text(encoding="utf-8").split("\n")[0] in found[title], path
 
 
 DECISIONS = sorted((REPO / "docs" / "adr").glob("[0-9]*.md"))
@@ -144,6 +158,9 @@ SUFFIXES = (".py", ".md", ".cfg", ".toml", ".sh", ".sls")
 NOT_OURS = {
     "$SAFEUPDATE_CACHE",
     "+name.type.md",
+    "<!-- not run: REASON -->",
+    "<!-- output: TEST -->",
+    "<!-- run: TEST -->",
     "CLI Example:",
     "clock=",
     "except Exception",
@@ -390,6 +407,81 @@ def test_the_tables_say_what_the_rules_of_the_imports_say():
     rules |= dict.fromkeys(test_layers.SHELLS, shells)
     assert told == {room: may for room, may in rules.items() if room in told}
     assert {room for room in rules if room and room not in told} <= {"fleet"}
+
+
+# -- commands and outputs --------------------------------------------------------------
+
+BLOCKS = [block for page in documents.pages() for block in documents.blocks(page)]
+
+
+def _place(block):
+    return f"{block.page}:{block.line}"
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language in documents.COMMANDS], ids=_place
+)
+def test_every_command_is_run_by_a_test_or_says_why_not(block):
+    assert block.mark in ("run", "not run"), "write '<!-- run: TEST -->' above it"
+    if block.mark == "not run":
+        assert len(block.said) > 20
+        return
+    text = ""
+    for named in block.said.split(", "):
+        file, _, name = named.partition("::")
+        assert (REPO / file).is_file(), block.said
+        assert not name or name in _defined(REPO / file)
+        if file == TYPED:
+            return
+        text += (REPO / file).read_text(encoding="utf-8")
+    # Its test calls the same functions of ours.
+    ours = re.findall(r"(?<![-\w])(?:safeupdate|transactional_update)\.\w+", block.text)
+    assert [function for function in ours if function not in text] == []
+
+
+# Types the commands of pages as they stand.
+TYPED = "tests/lab/test_documents.py"
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language == "text"], ids=_place
+)
+def test_every_output_was_printed(block):
+    assert block.mark in ("output", "no output"), "write '<!-- output: TEST -->' above it"
+    if block.mark == "output":
+        assert block.said.partition("::")[0] == TYPED
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.said.partition("::")[0] == TYPED], ids=_place
+)
+def test_what_is_typed_is_on_a_page_that_is_followed(block):
+    text = (REPO / TYPED).read_text(encoding="utf-8")
+    assert f'"{block.page}"' in text
+    assert block.mark in ("run", "output")
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language in ("sls", "yaml")], ids=_place
+)
+def test_every_example_is_yaml(block):
+    """Templates are taken for what they come to: a text."""
+    assert yaml.safe_load(re.sub(r"{{.*?}}", "text", block.text))
+
+
+def test_every_setting_of_transactions_is_in_its_table():
+    page = (REPO / "docs/ref/configuration/others.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `(\w+)` \|", page.partition("## Transactional")[2], re.MULTILINE)
+    assert sorted(told) == sorted(transactional_call.SETTINGS)
+
+
+def test_the_wheel_that_is_installed_is_of_this_version():
+    named = {
+        version
+        for block in BLOCKS
+        for version in re.findall(r"saltext_safeupdate-([\d.]+)-py3", block.text)
+    }
+    assert named == {__version__}
 
 
 # -- quoted outputs --------------------------------------------------------------------
