@@ -197,3 +197,27 @@ def test_an_interrupt_ends_the_watching_only() -> None:
         signal.signal(signal.SIGINT, before)
     assert "salt-run safeupdate.status r1" in out.getvalue()
     assert running.rollout.mode.value == "running"
+
+
+@pytest.mark.parametrize(
+    ("opts", "person"),
+    [
+        ({"fun": "safeupdate.status", "output": None, "async": False}, True),
+        ({"fun": "safeupdate.status", "output": "json", "async": False}, False),
+        ({"fun": "safeupdate.rollout", "output": None, "async": True}, False),
+        ({"fun": "state.orchestrate", "output": None}, False),
+        ({}, False),
+    ],
+)
+def test_programs_get_data_and_people_text(opts: dict[str, object], person: bool) -> None:
+    """The options are as salt-run gives them, or as salt-api and orchestrations do."""
+    assert progress.for_person(opts) is person
+
+
+def test_a_list_of_rollouts_is_a_line_for_each() -> None:
+    found = summary.summary(world(3).rollout, 0.0) | {"why": EVIL}
+    told = progress.listed_text({"r1": found, EVIL: found}).splitlines()
+    assert told[0].split()[1] == "running"
+    assert len(told) == 2
+    assert "\x1b" not in "".join(told)
+    assert progress.listed_text({}) == "There are no rollouts."
