@@ -40,10 +40,10 @@ def fill(opts: Mapping[str, Any], count: int) -> None:
     from saltext_safeupdate.master.store import Store
 
     names = [f"minion-{number:05}.example.com" for number in range(count)]
-    keys = Path(opts["pki_dir"]) / "minions"
-    keys.mkdir(parents=True)
+    accepted = Path(opts["pki_dir"]) / "minions"
+    accepted.mkdir(parents=True)
     for name in names:
-        (keys / name).write_text("key")
+        (accepted / name).write_text("key")
     inventory(opts).versions(names, 30.0)
     made = plan.make(
         request.from_mapping({"groups": ["*"], "version": "3008.3"}),
@@ -72,6 +72,12 @@ def inventory(opts: Mapping[str, Any]) -> Any:
         return {name: answer(number) for number, name in enumerate(minions)}
 
     return Inventory(Store(opts), ask, lambda: 1, master="3008.3")
+
+
+def keys(opts: Mapping[str, Any]) -> None:
+    from saltext_safeupdate.master.inventory import expected
+
+    expected(opts, "*", "glob")
 
 
 def asked(opts: Mapping[str, Any], what: str, *, asks: bool) -> None:
@@ -136,6 +142,7 @@ def measured(work: Callable[[], object]) -> tuple[float, float]:
 
 def main() -> None:
     works: dict[str, Callable[[Mapping[str, Any]], object]] = {
+        "finding accepted keys, Salt's own part of the next three": keys,
         "`versions`": lambda opts: asked(opts, "versions", asks=True),
         "`versions ask=False`": lambda opts: asked(opts, "versions", asks=False),
         "`check`": lambda opts: asked(opts, "check", asks=True),
