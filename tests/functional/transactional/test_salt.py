@@ -463,8 +463,10 @@ def test_yaml_makes_booleans_of_strategies(rig):
         rig.path("/run/rig/strategy").write_text("best-effort")
         assert rig.salt("rebootmgr.set_strategy", "off") == "The strategy is off now."
         rig.configure(use_superseded=["module.run"])
-        rig.sls("on", "on:\n  module.run:\n    - rebootmgr.set_strategy:\n      - on\n")
-        said = chunk(rig.salt("state.sls", "on"), "on")["changes"]
+        rig.sls(
+            "back", "back:\n  module.run:\n    - rebootmgr.set_strategy:\n      - strategy: on\n"
+        )
+        said = chunk(rig.salt("state.sls", "back"), "back")["changes"]
         assert said == {"rebootmgr.set_strategy": "The strategy is on now."}
         assert rig.path("/run/rig/strategy").read_text() == "on\n"
     finally:
