@@ -10,6 +10,7 @@ import salt.runner
 import salt.version
 
 from devtools import venvs
+from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
 from tests.integration.conftest import LOGS
 from tests.support.masters import Processes
@@ -17,8 +18,6 @@ from tests.support.swarm import Machine, Swarm, names
 from tests.support.waiting import wait_for
 
 COUNT = 200
-# Seconds: a machine that others use as well may be slow with two hundred.
-TIMEOUT = 180
 # One series in every run, the others in the soak: two hundred sign-ins take their time.
 pytestmark = [] if salt.version.__version__ == venvs.NEWEST else [pytest.mark.soak]
 
@@ -40,7 +39,7 @@ def master(salt_factories):
 
 @pytest.fixture(scope="module")
 def swarm(master, tmp_path_factory):
-    hosts = [Machine(name) for name in names(COUNT)]
+    hosts = [Machine(name, extension=f"1.{name}") for name in names(COUNT)]
     with Swarm(master.config, hosts, tmp_path_factory.mktemp("swarm")) as made:
         made.wait_until_up()
         yield made
@@ -61,7 +60,7 @@ def waiting(master):
 
 def settled(master, jid, left):
     """Wait until the account says that only these have not returned the job."""
-    wait_for(lambda: waiting(master).get(jid) == left, f"the account has {left}", TIMEOUT)
+    wait_for(lambda: waiting(master).get(jid) == left, "the account is settled")
 
 
 def test_all_hear_run_and_return_and_the_account_is_settled(master, swarm, publish):
@@ -103,14 +102,29 @@ def test_those_that_were_away_get_it_again_and_nobody_twice(master, swarm, publi
     swarm.away(away, gone=False)
     wait_for(lambda: len(swarm.ran(jid)) == COUNT, "the others run it as well")
     # The next query is about those as well that have run it and could not say so.
-    redelivered(master)
+    runner(master, "redeliver", "*")
     settled(master, jid, set(mute))
     assert swarm.most_heard(jid) == 1
 
 
-def redelivered(master):
-    runner = salt.runner.RunnerClient(master.config.copy())
-    return runner.cmd("safeupdate.redeliver", ["*"], print_event=False)
+def test_each_answers_for_itself_and_who_is_away_is_missing(master, swarm):
+    """Answers come late, in any order, and some of them twice."""
+    away = names(COUNT)[100:110]
+    swarm.away(away, gone=True)
+    for name in names(COUNT)[::3]:
+        swarm.hosts[name].late, swarm.hosts[name].twice = 0.5, 1.0
+    answers = questions.ask(master.config, swarm.hosts, "safeupdate.report", {"question": 7})
+    swarm.away(away, gone=False)
+    assert set(swarm.hosts) - set(answers) == set(away)
+    assert {name: answers[name]["extension"] for name in answers} == {
+        name: f"1.{name}" for name in answers
+    }
+    assert {answer["question"] for answer in answers.values()} == {7}
+
+
+def runner(master, fun, *args, **kwargs):
+    client = salt.runner.RunnerClient(master.config.copy())
+    return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
 
 
 def test_all_come_back_to_a_master_that_was_killed(master, swarm, publish):
@@ -123,6 +137,6 @@ def test_all_come_back_to_a_master_that_was_killed(master, swarm, publish):
     Processes(master).kill()
     master.start()
     swarm.away(away, gone=False)
-    wait_for(lambda: len(swarm.ran(jid)) == COUNT, "those that were away run it", TIMEOUT)
+    wait_for(lambda: len(swarm.ran(jid)) == COUNT, "those that were away run it")
     # Who had returned it is left alone.
     assert {swarm.hosts[name].heard[jid] for name in swarm.hosts if name not in away} == {1}

@@ -127,8 +127,8 @@ class Swarm:
     The minions of these hosts, on one thread; use it as a context manager.
 
     *master* are the options of the master. *seed* decides what is lost and when it comes.
-    *most_busy* is how many hosts were really away for an update at once, those that lie and
-    those that end badly included. *heard* and *sent* count messages by function.
+    *most_busy* is how many hosts were really away for an update at once, those that hang or have
+    failed included. *heard* and *sent* count messages by function.
     """
 
     def __init__(self, master: Mapping, hosts: Iterable[Machine], path: object, seed: int = 0):
@@ -140,7 +140,6 @@ class Swarm:
         self.failed: list[str] = []
         self.most_busy = 0
         self.lost = 0
-        self.watch: Callable[[Swarm], object] = lambda swarm: None
         _raise_limit(len(self.hosts) * _FILES)
         self._opts = _options(master, path)
         self._thread = threading.Thread(target=self._run, name="swarm", daemon=True)
@@ -164,8 +163,8 @@ class Swarm:
 
     def wait_until_up(self) -> None:
         """Wait until all have signed in and subscribed."""
-        wait_for(lambda: self.up() == len(self.hosts) or self.failed, "the swarm is up", 300)
-        assert not self.failed
+        wait_for(lambda: self.up() == len(self.hosts) or self.failed, "the swarm is up")
+        assert not self.failed, self.failed[:3]
 
     def up(self) -> int:
         return sum(minion.connected for minion in self.minions.values())
@@ -184,7 +183,8 @@ class Swarm:
         return max(host.heard[jid] for host in self.hosts.values())
 
     def busy(self) -> list[str]:
-        return [host.name for host in self.hosts.values() if host.busy]
+        """Return who is away for an update. One that lies is as much away as it likes."""
+        return [host.name for host in self.hosts.values() if host.busy and not host.lies]
 
     # -- on the thread -------------------------------------------------------------------
 
@@ -199,8 +199,9 @@ class Swarm:
             host.name: _Minion(self, host, self._opts, self._loop, key, line)
             for host, line in zip(self.hosts.values(), itertools.cycle(self._lines), strict=False)
         }
-        for minion in self.minions.values():
-            self._loop.spawn_callback(minion.connect)
+        signing_in = iter(self.minions.values())
+        for _ in range(_LINES):
+            self._loop.spawn_callback(_connect, signing_in)
         self._loop.call_later(_STEP, self._live)
         self._loop.add_callback(self._started.set)
         self._loop.start()
@@ -217,7 +218,6 @@ class Swarm:
     def look(self) -> None:
         """Note how many are busy; called whenever one becomes it."""
         self.most_busy = max(self.most_busy, len(self.busy()))
-        self.watch(self)
 
     async def _close(self) -> None:
         for minion in self.minions.values():
@@ -229,6 +229,12 @@ class Swarm:
             else:
                 line.close()
         self._loop.stop()
+
+
+async def _connect(minions: Iterator[_Minion]) -> None:
+    """Have them sign in, one after the other: all at once would keep a busy master from all."""
+    for minion in minions:
+        await minion.connect()
 
 
 class _Minion:
@@ -438,8 +444,8 @@ def _options(master: Mapping, path: object) -> dict:
         publish_port=master["publish_port"],
         master_uri=f"tcp://127.0.0.1:{port}",
         grains={},
-        auth_timeout=30,
-        auth_tries=3,
+        auth_timeout=120,
+        auth_tries=5,
         request_channel_timeout=60,
         recon_default=100,
         recon_max=1000,
