@@ -62,6 +62,8 @@ class Host(Scene):
 def test_what_is_set_up_is_taken_off_and_no_difference_is_left(
     lab: Lab, site: Path, version: str, begin: Callable[[Any], Any]
 ) -> None:
+    # The package brings the SLS along.
+    assert (site / "saltext_safeupdate" / "file_roots" / "safeupdate" / "init.sls").is_file()
     host = begin(Host(lab, site, version, set_up=False)).up()
     before = host.files(), host.units()
     pid = host.pid()

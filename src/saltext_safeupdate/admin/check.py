@@ -331,7 +331,7 @@ def _master(factory: Factory, functions: facts.Functions) -> Iterator[Problem]:
             "master",
             "The master does not tell its version, so it is probably not set up: then jobs that "
             "this minion misses while it restarts are not published again.",
-            "Apply the SLS 'safeupdate.master' to the master, or let minions call "
+            "Run 'salt-run safeupdate.setup' on the master, or let minions call "
             "'safeupdate.master_version' ('peer_run').",
         )
 

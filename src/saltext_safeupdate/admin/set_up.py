@@ -83,11 +83,17 @@ def master_file(
     *main_file* defaults to ``master`` beside the configuration of this minion. *window* is that
     of the redelivery, in seconds.
     """
+    main_file = main_file or os.path.join(os.path.dirname(_main_file(factory)), "master")
+    return master_config(main_file, path, window)
+
+
+def master_config(main_file: str, path: str | None, window: object) -> ConfigFile:
+    """Return the same for the master whose configuration is *main_file*. Raises SafeUpdateError."""
     if isinstance(window, bool) or not isinstance(window, int | float) or window <= 0:
         raise InputError("'window' must be a number of seconds above 0. Nothing was written.")
     return ConfigFile(
         ConfigFiles(
-            main_file=main_file or os.path.join(os.path.dirname(_main_file(factory)), "master"),
+            main_file=main_file,
             default_include=salt.config.DEFAULT_MASTER_OPTS["default_include"],
         ),
         path,

@@ -68,6 +68,47 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
         return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
 
 
+def setup(window=3600, config_file=None, test=False):
+    """
+    Set this master up, and show what was changed.
+
+    Jobs that minions have missed are published again, minions may ask for the version of the
+    master, and the SLS of this extension are in the file roots. Whatever the master has stays: the
+    engines and permissions of all its configuration files, and an SLS of the same name that
+    somebody else has written. If that cannot be, nothing is written, and the error has the lines to
+    add by hand. It may be run again, and should be after an upgrade of the extension.
+
+    Returns ``changes`` by path, and in ``comment`` what to do next, such as to restart the master.
+    ``result`` is None if ``test`` has found something to change.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.setup test=True
+        salt-run safeupdate.setup
+
+    window
+        How far the master looks back for missed jobs, in seconds. Defaults to ``3600``. If a file
+        names the engine already, its options stay.
+
+    config_file
+        The file that gets the configuration. The master has to include it. Defaults to
+        ``safeupdate.conf`` in the directory that its ``default_include`` names.
+
+    test
+        Whether to show only what would be changed. Defaults to ``False``.
+
+    :raises CommandExecutionError: if the master cannot be set up without taking something away.
+    """
+    from saltext_safeupdate.admin import master_set_up
+
+    with errors.as_salts():
+        return master_set_up.carry_out(
+            __opts__, window=window, config_file=config_file, test=bool(test)
+        )
+
+
 def plan(target=None, tgt_type="glob", **settings):
     """
     Ask all minions that are meant whether they can be updated, and make a plan. Nothing starts.
