@@ -62,7 +62,11 @@ ONLY_IN = {
 EXCEPTIONS = set()
 
 # Most of these is the documentation of their functions.
-LONG = {"modules/safeupdate.py", "modules/transactional_update.py"}
+LONG = {
+    "modules/safeupdate.py",
+    "modules/transactional_update.py",
+    "runners/safeupdate.py",
+}
 
 DUNDERS = {
     "__opts__",
