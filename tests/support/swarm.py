@@ -116,7 +116,7 @@ def _surface(report: dict[str, object], host: Host) -> dict[str, object]:
         "extension_on_disk": report["extension"],
         "build": "1",
         "way": "apt",
-        "result": host.phase if host.number else "",
+        "last_result": host.phase if host.number else "",
         "quarantined": [],
         "problems": [],
     }

@@ -37,7 +37,7 @@ def running() -> dict[str, Any]:
         "extension_on_disk": ourselves.version_in(ourselves.home()),
         "build": "",
         "way": "unknown",
-        "result": "",
+        "last_result": "",
         "quarantined": [],
         "problems": [],
     }
@@ -53,7 +53,7 @@ def known(factory: Factory) -> dict[str, Any]:
     return {
         **installed(factory),
         "intended": next(filter(None, map(_intended, asked)), ""),
-        "result": ended,
+        "last_result": ended,
         "quarantined": sorted({row.version for row in rows}),
         "problems": check.quick(factory),
     }

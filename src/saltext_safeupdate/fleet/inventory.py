@@ -62,7 +62,7 @@ class Record:
     build: str = ""
     phase: str = ""
     way: str = ""
-    result: str = ""
+    last_result: str = ""
     quarantined: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -154,7 +154,7 @@ def roll_up(
     reports = [record for record in there if record.answer == REPORT]
     versions = Counter(record.running for record in reports)
     phases = _sorted(Counter(r.phase for r in reports if r.phase not in QUIET))
-    results = _sorted(Counter(r.result for r in reports if r.result in RESULTS))
+    results = _sorted(Counter(r.last_result for r in reports if r.last_result in RESULTS))
     by_version = _sorted(versions)
     unheard = {
         PLAIN: sum(record.answer == PLAIN for record in there),
@@ -240,7 +240,8 @@ def line(row: Mapping[str, Any], now: float) -> str:
         if row[key] and not same(usual, row[key])
     ]
     parts += [row["phase"]] if row["phase"] not in QUIET else []
-    parts += [row["result"].replace("_", " ")] if row["result"] not in ("", "committed") else []
+    ended = row["last_result"]
+    parts += [ended.replace("_", " ")] if ended not in ("", "committed") else []
     parts += [f"{len(row['problems'])} problems"] if row["problems"] else []
     return ", ".join(parts)
 

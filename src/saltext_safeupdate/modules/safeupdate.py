@@ -468,7 +468,7 @@ def report(question=0):
     :py:func:`prefetch`. ``running`` is the version of Salt in memory, ``installed`` the one that
     is installed, ``intended`` the one that was asked for last. ``extension`` and
     ``extension_on_disk`` tell the same of this extension, ``way`` how Salt was installed,
-    ``build`` the version of its package, ``result`` how the last update has ended,
+    ``build`` the version of its package, ``last_result`` how the last update has ended,
     ``quarantined`` the versions in quarantine, and ``problems`` what is not set up right.
 
     CLI Example:

@@ -75,9 +75,9 @@ def test_records_come_back_as_they_were(opts: dict[str, object]) -> None:
 
 def test_only_newer_answers_count(opts: dict[str, object]) -> None:
     store = Store(opts)
-    store.set_records([record("app", 2.0, result="new")])
-    store.set_records([record("app", 1.0, result="old"), record("db.p", 1.0)])
-    assert store.records()["app"].result == "new"
+    store.set_records([record("app", 2.0, last_result="new")])
+    store.set_records([record("app", 1.0, last_result="old"), record("db.p", 1.0)])
+    assert store.records()["app"].last_result == "new"
 
 
 def test_forgotten_minions_are_gone(opts: dict[str, object]) -> None:

@@ -134,7 +134,7 @@ class TestFence:
             if os.path.exists(made.store.path + suffix):
                 os.unlink(made.store.path + suffix)
         told = rollouts.report(made)
-        assert (told["number"], told["phase"], told["result"]) == (0, "idle", "failed")
+        assert (told["number"], told["phase"], told["last_result"]) == (0, "idle", "failed")
 
     def test_a_database_that_cannot_be_read_is_no_idle_minion(self, made):
         _ask(made, N)
@@ -369,7 +369,11 @@ class TestReport:
         assert rollouts.report(made)["version"] == OLD, "what is installed does not run"
         monkeypatch.setattr(salt.version, "__version__", NEW)
         told = rollouts.report(made)
-        assert (told["phase"], told["version"], told["result"]) == ("committed", NEW, "committed")
+        assert (told["phase"], told["version"], told["last_result"]) == (
+            "committed",
+            NEW,
+            "committed",
+        )
         assert set(told["phases"]) == {"requested", *way.split()}
         assert (told["intended"], told["installed"], told["way"]) == (NEW, NEW, made.manager.name)
 

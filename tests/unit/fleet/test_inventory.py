@@ -15,7 +15,7 @@ ANSWER = {
     "extension": "1.0",
     "extension_on_disk": "1.0",
     "phase": "idle",
-    "result": "committed",
+    "last_result": "committed",
     "way": "apt",
     "quarantined": [],
     "problems": [],
@@ -59,18 +59,18 @@ def test_no_minion_chooses_what_kind_of_answer_it_gave() -> None:
 
 def test_a_terminal_obeys_no_minion() -> None:
     evil = "3008\x1b[2J\n\r\u202eweb1: done\x9b"
-    found = record(running=evil, phase=evil, problems=[evil] * 100, result={"x": evil})
+    found = record(running=evil, phase=evil, problems=[evil] * 100, last_result={"x": evil})
     rows = inventory.rows({"m1": found}, ["m1"], NOW)
     shown = inventory.lines(
         {"summary": "", "at": NOW, "rows": rows, "unreadable": []}, details=True
     )
     assert all(line.isprintable() for line in shown)
-    assert found.result == ""
+    assert found.last_result == ""
 
 
 def test_the_sums_are_first_of_what_is_known() -> None:
     records = [record(f"m{n}") for n in range(291)]
-    records += [record(f"r{n}", running="3007.15", result="rolled_back") for n in range(6)]
+    records += [record(f"r{n}", running="3007.15", last_result="rolled_back") for n in range(6)]
     names = [each.minion for each in records] + ["s1", "s2", "s3"]
     heard = {each.minion for each in records}
     found = inventory.roll_up([*records, record("s1")], names, NOW, heard)
@@ -81,7 +81,7 @@ def test_the_sums_are_first_of_what_is_known() -> None:
 
 
 def test_what_minions_say_makes_no_summary_of_its_own() -> None:
-    records = [record(f"m{n:02}", running=f"9{n}", result="all is well") for n in range(9)]
+    records = [record(f"m{n:02}", running=f"9{n}", last_result="all is well") for n in range(9)]
     records += [record("p", phase="installing"), inventory.from_answer("q", None, NOW)]
     records += [inventory.from_answer("r", "'safeupdate.report' is not available.", NOW)]
     names = [each.minion for each in records]
@@ -103,7 +103,7 @@ def test_what_minions_say_makes_no_summary_of_its_own() -> None:
             "3008.3, installed 3008.4, intended 3008.5, extension on disk 1.1",
         ),
         (
-            record(phase="installing", result="rolled_back", problems=["a", "b"]),
+            record(phase="installing", last_result="rolled_back", problems=["a", "b"]),
             None,
             "3008.3, installing, rolled back, 2 problems",
         ),

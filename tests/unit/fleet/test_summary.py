@@ -112,7 +112,7 @@ def record(name: str = "m1", **given: object) -> Record:
 
 def test_the_sums_of_an_inventory() -> None:
     records = [record(f"m{number}") for number in range(5)]
-    records += [record("n1", running=NEW, result="rolled_back"), record("n2", seen=-DAY * 2)]
+    records += [record("n1", running=NEW, last_result="rolled_back"), record("n2", seen=-DAY * 2)]
     names = [each.minion for each in records] + ["never"]
     found = inventory.roll_up([*records, record("gone")], names, 10.0)
     assert found["summary"] == ("5 of 8 on 3007.15, 1 of 8 on 3008.3, 1 rolled back, 2 silent")
