@@ -87,3 +87,19 @@ def test_what_is_set_up_is_taken_off_and_no_difference_is_left(
     assert sorted(after[0] ^ before[0]) == []
     assert after[1] == before[1]
     print(f"{len(before[0])} files compared; {len(grown)} had come and are gone")
+
+
+def test_an_update_may_be_asked_for_before_the_set_up_has_restarted_the_minion(
+    lab: Lab, site: Path, begin: Callable[[Any], Any]
+) -> None:
+    """The minion has neither hooks nor an engine then; the restart gives way to the update."""
+    offers = ["salt-minion_3007.15", "salt-minion_3008.3"]
+    host = begin(Host(lab, site, "3007.15", offers=offers, set_up=False)).up()
+    made = host.call("state.single", "safeupdate.enabled", name="x")
+    assert state(made, "x")["result"] is True, made
+    # It still waits, for its jitter and this job.
+    host.call("safeupdate.update", "3008.3")
+    assert host.wait_end()["phase"] == "committed"
+    assert host.answers() == "3008.3"
+    assert host.leftovers() == []
+    assert host.call("safeupdate.check") == []

@@ -37,14 +37,19 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
         return 1
     inherited.load(settings.state_dir)
     sole = Lock(settings.run_dir, "supervisor")
-    if not sole.wait_exclusive(sole_timeout):
-        log.info("another supervisor runs; nothing to do")
-        return 0
     try:
-        supervisor(settings, init_system.detect(), wiring.package_manager()).run()
+        acting = supervisor(settings, init_system.detect(), wiring.package_manager())
+        while sole.wait_exclusive(sole_timeout):
+            acting.run()
+            acting.let_go()
+            sole.release()
+            # Who asked for something just now saw a supervisor live, and started none.
+            if not acting.is_needed():
+                return 0
     except SafeUpdateError as err:
         log.error("%s", err)
         return 1
+    log.info("another supervisor runs; nothing to do")
     return 0
 
 

@@ -35,6 +35,9 @@ def restart(
             # Its own restart has been: this one comes when it has ended.
             asked = {"reason": reason, "jid": jid, "processes": by.jobs.processes()}
             by.store.set_fact("restart", asked)
+            if not by.is_supervised():
+                # It has ended meanwhile. What nobody took is taken by the next one.
+                by.launch()
         return pending
     progress = Progress(delay=delay)
     update, lock = begin(by, "restart", jid, reason, number=number, progress=progress)

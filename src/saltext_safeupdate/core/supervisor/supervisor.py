@@ -67,6 +67,20 @@ class Supervisor:
             update = self._next(update)
         leaving.finish(context)
 
+    def let_go(self) -> None:
+        """Release what keeps jobs and requests waiting."""
+        self._context.let_jobs_start()
+        self._context.locks.update.release()
+
+    def is_needed(self) -> bool:
+        """Tell whether there is something to do that came after the end of :meth:`run`."""
+        store = self._context.store
+        if not store.exists():
+            return False
+        latest = store.latest()
+        open_ = latest is not None and not latest.phase.final and not latest.awaits_boot
+        return open_ or bool(store.fact("restart"))
+
     def _take_over(self, update: Update) -> Update:
         """Get the baton; for a restart or a request, also the moment at which no job runs."""
         context = self._context

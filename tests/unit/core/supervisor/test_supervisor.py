@@ -680,6 +680,36 @@ class TestMain:
         given = {"state_dir": str(host.root / "file"), "run_dir": host.settings.run_dir}
         assert program.main([json.dumps(given)]) == 1
 
+    @pytest.mark.parametrize("what", ["a request", "a restart"])
+    def test_what_is_asked_for_while_it_ends_is_done(self, host, monkeypatch, what):
+        """Who asks sees that a supervisor lives, so it is that one's."""
+        monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
+        monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
+        _installed(host, Phase.COMMITTED)
+        before, runs, run = host.last, [], supervisor.Supervisor.run
+
+        def another(acting):
+            runs.append(locks.held(host.settings.run_dir, "supervisor"))
+            if len(runs) == 1:
+                run(acting)
+                assert not acting.is_needed()
+                if what == "a request":
+                    later = replace(before, id="next", phase=Phase.REQUESTED)
+                    host.store.save(replace(later, created=before.created + 1))
+                else:
+                    host.store.set_fact("restart", {"reason": "config"})
+            elif what == "a request":
+                host.store.save(host.last.advance(Phase.CANCELLED, reason="-"))
+            else:
+                host.store.drop_fact("restart")
+
+        monkeypatch.setattr(supervisor.Supervisor, "run", another)
+        given = {"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir}
+        assert program.main([json.dumps(given)]) == 0
+        assert runs == [True, True]
+        assert not locks.held(host.settings.run_dir, "supervisor")
+        assert not locks.held(host.settings.run_dir, "update")
+
     def test_nothing_to_do_is_a_success(self, host, monkeypatch):
         monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
         monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
