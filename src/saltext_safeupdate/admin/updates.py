@@ -38,11 +38,13 @@ def plan(
     version: str | float | None = None,
     *,
     allow_downgrade: bool = False,
+    refresh: bool = True,
 ) -> dict[str, Any]:
     """Return what an update would do, and every problem that there is."""
     steps.fetch(factory, functions)
     resolver = _resolver(factory)
     wanted = resolution.request(version, allow_downgrade=allow_downgrade)
+    _refresh_for(resolver, wanted, refresh)
     resolved = _with_findings(factory, functions, resolver, wanted)
     return {
         "installed": dict(resolved.installed),
@@ -133,8 +135,7 @@ def resolve(
     """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
     steps.fetch(factory, functions)
     resolver = _resolver(factory)
-    if refresh and not resolution.names(wanted, resolver.staged):
-        _refresh(resolver.manager)
+    _refresh_for(resolver, wanted, refresh)
     resolved = _with_findings(factory, functions, resolver, wanted)
     # The request itself refuses these, with more of a reason, or replaces an update that waits.
     own_reasons = ("quarantined", "downgrade", "other-update-running")
@@ -206,6 +207,12 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     numbered = resolved.with_serial(fence.of_jid(jid))
     record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
     return {**status.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
+
+
+def _refresh_for(resolver: Resolver, wanted: Request, refresh: bool) -> None:
+    """Have the index of the packages up to date, unless what is wanted is staged."""
+    if refresh and not resolution.names(wanted, resolver.staged):
+        _refresh(resolver.manager)
 
 
 def _refresh(manager: PackageManager) -> None:

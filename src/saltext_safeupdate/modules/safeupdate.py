@@ -102,9 +102,9 @@ def restart(reason="safeupdate.restart", jitter=0):
         return asked or steering.restart(Factory(__opts__), str(reason), jitter)
 
 
-def plan(version=None, allow_downgrade=False):
+def plan(version=None, allow_downgrade=False, refresh=True):
     """
-    Return what an update would do, and what speaks against it. Nothing is changed.
+    Return what an update would do, and what speaks against it. Nothing is installed.
 
     ``changes`` has the versions before and after, ``jobs`` the jobs that the update would wait
     for, and ``steps`` the upgrade steps that would run. ``staged`` tells whether the update
@@ -124,11 +124,19 @@ def plan(version=None, allow_downgrade=False):
     allow_downgrade
         Whether an older version than the installed one is meant. Defaults to ``False``.
 
+    refresh
+        Whether the index of the packages is refreshed first, as an update does it. Defaults to
+        ``True``.
+
     :raises CommandExecutionError: if Salt was not installed from packages.
     """
     with errors.as_salts():
         return updates.plan(
-            Factory(__opts__), __salt__, version, allow_downgrade=bool(allow_downgrade)
+            Factory(__opts__),
+            __salt__,
+            version,
+            allow_downgrade=bool(allow_downgrade),
+            refresh=bool(refresh),
         )
 
 

@@ -81,6 +81,13 @@ def test_a_plan_tells_and_changes_nothing(made):
     assert made.launched == 0
 
 
+def test_a_plan_knows_what_the_repository_offers_now(made):
+    now, made.manager.offers = made.manager.offers, {"salt-minion": [OLD]}
+    made.manager.refresh = lambda: setattr(made.manager, "offers", now)
+    assert _codes(updates.plan(made, {}, NEW, refresh=False)) == ["target-unavailable"]
+    assert _codes(updates.plan(made, {}, NEW)) == []
+
+
 def test_a_plan_tells_of_every_problem(made, monkeypatch):
     monkeypatch.setattr(facts, "master_version", lambda functions, pillar: "3006.28")
     made.store.quarantine({"salt-minion": NEW}, "u1", "it died")
