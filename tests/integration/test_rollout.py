@@ -104,16 +104,12 @@ class Scene:
 
     def start(self):
         self.master.start()
-        for name in NAMES:
-            if name != "late":
-                self.guests[name].start()
+        for guest in self.guests.values():
+            guest.start()
         wait_for(self.master.reachable, "the master")
         self.mallory = Mallory(self.master.opts, "mallory", self.path / "mallory")
-        there = set(NAMES) - {"late"}
-        wait_for(lambda: self.master.ping(there) == there, "all minions but one that is off")
-        # Its key is known: it was there before.
-        keys = self.master.home / "pki" / "minions"
-        (keys / "late").write_bytes((keys / "alone").read_bytes())
+        wait_for(lambda: self.master.ping(NAMES) == set(NAMES), "all minions")
+        self.guests["late"].kill()
         return self
 
     def stop(self):
@@ -232,20 +228,23 @@ def _abort(scene):
     master.publish("hung", "probe.wait_for", "go")
     wait_for(lambda: ("note", "waiting") in hung.database.journal(), "the long job")
     words = ("target=hung", f"version={NEWEST}", "canaries=0", "soak=0", "jitter=0", "stage=False")
-    with subprocess.Popen(
+    program = subprocess.Popen(
         master.command("safeupdate.rollout", *words, "max_unavailable=1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as program:
+    )
+    try:
         wait_for(lambda: hung.phase() == "waiting", "the update to wait for the job")
-        (name,) = [
-            name for name, told in master.runner("status").items() if told["mode"] == "running"
-        ]
+        told = master.runner("status")
+        (name,) = [name for name, each in told.items() if each["mode"] == "running"]
         refused = master.runner("rollout", "hung", version=NEWEST, canaries=0, max_unavailable=1)
         assert f"The rollout {name} is not over" in str(refused)
         assert master.order(rollouts.ABORT, name, why="enough")["rollout"] == name
         out, shown = program.communicate(timeout=LONGEST)
+    finally:
+        program.kill()
+        program.communicate()
     assert program.returncode == 1, shown
     assert json.loads(out)["mode"] == "aborted"
     assert "enough" in shown, "what happened was shown"

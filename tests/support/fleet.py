@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import salt.client
 import salt.config
 import salt.runner
@@ -62,16 +62,24 @@ class Daemon:
             (BIN / self.program, "-c", self.home, "-l", "quiet"),
             env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
             stdout=subprocess.DEVNULL,
-            start_new_session=True,
         )
 
     def kill(self):
         """End it, and all that it has forked, as a power cut does."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(LONGEST)
-            self.process = None
+        if self.process is None:
+            return
+        root, family = psutil.Process(self.process.pid), set()
+        # What is suspended forks no more.
+        while family != (now := {root, *root.children(recursive=True)}):
+            family = now
+            for each in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.suspend()
+        for each in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        self.process.wait(LONGEST)
+        self.process = None
 
 
 class Master(Daemon):

@@ -72,17 +72,24 @@ class RawMinion:
         self._context.term()
 
     def _listen(self):
-        socket = self._context.socket(zmq.SUB)
-        socket.setsockopt(zmq.SUBSCRIBE, b"")
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(f"tcp://127.0.0.1:{self.opts['publish_port']}")
-        while not self._end.is_set():
-            if socket.poll(50):
-                payload = salt.payload.loads(socket.recv_multipart()[-1])
-                load = self.auth.crypticle.loads(payload["load"])
-                self.published.append(load)
-                self.heard(load)
-        socket.close()
+        with self._context.socket(zmq.SUB) as socket:
+            socket.setsockopt(zmq.SUBSCRIBE, b"")
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(f"tcp://127.0.0.1:{self.opts['publish_port']}")
+            while not self._end.is_set():
+                if socket.poll(50):
+                    payload = salt.payload.loads(socket.recv_multipart()[-1])
+                    load = self._decrypted(payload["load"])
+                    self.published.append(load)
+                    self.heard(load)
+
+    def _decrypted(self, load):
+        try:
+            return self.auth.crypticle.loads(load)
+        except salt.exceptions.AuthenticationError:
+            # A master that was started anew has a new key.
+            self.auth.authenticate()
+            return self.auth.crypticle.loads(load)
 
     def heard(self, load):
         """Nothing, in one that only listens."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..core.errors import InputError
+from ..core.record.phase import Phase
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.plan import Facts, Plan
@@ -29,6 +30,7 @@ from .store import Store
 REPORT_TIMEOUT, PLAN_TIMEOUT = 30.0, 180.0
 # Seconds after which a plan is too old to be run.
 MOST_AGE = 86400.0
+_PHASES = frozenset(phase.value for phase in Phase)
 # As many of the newest rollouts say how long a minion takes.
 _HISTORY = 5
 
@@ -40,13 +42,15 @@ def make(
     wanted: Request,
     *,
     store: Store | None = None,
+    at_once: bool = False,
     ask: Ask = questions.ask,
     clock: Callable[[], float] = time.time,
 ) -> Plan:
     """
     Ask all minions that are meant, make a plan, store it, and return it.
 
-    Raises InputError if nothing can come of it; nothing is stored then.
+    Raises InputError if nothing can come of it, and LockHeldError if it is to be run *at_once* and
+    one of the minions is in another rollout that is not over; nothing is stored then.
     """
     store = store or Store(opts)
     refuse_quarantined(store, wanted.version)
@@ -54,6 +58,8 @@ def make(
     everybody = sorted({minion for minions in members.values() for minion in minions})
     # The cheap mistakes before hundreds of package managers are asked.
     plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0)
+    if at_once:
+        _refuse_in_others(store, set(everybody).difference(wanted.exclude), clock())
     facts = {
         **_facts(opts, wanted, [m for m in everybody if m not in unknown], ask),
         **unknown,
@@ -102,10 +108,7 @@ def check(
             "allowed. Nothing was started; make a new plan, or give 'max_age' in seconds."
         )
     refuse_quarantined(store, found.request.version)
-    for name in store.rollouts():
-        other = store.rollout(name)
-        if other is not None and name != found.id:
-            refuse_beside(other, found.minions, clock())
+    _refuse_in_others(store, found.minions, clock(), found.id)
     members, _ = _members(opts, found.request)
     now = {minion for minions in members.values() for minion in minions}
     planned = set(found.minions) | set(found.left_out)
@@ -128,6 +131,13 @@ def check(
         elif minion not in found.away:
             changed.append(f"{minion}: does not answer now")
     return changed
+
+
+def _refuse_in_others(store: Store, minions: Collection[str], now: float, own: str = "") -> None:
+    for name in store.rollouts():
+        other = store.rollout(name)
+        if other is not None and name != own:
+            refuse_beside(other, minions, now)
 
 
 def _changed(found: Plan, minion: str, said: Mapping[str, Any]) -> list[str]:
@@ -199,7 +209,11 @@ def _described(answer: object) -> Facts:
     version, installed, extension = (
         str(answer.get(name) or "") for name in ("version", "installed", "extension")
     )
-    return Facts(version=version, installed=installed, extension=extension)
+    phase = str(answer.get("phase") or "idle")
+    under_way = phase in _PHASES and not Phase(phase).final
+    # It would hold all other questions until that is over.
+    problem = f"an update is under way there ({phase})" if under_way else ""
+    return Facts(version=version, installed=installed, extension=extension, problem=problem)
 
 
 def _checked(known: Facts, answer: object) -> Facts:

@@ -133,9 +133,16 @@ class Master:
             self.opts, minions, fun, arg, timeout, clock=self._clock, pause=lambda _: self.tick(0.2)
         )
 
-    def plan(self, target="*", tgt_type="glob", **settings):
+    def plan(self, target="*", tgt_type="glob", *, at_once=False, **settings):
         wanted = planning.requested(target, tgt_type, {**WANTED, **settings})
-        return planning.make(self.opts, wanted, store=self.store(), ask=self.ask, clock=self._clock)
+        return planning.make(
+            self.opts,
+            wanted,
+            store=self.store(),
+            at_once=at_once,
+            ask=self.ask,
+            clock=self._clock,
+        )
 
     def order(self, what, name, **given):
         calls, more = Calls(self.account), {"rollout": name, **given}

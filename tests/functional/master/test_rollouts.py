@@ -214,6 +214,16 @@ def test_two_rollouts_do_not_have_one_minion(master):
     assert found.count(Step.DONE) == 4
 
 
+def test_who_is_in_an_update_is_not_asked_what_it_could_not_answer(master, fleet):
+    fleet.hosts["m1"].phase = "hangs"
+    first = master.begin(master.plan("m0"))
+    asked = len(master.published)
+    with pytest.raises(SafeUpdateError, match=f"rollout {first} is not over, and m0 belongs"):
+        master.plan("m[0-3]", at_once=True)
+    assert len(master.published) == asked
+    assert master.plan("m[1-3]").left_out == {"m1": "an update is under way there (installing)"}
+
+
 def test_what_has_changed_since_the_plan_is_said(master, fleet):
     fleet.silent = {"m1"}
     plan = master.plan("m[0-3]")
