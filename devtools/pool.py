@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import threading
 import time
 from collections import deque
@@ -84,7 +86,8 @@ class Pool:
         self._running: list[Runnable] = []
         self._results: list[LaneResult] = []
         self._threads: list[threading.Thread] = []
-        self._changed = threading.Condition()
+        # A signal may end the main thread anywhere, so it shares no lock with the lanes.
+        self._ended: queue.SimpleQueue[tuple[Runnable, LaneResult]] = queue.SimpleQueue()
         self._began = 0.0
 
     def run(self) -> list[LaneResult]:
@@ -93,12 +96,15 @@ class Pool:
                 check_stopping()
                 while self._pending and self._room():
                     self._begin()
-                with self._changed:
-                    self._changed.wait(timeout=1.0)
+                with contextlib.suppress(queue.Empty):
+                    lane, result = self._ended.get(timeout=1.0)
+                    self._running.remove(lane)
+                    self._results.append(result)
         finally:
             # Whoever was interrupted takes back what it has begun.
             for thread in self._threads:
-                thread.join()
+                if thread.ident is not None:
+                    thread.join()
         return self._results
 
     def _room(self) -> bool:
@@ -115,8 +121,7 @@ class Pool:
             (lane for lane in self._pending if lane.busy is not computing), self._pending[0]
         )
         self._pending.remove(lane)
-        with self._changed:
-            self._running.append(lane)
+        self._running.append(lane)
         self._began = time.monotonic()
         thread = threading.Thread(target=self._work, args=(lane,), name=lane.name)
         self._threads.append(thread)
@@ -133,10 +138,7 @@ class Pool:
             result = LaneResult(lane.name, -1, time.monotonic() - began, closing=repr(err))
             raise
         finally:
-            with self._changed:
-                self._results.append(result)
-                self._running.remove(lane)
-                self._changed.notify()
+            self._ended.put((lane, result))
 
 
 def _first(err: Exception) -> str:

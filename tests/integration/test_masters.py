@@ -162,8 +162,8 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
     wait_for(
         lambda: {"probe.wait_for", "probe.note"} <= _returned(masters[1], guest), "the returns"
     )
-    # Each look at the connection that Salt begins on its own ends in a new one, and what is published
-    # meanwhile is not heard.
+    # Salt's own look at the connection, of which there is one at the start, ends in a new one: what
+    # is published meanwhile is not heard.
     wait_for(lambda: second.run("test.ping", minion_tgt=guest.id).data is True, "a ping")
 
 
