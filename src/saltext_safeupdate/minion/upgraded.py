@@ -16,6 +16,7 @@ from typing import Any
 from ..core.extensions.upgrade import Upgrade
 from ..core.host.command import Run
 from ..core.host.command import run as run_command
+from ..core.jobs import functions
 from ..core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def restart_if_due(
     words = (
         *("--local", "--log-level=quiet", "--retcode-passthrough", "-c"),
         os.path.dirname(str(opts.get("conf_file") or "/etc/salt/minion")),
-        "safeupdate.restart",
+        functions.RESTART,
         f"reason=version {version} of saltext-safeupdate",
         f"jitter={settings.restart_jitter:g}",
     )

@@ -40,6 +40,8 @@ class Kind(Flag):
 # The minion's main process answers these two itself while jobs are held: it starts nothing.
 FIND_JOB = "saltutil.find_job"
 PING = "test.ping"
+# Asks for the deferred restart.
+RESTART = "safeupdate.restart"
 # The query of a master: which of these jobs has the minion accepted?
 QUERY = "safeupdate.accepted"
 # What a rollout asks. Each answer says all that there is to know, and the rollout asks again if
