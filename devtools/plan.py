@@ -19,6 +19,10 @@ KINDS = ("unit", "functional", "integration", "lab")
 ALONE = ("tests/unit/core", "tests/unit/devtools")
 _OTHERS = r"salt\b|tests\.support\.minion|saltext_safeupdate(?!\.core\b)"
 _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
+# In every run on the newest series only, because a scene takes so long; the soak has them on each.
+ONCE = frozenset(
+    f"tests/integration/test_{name}.py" for name in ("orchestration", "rollout", "swarm")
+)
 # Into how many lanes the tests of a place are dealt.
 PARTS = {
     "tests/functional/ordering": 2,
@@ -48,7 +52,10 @@ class Plan:
     def series(self, version: str, paths: Sequence[str]) -> list[Lane]:
         """Return lanes with *paths* (all kinds, where they are whole) on one Salt series."""
         lanes = []
+        short = "not soak" in self._arguments and version != venvs.NEWEST
         for label, group in groups(paths):
+            if short and ONCE.issuperset(group):
+                continue
             lanes += self._parts(f"salt {version} {label}".strip(), version, group)
         return lanes
 

@@ -4,14 +4,18 @@ Two hundred minions that speak the real protocol, against one real master.
 A minion is a key, Salt's own channels and a simulated host (``tests/support/swarm.py``).
 """
 
+import random
+
 import pytest
 import salt.client
 import salt.runner
 import salt.version
 
 from devtools import venvs
+from saltext_safeupdate.fleet.rollout import Mode, Step
 from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
+from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import LOGS
 from tests.support.masters import Processes
 from tests.support.swarm import Machine, Swarm, names
@@ -127,16 +131,81 @@ def runner(master, fun, *args, **kwargs):
     return client.cmd(f"safeupdate.{fun}", list(args), kwarg=kwargs, print_event=False)
 
 
-def test_all_come_back_to_a_master_that_was_killed(master, swarm, publish):
-    """Its keys are new, and what it owes to whom is in its account."""
-    away = names(COUNT)[::5]
-    swarm.away(away, gone=True)
-    jid = publish("*", "test.echo", ["before"])
-    wait_for(lambda: len(swarm.ran(jid)) == COUNT - len(away), "those that are there run it")
-    settled(master, jid, set(away))
+# -- a whole rollout -------------------------------------------------------------------------
+
+OLD, NEW = "3007.15", "3008.3"
+AT_ONCE = 20
+WANTED = {
+    "version": NEW,
+    "canaries": 2,
+    "waves": ["25%", "100%"],
+    "max_unavailable": AT_ONCE,
+    "max_failed": 10,
+    "sample": "60%",
+    "soak": 0,
+    "jitter": 2,
+    "minion_timeout": 120,
+    "silence_timeout": 60,
+    "late_timeout": 3600,
+}
+# What befalls some of them; the canaries are spared.
+ENDS = {"m0005": "hangs", "m0030": "rolled_back", "m0100": "failed", "m0150": "rolled_back"}
+LIARS = ("m0020", "m0120")
+AWAY = names(COUNT)[40:50]
+VERDICTS = {
+    "committed": Step.DONE,
+    "rolled_back": Step.ROLLED_BACK,
+    "failed": Step.FAILED,
+    "hangs": Step.TIMED_OUT,
+}
+
+
+def begin(swarm, seed):
+    """Give each host its fate, by that seed."""
+    dice = random.Random(seed)
+    for name, host in swarm.hosts.items():
+        host.version, host.phase, host.number, host.taken = OLD, "idle", 0, []
+        host.takes, host.waits, host.restarts = dice.uniform(2, 6), 0.5, dice.uniform(0, 1)
+        host.late, host.twice = dice.choice((0, 0, 1.0)), dice.choice((0, 0.5))
+        host.loses = 0.0
+        host.ends, host.lies = ENDS.get(name, "committed"), name in LIARS
+    swarm.most_busy = 0
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))]
+)
+def test_a_rollout_takes_down_no_more_than_it_may_and_tells_the_truth(master, swarm, publish, seed):
+    """The master is killed in its midst. Its keys are new then; what it knows is stored."""
+    begin(swarm, seed)
+    swarm.away(AWAY, gone=True)
+    plan = runner(master, "plan", "*", **WANTED)
+    assert plan["left_out"] == {}
+    name = runner(master, "rollout", plan=plan["id"], background=True)["rollout"]
+    hosts = swarm.hosts
+    for host in list(hosts.values())[2::5]:
+        host.loses = 0.05
+    missed = publish("*", "test.echo", ["missed"])
+    wait_for(lambda: sum(h.version == NEW for h in hosts.values()) > 40, "forty are done")
     Processes(master).kill()
+    swarm.away(AWAY, gone=False)
     master.start()
-    swarm.away(away, gone=False)
-    wait_for(lambda: len(swarm.ran(jid)) == COUNT, "those that were away run it")
-    # Who had returned it is left alone.
-    assert {swarm.hosts[name].heard[jid] for name in swarm.hosts if name not in away} == {1}
+    wait_for(lambda: stored(master, name).mode.final, "the rollout is over", 3600)
+
+    found = stored(master, name)
+    honest = {name: host for name, host in hosts.items() if not host.lies}
+    assert found.mode is Mode.FINISHED, found.history
+    assert found.plan.unavailable == AT_ONCE
+    assert AT_ONCE / 2 < swarm.most_busy <= AT_ONCE
+    assert {name: found.minions[name].step for name in honest} == {
+        name: VERDICTS[host.ends] for name, host in honest.items()
+    }
+    assert {name: host.version for name, host in honest.items()} == {
+        name: NEW if host.ends == "committed" else OLD for name, host in honest.items()
+    }
+    assert not [host.taken for host in honest.values() if len(host.taken) != 1]
+    wait_for(lambda: set(AWAY) <= swarm.ran(missed), "those that were away run what they missed")
+
+
+def stored(master, name):
+    return Store(master.config).rollout(name)
