@@ -26,7 +26,7 @@ def soak(chosen: list[Pair], *, rounds: int, tests: bool = True) -> int:
     bad = 0
     if tests and _has_soak_tests():
         os.environ["SAFEUPDATE_SOAK"] = "1"
-        bad += testrun.run_tests(marks="soak", with_lint=False, versions=[venvs.NEWEST])
+        bad += testrun.run_tests(marks="soak", with_lint=False, versions=list(venvs.SERIES))
     with Lab() as lab:
         site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
         prepare(lab, chosen)

@@ -140,8 +140,8 @@ def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:
     print("\n######## summary")
     width = max((len(result.name) for result in results), default=0)
     for result in sorted(results, key=lambda result: result.name):
-        took = f"{result.seconds:5.0f} s, {result.processor:4.0f} s of a processor"
-        print(f"{result.name:<{width}} {took}  {result.reason}  {result.closing}")
+        cost = f"{result.seconds:5.0f} s, {result.processor:4.0f} s of a processor"
+        print(f"{result.name:<{width}} {cost}  {result.reason}  {result.closing}")
     if skipped:
         print(skipped)
     passed, failed, left = (
