@@ -14,7 +14,6 @@ from ..fleet import inventory, repairs, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
-from ..fleet.rollout import Rollout
 from . import questions, redelivery
 from .store import Store
 
@@ -166,12 +165,12 @@ class Inventory:
 
     def _taken(self) -> dict[str, str]:
         """Return the minions of rollouts that have not ended, by minion."""
-        found: dict[str, str] = {}
-        for name in self._store.rollouts():
-            rollout: Rollout | None = self._store.rollout(name)
-            if rollout is not None and not rollout.mode.final:
-                found |= dict.fromkeys(rollout.minions, name)
-        return found
+        return {
+            minion: rollout.plan.id
+            for rollout in self._store.each_rollout()
+            if not rollout.mode.final
+            for minion in rollout.minions
+        }
 
     def _do(self, batch: list[Repair], timeout: float) -> dict[str, str]:
         """Have these minions repaired and wait for it; return what went wrong, by minion."""

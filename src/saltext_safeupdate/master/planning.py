@@ -134,9 +134,8 @@ def check(
 
 
 def _refuse_in_others(store: Store, minions: Collection[str], now: float, own: str = "") -> None:
-    for name in store.rollouts():
-        other = store.rollout(name)
-        if other is not None and name != own:
+    for other in store.each_rollout():
+        if other.plan.id != own:
             refuse_beside(other, minions, now)
 
 
@@ -246,11 +245,12 @@ def _listed(value: object) -> Iterable[Any]:
 
 def _usual_seconds(store: Store) -> float:
     """Return what a minion usually takes, by the newest rollouts; 0 if there is none."""
-    seconds: list[float] = []
-    for name in store.rollouts()[-_HISTORY:]:
-        found = store.rollout(name)
-        if found is not None:
-            seconds += [m.seconds for m in found.minions.values() if m.step is Step.DONE]
+    seconds = [
+        minion.seconds
+        for found in store.each_rollout(_HISTORY)
+        for minion in found.minions.values()
+        if minion.step is Step.DONE
+    ]
     return statistics.median(seconds) if seconds else 0.0
 
 

@@ -287,7 +287,7 @@ class Rollouts:
                 f"all, 'salt-run safeupdate.allow {version}' allows it again."
             )
         now = self._clock()
-        others = [found for name in self._store.rollouts() if (found := self._store.rollout(name))]
+        others = list(self._store.each_rollout())
         for other in others:
             refuse_beside(other, plan.minions, now)
         first = 1 + max((newest_number(other) for other in others), default=0)

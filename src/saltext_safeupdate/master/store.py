@@ -190,6 +190,13 @@ class Store:
         """Return the names of all rollouts, also of those that cannot be read."""
         return self._named(_HEAD)
 
+    def each_rollout(self, newest: int = 0) -> Iterator[Rollout]:
+        """Read the rollouts, as :meth:`rollout` does each; only so many of the *newest*, if any."""
+        for name in self.rollouts()[-newest:]:
+            found = self.rollout(name)
+            if found is not None:
+                yield found
+
     def rollout(self, rollout_id: str) -> Rollout | None:
         """
         Return a rollout as it was saved last; None if there is none.
