@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,19 +11,10 @@ import pytest
 
 from tests.functional.transactional.conftest import rig, system  # noqa: F401
 from tests.functional.transactional.test_salt import FILE, chunk
+from tests.support.fleet import free_ports
 from tests.support.waiting import wait_for
 
 BIN = Path(sys.executable).parent
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for found in sockets:
-        found.bind(("127.0.0.1", 0))
-    ports = [found.getsockname()[1] for found in sockets]
-    for found in sockets:
-        found.close()
-    return ports
 
 
 class Master:

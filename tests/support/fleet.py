@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import salt.client
 import salt.config
 import salt.runner
@@ -18,6 +17,7 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.master import orders
 
+from .masters import kill_all
 from .packages import Database
 from .waiting import LONGEST
 
@@ -68,16 +68,7 @@ class Daemon:
         """End it, and all that it has forked, as a power cut does."""
         if self.process is None:
             return
-        root, family = psutil.Process(self.process.pid), set()
-        # What is suspended forks no more.
-        while family != (now := {root, *root.children(recursive=True)}):
-            family = now
-            for each in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.suspend()
-        for each in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
+        kill_all(self.process.pid)
         self.process.wait(LONGEST)
         self.process = None
 

@@ -5,6 +5,21 @@ import contextlib
 import psutil
 
 
+def kill_all(pid):
+    """Kill a process and all that it has forked at once, as a power cut does."""
+    root, family = psutil.Process(pid), set()
+    # What is suspended forks no more.
+    while family != (now := {root, *root.children(recursive=True)}):
+        family = now
+        for each in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()
+    for each in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    return family
+
+
 class Processes:
     """The processes of a running master."""
 
@@ -16,10 +31,6 @@ class Processes:
         return [parent, *parent.children(recursive=True)]
 
     def kill(self):
-        """Kill all of them at once, as a power cut does; start the daemon again afterwards."""
-        found = self.all()
-        for process in found:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(found)
+        """Kill all of them; start the daemon again afterwards."""
+        psutil.wait_procs(kill_all(self._daemon.pid))
         self._daemon.terminate()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ..core.host import processes
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +25,10 @@ def _thread(work: Callable[[], object]) -> None:
 
 
 def _fork(work: Callable[[], object]) -> None:
-    """Do the work in a child of a child, which PID 1 or the minion looks after."""
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        null = os.open(os.devnull, os.O_RDWR)
-        # Whoever reads what the job prints does not wait for us.
-        for number in (0, 1, 2):
-            os.dup2(null, number)
-        work()
-    except BaseException:
-        log.exception("safeupdate: work in the background failed")
-    finally:
-        os._exit(0)
+    def told() -> None:
+        try:
+            work()
+        except BaseException:
+            log.exception("safeupdate: work in the background failed")
+
+    processes.in_background(told)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from ..errors import CommandError
+from . import processes
 from .command import Run
 from .service import ServiceState
 
@@ -99,18 +100,9 @@ class Direct:
 
 def detach(argv: Sequence[str]) -> None:
     """Start a program in a session of its own, as a child of PID 1."""
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)
+
+    def become() -> None:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.execv(argv[0], list(argv))  # noqa: S606 (an argument list, and no shell)
-    finally:
-        os._exit(127)
+
+    processes.in_background(become)

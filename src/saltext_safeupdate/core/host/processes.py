@@ -1,11 +1,11 @@
-"""Names for processes that stay unique although PIDs are reused, also across reboots."""
+"""Processes: names for them that stay unique also across reboots, and work in the background."""
 
 from __future__ import annotations
 
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # Indexes behind the name in /proc/<pid>/stat, and the states of the dead.
 _PARENT_FIELD = 1
@@ -67,3 +67,22 @@ def since_boot() -> float:
 def me() -> str:
     """Return the identity of this process."""
     return identity(os.getpid())
+
+
+def in_background(work: Callable[[], object]) -> None:
+    """Do the work in a process with a session of its own, which is a child of PID 1."""
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        # Whoever reads what this process prints does not wait for the work.
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        work()
+    finally:
+        os._exit(127)

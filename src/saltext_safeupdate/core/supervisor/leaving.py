@@ -129,9 +129,9 @@ class Leaving:
         settings = self.settings
         config = asked.get("config")
         if isinstance(config, str):
-            remove_if_there(minions.path_of(settings.registry_dir, config))
+            remove(minions.path_of(settings.registry_dir, config))
         for path in _paths(asked.get("files")):
-            remove_if_there(path)
+            remove(path)
         for directory, patterns in ((settings.run_dir, _RUN), (settings.state_dir, _STATE)):
             for path in ours_in(directory, patterns):
                 _remove_tree(path)
@@ -163,16 +163,11 @@ def ours_in(directory: str, patterns: Iterable[str]) -> list[str]:
     return [os.path.join(directory, name) for name in dict.fromkeys(found)]
 
 
-def remove_if_there(path: str) -> None:
-    if os.path.lexists(path):
-        remove(path)
-
-
 def _remove_tree(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
-        remove_if_there(path)
+        remove(path)
 
 
 def _remove_empty(directory: str) -> None:
