@@ -25,8 +25,10 @@ def make_scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Callable[..
 
 def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
     scene = make_scene(offers=[deb(OLD), deb(NEW)])
-    plan = scene.call("safeupdate.plan")
+    plan = scene.call("safeupdate.plan", refresh=False)
     assert plan["changes"] == {}, "the index is not refreshed, so nothing new is known"
+    plan = scene.call("safeupdate.plan")
+    assert plan["changes"] == {"salt-minion": {"old": OLD, "new": NEW}}
     record = scene.update()
     assert record["phase"] == "committed", record
     scene.assert_runs(NEW)

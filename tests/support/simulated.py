@@ -58,6 +58,8 @@ class Clock:
         self.passed += seconds
 
     def sleep(self, seconds):
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
         self.passed += seconds
         for entry in [entry for entry in self._due if entry[0] <= self.passed]:
             self._due.remove(entry)

@@ -2,6 +2,8 @@ import subprocess
 
 import pytest
 
+from saltext_safeupdate.core.jobs import current
+
 
 @pytest.fixture(autouse=True)
 def _no_process(monkeypatch, request):
@@ -18,3 +20,10 @@ def _no_process(monkeypatch, request):
 @pytest.fixture
 def real_process():
     """Name this fixture in a test that means to start programs."""
+
+
+@pytest.fixture(autouse=True)
+def _no_job_is_left():
+    """What a unit test began as a job would be the job of all that follow."""
+    yield
+    current.end()

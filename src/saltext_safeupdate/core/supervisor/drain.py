@@ -13,8 +13,8 @@ _DELAY_INTERVAL = 1.0
 def let_pass(context: Context, update: Update) -> None:
     """Let the time pass that a restart waits at first, unless it is called off."""
     deadline = context.monotonic() + update.progress.delay
-    while context.monotonic() < deadline and not context.reread(update).phase.final:
-        context.sleep(min(_DELAY_INTERVAL, deadline - context.monotonic()))
+    while (left := deadline - context.monotonic()) > 0 and not context.reread(update).phase.final:
+        context.sleep(min(_DELAY_INTERVAL, left))
 
 
 def wait_until_idle(context: Context, update: Update) -> Update:

@@ -739,6 +739,18 @@ class TestDelay:
         assert host.clock.passed >= 40
         assert (host.last.phase, drained) == (Phase.COMMITTED, [False])
 
+    def test_the_end_may_come_while_the_record_is_read(self, host, monkeypatch):
+        self._waiting(host)
+        get = type(host.store).get
+
+        def slowly(store, update_id):
+            host.clock.work(45)
+            return get(store, update_id)
+
+        monkeypatch.setattr(type(host.store), "get", slowly)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+
     def test_it_can_be_called_off_meanwhile(self, host):
         update = self._waiting(host)
         host.clock.after(5, lambda: host.store.save(update.advance(Phase.CANCELLED)))
