@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from devtools import host, progress, rundir, testrun, venvs
+from devtools import host, plan, progress, rundir, testrun, venvs
 from devtools.cache import Cache
 from devtools.command import REPO, Result, ToolError, run
 from devtools.demo import Pair, prepare
@@ -26,7 +26,7 @@ def soak(chosen: list[Pair], *, rounds: int, tests: bool = True) -> int:
     bad = 0
     if tests and _has_soak_tests():
         os.environ["SAFEUPDATE_SOAK"] = "1"
-        bad += testrun.run_tests(marks="soak", with_lint=False, versions=list(venvs.SERIES))
+        bad += testrun.run_tests(marks=plan.LONG, with_lint=False, versions=list(venvs.SERIES))
     with Lab() as lab:
         site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
         prepare(lab, chosen)

@@ -19,10 +19,21 @@ KINDS = ("unit", "functional", "integration", "lab")
 ALONE = ("tests/unit/core", "tests/unit/devtools")
 _OTHERS = r"salt\b|tests\.support\.minion|saltext_safeupdate(?!\.core\b)"
 _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
-# In every run on the newest series only, because a scene takes so long; the soak has them on each.
-ONCE = frozenset(
-    f"tests/integration/test_{name}.py" for name in ("orchestration", "rollout", "swarm")
-)
+# Where every run leaves series out, because it would take too long: the soak has what lies there
+# on these series, too.
+NEWEST = frozenset(venvs.SERIES[-1:])
+OUTER = frozenset((venvs.SERIES[0], venvs.SERIES[-1]))
+ONLY = {
+    "tests/functional/ordering": OUTER,
+    "tests/functional/transactional": OUTER,
+    "tests/integration/test_masters.py": OUTER,
+    "tests/integration/test_orchestration.py": NEWEST,
+    "tests/integration/test_ordering.py": OUTER,
+    "tests/integration/test_rollout.py": NEWEST,
+    "tests/integration/test_swarm.py": NEWEST,
+    "tests/integration/test_transactional.py": OUTER,
+}
+SHORT, LONG = "not soak", "soak"
 # Into how many lanes the tests of a place are dealt.
 PARTS = {
     "tests/functional/ordering": 2,
@@ -43,8 +54,17 @@ RECORD = "lanes.json"
 class Plan:
     """Makes the lanes of one run; everything that they write is below *tmp*."""
 
-    def __init__(self, cache: Cache, site: Path, tmp: Path, arguments: Sequence[str]) -> None:
-        self._cache, self._site, self._tmp, self._arguments = cache, site, tmp, list(arguments)
+    def __init__(
+        self,
+        cache: Cache,
+        site: Path,
+        tmp: Path,
+        arguments: Sequence[str] = (),
+        *,
+        marks: str = SHORT,
+    ) -> None:
+        self._cache, self._site, self._tmp = cache, site, tmp
+        self._arguments, self._marks = list(arguments), marks
         self._venvs = Venvs(site, tmp)
         self._measured = measured(cache)
         self._number = 0
@@ -52,11 +72,13 @@ class Plan:
     def series(self, version: str, paths: Sequence[str]) -> list[Lane]:
         """Return lanes with *paths* (all kinds, where they are whole) on one Salt series."""
         lanes = []
-        short = "not soak" in self._arguments and version != venvs.NEWEST
         for label, group in groups(paths):
-            if short and ONCE.issuperset(group):
-                continue
-            lanes += self._parts(f"salt {version} {label}".strip(), version, group)
+            name = f"salt {version} {label}".strip()
+            # Whoever names a place means it.
+            if not label or version in ONLY.get(group[0], venvs.SERIES):
+                lanes += self._parts(name, version, group)
+            elif self._marks == LONG:
+                lanes += self._parts(name, version, group, marks="")
         return lanes
 
     def alone(self) -> Lane:
@@ -82,11 +104,12 @@ class Plan:
         *,
         busy: bool = True,
         timeout: int | None = None,
+        marks: str | None = None,
     ) -> list[Lane]:
         venv = venvs.series(self._cache, version)
         parts = PARTS.get(paths[0], 1) if len(paths) == 1 and not self._chosen() else 1
         if parts == 1:
-            return [self._lane(name, venv, paths, busy=busy, timeout=timeout)]
+            return [self._lane(name, venv, paths, busy=busy, timeout=timeout, marks=marks)]
         return [
             self._lane(
                 f"{name} {number}/{parts}",
@@ -95,6 +118,7 @@ class Plan:
                 ["-p", "devtools.part", "--part", f"{number}/{parts}"],
                 busy=busy,
                 timeout=timeout,
+                marks=marks,
             )
             for number in range(1, parts + 1)
         ]
@@ -112,8 +136,10 @@ class Plan:
         *,
         busy: bool = True,
         timeout: int | None = None,
+        marks: str | None = None,
     ) -> Lane:
         self._number += 1
+        marks = self._marks if marks is None else marks
         lane = Lane(
             name,
             venv,
@@ -122,7 +148,7 @@ class Plan:
             self._tmp / f"l{self._number}",
             self._cache.log("test-" + re.sub(r"[^\w.]+", "-", name)),
             self._venvs,
-            [*self._arguments, *extra],
+            [*(["-m", marks] if marks else []), *self._arguments, *extra],
             busy=busy,
             seconds=self._seconds(name),
         )

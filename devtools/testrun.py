@@ -13,12 +13,11 @@ from devtools.command import REPO, ToolError
 from devtools.lab import state
 from devtools.lab.artefacts import LabCache
 from devtools.lanes import NO_TESTS, LaneResult
-from devtools.plan import KINDS, Plan
+from devtools.plan import KINDS, SHORT, Plan
 from devtools.pool import Pool, Runnable
 
 # Seconds for a lane of the long forms: those of one family take hours together.
 LONG_LANE_TIMEOUT = 8 * 3600
-MARKS = "not soak"
 SLOWEST = 20
 
 
@@ -27,7 +26,7 @@ def run_tests(
     *,
     only: Sequence[str] = (),
     versions: Sequence[str] = (),
-    marks: str = MARKS,
+    marks: str = SHORT,
     with_lint: bool = True,
 ) -> int:
     """Run what was asked for; 0 only if everything passed and every lane ran a test."""
@@ -54,13 +53,13 @@ def run_tests(
         with progress.step("building the extension", quiet=True):
             site = venvs.extension(cache, tmp)
         # A choice of tests may leave a lane without any; without one, that would be a mistake.
-        choice = bool(arguments) or marks != MARKS
-        made = Plan(cache, site, tmp, ["-m", marks, *arguments])
+        choice = bool(arguments) or marks != SHORT
+        made = Plan(cache, site, tmp, arguments, marks=marks)
         lanes: list[Runnable] = [lint.Lint(cache)] if with_lint else []
         lanes += [made.alone()] if with_alone else []
         for version in series:
             lanes += made.series(version, venv_paths)
-        lanes += made.lab(lab_paths, timeout=None if marks == MARKS else LONG_LANE_TIMEOUT)
+        lanes += made.lab(lab_paths, timeout=None if marks == SHORT else LONG_LANE_TIMEOUT)
         try:
             results = Pool(lanes).run()
         finally:

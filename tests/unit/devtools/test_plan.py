@@ -19,7 +19,7 @@ KINDS = ["tests/unit", "tests/functional", "tests/integration"]
 def made(monkeypatch, tmp_path):
     monkeypatch.setattr(venvs, "series", lambda cache, version: Path(version))
     monkeypatch.setattr(venvs, "tools", lambda cache: Path("tools"))
-    return plan.Plan(Cache(tmp_path), tmp_path / "site", tmp_path, ["-m", "not soak"])
+    return plan.Plan(Cache(tmp_path), tmp_path / "site", tmp_path)
 
 
 def files(lanes):
@@ -43,6 +43,27 @@ def test_all_tests_are_in_lanes_once(made):
     assert files(lanes) == there
     assert len({lane.name for lane in lanes}) == len({lane.log for lane in lanes}) == len(lanes)
     assert len({lane.tmp for lane in lanes}) == len(lanes)
+
+
+@pytest.mark.parametrize("version", venvs.SERIES)
+def test_what_a_run_leaves_out_of_a_series_the_soak_has_whole(made, tmp_path, version):
+    whole = files(made.series("3008.3", KINDS))
+    short = made.series(version, KINDS)
+    left_out = set(whole) - set(files(short))
+    assert bool(left_out) is (version != venvs.NEWEST)
+    assert all(name.startswith(tuple(plan.ONLY)) for name in left_out)
+    soak = plan.Plan(Cache(tmp_path), tmp_path / "site", tmp_path, marks=plan.LONG)
+    lanes = soak.series(version, KINDS)
+    assert files(lanes) == whole
+    assert set(files([one for one in lanes if "-m" not in one.arguments])) == left_out
+
+
+def test_every_place_that_series_leave_out_exists(made):
+    assert all((REPO / place).exists() for place in plan.ONLY)
+    assert all(series <= set(venvs.SERIES) for series in plan.ONLY.values())
+    # Whoever names one means it.
+    (lane,) = made.series("3006.28", ["tests/integration/test_swarm.py"])
+    assert lane.paths == ["tests/integration/test_swarm.py"]
 
 
 @pytest.mark.usefixtures("real_process")
