@@ -22,6 +22,8 @@ from devtools.venvs import NEWEST
 
 MINION = "m1"
 LONG_JOBS = 5
+# The next ping comes after this part of the time that has passed since the first, at the earliest.
+PING_PART = 1 / 30
 LONG_JOB_SECONDS = 25
 ORDER_FILE = "/var/tmp/order"
 JOBS_FILE = "/var/tmp/jobs"
@@ -103,16 +105,18 @@ class Experiment:
         long_jobs: int = LONG_JOBS,
         long_seconds: float = LONG_JOB_SECONDS,
         patience: float | None = None,
+        ping_interval: float = 1.0,
     ) -> None:
         """*site* is the built extension; without it the run is plain Salt.
 
         *update* is the state function of the 10th state, *kill_mode* and *stop_timeout* change
         the minion's unit (systemd's own time-out is 90 s), *patience* is how long to wait for
-        more returns.
+        more returns, *ping_interval* is the least number of seconds between two pings.
         """
         self.lab, self.old, self.new, self.site = lab, old, new, site
         self.patience = patience or (PATIENCE if site else PLAIN_PATIENCE)
         self.long_jobs, self.long_seconds = long_jobs, long_seconds
+        self.ping_interval = ping_interval
         self.update = update
         settings = dict(MASTER_CONFIG if site else {}) | dict(master_config or {})
         self.master = Master.take(lab, master or NEWEST, config=settings, pythonpath=site)
@@ -195,13 +199,20 @@ class Experiment:
             self._publish(f"look-{moment}", "safeupdate.status", into=[])
 
     def _await_quiet(self, observer: Observer, step: progress.Step) -> None:
-        """Ping once a second until everything has returned or nothing more will."""
+        """
+        Ping until everything has returned or nothing more will.
+
+        The longer it takes, the less often: on a slow machine the pings would be what it does.
+        """
         began = last_progress = time.monotonic()
+        next_ping = 0.0
         known = (0, 0)
         while time.monotonic() - began < HARD_TIMEOUT:
             check_stopping()
             tick = time.monotonic()
-            self._publish("ping", "test.ping", into=self.outcome.pings)
+            if tick >= next_ping:
+                self._publish("ping", "test.ping", into=self.outcome.pings)
+                next_ping = tick + max(self.ping_interval, (tick - began) * PING_PART)
             missing = [job.label for job in self.outcome.jobs if not self._seen(job)]
             some = ", ".join(missing[:3]) + (" and others" if len(missing) > 3 else "")
             step.detail = f"waiting for {some or 'the end of the update'}"

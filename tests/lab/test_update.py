@@ -56,17 +56,19 @@ def updated(scene: Scene, version: str = "3008.3") -> None:
 def test_a_highstate_that_updates_the_minion_loses_nothing(
     lab: Lab, site: Path, old: str, new: str
 ) -> None:
-    assert Experiment(lab, old, new, site=site).run().verdict() == []
+    assert Experiment(lab, old, new, site=site, ping_interval=5).run().verdict() == []
 
 
 def test_a_version_locked_pair_of_packages(lab: Lab, site: Path) -> None:
-    out = Experiment(lab, "3006.28+split", "3007.15+split", site=site, long_jobs=1).run()
+    out = Experiment(
+        lab, "3006.28+split", "3007.15+split", site=site, long_jobs=1, ping_interval=5
+    ).run()
     assert out.verdict() == []
 
 
 def test_a_package_that_removes_the_tree_it_was_running_from(lab: Lab, site: Path) -> None:
     """As when the Python minor version inside the package changes (salt #69807)."""
-    out = Experiment(lab, "3007.15", "3008.3+moved", site=site, long_jobs=1).run()
+    out = Experiment(lab, "3007.15", "3008.3+moved", site=site, long_jobs=1, ping_interval=5).run()
     assert out.verdict() == []
 
 
