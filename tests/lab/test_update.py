@@ -308,9 +308,9 @@ def test_the_extension_sets_itself_up_and_says_so(make_scene: Callable[..., Scen
 @pytest.mark.parametrize(
     "config",
     [
-        # In every run, tests/integration/test_ordering.py does it with a simulated host.
+        # In every run, tests/integration/test_ordering.py does both with a simulated host.
         pytest.param({"multiprocessing": False}, id="threads", marks=pytest.mark.soak),
-        pytest.param({"process_count_max": 1}, id="one process"),
+        pytest.param({"process_count_max": 1}, id="one process", marks=pytest.mark.soak),
         pytest.param({"sudo_user": "root"}, id="sudo"),
     ],
 )
