@@ -61,6 +61,8 @@ class Host:
         (self.root / "modules" / "test.py").write_text("old")
         self.clock = Clock()
         self.store = DyingStore(self.settings.database, clock=self.clock)
+        # As the engine of a minion does: else each look would empty the write-ahead log.
+        self.store.anchor()
         self.ledger = HastyLedger(self.settings.database, clock=self.clock)
         self.packages = FakePackages(**OLD)
         self.services = FakeServices(self.report)
