@@ -8,8 +8,6 @@ Output of the runner functions that tell of many minions
 then the minions. With ``--out=json``, or any other output, they show all that they return.
 """
 
-from saltext_safeupdate.master import inventory
-
 __virtualname__ = "safeupdate"
 
 
@@ -27,4 +25,7 @@ def output(data, **kwargs):
 
         salt-run safeupdate.versions --out=safeupdate
     """
+    # Salt imports all outputs in search of one such as "quiet".
+    from saltext_safeupdate.master import inventory
+
     return inventory.shown(data)
