@@ -8,10 +8,11 @@ before its request server forks, so every worker has them.
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import salt.master
@@ -24,7 +25,7 @@ from ..core.jobs import functions
 from ..patches import Patch
 from . import questions, replies
 from .account import QUESTION, TICKET, Account, path_of
-from .notes import RETURN, Notes, heard
+from .notes import RETURN, START, Notes, heard
 
 log = logging.getLogger(__name__)
 
@@ -167,15 +168,36 @@ class Keeper:
 
         def run_func(master: Any, func: Any, load: Any) -> Any:
             note = heard(func, load, functions.QUERY, self._says_start)
-            if note:
-                # Most returns are none of ours: a look at the function has to do for them.
-                answer = replies.of(load, questions.FUNCTIONS) if note[0] == RETURN else None
-                if answer:
-                    self._answers.send(*answer)
-                self._notes.write(*note)
-            return original(master, func, load)
+            # Most returns are none of ours: a look at the function has to do for them. Salt
+            # changes what it is given.
+            answer = replies.of(load, questions.FUNCTIONS) if note and note[0] == RETURN else None
+            outcome = original(master, func, load)
+            if note is None:
+                return outcome
+            if inspect.isawaitable(outcome):
+                return self._once_done(outcome, note, answer)
+            self._tell(outcome, note, answer)
+            return outcome
 
         return run_func
+
+    async def _once_done(
+        self, doing: Awaitable[Any], note: tuple[Any, ...], answer: tuple[str, str, str] | None
+    ) -> Any:
+        """Wait for what a master of Salt 3008 with 'master_async_mworker' does meanwhile."""
+        outcome = await doing
+        self._tell(outcome, note, answer)
+        return outcome
+
+    def _tell(
+        self, outcome: Any, note: tuple[Any, ...], answer: tuple[str, str, str] | None
+    ) -> None:
+        """Tell the engine what a minion has sent, unless Salt has not taken it."""
+        if note[0] != START and _is_refused(outcome):
+            return
+        if answer:
+            self._answers.send(*answer)
+        self._notes.write(*note)
 
     def _publishing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What the master itself publishes passes here, and nothing else does."""
@@ -235,3 +257,14 @@ class Keeper:
 
     def _says_start(self, tag: str) -> bool:
         return self._starts(tag) is not None
+
+
+def _is_refused(outcome: Any) -> bool:
+    """
+    Tell whether Salt has not taken a return, by the answer to the minion and how to send it.
+
+    The answer is False if the return lacks the signature that 'require_minion_sign_messages' wants
+    or has another's, and an empty text if Salt has failed over it. The minion keeps such a return.
+    """
+    value = outcome[0] if isinstance(outcome, tuple) and outcome else outcome
+    return value is False or value == ""

@@ -1,5 +1,6 @@
 """What the hooks in a master let into the account, and when a master publishes nothing again."""
 
+import asyncio
 import base64
 
 import pytest
@@ -30,7 +31,12 @@ class Master:
         keeper = Keeper(self.account, self.notes, self.answers, clock=lambda: self.now)
         table = {patch.name: patch for patch in keeper.table()}
         self._prep_pub = table["_prep_pub"].replace(self._salts_prep_pub)
-        self._run_func = table["run_func"].replace(lambda master, func, load: (func, load))
+        # What Salt makes of a call, if not what it was given.
+        self.outcome = None
+        self._run_func = table["run_func"].replace(self._salts_run_func)
+
+    def _salts_run_func(self, master, func, load):
+        return self.outcome or (func, load)
 
     def _salts_prep_pub(self, master, minions, jid, clear_load, extra, missing):
         clear_load["jid"] = jid
@@ -129,6 +135,34 @@ def test_what_a_minion_sends_is_noted_and_goes_on_as_it_is(master):
     for func, odd in (("_return", 5), (None, None), ("_syndic_return", load), ("_mine", {})):
         assert master.call(func, odd) == (func, odd)
     assert master.notes.read(0) == [["return", JID, "a"], ["start", "a"]]
+
+
+SEND = {"fun": "send"}
+ANSWER = {"id": "a", "jid": JID, "fun": "safeupdate.plan", "return": {"x": 1}, "success": True}
+
+
+@pytest.mark.parametrize("refusal", [False, ""])
+def test_a_return_that_salt_refuses_is_none(master, refusal):
+    """It lacks a signature, or has a wrong one, or Salt has failed over it."""
+    master.outcome = refusal, SEND
+    assert master.call("_return", ANSWER) == (refusal, SEND)
+    assert (master.notes.read(0), master.answers.read(0)) == ([], [])
+    master.outcome = None, SEND
+    assert master.call("_return", ANSWER) == (None, SEND)
+    assert len(master.notes.read(0)) == len(master.answers.read(0)) == 1
+
+
+def test_a_return_that_salt_takes_in_its_own_time_counts_then(master):
+    """As a master of 3008 with 'master_async_mworker' does."""
+
+    async def later(value):
+        assert master.notes.read(0) == []
+        return value, SEND
+
+    for value, count in ((False, 0), ("", 0), (None, 1)):
+        master.outcome = later(value)
+        assert asyncio.run(master.call("_return", ANSWER)) == (value, SEND)
+        assert len(master.notes.read(0)) == len(master.answers.read(0)) == count
 
 
 def test_this_salt_is_known(master):
