@@ -21,7 +21,7 @@ import salt.cache
 from salt.exceptions import SaltDeserializationError
 
 from ..core.errors import CacheError, RecordError
-from ..core.host.files import make_private
+from ..core.host.files import give_to_owner, make_private
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,10 @@ class Cache:
         text = json.dumps(document, separators=(",", ":"))
         packed = base64.b64encode(zlib.compress(text.encode("ascii"), 1)).decode("ascii")
         self._call("store", bank, key, {"schema": SCHEMA, "packed": packed})
+        if self._local:
+            path = os.path.join(os.path.dirname(self._local), bank, f"{key}.p")
+            give_to_owner(os.path.dirname(path))
+            give_to_owner(path)
 
     def read(self, bank: str, key: str) -> Any:
         """Return a document; None if there is none. Raises RecordError if it is unreadable."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import CacheError, InputError, LockHeldError, RecordError
-from ..core.host.files import make_private
+from ..core.host.files import make_private, open_private
 from ..fleet import inventory, stored
 from ..fleet import plan as plans
 from ..fleet.inventory import Record
@@ -322,7 +322,7 @@ class Store:
         """Have what is read and written back in here changed by nobody else of this master."""
         try:
             make_private(os.path.dirname(self._lock))
-            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = open_private(self._lock)
         except OSError as err:
             raise CacheError(
                 f"{self._lock} cannot be opened ({err}), so nothing was stored. See that the user "

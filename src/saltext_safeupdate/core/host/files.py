@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 
 
@@ -28,12 +29,50 @@ def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
 def make_private(path: str) -> None:
     """Make a directory, and those above it that are not there, for nobody else to look into."""
     missing = []
-    while not os.path.isdir(path):
+    while path and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(each, 0o700)
+            give_to_owner(each)
+
+
+def open_private(path: str) -> int:
+    """Open a file for reading and writing; make it, for nobody else to look into, if need be."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, flags)
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        # Somebody else has made it meanwhile.
+        return os.open(path, flags)
+    give_to_owner(path)
+    return fd
+
+
+def give_to_owner(path: str) -> None:
+    """
+    Have what root has made belong to the owner of the directory that it is in.
+
+    A daemon that does not run as root has its own directory, and could not use it otherwise.
+    """
+    if os.geteuid() != 0:
+        return
+    owner = os.stat(os.path.dirname(path))
+    if owner.st_uid == 0:
+        return
+    # What is not there any more, or what the file system does not let root give away, stays.
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            made = os.fstat(fd)
+            # The owner of the directory may have put a link to another file of root there.
+            if made.st_uid == 0 and (stat.S_ISDIR(made.st_mode) or made.st_nlink == 1):
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(fd)
 
 
 def text(path: str) -> str:

@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import LockHeldError, LockUnavailableError, SafeUpdateError
 from . import processes
+from .files import make_private, open_private
 
 RETURNS = tuple(f"return{number}" for number in range(1, 9))
 NAMES = ("jobs", "drain", "update", "supervisor", "engine", *RETURNS)
@@ -210,8 +211,8 @@ def adopt(run_dir: str, name: str) -> Lock | None:
 
 def _open(path: str) -> int:
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_private(os.path.dirname(path))
+        return open_private(path)
     except OSError as err:
         if err.errno == errno.EROFS:
             # A lock needs no writing: what was made before still locks.

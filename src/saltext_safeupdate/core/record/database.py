@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import RecordError
-from ..host.files import make_private
+from ..host.files import make_private, open_private
 from . import set_aside
 
 log = logging.getLogger(__name__)
@@ -205,13 +205,11 @@ class Database:
         directory = os.path.dirname(self.path)
         try:
             make_private(directory)
-            # Somebody else may have made it meanwhile.
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.close(open_private(self.path))
         except OSError as err:
             raise RecordError(
-                f"{self.path} cannot be made: {err.strerror}. Nothing was changed; check the file "
-                f"system of its directory and '{self.SETTING}'."
+                f"{self.path} cannot be made: {err.strerror}. Nothing was changed; check the "
+                f"permissions and the file system of its directory, and '{self.SETTING}'."
             ) from err
 
     @classmethod

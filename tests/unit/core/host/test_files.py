@@ -61,3 +61,42 @@ def test_a_private_directory_is_private_with_those_above_it(tmp_path):
         files.make_private(str(tmp_path / "a" / "b"))
     for path in (tmp_path / "a", tmp_path / "a" / "b"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_private_file_is_made_once_and_never_emptied(tmp_path):
+    path = tmp_path / "a"
+    for text in (b"x", b"y"):
+        fd = files.open_private(str(path))
+        assert not os.get_inheritable(fd)
+        os.write(fd, text)
+        os.close(fd)
+    assert path.read_text() == "y"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    os.close(files.open_private(str(path)))
+    assert path.read_text() == "y"
+
+
+def test_only_root_gives_away_and_no_link_to_another_file(tmp_path, monkeypatch):
+    """The owner of a directory may put anything into it."""
+    given = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda fd, uid, gid: given.append((uid, gid)))
+    stats = os.stat, os.fstat
+
+    def changed(info, uid):
+        return os.stat_result([*info[:4], uid, 65534, *info[6:10]])
+
+    monkeypatch.setattr(os, "stat", lambda path: changed(stats[0](path), 65534))
+    monkeypatch.setattr(os, "fstat", lambda fd: changed(stats[1](fd), 0))
+    for name in ("file", "other", "linked"):
+        (tmp_path / name).touch()
+    (tmp_path / "symbolic").symlink_to(tmp_path / "other")
+    os.link(tmp_path / "linked", tmp_path / "linked2")
+    for name in ("symbolic", "linked", "gone"):
+        files.give_to_owner(str(tmp_path / name))
+    assert given == []
+    files.give_to_owner(str(tmp_path / "file"))
+    assert given == [(65534, 65534)]
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    files.give_to_owner(str(tmp_path / "file"))
+    assert len(given) == 1
