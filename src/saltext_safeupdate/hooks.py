@@ -68,6 +68,13 @@ def adopt(function: Any) -> None:
         loaders.adopt(function)
 
 
+def returners(opts: Mapping[str, Any], functions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return Salt's returners, for what is returned in the place of a job."""
+    from .ordering import loaders
+
+    return loaders.returners(opts, functions)
+
+
 def installed_by() -> int:
     """Return the PID of the process that installed them for this one; 0 if none did."""
     return _installed.get("pid", 0)

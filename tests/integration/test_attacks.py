@@ -454,7 +454,9 @@ def send_at_random(stage, count):
 )
 def test_messages_at_random(stage, count):
     jid = stage.missed("among them")
-    assert send_at_random(stage, count) >= count
+    sent = send_at_random(stage, count)
+    assert sent >= count
     stage.redeliver("victim")
     wait_for(lambda: stage.ran(stage.victim, jid), "the job that the victim has missed")
     stage.assert_unharmed()
+    print(f"{sent} messages at random, {len(stage.mallory.published)} publications: none is theirs")

@@ -185,7 +185,11 @@ def test_the_main_process_and_its_jobs_know_who_put_them_in(opts, monkeypatch):
 def _started(engine, monkeypatch):
     """Return what the engine tells its loop of the hooks."""
     told = []
-    monkeypatch.setattr(minion_engine, "run", lambda opts, functions, **kwargs: told.append(kwargs))
+
+    def run(opts, functions, *, hooked, returners):
+        told.append({"hooked": hooked})
+
+    monkeypatch.setattr(minion_engine, "run", run)
     monkeypatch.setattr(engine, "__salt__", {}, raising=False)
     engine.start()
     return told[0]

@@ -39,4 +39,9 @@ def start():
     """
     from saltext_safeupdate.minion import engine
 
-    engine.run(__opts__, __salt__, hooked=not hooks.stood_down())
+    engine.run(
+        __opts__,
+        __salt__,
+        hooked=not hooks.stood_down(),
+        returners=lambda: hooks.returners(__opts__, __salt__),
+    )

@@ -17,6 +17,7 @@ from ..core.record.store import PhaseRow
 from ..core.record.update import Update
 from . import queues
 from .masters import Masters
+from .returners import Returners
 
 # Seconds to wait for the master's answer to one return; then it is tried again later. A slow
 # master gets it twice and stores it once.
@@ -40,12 +41,17 @@ class Delivery:
     """Sends through the main process of the minion, which has the connection."""
 
     def __init__(
-        self, opts: Mapping[str, Any], functions: Mapping[str, Any], masters: Masters
+        self,
+        opts: Mapping[str, Any],
+        functions: Mapping[str, Any],
+        masters: Masters,
+        returners: Returners | None = None,
     ) -> None:
         self._opts = opts
         self._masters = masters
         # Fetched now, so that nothing has to be loaded while the tree is replaced.
         self._event_send = functions["event.send"]
+        self._returners = returners or Returners(opts, dict)
         self.salt_version = str(salt.version.__version__)
 
     def publish(self, row: PhaseRow, update: Update | None) -> bool:
@@ -158,6 +164,12 @@ class Delivery:
             load["resource_id"] = resource.get("id")
         payload: bytes = salt.payload.dumps(load)
         return payload
+
+    def hand_over(self, job: Job, payload: bytes) -> None:
+        """Give a return that :meth:`describe` has made to the returners of the job."""
+        self._returners.hand_over(
+            salt.payload.loads(job.call) if job.call else {}, salt.payload.loads(payload)
+        )
 
     def _queue_opts(self, master: str) -> dict[str, Any]:
         """Return the opts that name the queues of the minion's part for this master."""

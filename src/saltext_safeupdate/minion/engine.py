@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.errors import LockUnavailableError, SafeUpdateError
@@ -18,14 +18,22 @@ from . import unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters
+from .returners import Returners
 
 
-def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) -> None:
+def run(
+    opts: Mapping[str, Any],
+    functions: Mapping[str, Any],
+    *,
+    hooked: bool,
+    returners: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
     """
     Run until the minion ends.
 
-    *functions* are Salt's execution functions. *hooked* tells whether the minion has our hooks:
-    without them no return of a job is recorded, so none proves that a master hears.
+    *functions* are Salt's execution functions, *returners* loads its returners. *hooked* tells
+    whether the minion has our hooks: without them no return of a job is recorded, so none proves
+    that a master hears.
     """
     minion = os.getppid()
     factory = Factory(opts)
@@ -33,7 +41,7 @@ def run(opts: Mapping[str, Any], functions: Mapping[str, Any], *, hooked: bool) 
     lock = _alone(factory, complaints)
     main = processes.identity(minion)
     masters = Masters(opts, factory.store, main, hooked=hooked)
-    delivery = Delivery(opts, functions, masters)
+    delivery = Delivery(opts, functions, masters, Returners(opts, returners))
     ticker = Ticker(
         settings=factory.settings,
         store=factory.store,

@@ -195,6 +195,7 @@ class Intake:
         minion._queue_job(data)
         jid = str(data.get("jid"))
         if queues.find(minion.opts, jid) is None and not self._has_begun(jid):
+            log.error("safeupdate: job %s could not be held and was not run", jid)
             answers.send(
                 minion,
                 data,

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import salt.loader
 import salt.loader.lazy
 
 # Called with the function's name, the function, and its arguments.
@@ -16,6 +17,12 @@ _MARK = "__safeupdate_guarded__"
 
 _handlers: dict[str, Handler] = {}
 _of_states: dict[str, Handler] = {}
+
+
+def returners(opts: Mapping[str, Any], functions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return Salt's returners. *functions* are its execution functions."""
+    found: Mapping[str, Any] = salt.loader.returners(opts, functions)
+    return found
 
 
 def around_load_module(

@@ -1,5 +1,6 @@
 """Real minions: startup states over several starts, and minions whose locks do not work."""
 
+import json
 import os
 import shutil
 
@@ -10,6 +11,7 @@ import salt.utils.jid
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.minion import queues
+from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
 
 from .masterless import Masterless, scheduled
@@ -37,9 +39,16 @@ def make(place):
         each.kill()
 
 
-def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make):
-    """Jobs are processes at first and at last, and threads in between."""
-    minion = make()
+def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, place):
+    """
+    Jobs are processes at first and at last, and threads in between. Their returns go to a returner
+    and to nobody else: each once, and that of an interrupted job from the engine.
+    """
+    cache = place / "returned"
+    minion = make(
+        **{"return": "noted", "pub_ret": False, "noted_jobs": str(cache)},
+        module_dirs=[str(MODULES)],
+    )
     ledger = Ledger(minion.safeupdate["state_dir"] + "/safeupdate.db")
     jid = salt.utils.jid.gen_jid({"unique_jid": True})
     minion.start()
@@ -47,6 +56,9 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make):
     minion.queue(jid, "queued")
     minion.wait_for("queued", 1)
     wait_for(lambda: [job.state for job in ledger.find(jid)] == [State.DELIVERED], "the job's end")
+    broken = salt.utils.jid.gen_jid({"unique_jid": True})
+    queues.put(minion.opts, {"jid": broken, "fun": "test.sleep", "arg": [600], "ret": ""})
+    wait_for(lambda: [job.state for job in ledger.find(broken)] == [State.RUNNING], "a job")
     minion.kill()
     # While jobs are held, also over another start.
     drain = locks.acquire(minion.safeupdate["run_dir"], "drain", "")
@@ -69,6 +81,14 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make):
     # Nothing of them is open.
     wait_for(lambda: ledger.open() == [], "an end")
     assert queues.jids(minion.opts) == set()
+    wait_for(lambda: broken in _returned(cache), "what became of the job that was interrupted")
+    returned = _returned(cache)
+    assert [returned.count(each) for each in (jid, broken, held)] == [1, 1, 1]
+
+
+def _returned(cache):
+    """Return the JIDs of the returns that the returner of the minion got."""
+    return [jid for _, jid, _ in map(json.loads, cache.read_text().splitlines())]
 
 
 @as_root

@@ -80,6 +80,9 @@ class Delivery(Protocol):
     def describe(self, job: Job, text: str) -> bytes:
         """Return the failed return of a job, with *text* as what it says."""
 
+    def hand_over(self, job: Job, payload: bytes) -> None:
+        """Give such a return to whom the job returns beside its master."""
+
 
 @dataclass(kw_only=True)
 class Ticker:
@@ -279,8 +282,10 @@ class Ticker:
         if job is None or job.state is not State.RUNNING or job.runner != bare.runner:
             return
         text = recovery.interruption(job, reason, self.clock())
-        if self.ledger.finish(job.key, self.delivery.describe(job, text), retcode=1):
-            log.warning("safeupdate: job %s was interrupted; its master is told", job.jid)
+        payload = self.delivery.describe(job, text)
+        if self.ledger.finish(job.key, payload, retcode=1):
+            log.warning("safeupdate: job %s was interrupted and is reported", job.jid)
+            self.delivery.hand_over(job, payload)
 
     # -- what masters are to get -----------------------------------------------
 

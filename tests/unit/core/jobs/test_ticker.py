@@ -29,6 +29,7 @@ class World:
         self.living = {"main"}
         self.away, self.refused = set(), set()
         self.sent, self.published, self.started, self.probes = [], [], [], []
+        self.handed_over = []
         self.launched = 0
         self.connected = True
         self.ticker = Ticker(
@@ -76,6 +77,9 @@ class World:
     @staticmethod
     def describe(job, text):
         return text.encode()
+
+    def hand_over(self, job, payload):
+        self.handed_over.append((job.jid, job.call, payload))
 
     def job(self, jid, *, owner="gone", runner="gone child", fun="cmd.run", master="m"):
         self.ledger.accept(jid, jid=jid, fun=fun, master=master, call=b"call", owner=owner)
@@ -225,6 +229,7 @@ def test_an_interrupted_job_is_reported_once(world):
     assert jid == "1"
     assert b"interrupted" in payload
     assert world.started == []
+    assert world.handed_over == [("1", b"call", payload)], "and to its returners"
 
 
 def test_a_report_is_sent_although_nothing_else_changes_the_database(world):
