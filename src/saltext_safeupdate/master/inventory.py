@@ -14,7 +14,7 @@ from ..fleet import inventory, repairs, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
-from . import questions, redelivery
+from . import questions, targets
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
         raise InputError(f"There are no targets of the type {tgt_type!r}. Nothing was asked.")
     if not isinstance(target, str | list | tuple) or not target:
         raise InputError("A target is needed, such as '*'. Nothing was asked.")
-    found = redelivery.targeted(opts, target, str(tgt_type))
+    found = targets.targeted(opts, target, str(tgt_type))
     if not found:
         raise InputError(
             f"No minion with an accepted key is meant by {target!r} ({tgt_type}). Nothing was "
@@ -278,7 +278,7 @@ def forget(opts: Mapping[str, Any], minion: object, deleted: object) -> list[str
         raise InputError("Give the ID of a minion, or 'deleted=True'. Nothing was forgotten.")
     if minion:
         return made(opts).forget(minion)
-    return made(opts).forget_deleted(redelivery.targeted(opts, "*", "glob"))
+    return made(opts).forget_deleted(targets.targeted(opts, "*", "glob"))
 
 
 def shown(data: object) -> str:

@@ -21,10 +21,11 @@ from ..fleet.plan import Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.rollout import Step
 from ..fleet.versions import reached
-from . import questions, redelivery
+from . import questions
 from .replies import Failed
 from .rollouts import refuse_beside
 from .store import Store
+from .targets import targeted
 
 # Seconds that minions have to say what runs on them, and to go through their pre-flights.
 REPORT_TIMEOUT, PLAN_TIMEOUT = 30.0, 180.0
@@ -160,9 +161,9 @@ def _members(
     members: dict[str, list[str]] = {}
     unknown: dict[str, Facts] = {}
     for group in wanted.groups:
-        sure = redelivery.targeted(opts, _target(group), group.tgt_type, greedy=False)
+        sure = targeted(opts, _target(group), group.tgt_type, greedy=False)
         # Salt counts those in of whom it does not know whether they are meant.
-        maybe = sorted(set(redelivery.targeted(opts, _target(group), group.tgt_type)) - set(sure))
+        maybe = sorted(set(targeted(opts, _target(group), group.tgt_type)) - set(sure))
         members[group.name] = [*sure, *maybe]
         unknown |= {
             minion: Facts(

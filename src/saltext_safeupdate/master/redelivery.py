@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import salt.client
-import salt.utils.minions
 
 from ..core.errors import InputError, SafeUpdateError
 from ..core.jobs import functions
@@ -68,19 +67,6 @@ class Redelivery:
         reached = sorted(set((published or {}).get("minions") or []).intersection(wanted))
         log.info("safeupdate: job %s was published again to %s", jid, ", ".join(reached) or "none")
         return reached
-
-
-def targeted(
-    opts: Mapping[str, Any], target: object, tgt_type: str, *, greedy: bool = True
-) -> list[str]:
-    """
-    Return the accepted minions that are meant.
-
-    Those of whom the master does not know whether they are count if it is *greedy*.
-    """
-    checker = salt.utils.minions.CkMinions(dict(opts))
-    found = checker.check_minions(target, tgt_type, greedy=greedy)
-    return sorted(found.get("minions", ()))
 
 
 def redeliver(

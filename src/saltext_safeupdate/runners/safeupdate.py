@@ -18,6 +18,7 @@ from saltext_safeupdate.master import (
     redelivery,
     reports,
     rollouts,
+    targets,
 )
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
@@ -64,7 +65,7 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     """
     with errors.as_salts(SaltInvocationError):
         timeout = redelivery.seconds("timeout", timeout)
-        minions = redelivery.targeted(__opts__, target, tgt_type)
+        minions = targets.targeted(__opts__, target, tgt_type)
         return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
 
 
