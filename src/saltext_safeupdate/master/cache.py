@@ -55,6 +55,11 @@ class Cache:
 
     def read(self, bank: str, key: str) -> Any:
         """Return a document; None if there is none. Raises RecordError if it is unreadable."""
+        packed = self.packed(bank, key)
+        return None if packed is None else self.unpacked(bank, key, packed)
+
+    def packed(self, bank: str, key: str) -> str | None:
+        """Return a document as it is stored: the same text is the same document."""
         if self._local:
             self._tell_if_away(bank)
         try:
@@ -63,13 +68,17 @@ class Cache:
             raise self.damaged(bank, key, str(err)) from err
         if stored == {}:
             return None
-        if not isinstance(stored, Mapping) or "packed" not in stored:
+        if not isinstance(stored, Mapping) or not isinstance(stored.get("packed"), str):
             raise self.damaged(bank, key, "safeupdate has not written it")
         if stored.get("schema") != SCHEMA:
             raise self.damaged(bank, key, "another version of the extension has written it")
+        return str(stored["packed"])
+
+    def unpacked(self, bank: str, key: str, packed: str) -> Any:
+        """Return the document that :meth:`packed` has returned."""
         try:
             return json.loads(
-                zlib.decompress(base64.b64decode(stored["packed"], validate=True)),
+                zlib.decompress(base64.b64decode(packed, validate=True)),
                 parse_constant=_no_number,
             )
         except (ValueError, TypeError, zlib.error, RecursionError) as err:

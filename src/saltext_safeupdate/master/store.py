@@ -71,6 +71,8 @@ class Store:
         self._lock = os.path.join(str(opts["cachedir"]), ROOT, "store.lock")
         self._page = page
         self._saved: dict[str, _Saved] = {}
+        # Sheets as they were stored when they were read and checked, and what they say.
+        self._sheets: dict[int, tuple[str, dict[str, Record]]] = {}
         self.problems: list[str] = []
 
     # -- what runs where -------------------------------------------------------
@@ -130,13 +132,16 @@ class Store:
     def _sheet(self, sheet: int, *, keep: bool = False) -> dict[str, Record]:
         """Return the records of a sheet. *keep* what is unreadable: it is about to be replaced."""
         key = _sheet_key(sheet)
-        found: dict[str, Record] = {}
         problems: list[str] = []
+        found: dict[str, Record] = {}
         try:
-            listed = self.cache.read(MINIONS, key)
+            packed = self.cache.packed(MINIONS, key)
+            if packed is not None and self._sheets.get(sheet, ("", {}))[0] == packed:
+                return dict(self._sheets[sheet][1])
+            listed = [] if packed is None else self.cache.unpacked(MINIONS, key, packed)
         except RecordError as err:
-            listed, problems = None, [str(err)]
-        for data in listed if isinstance(listed, list) else [] if listed is None else [listed]:
+            packed, listed, problems = None, [], [str(err)]
+        for data in listed if isinstance(listed, list) else [listed]:
             try:
                 record = inventory.from_data(data)
             except ValueError as err:
@@ -147,6 +152,8 @@ class Store:
             self._say(f"{problem} Its minions are unknown until they answer again.")
         if keep and problems:
             self.cache.set_aside(MINIONS, key)
+        if packed is not None and not problems:
+            self._sheets[sheet] = (packed, dict(found))
         return found
 
     def _say(self, problem: str) -> None:

@@ -13,7 +13,7 @@ import salt.cache
 import salt.config
 
 from saltext_safeupdate.core.errors import CacheError, InputError, LockHeldError, RecordError
-from saltext_safeupdate.fleet import controller, plan, request, rollout
+from saltext_safeupdate.fleet import controller, inventory, plan, request, rollout
 from saltext_safeupdate.fleet.inventory import Record
 from saltext_safeupdate.fleet.plan import Facts, Plan
 from saltext_safeupdate.fleet.rollout import Rollout, Step
@@ -78,6 +78,31 @@ def test_only_newer_answers_count(opts: dict[str, object]) -> None:
     store.set_records([record("app", 2.0, last_result="new")])
     store.set_records([record("app", 1.0, last_result="old"), record("db.p", 1.0)])
     assert store.records()["app"].last_result == "new"
+
+
+def test_what_another_process_has_written_meanwhile_counts(opts: dict[str, object]) -> None:
+    one, other = Store(opts), Store(opts)
+    one.set_records([record("app", 1.0), record("db.p", 1.0)])
+    assert set(one.records()) == {"app", "db.p"}
+    other.set_records([record("app", 3.0, last_result="new")])
+    other.forget("db.p")
+    one.set_records([record("app", 2.0)])
+    for store in (one, other):
+        assert store.records() == {"app": record("app", 3.0, last_result="new")}
+
+
+def test_what_is_unchanged_is_checked_once(
+    opts: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store(opts).set_records(map(record, NAMES))
+    checked: list[object] = []
+    real = inventory.from_data
+    monkeypatch.setattr(inventory, "from_data", lambda data: checked.append(data) or real(data))
+    store = Store(opts)
+    known = store.records()
+    store.set_records(record(name, 2.0) for name in known)
+    assert len(checked) == len(NAMES)
+    assert {each.seen for each in store.records().values()} == {2.0}
 
 
 def test_forgotten_minions_are_gone(opts: dict[str, object]) -> None:
