@@ -10,6 +10,7 @@ asserted.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import resource
@@ -22,6 +23,7 @@ from bench_ledger import scratch
 from table import row
 
 FEW, MANY = 1_000, 10_000
+OVER = 20
 ASKED = "under 2 s, memory linear"
 GRAINS = {"os": "Debian"}
 
@@ -75,7 +77,12 @@ def fill(opts: Mapping[str, Any], count: int) -> None:
         number=1,
         now=time.time(),
     )
-    Store(opts).save_rollout(rollout.begin(made, time.time()))
+    store = Store(opts)
+    store.save_rollout(rollout.begin(made, time.time()))
+    for number in range(OVER):
+        ended = rollout.begin(dataclasses.replace(made, id=f"over{number}"), time.time())
+        ended.mode = rollout.Mode.FINISHED
+        store.save_rollout(ended)
 
 
 def answer(number: int) -> dict[str, Any]:
@@ -133,6 +140,12 @@ def status(opts: Mapping[str, Any]) -> None:
     summary.rows(found)
 
 
+def listed(opts: Mapping[str, Any]) -> None:
+    from saltext_safeupdate.master import orders
+
+    orders.listed(opts)
+
+
 def report(opts: Mapping[str, Any]) -> None:
     from saltext_safeupdate.fleet import report as reports
 
@@ -177,13 +190,16 @@ def main() -> None:
         "`versions ask=False`": lambda opts: asked(opts, "versions", asks=False),
         "`check`": lambda opts: asked(opts, "check", asks=True),
         "`status`": status,
+        f"`status` without a name, with {OVER} rollouts that are over": listed,
         "`report`": report,
         "saving a rollout 20 times": save,
     }
     with scratch() as few, scratch() as many:
         places = ((options(few / "few"), FEW), (options(many / "many"), MANY))
+        # Programs are imported here, but the memory of the many is not taken here.
+        fill(options(few / "imports"), 2)
         for opts, count in places:
-            fill(opts, count)
+            measured(lambda opts=opts, count=count: fill(opts, count))
         opts = places[-1][0]
         for what, (target, kind) in TARGETS.items():
             named = target(MANY)

@@ -215,14 +215,19 @@ def to_data(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def from_data(data: Mapping[str, Any]) -> Rollout:
-    """Return the rollout that was stored. Raises InputError if it is of another version."""
+def refuse_other(data: Mapping[str, Any]) -> None:
+    """Raise InputError for what another version has stored."""
     if data.get("schema") != SCHEMA:
         raise InputError(
             f"The rollout was stored by another version of the extension (schema "
             f"{data.get('schema')!r}, known is {SCHEMA}). It is left alone; end it with that "
             "version."
         )
+
+
+def from_data(data: Mapping[str, Any]) -> Rollout:
+    """Return the rollout that was stored. Raises InputError if it is of another version."""
+    refuse_other(data)
     known = {each.name for each in fields(Minion)}
     minions = {
         name: Minion(**{k: v for k, v in row.items() if k in known} | {"step": Step(row["step"])})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from ..core.errors import InputError
 from . import plan as plans
 from . import rollout as rollouts
 from .plan import Plan
-from .rollout import Minion, Rollout
+from .rollout import Minion, Mode, Rollout, Step
 
 _NAMES = tuple(each.name for each in fields(Minion))
 _TYPES = {each.name: str(each.type) for each in fields(Minion)}
@@ -26,9 +28,69 @@ _T = TypeVar("_T")
 Row = tuple[Any, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """
+    A rollout without its minions, and what others want to know of it when it is over.
+
+    newest
+        The highest number of its requests.
+    usual
+        Seconds that a minion took, the median of those that are done; 0 if none is.
+    counts
+        How many minions are at each step, by the name of the step.
+    """
+
+    mode: Mode
+    why: str
+    owner: str
+    looked: float
+    version: str
+    extension: str
+    newest: int
+    usual: float
+    counts: Mapping[str, int]
+
+
+_OUTLINE_TYPES = {each.name: str(each.type) for each in fields(Outline) if each.name != "mode"}
+
+
+def outline_of(rollout: Rollout) -> Outline:
+    known = rollout.minions.values()
+    done = [minion.seconds for minion in known if minion.step is Step.DONE]
+    return Outline(
+        mode=rollout.mode,
+        why=rollout.why,
+        owner=rollout.owner,
+        looked=rollout.looked,
+        version=rollout.plan.request.version,
+        extension=rollout.plan.request.extension,
+        newest=max((minion.number for minion in known), default=0),
+        usual=statistics.median(done) if done else 0.0,
+        counts=Counter(minion.step.value for minion in known),
+    )
+
+
+def outline(told: Mapping[str, Any]) -> Outline | None:
+    """
+    Return the outline of a rollout from its head; None if it was written when there was none.
+
+    Raises ValueError if it makes no sense, and InputError if another version wrote it.
+    """
+    rollouts.refuse_other(told)
+    if "counts" not in told:
+        return None
+    _check("it", told, _OUTLINE_TYPES)
+    try:
+        return Outline(mode=Mode(told["mode"]), **{name: told[name] for name in _OUTLINE_TYPES})
+    except KeyError as err:
+        raise ValueError(f"it has no {err}") from err
+
+
 def head(rollout: Rollout) -> dict[str, Any]:
     """Return what is known of the rollout as a whole: small, and new with every look."""
     return {
+        **vars(outline_of(rollout)),
         **{name: getattr(rollout, name) for name in _HEAD_TYPES},
         "schema": rollouts.SCHEMA,
         "mode": rollout.mode.value,
@@ -124,7 +186,7 @@ def _fits(value: object, kind: str) -> bool:
     if kind in ("int", "float"):
         allowed = int if kind == "int" else int | float
         return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
-    if kind.startswith("dict"):
+    if kind.startswith(("dict", "Mapping")):
         return isinstance(value, dict) and all(
             isinstance(key, str) and _fits(each, "float") for key, each in value.items()
         )

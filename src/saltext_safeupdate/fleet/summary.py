@@ -12,6 +12,7 @@ from typing import Any
 
 from . import controller, durations, window
 from .rollout import Minion, Mode, Rollout, Step
+from .stored import Outline
 
 SCHEMA = 1
 METRIC = "salt_safeupdate_"
@@ -128,11 +129,31 @@ def _row(name: str, minion: Minion, wave: int) -> dict[str, Any]:
 
 def exit_status(rollout: Rollout) -> int:
     """Return 0 if all minions are done, 1 if some are not, 2 if it stands, 3 while it runs."""
-    if rollout.mode is Mode.FINISHED:
-        return 0 if rollout.count(Step.DONE) == len(rollout.minions) else 1
-    if rollout.mode is Mode.ABORTED:
+    return _exit_status(rollout.mode, rollout.count(Step.DONE) == len(rollout.minions))
+
+
+def _exit_status(mode: Mode, all_done: bool) -> int:
+    if mode is Mode.FINISHED:
+        return 0 if all_done else 1
+    if mode is Mode.ABORTED:
         return 1
-    return 3 if rollout.mode in (Mode.RUNNING, Mode.ABORTING) else 2
+    return 3 if mode in (Mode.RUNNING, Mode.ABORTING) else 2
+
+
+def line(outline: Outline) -> dict[str, Any]:
+    """Return of a rollout what a list of all of them has: keys of :func:`summary`."""
+    minions = sum(outline.counts.values())
+    return {
+        "mode": outline.mode.value,
+        "why": outline.why,
+        "version": outline.version,
+        "extension": outline.extension,
+        "counts": {s.value: outline.counts[s.value] for s in ORDER if s.value in outline.counts},
+        "minions": minions,
+        "exit_status": _exit_status(
+            outline.mode, outline.counts.get(Step.DONE.value, 0) == minions
+        ),
+    }
 
 
 def metrics(rollouts: Iterable[Rollout], unreadable: int = 0) -> str:

@@ -167,8 +167,7 @@ class Inventory:
         """Return the minions of rollouts that have not ended, by minion."""
         return {
             minion: rollout.plan.id
-            for rollout in self._store.each_rollout()
-            if not rollout.mode.final
+            for rollout in self._store.under_way()
             for minion in rollout.minions
         }
 

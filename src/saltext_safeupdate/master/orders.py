@@ -12,6 +12,8 @@ from typing import Any
 from ..core.errors import InputError
 from ..fleet import summary
 from ..fleet.plan import Plan
+from ..fleet.rollout import Rollout
+from ..fleet.stored import Outline
 from . import account as accounts
 from . import planning, progress, questions, redelivery, rollouts
 from .account import Account
@@ -92,12 +94,9 @@ def shown(store: Store, rollout_id: str, *, rows: bool = False) -> dict[str, Any
         raise InputError(
             f"There is no rollout {rollout_id}. 'salt-run safeupdate.status' lists all."
         )
-    now = time.time()
     told = {
-        **summary.summary(found, now),
-        "exit_status": summary.exit_status(found),
-        "owner": rollouts.shown(found.owner),
-        "looked_after": found.mode.final or now - found.looked < _LOOKED,
+        **summary.summary(found, time.time()),
+        **_looked_after(found),
         "history": [list(line) for line in found.history[-20:]],
     }
     return told | ({"rows": summary.rows(found)} if rows else {})
@@ -105,9 +104,12 @@ def shown(store: Store, rollout_id: str, *, rows: bool = False) -> dict[str, Any
 
 def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return how all rollouts stand, the newest last."""
-    store = Store(opts)
-    keys = ("mode", "why", "version", "extension", "counts", "minions", "exit_status", "owner")
-    found = {name: shown(store, name) for name in store.rollouts()}
+    found = Store(opts).outlines()
+    return {name: {**summary.line(told), **_looked_after(told)} for name, told in found.items()}
+
+
+def _looked_after(found: Rollout | Outline) -> dict[str, Any]:
     return {
-        name: {key: told[key] for key in (*keys, "looked_after")} for name, told in found.items()
+        "owner": rollouts.shown(found.owner),
+        "looked_after": found.mode.final or time.time() - found.looked < _LOOKED,
     }

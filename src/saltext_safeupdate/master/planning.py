@@ -19,7 +19,6 @@ from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.plan import Facts, Plan
 from ..fleet.request import Group, Request
-from ..fleet.rollout import Step
 from ..fleet.versions import reached
 from . import questions
 from .replies import Failed
@@ -135,7 +134,7 @@ def check(
 
 
 def _refuse_in_others(store: Store, minions: Collection[str], now: float, own: str = "") -> None:
-    for other in store.each_rollout():
+    for other in store.under_way():
         if other.plan.id != own:
             refuse_beside(other, minions, now)
 
@@ -246,13 +245,8 @@ def _listed(value: object) -> Iterable[Any]:
 
 def _usual_seconds(store: Store) -> float:
     """Return what a minion usually takes, by the newest rollouts; 0 if there is none."""
-    seconds = [
-        minion.seconds
-        for found in store.each_rollout(_HISTORY)
-        for minion in found.minions.values()
-        if minion.step is Step.DONE
-    ]
-    return statistics.median(seconds) if seconds else 0.0
+    seconds = [outline.usual for outline in store.outlines().values() if outline.usual]
+    return statistics.median(seconds[-_HISTORY:]) if seconds else 0.0
 
 
 def _name(now: float) -> str:

@@ -51,12 +51,15 @@ def metrics(store: Store, *, clock: Callable[[], float] = time.time) -> str:
     found, unreadable = [], 0
     for name in store.rollouts():
         try:
+            outline = store.outline(name)
+            if outline is None or (outline.mode.final and now - outline.looked > RECENT):
+                continue
             rollout = store.rollout(name)
         except (InputError, RecordError):
             # The metrics of the others are as true; how many are missing is one of them.
             unreadable += 1
             continue
-        if rollout and not (rollout.mode.final and now - rollout.looked > RECENT):
+        if rollout is not None:
             found.append(rollout)
     return summary.metrics(found, unreadable)
 

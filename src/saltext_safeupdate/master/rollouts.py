@@ -37,6 +37,8 @@ INTERVAL, SHARE = 1.0, 10.0
 SAVE_INTERVAL = 30.0
 # Seconds until rollouts are looked for again in a cache that was away.
 LOAD_INTERVAL = 30.0
+# Seconds until it is looked for rollouts again that need not be kept any more.
+TIDY_INTERVAL = 86400.0
 # Seconds from one complaint about a cache that is away to the next.
 COMPLAINT_INTERVAL = 60.0
 # Seconds that minions have to answer a question; the answer to a later one counts, too.
@@ -87,6 +89,7 @@ class Rollouts:
         self._since_boot = since_boot
         self._driven: dict[str, _Driven] = {}
         self._load_at: float | None = 0.0
+        self._tidy_at = 0.0
 
     @property
     def idle(self) -> bool:
@@ -98,6 +101,9 @@ class Rollouts:
         now = self._since_boot()
         if self._load_at is not None and now >= self._load_at:
             self._load(now)
+        if now >= self._tidy_at:
+            self._tidy()
+            self._tidy_at = now + TIDY_INTERVAL
         for driven in list(self._driven.values()):
             if now >= driven.next:
                 began = self._since_boot()
@@ -117,13 +123,25 @@ class Rollouts:
         self._load_at = None
         for name in names:
             try:
+                outline = self._store.outline(name)
+                if outline is None or outline.mode.final or outline.owner != self._owner:
+                    continue
                 found = self._store.rollout(name)
             except (SafeUpdateError, SaltException, OSError) as err:
                 log.error("safeupdate: the rollout %s stands still: %s", name, err)
                 continue
-            if found is not None and not found.mode.final and found.owner == self._owner:
+            if found is not None:
                 log.info("safeupdate: the rollout %s goes on", name)
                 self._driven[name] = _Driven(rollout.taken_up(found))
+
+    def _tidy(self) -> None:
+        try:
+            gone = self._store.tidy(self._clock())
+        except (SafeUpdateError, SaltException, OSError) as err:
+            log.warning("safeupdate: rollouts that are long over were not removed: %s", err)
+            return
+        if gone:
+            log.info("safeupdate: removed what is long over: %s", ", ".join(gone))
 
     def _save(self, driven: _Driven) -> None:
         """Store a rollout. What cannot be stored is read again before anything else is done."""
@@ -287,10 +305,10 @@ class Rollouts:
                 f"all, 'salt-run safeupdate.allow {version}' allows it again."
             )
         now = self._clock()
-        others = list(self._store.each_rollout())
-        for other in others:
+        for other in self._store.under_way():
             refuse_beside(other, plan.minions, now)
-        first = 1 + max((newest_number(other) for other in others), default=0)
+        newest = (outline.newest for outline in self._store.outlines().values())
+        first = 1 + max(newest, default=0)
         made = rollout.begin(plan, now, owner=self._owner, first=max(first, int(now * 1e6)))
         driven = _Driven(made)
         self._save(driven)
@@ -353,11 +371,6 @@ def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:
         f"{other.mode.value}, {age:.0f} minutes old, and driven by {shown(other.owner)}. Nothing "
         f"was started; wait for its end, or end it: 'salt-run safeupdate.abort {other.plan.id}'."
     )
-
-
-def newest_number(found: Rollout) -> int:
-    """Return the highest number of its requests."""
-    return max((minion.number for minion in found.minions.values()), default=0)
 
 
 def owner_of(account: Account, master: str) -> str:

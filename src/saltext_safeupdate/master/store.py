@@ -26,6 +26,7 @@ from ..fleet import plan as plans
 from ..fleet.inventory import Record
 from ..fleet.plan import Plan
 from ..fleet.rollout import Rollout
+from ..fleet.stored import Outline
 from .cache import ROOT, Cache
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,10 @@ SHEETS = 32
 _MEANWHILE = 3600.0
 # Minions on one page of a rollout.
 PAGE = 500
+# What is kept of rollouts that are over, and of plans that were never run: as many of each, and for
+# as many seconds. People compare with the last quarter; a hundred rollouts of 10,000 minions are
+# 150 MB.
+KEPT, KEPT_SECONDS = 100, 90 * 86400.0
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEAD, _PLAN, _QUARANTINE = ".head", ".plan", "quarantine"
 _OTHER = {"a": "b", "b": "a"}
@@ -197,10 +202,30 @@ class Store:
         """Return the names of all rollouts, also of those that cannot be read."""
         return self._named(_HEAD)
 
-    def each_rollout(self, newest: int = 0) -> Iterator[Rollout]:
-        """Read the rollouts, as :meth:`rollout` does each; only so many of the *newest*, if any."""
-        for name in self.rollouts()[-newest:]:
-            found = self.rollout(name)
+    def outlines(self) -> dict[str, Outline]:
+        """Return what is known of all rollouts, as :meth:`outline` returns each, newest last."""
+        found = ((name, self.outline(name)) for name in self.rollouts())
+        return {name: outline for name, outline in found if outline is not None}
+
+    def outline(self, rollout_id: str) -> Outline | None:
+        """Return a rollout without its minions: much less to read. As :meth:`rollout` raises."""
+        name = _checked(rollout_id)
+        told = self._head(name)
+        if told is None:
+            return None
+        try:
+            found = stored.outline(told["rollout"])
+        except (AttributeError, KeyError, TypeError, ValueError) as err:
+            raise self.cache.damaged(ROLLOUTS, name + _HEAD, _why(err)) from err
+        if found is None:
+            whole = self.rollout(name)
+            return None if whole is None else stored.outline_of(whole)
+        return found
+
+    def under_way(self) -> Iterator[Rollout]:
+        """Read the rollouts that are not over."""
+        for name, outline in self.outlines().items():
+            found = None if outline.mode.final else self.rollout(name)
             if found is not None:
                 yield found
 
@@ -266,15 +291,44 @@ class Store:
         self.cache.write(ROLLOUTS, name + _HEAD, head)
         self._saved[name] = saved
 
-    def remove_rollout(self, rollout_id: str) -> None:
-        """Remove a rollout and its plan, readable or not."""
-        name = _checked(rollout_id)
-        # The head goes last: until then the rest can be found again.
-        for key in self.cache.keys(ROLLOUTS):
-            if key.startswith(f"{name}.") and key != name + _HEAD:
-                self.cache.remove(ROLLOUTS, key)
-        self.cache.remove(ROLLOUTS, name + _HEAD)
-        self._saved.pop(name, None)
+    def remove_rollouts(self, rollout_ids: Iterable[str]) -> None:
+        """Remove rollouts and their plans, readable or not."""
+        names = set(map(_checked, rollout_ids))
+        keys = [key for key in self.cache.keys(ROLLOUTS) if key.partition(".")[0] in names]
+        # The heads go last: until then the rest can be found again.
+        for key in sorted(keys, key=lambda key: key.endswith(_HEAD)):
+            self.cache.remove(ROLLOUTS, key)
+        for name in names:
+            self._saved.pop(name, None)
+
+    def tidy(self, now: float, kept: int = KEPT, seconds: float = KEPT_SECONDS) -> list[str]:
+        """
+        Remove what is over and older than that, or more than is *kept*; return the names.
+
+        For the engine alone: nobody else knows that no plan is begun meanwhile. What cannot be
+        read stays, and so does what is not over, however old it is.
+        """
+        over: list[tuple[float, str]] = []
+        for name in self.rollouts():
+            with contextlib.suppress(InputError, RecordError):
+                outline = self.outline(name)
+                if outline is not None and outline.mode.final:
+                    over.append((outline.looked, name))
+        never_run: list[tuple[float, str]] = []
+        for name in set(self.plans()).difference(self.rollouts()):
+            with contextlib.suppress(InputError, RecordError):
+                plan = self.plan(name)
+                if plan is not None:
+                    never_run.append((plan.created, name))
+        gone = sorted(
+            name
+            for listed in (over, never_run)
+            for number, (at, name) in enumerate(sorted(listed, reverse=True))
+            if number >= kept or now - at > seconds
+        )
+        if gone:
+            self.remove_rollouts(gone)
+        return gone
 
     def _head(self, name: str) -> dict[str, Any] | None:
         told = self.cache.read(ROLLOUTS, name + _HEAD)

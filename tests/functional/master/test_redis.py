@@ -81,7 +81,7 @@ def test_everything_comes_back_as_it_was(opts: dict[str, object], tmp_path: path
     damage(opts, ROLLOUTS, f"{found.plan.id}.head", "foreign")
     with pytest.raises(RecordError, match=r"salt-run cache\.flush"):
         Store(opts).rollout(found.plan.id)
-    store.remove_rollout(found.plan.id)
+    store.remove_rollouts([found.plan.id])
     assert (store.rollouts(), store.plans()) == ([], [])
     assert not list(tmp_path.rglob("*.p"))
 

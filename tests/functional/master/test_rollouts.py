@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step
-from saltext_safeupdate.master import rollouts
+from saltext_safeupdate.master import orders, rollouts
 from saltext_safeupdate.master.store import Store
 from tests.functional.master.fleet_site import Fleet, Master, Time
 from tests.unit.fleet.world import NEW
@@ -177,6 +177,44 @@ def test_an_engine_that_starts_while_the_cache_is_away_finds_its_rollouts_later(
         for _ in range(5):
             master.tick()
     master.until(name, "finished")
+
+
+def test_what_is_long_over_is_removed_once_a_day(master, fleet, monkeypatch):
+    first = master.begin(master.plan("m0"))
+    master.until(first, "finished")
+    paused = master.begin(master.plan("m1"))
+    master.order(rollouts.PAUSE, paused, why="for long")
+    master.plan("m2")
+    master.time.now += 91 * 86400
+    for _ in range(3):
+        master.tick()
+    assert master.store().rollouts() == master.store().plans() == [paused]
+    looks = []
+    monkeypatch.setattr(Store, "tidy", lambda *_: looks.append(1) or [])
+    for _ in range(48):
+        master.tick(3600.0)
+    assert len(looks) == 2
+    master.order(rollouts.RESUME, paused)
+    master.until(paused, "finished")
+
+
+def test_who_looks_at_what_is_over_reads_little(master, monkeypatch):
+    """A hundred rollouts of thousands of minions would take a minute to read."""
+    master.until(master.begin(master.plan("m0")), "finished")
+    read = []
+    real = Store.rollout
+    monkeypatch.setattr(
+        Store, "rollout", lambda store, name: read.append(name) or real(store, name)
+    )
+    master.start()
+    master.tick()
+    master.plan("m1", at_once=True)
+    (told,) = orders.listed({**master.opts, "cachedir": str(master.cache)}).values()
+    assert (told["mode"], told["counts"], told["minions"]) == ("finished", {"done": 1}, 1)
+    assert (told["exit_status"], told["owner"], told["version"]) == (0, "one_master", NEW)
+    assert read == []
+    second = master.begin(master.plan("m1"))
+    assert read == [second]
 
 
 def test_a_second_master_stays_away_until_it_takes_over(master, make_master, fleet):

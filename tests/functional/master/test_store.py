@@ -7,6 +7,7 @@ import os
 import pathlib
 import pwd
 import stat
+from dataclasses import replace
 
 import pytest
 import salt.cache
@@ -16,7 +17,7 @@ from saltext_safeupdate.core.errors import CacheError, InputError, LockHeldError
 from saltext_safeupdate.fleet import controller, inventory, plan, request, rollout
 from saltext_safeupdate.fleet.inventory import Record
 from saltext_safeupdate.fleet.plan import Facts, Plan
-from saltext_safeupdate.fleet.rollout import Rollout, Step
+from saltext_safeupdate.fleet.rollout import Mode, Rollout, Step
 from saltext_safeupdate.master.store import MINIONS, ROLLOUTS, Store
 
 FORK = multiprocessing.get_context("fork")
@@ -212,7 +213,7 @@ def test_a_damaged_rollout_is_never_no_rollout(
     with pytest.raises(RecordError, match=r"salt-run cache\.flush safeupdate/rollouts"):
         fresh.rollout(found.plan.id)
     assert fresh.rollout("other") is not None
-    fresh.remove_rollout(found.plan.id)
+    fresh.remove_rollouts([found.plan.id])
     assert fresh.rollouts() == ["other"]
     assert fresh.plans() == ["other"]
     assert fresh.rollout(found.plan.id) is None
@@ -386,10 +387,98 @@ def test_plans_are_never_changed(opts: dict[str, object]) -> None:
         store.save_plan(plan.from_data({**plan.to_data(made()), "failed": 7}))
 
 
+def ended(store: Store, name: str, mode: Mode, looked: float) -> Rollout:
+    found = begun(store, name)
+    found.mode, found.looked = mode, looked
+    for number, minion in enumerate(found.minions.values()):
+        minion.step, minion.number, minion.seconds = Step.DONE, 7 + number, 1.0 + number
+    store.save_rollout(found)
+    return found
+
+
+def test_an_outline_is_read_without_the_minions(
+    opts: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(Store(opts), "one", Mode.FINISHED, 9.0)
+    begun(Store(opts), "two")
+    store = Store(opts)
+    monkeypatch.setattr(store, "plan", None)
+    over, other = store.outlines().values()
+    assert (over.mode, other.mode) == (Mode.FINISHED, Mode.RUNNING)
+    assert (over.looked, over.version, over.newest) == (9.0, "3008.3", 6 + len(NAMES))
+    assert over.usual == (1 + len(NAMES)) / 2
+    assert (over.counts, other.counts) == ({"done": len(NAMES)}, {"waiting": len(NAMES)})
+    assert other.usual == other.newest == 0
+    monkeypatch.undo()
+    assert [found.plan.id for found in store.under_way()] == ["two"]
+    assert store.outline("three") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mode": "asleep"}, {"counts": 5}, {"counts": {"done": "x"}}, {"newest": 1.5}, {"looked": ""}],
+    ids=repr,
+)
+def test_an_outline_that_makes_no_sense_is_not_believed(
+    opts: dict[str, object], change: dict[str, object]
+) -> None:
+    store = Store(opts)
+    key = f"{begun(store).plan.id}.head"
+    head = store.cache.read(ROLLOUTS, key)
+    store.cache.write(ROLLOUTS, key, {**head, "rollout": {**head["rollout"], **change}})
+    for call in (store.outlines, lambda: list(store.under_way())):
+        with pytest.raises(RecordError, match="cannot be read"):
+            call()
+    del head["rollout"]["usual"]
+    store.cache.write(ROLLOUTS, key, head)
+    with pytest.raises(RecordError, match="it has no 'usual'"):
+        store.outlines()
+
+
+def test_what_was_stored_without_an_outline_has_one(opts: dict[str, object]) -> None:
+    store = Store(opts)
+    key = f"{begun(store).plan.id}.head"
+    expected = store.outlines()
+    head = store.cache.read(ROLLOUTS, key)
+    for name in ("counts", "newest", "usual", "version", "extension"):
+        del head["rollout"][name]
+    store.cache.write(ROLLOUTS, key, head)
+    assert Store(opts).outlines() == expected
+
+
+def test_only_what_is_over_is_removed_by_its_age_and_number(opts: dict[str, object]) -> None:
+    store = Store(opts, page=7)
+    for number in range(4):
+        ended(store, f"over{number}", Mode.FINISHED, 100.0 + number)
+    ended(store, "long-over", Mode.ABORTED, 10.0)
+    ended(store, "broken", Mode.FINISHED, 1.0)
+    damage(opts, ROLLOUTS, "broken.head", "half of it")
+    for mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING, Mode.ABORTING):
+        ended(store, mode.value, mode, 1.0)
+    store.quarantine("1", "why")
+    for number in range(4):
+        store.save_plan(replace(made(f"plan{number}"), created=100.0 + number))
+    store.save_plan(replace(made("long-planned"), created=10.0))
+
+    store = Store(opts)
+    everything = store.rollouts() + store.plans()
+    assert store.tidy(110.0, seconds=100.0) == []
+    assert store.tidy(110.5, seconds=100.0) == ["long-over", "long-planned"]
+    assert store.tidy(110.5, seconds=100.0, kept=3) == ["over0", "plan0"]
+    left = set(everything) - {"long-over", "long-planned", "over0", "plan0"}
+    assert {*store.rollouts(), *store.plans()} == left
+    assert store.rollout("over1") is not None
+    assert store.quarantined() == {"1": "why"}
+    keys = {key.partition(".")[0] for key in store.cache.keys(ROLLOUTS)}
+    assert keys == left | {"quarantine"}
+    # A clock that was wrong makes nothing old.
+    assert store.tidy(0.0) == []
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a.b", "x" * 41, "a b", "é"])
 def test_a_name_is_no_path(opts: dict[str, object], name: str) -> None:
     store = Store(opts)
-    for call in (store.plan, store.rollout, store.remove_rollout):
+    for call in (store.plan, store.rollout, lambda name: store.remove_rollouts([name])):
         with pytest.raises(InputError, match="no name of a rollout"):
             call(name)
     assert not os.listdir(str(opts["cachedir"]))
