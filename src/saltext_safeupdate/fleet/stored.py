@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,6 +17,9 @@ from .plan import Plan
 from .rollout import Minion, Mode, Rollout, Step
 
 _NAMES = tuple(each.name for each in fields(Minion))
+_VALUES = operator.attrgetter(*_NAMES)
+# Where these are in a row, whose first value is the name of the minion.
+_STEP, _PHASES = 1 + _NAMES.index("step"), 1 + _NAMES.index("phases")
 _TYPES = {each.name: str(each.type) for each in fields(Minion)}
 _HEAD_TYPES = {
     each.name: str(each.type)
@@ -67,7 +71,7 @@ def outline_of(rollout: Rollout) -> Outline:
         extension=rollout.plan.request.extension,
         newest=max((minion.number for minion in known), default=0),
         usual=statistics.median(done) if done else 0.0,
-        counts=Counter(minion.step.value for minion in known),
+        counts={step.value: n for step, n in Counter(minion.step for minion in known).items()},
     )
 
 
@@ -103,11 +107,9 @@ def rows(rollout: Rollout) -> list[Row]:
     """Return the values of each minion, in the order of ``names`` of :func:`head`."""
     found = []
     for minion, known in rollout.minions.items():
-        values = vars(known)
-        row = [values[name] for name in _NAMES]
-        row[_NAMES.index("step")] = known.step.value
-        row[_NAMES.index("phases")] = dict(known.phases)
-        found.append((minion, *row))
+        row = [minion, *_VALUES(known)]
+        row[_STEP], row[_PHASES] = known.step.value, dict(known.phases)
+        found.append(tuple(row))
     return found
 
 
