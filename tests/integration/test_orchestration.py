@@ -131,6 +131,14 @@ def test_an_update_by_pillar(fresh):
     assert results == {"master-is-new-enough": True, "rollout": True}, rows
     assert fresh.versions() == {"lb1": OLD, "web1": NEW, "web2": NEW}
 
+    before = fresh.rollouts()
+    again, rows = fresh.orchestrate("update", rollout={"target": "web*", **QUICK})
+    assert again == results, rows
+    assert rows[-1]["changes"]["return"]["why"] == f"nothing to do: runs {NEW} already (2)"
+    assert fresh.rollouts() == before
+    nobody, rows = fresh.orchestrate("update", rollout={"target": "nobody*", **QUICK})
+    assert nobody["rollout"] is False, rows
+
 
 def test_the_master_comes_first(fresh):
     before = fresh.rollouts()

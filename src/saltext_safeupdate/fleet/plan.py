@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,8 @@ def make(
     Return the plan for the minions that each group's target means, by group name.
 
     *facts* are those of the minions that have answered. *seconds* is what one minion usually
-    takes. Raises InputError if nobody is left to update, or a share is less than one minion.
+    takes. A plan without waves has nothing to do: all who are meant run what is wanted. Raises
+    InputError if nobody else is left to update, or a share is less than one minion.
     """
     empty = [group.name for group in wanted.groups if not members.get(group.name)]
     if empty:
@@ -103,11 +105,19 @@ def make(
         left_out |= {m: why for m in fresh if (why := _why_not(wanted, m, facts.get(m)))}
         chosen.append((group, [minion for minion in fresh if minion not in left_out]))
     total = sum(len(minions) for _, minions in chosen)
-    if not total:
-        raise InputError(f"No minion is left to update: {_sample(left_out)}. Nothing was started.")
+    there = {m for m, known in facts.items() if not known.problem and _there(wanted, known)}
+    stuck = {m: why for m, why in left_out.items() if m not in wanted.exclude | there}
+    if not total and (stuck or wanted.exclude.issuperset(left_out)):
+        raise InputError(
+            f"No minion is left to update: {_sample(stuck or left_out)}. Nothing was started."
+        )
     away = frozenset(m for _, minions in chosen for m in minions if m not in facts)
-    waves = [wave for group, minions in chosen for wave in _waves(wanted, group, minions, away)]
-    unavailable = wanted.max_unavailable.of(total, "max_unavailable")
+    waves = [
+        wave
+        for group, minions in chosen
+        for wave in _waves(wanted, group, minions, away, len(members[group.name]))
+    ]
+    unavailable = wanted.max_unavailable.of(total, "max_unavailable", len(seen))
     steps = {m: facts[m].steps for m in sorted(facts) if m not in left_out and facts[m].steps}
     return Plan(
         id=plan_id,
@@ -132,21 +142,38 @@ def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
         return ""
     if known.problem:
         return known.problem
-    there = not wanted.version or reached(known.version, known.installed, wanted.version)
-    if there and wanted.extension in ("", known.extension):
-        return f"runs {known.version} already"
+    if _there(wanted, known):
+        what = known.version if wanted.version else f"the extension {known.extension}"
+        return f"runs {what} already"
     return ""
 
 
+def _there(wanted: Request, known: Facts) -> bool:
+    there = not wanted.version or reached(known.version, known.installed, wanted.version)
+    return there and wanted.extension in ("", known.extension)
+
+
+def nothing_to_do(plan: Plan) -> str:
+    """Return why a plan has nothing to do; empty if it has."""
+    if plan.waves:
+        return ""
+    why = Counter(plan.left_out.values()).most_common()
+    return f"nothing to do: {', '.join(f'{told} ({count})' for told, count in why)}"
+
+
 def _waves(
-    wanted: Request, group: Group, minions: Sequence[str], away: frozenset[str]
+    wanted: Request, group: Group, minions: Sequence[str], away: frozenset[str], meant: int
 ) -> list[Wave]:
-    """Deal the minions of a group to waves. Who does not answer is no canary."""
+    """
+    Deal the minions of a group to waves. Who does not answer is no canary.
+
+    *meant* is how many the target of the group means.
+    """
     present = [minion for minion in minions if minion not in away]
     canaries = present[: wanted.canaries]
     rest = [minion for minion in minions if minion not in canaries]
     found = [Wave(group.name, tuple(canaries), canary=True)] if canaries else []
-    sizes = [size.of(len(rest), "waves") for size in wanted.waves] if rest else []
+    sizes = [size.of(len(rest), "waves", meant) for size in wanted.waves] if rest else []
     while rest:
         size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
         found.append(Wave(group.name, tuple(rest[:size])))

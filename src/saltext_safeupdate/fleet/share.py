@@ -16,11 +16,16 @@ class Share:
     percent: bool = False
     least: int = 0
 
-    def of(self, total: int, name: str) -> int:
-        """Return how many of *total* minions that is, or raise InputError if it is none."""
+    def of(self, total: int, name: str, meant: int = 0) -> int:
+        """
+        Return how many of *total* minions that is, or raise InputError if it is none.
+
+        It is one at least if it is one of all that are *meant*: the others are done already.
+        """
         if not self.percent:
             return int(self.amount)
-        found = max(self.allows(total), min(self.least, total))
+        least = max(self.least, min(self.allows(meant), 1))
+        found = max(self.allows(total), min(least, total))
         if found == 0 and self.amount > 0 and total > 0:
             raise InputError(
                 f"'{name}: {self}' of {total} minions is less than one. Nothing was started; "

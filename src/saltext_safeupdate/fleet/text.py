@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .plan import Plan
+from .plan import Plan, nothing_to_do
 
 # Parts of a line with what they mean: "good", "bad", "work", "dim" or "".
 Line = list[tuple[str, str]]
@@ -200,6 +200,8 @@ def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[
 def plan_text(plan: Plan) -> str:
     """Return a plan as text: groups, waves, canaries, the estimate, and who is left out and why."""
     wanted = plan.request
+    if told := nothing_to_do(plan):
+        return f"{goal(wanted.version, wanted.extension)}: {clean(told)}"
     total = len(plan.minions) + len(plan.left_out)
     result = [
         f"Plan {clean(plan.id)}: {goal(wanted.version, wanted.extension)} for"

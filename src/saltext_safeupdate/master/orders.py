@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import InputError
+from ..fleet import plan as plans
 from ..fleet import summary
 from ..fleet.plan import Plan
-from ..fleet.rollout import Rollout
+from ..fleet.rollout import Mode, Rollout, begin
 from ..fleet.stored import Outline
 from . import account as accounts
 from . import planning, progress, questions, redelivery, rollouts
@@ -34,7 +35,7 @@ def order(opts: Mapping[str, Any], what: str, given: Mapping[str, Any]) -> dict[
     return outcome
 
 
-def begin(
+def run(
     opts: Mapping[str, Any],
     target: object,
     tgt_type: str,
@@ -42,12 +43,14 @@ def begin(
     *,
     plan: str | None = None,
     max_age: object = planning.MOST_AGE,
+    background: bool = False,
     ask: Ask = questions.ask,
-) -> tuple[str, list[str]]:
+) -> dict[str, Any]:
     """
-    Begin the rollout of a stored plan, or of a new one; return its name, and what has changed.
+    Run the rollout of a stored plan, or of a new one; return how it stands, and what has changed.
 
-    Whatever speaks against it is raised, and nothing was started then.
+    Whatever speaks against it is raised, and nothing was started then. If it runs in the
+    *background*, only its beginning is waited for.
     """
     store = Store(opts)
     if plan is None:
@@ -62,8 +65,19 @@ def begin(
         found = stored_plan(store, str(plan))
         age = redelivery.seconds("max_age", max_age)
         changed = planning.check(opts, found, store=store, most_age=age, ask=ask)
+    if not found.waves:
+        return {**_nothing_to_do(found), "changed": changed}
     order(opts, rollouts.BEGIN, {"plan": found.id})
-    return found.id, changed
+    told = shown(store, found.id) if background else follow(opts, found.id)
+    return {**told, "changed": changed}
+
+
+def _nothing_to_do(plan: Plan) -> dict[str, Any]:
+    """Return what a rollout is that is over before it has begun."""
+    found = begin(plan, plan.created)
+    found.mode, found.why = Mode.FINISHED, plans.nothing_to_do(plan)
+    found.history = [(plan.created, found.why)]
+    return _told(found)
 
 
 def stored_plan(store: Store, plan_id: str) -> Plan:
@@ -94,12 +108,15 @@ def shown(store: Store, rollout_id: str, *, rows: bool = False) -> dict[str, Any
         raise InputError(
             f"There is no rollout {rollout_id}. 'salt-run safeupdate.status' lists all."
         )
-    told = {
+    return _told(found) | ({"rows": summary.rows(found)} if rows else {})
+
+
+def _told(found: Rollout) -> dict[str, Any]:
+    return {
         **summary.summary(found, time.time()),
         **_looked_after(found),
         "history": [list(line) for line in found.history[-20:]],
     }
-    return told | ({"rows": summary.rows(found)} if rows else {})
 
 
 def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -49,8 +49,9 @@ def make(
     """
     Ask all minions that are meant, make a plan, store it, and return it.
 
-    Raises InputError if nothing can come of it, and LockHeldError if it is to be run *at_once* and
-    one of the minions is in another rollout that is not over; nothing is stored then.
+    A plan that has nothing to do is not stored, and its name is empty. Raises InputError if
+    nothing can come of it, and LockHeldError if it is to be run *at_once* and one of the minions
+    is in another rollout that is not over; nothing is stored then.
     """
     store = store or Store(opts)
     refuse_quarantined(store, wanted.version)
@@ -74,6 +75,8 @@ def make(
         now=now,
         seconds=_usual_seconds(store),
     )
+    if not found.waves:
+        return replace(found, id="")
     store.save_plan(found)
     return found
 
@@ -265,5 +268,5 @@ def requested(target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Reque
 
 
 def as_data(found: Plan) -> dict[str, Any]:
-    """Return a plan as plain data."""
-    return plans.to_data(found)
+    """Return a plan as plain data; ``nothing_to_do`` says why it has no waves."""
+    return {**plans.to_data(found), "nothing_to_do": plans.nothing_to_do(found)}

@@ -121,6 +121,9 @@ def plan(target=None, tgt_type="glob", **settings):
     fail, ``steps`` has the upgrade steps by minion, and ``expected`` the seconds that it takes
     by earlier rollouts (0 without one).
 
+    If all minions that are meant run what is wanted already, ``nothing_to_do`` says so; it is
+    empty otherwise. Then there are no ``waves``, nothing is stored, and ``id`` is empty.
+
     CLI Example:
 
     .. code-block:: bash
@@ -192,8 +195,9 @@ def plan(target=None, tgt_type="glob", **settings):
     exclude
         A list of minions that are left alone.
 
-    :raises SaltInvocationError: if nobody is meant or left, if a version is in quarantine, or if
-        a setting is not valid. Nothing is stored then.
+    :raises SaltInvocationError: if nobody is meant, if nobody of those who need it can be
+        updated, if a version is in quarantine, or if a setting is not valid. Nothing is stored
+        then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
@@ -213,6 +217,9 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
     Returns what :py:func:`status` returns. ``changed`` says what has changed since the plan was
     made. The exit status is 0 if all minions are done, 1 if some are not, 2 if the rollout
     stands, and 3 if it is under way. With ``background`` it is 0 if the rollout has begun.
+
+    If all minions that are meant run what is wanted already, nothing is begun or stored, and the
+    exit status is 0: ``mode`` is ``finished``, ``rollout`` is empty, and ``why`` says it.
 
     CLI Example:
 
@@ -240,17 +247,15 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
     """
     settings = salt.utils.args.clean_kwargs(**settings)
     with errors.as_salts(SaltInvocationError):
-        name, changed = orders.begin(
-            __opts__, target, tgt_type, settings, plan=plan, max_age=max_age
-        )
-        found = orders.shown(Store(__opts__), name) if background else orders.follow(__opts__, name)
+        more = {"plan": plan, "max_age": max_age, "background": bool(background)}
+        found = orders.run(__opts__, target, tgt_type, settings, **more)
         retcode = 0 if background else found["exit_status"]
         # By this an orchestration knows that it failed.
         __context__["retcode"] = retcode
         if progress.for_person(__opts__):
             # The rest has been shown.
-            found = {key: found[key] for key in ("rollout", "mode", "why", "counts")}
-        return {**found, "changed": changed, "retcode": retcode}
+            found = {key: found[key] for key in ("rollout", "mode", "why", "counts", "changed")}
+        return {**found, "retcode": retcode}
 
 
 def status(rollout=None, rows=False):

@@ -8,7 +8,7 @@ from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateErr
 from saltext_safeupdate.fleet.rollout import Mode, Step
 from saltext_safeupdate.master import orders, rollouts
 from saltext_safeupdate.master.store import Store
-from tests.functional.master.fleet_site import Fleet, Master, Time
+from tests.functional.master.fleet_site import WANTED, Fleet, Master, Time
 from tests.unit.fleet.world import NEW
 
 NAMES = [f"m{number}" for number in range(6)]
@@ -327,6 +327,28 @@ def test_bad_input_is_an_error_and_starts_nothing(master, target, settings, mess
     with pytest.raises(InputError, match=message):
         master.plan(target, **settings)
     assert (master.published, master.store().plans()) == ([], [])
+
+
+def test_a_rollout_that_is_repeated_has_nothing_to_do(master, fleet):
+    master.until(master.begin(master.plan()), "finished")
+    before, asked = master.store().rollouts(), len(master.published)
+    opts = {**master.opts, "cachedir": str(master.cache)}
+    for background in (True, False):
+        found = orders.run(opts, "*", "glob", WANTED, ask=master.ask, background=background)
+        assert (found["rollout"], found["mode"], found["exit_status"]) == ("", "finished", 0)
+        assert found["why"] == f"nothing to do: runs {NEW} already (6)"
+        assert (found["counts"], found["minions"], found["left_out"]) == ({}, 0, 6)
+    assert {fun for fun, *_ in master.published[asked:]} == {"safeupdate.report"}
+    assert master.plan().id == ""
+    assert (master.store().rollouts(), master.store().plans()) == (before, before)
+    # One is away: it is to get it when it comes back.
+    fleet.silent = {"m2"}
+    assert master.plan().minions == ("m2",)
+    fleet.silent, fleet.failing = set(), {"m3": "'safeupdate.report' is not available."}
+    with pytest.raises(InputError, match="No minion is left to update: m3 safeupdate does not"):
+        master.plan()
+    with pytest.raises(InputError, match="means no minion"):
+        orders.run(opts, "nobody*", "glob", WANTED, ask=master.ask)
 
 
 def test_a_version_that_nobody_offers(master, fleet):

@@ -102,6 +102,26 @@ def test_a_target_that_means_nobody() -> None:
         made(exclude=NAMES)
 
 
+def test_a_plan_for_those_who_have_it_already_has_nothing_to_do() -> None:
+    there = dict.fromkeys(NAMES, Facts(version="3008.3"))
+    found = made(there, exclude=["m00"])
+    assert (found.waves, found.minions) == ((), ())
+    assert plan.nothing_to_do(found) == "nothing to do: runs 3008.3 already (19), excluded (1)"
+    assert plan.from_data(json.loads(json.dumps(plan.to_data(found)))) == found
+    assert plan.nothing_to_do(made()) == ""
+    with pytest.raises(InputError, match=r"No minion is left to update: m03 the disk is full\."):
+        made(there | {"m03": Facts(version="3008.3", problem="the disk is full")})
+
+
+def test_a_share_of_a_fleet_that_is_nearly_done_is_one() -> None:
+    """Of those that are left it is less than one: whoever repeats a rollout changes no setting."""
+    there = dict.fromkeys(NAMES, Facts(version="3008.3")) | {"m07": Facts(version="3007.15")}
+    found = made(there, max_unavailable="10%", waves=["10%"], canaries=0)
+    assert (found.unavailable, found.minions) == (1, ("m07",))
+    with pytest.raises(InputError, match="of 1 minions is less than one"):
+        made(there, max_unavailable="4%")
+
+
 def test_a_plan_and_a_rollout_are_data() -> None:
     found = made(windows=["mon-fri 22:00-04:00 Europe/Berlin"], waves=["10%", 5], exclude=["x"])
     stored = json.loads(json.dumps(plan.to_data(found)))

@@ -114,3 +114,8 @@ def test_a_plan() -> None:
     assert "excluded: web1" in told
     assert "Upgrade steps (1)\n      1  10-config: web2" in told
     assert "\x1b" not in told
+
+    there = {name: plan.Facts(version=NEW, extension="1.2") for name in names}
+    few = {"web": ["web2"], "db": ["db1"]}
+    told = text.plan_text(plan.make(wanted, few, there, plan_id="p", number=NUMBER, now=NOW))
+    assert told == f"extension 1.2, then Salt {NEW}: nothing to do: runs {NEW} already (2)"
