@@ -418,8 +418,7 @@ def master_version():
     Return the version of this master.
 
     Minions ask for it before they update, so that none becomes newer than its master. They may
-    ask if ``peer_run`` of the master lists this function; the SLS ``safeupdate.master`` sets
-    that.
+    ask if ``peer_run`` of the master lists this function; :py:func:`setup` sets that.
 
     CLI Example:
 

@@ -215,8 +215,8 @@ def _master(known: Circumstances, host: Host) -> Iterator[Finding]:
         yield Finding(
             "master-version-unknown",
             "The master does not tell its version, so it may be older than the target.",
-            "Apply the SLS 'safeupdate.master' on the master, or set 'pillar_opts: True' there; or "
-            "make sure yourself that it is not older.",
+            "Run 'salt-run safeupdate.setup' on the master, or let minions call "
+            "'safeupdate.master_version' ('peer_run'); or make sure yourself that it is not older.",
             blocking=False,
         )
         return

@@ -233,6 +233,11 @@ def test_the_master_is_not_to_be_older(host, master, found):
     assert _codes(_look(host, master=master)) == found
 
 
+def test_what_has_the_master_tell_its_version_is_one_command(host):
+    (found,) = _look(host, master=None)
+    assert "'salt-run safeupdate.setup' on the master" in found.fix
+
+
 def test_without_a_master_it_is_not_asked_for(host):
     assert _look(host, master=None, masterless=True) == []
 
