@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,15 @@ from ..errors import CommandError
 from ..host.command import Run
 
 _TIMEOUT = 120.0
+# Of a program, what is read to find its interpreter: bytes.
+_HEAD = 2048
+_SHELLS = ("sh", "bash", "dash")
+# A shell may start the interpreter: one beside the program, as in the onedir packages of the Salt
+# project, whose directory can be moved; or one whose path does not fit into the first line.
+_BESIDE = re.compile(
+    r'^"exec" "\$\(dirname "\$\(readlink -f "\$0"\)"\)(/[^"$`]+)" "\$0" "\$@"$', re.MULTILINE
+)
+_LONG = re.compile(r"""^'''exec' "?(/[^"$`]+?)"? "\$0" "\$@"$""", re.MULTILINE)
 
 
 def _text(name: str) -> str:
@@ -26,18 +36,27 @@ _INVENTORY, _PLACES, _IMPORTING, _LOADING = map(
 
 
 def named_by(program: str) -> str | None:
-    """Return the interpreter that the first line of a Python script names, or None."""
+    """Return the interpreter that a Python script names in its first lines, or None."""
     try:
         with open(program, "rb") as file:
-            first = file.readline(512)
+            head = file.read(_HEAD).decode(errors="replace")
     except OSError:
         return None
-    if not first.startswith(b"#!"):
+    if not head.startswith("#!"):
         return None
-    words = first[2:].decode(errors="replace").split()
+    words = head[2:].partition("\n")[0].split()
     if words and os.path.basename(words[0]) == "env":
         words = words[1:]
+    if words and os.path.basename(words[0]) in _SHELLS:
+        return _started_by_shell(program, head)
     return words[0] if words and os.path.isabs(words[0]) else None
+
+
+def _started_by_shell(program: str, head: str) -> str | None:
+    if found := _BESIDE.search(head):
+        return os.path.normpath(os.path.dirname(os.path.realpath(program)) + found[1])
+    found = _LONG.search(head)
+    return found[1] if found else None
 
 
 def distributions(python: str, run: Run) -> dict[str, Any]:

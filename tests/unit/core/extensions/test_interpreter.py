@@ -25,6 +25,59 @@ def test_the_interpreter_of_a_program(tmp_path, content, found):
     assert interpreter.named_by(str(path)) == found
 
 
+RELENV = """\
+#!/bin/sh
+"true" ''''
+# shellcheck disable=SC2093
+"exec" "$(dirname "$(readlink -f "$0")"){}" "$0" "$@"
+' '''
+
+import sys
+"""
+LONG = """\
+#!/bin/sh
+'''exec' {} "$0" "$@"
+' '''
+import sys
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "found"),
+    [
+        (RELENV.format("/bin/python3.10"), "salt", "salt/bin/python3.10"),
+        (RELENV.format("/python3.10"), "salt/bin", "salt/bin/python3.10"),
+        (RELENV.format("/../bin/python3"), "salt/x", "salt/bin/python3"),
+        (LONG.format("/a/long/path/python3"), "salt", "/a/long/path/python3"),
+        (LONG.format('"/a path/python3"'), "salt", "/a path/python3"),
+        ("#!/bin/sh\nexec /usr/bin/python3 -m salt\n", "salt", None),
+        ('#!/bin/sh\n"exec" "$(id)/python3" "$0" "$@"\n', "salt", None),
+    ],
+)
+def test_the_interpreter_that_a_shell_starts(tmp_path, text, place, found):
+    path = tmp_path / place / "salt-minion"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    expected = found and str(tmp_path / found)
+    assert [interpreter.named_by(str(each)) for each in (path, link)] == [expected] * 2
+
+
+@pytest.mark.usefixtures("real_process")
+def test_the_interpreter_is_the_one_that_runs(old, tmp_path):
+    """What a shell makes of the first lines is what we read in them."""
+    said = "\nprint(sys.executable)\n"
+    beside = tmp_path / "old" / "salt-minion"
+    beside.write_text(RELENV.format("/bin/python3") + said)
+    long = tmp_path / "long"
+    long.write_text(LONG.format(old.path) + said)
+    for program in (beside, long):
+        program.chmod(0o755)
+        ran = run((str(program),), timeout=60).stdout.strip()
+        assert ran == interpreter.named_by(str(program)) == old.path
+
+
 def test_a_program_that_is_not_there_has_none(tmp_path):
     assert interpreter.named_by(str(tmp_path / "none")) is None
 

@@ -92,6 +92,19 @@ def test_what_a_record_carries(old, program, tmp_path):
     assert [each.name for each in staging.load_staged(told[0])] == ["picky"]
 
 
+def test_what_is_beside_a_salt_of_the_onedir_packages(old, tmp_path):
+    """Their programs are started by a shell, so that their directory can be moved."""
+    old.add("picky")
+    program = tmp_path / "old" / "salt-minion"
+    program.write_text(
+        "#!/bin/sh\n\"true\" ''''\n"
+        '"exec" "$(dirname "$(readlink -f "$0")")/bin/python3" "$0" "$@"\n'
+        "' '''\n"
+    )
+    told = staging.stage_beside_salt(str(program), str(tmp_path), unowned=set, run=run)
+    assert [each.name for each in staging.load_staged(told[0])] == ["picky"]
+
+
 def test_who_does_not_fit_the_new_package_is_told(old, program, tmp_path):
     old.add("picky", requires=f"<3.{NEXT}")
 
