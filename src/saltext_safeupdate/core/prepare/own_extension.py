@@ -82,7 +82,8 @@ class OwnExtension:
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         version = ourselves.version_in(os.path.join(self._place, _PACKAGE))
-        there = NAME in packages and version and len(self._infos()) == 1
+        # pip leaves the metadata of earlier versions if it installs into a target, as salt-pip.
+        there = NAME in packages and version and self._infos()
         return {NAME: version} if there else {}
 
     def running(self, packages: Iterable[str]) -> dict[str, str]:

@@ -1,3 +1,7 @@
+import os
+
+import pytest
+
 from saltext_safeupdate.core.extensions import distributions
 from saltext_safeupdate.core.host.command import run
 
@@ -44,6 +48,18 @@ def test_a_distribution_without_a_list_of_its_files(old):
     (each,) = inventory(old)
     assert {"listless/__init__.py", "_listless.py", f"{info.name}/METADATA"} <= set(each.files)
     assert set(each.modules) == {"listless", "_listless"}
+
+
+@pytest.mark.parametrize(("before", "now"), [("1.0", "2.0"), ("2.0", "1.0")])
+def test_what_was_installed_last_counts_if_metadata_of_another_version_are_left(old, before, now):
+    """So does pip leave it if it installs into a target, as salt-pip has it do."""
+    info = old.add("upgraded", before, files={"upgraded/gone.py": ""})
+    os.utime(info, (1, 1))
+    (old.place / "upgraded" / "gone.py").unlink()
+    old.add("upgraded", now, files={"upgraded/new.py": ""})
+    (each,) = inventory(old)
+    assert (each.version, each.info) == (now, f"upgraded-{now}.dist-info")
+    assert "upgraded/new.py" in each.files
 
 
 def test_to_list_them_nothing_is_imported(old):

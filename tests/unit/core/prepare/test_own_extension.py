@@ -90,6 +90,22 @@ def test_killed_in_between_it_is_not_installed_and_done_again(
     assert wheels.there(place) == wheels.files("1.2")
 
 
+def test_what_salt_pip_leaves_of_an_earlier_version_is_in_nobodys_way(made, place, tmp_path):
+    stale = place / "saltext_safeupdate-1.0.dist-info"
+    stale.mkdir()
+    (stale / "METADATA").write_text("Name: saltext-safeupdate\nVersion: 1.0\n")
+    before = wheels.there(place)
+    assert made.problem([made.file]) == ""
+    assert made.installed([NAME]) == {NAME: "1.1"}
+    (tmp_path / "old").mkdir()
+    secured = made.secure([NAME], str(tmp_path / "old"))
+    made.install(_fetch(made, tmp_path))
+    assert wheels.there(place) == wheels.files("1.2")
+    made.verify(secured)
+    made.install(secured)
+    assert wheels.there(place) == before
+
+
 def test_altered_since_it_is_refused(made, tmp_path):
     files = _fetch(made, tmp_path)
     with open(files[0].path, "ab") as file:

@@ -13,13 +13,10 @@ from typing import Any
 def main() -> None:
     found: dict[str, dict[str, Any]] = {}
     for place in filter(os.path.isdir, sys.path):
-        for info in sorted(os.listdir(place)):
-            if info.endswith((".dist-info", ".egg-info")):
-                each = importlib.metadata.Distribution.at(os.path.join(place, info))
-                name = each.metadata["Name"]
-                # The first one on the path is what is imported.
-                if name and name.lower().replace("_", "-") not in found:
-                    found[name.lower().replace("_", "-")] = described(each, place, info)
+        for name, (each, info) in in_place(place).items():
+            # The first one on the path is what is imported.
+            if name not in found:
+                found[name] = described(each, place, info)
     print(
         json.dumps(
             {
@@ -30,6 +27,30 @@ def main() -> None:
             }
         )
     )
+
+
+def in_place(place: str) -> dict[str, tuple[importlib.metadata.Distribution, str]]:
+    """Return the distributions in a directory of the path, with the names of their metadata."""
+    infos = [
+        info for info in sorted(os.listdir(place)) if info.endswith((".dist-info", ".egg-info"))
+    ]
+    # pip leaves the metadata of an earlier version if it installs into a target, as salt-pip has
+    # it do: what came last is what is there.
+    infos.sort(key=lambda info: written(os.path.join(place, info)))
+    found: dict[str, tuple[importlib.metadata.Distribution, str]] = {}
+    for info in infos:
+        each = importlib.metadata.Distribution.at(os.path.join(place, info))
+        if name := each.metadata["Name"]:
+            found[name.lower().replace("_", "-")] = (each, info)
+    return found
+
+
+def written(info: str) -> int:
+    """Return when metadata were written, in nanoseconds; 0 for a link to nowhere."""
+    for path in (os.path.join(info, "METADATA"), os.path.join(info, "PKG-INFO"), info):
+        if os.path.exists(path):
+            return os.stat(path).st_mtime_ns
+    return 0
 
 
 def described(each: importlib.metadata.Distribution, place: str, info: str) -> dict[str, Any]:
