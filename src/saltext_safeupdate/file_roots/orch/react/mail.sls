@@ -1,4 +1,5 @@
-# Mail what a rollout does, by a minion that may send mail. In the configuration of the master:
+# Mail what a rollout does, by a minion that may send mail and whose Salt has the module 'smtp',
+# which 3008 has not. In the configuration of the master:
 # 'safeupdate_mail: {minion: ..., to: ..., from: ..., server: ...}'.
 # Any minion can forge an event: tell people, let nothing act on it.
 {%- set mail = opts['safeupdate_mail'] %}
