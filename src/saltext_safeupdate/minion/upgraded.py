@@ -42,6 +42,7 @@ def restart_if_due(
     log.warning(
         "safeupdate: version %s of the extension is installed: the minion restarts", version
     )
+    upgrade.tidy()
     words = (
         *("--local", "--log-level=quiet", "--retcode-passthrough", "-c"),
         os.path.dirname(str(opts.get("conf_file") or "/etc/salt/minion")),

@@ -14,10 +14,13 @@ OPTS = {"conf_file": "/etc/salt2/minion"}
 
 class Upgrade:
     def __init__(self, version):
-        self.version, self.settled = version, False
+        self.version, self.settled, self.tidied = version, False, 0
 
     def noticed(self):
         return "" if self.settled else self.version
+
+    def tidy(self):
+        self.tidied += 1
 
     def settle(self):
         self.settled = True
@@ -37,6 +40,7 @@ def test_a_process_of_its_own_asks_once(run, calls):
     upgrade = Upgrade("2.0")
     for _ in range(3):
         restart_if_due(upgrade, Settings(restart_jitter=300.0), OPTS, run)
+    assert upgrade.tidied == 1
     ((argv, _),) = calls
     assert argv[0] == sys.executable
     assert argv[argv.index("-c", 2) + 1] == os.path.dirname(OPTS["conf_file"])

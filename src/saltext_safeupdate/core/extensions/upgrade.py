@@ -7,7 +7,9 @@ still writing is left alone: it has ended when nothing has changed from one look
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
 import time
 from collections.abc import Callable
 
@@ -50,6 +52,18 @@ class Upgrade:
             return ""
         # Empty if it was removed.
         return ourselves.version_in(self._home)
+
+    def tidy(self) -> None:
+        """
+        Remove the metadata of earlier versions beside those of the installed one.
+
+        pip leaves them if it installs into a target, as salt-pip has it do. Each of them would have
+        to be uninstalled by itself, and until then Salt looks for an extension that is gone.
+        """
+        beside = os.path.join(glob.escape(os.path.dirname(self._home)), f"{ourselves.PACKAGE}-*")
+        found = glob.glob(os.path.join(f"{beside}.dist-info", "METADATA"))
+        for path in sorted(found, key=os.path.getmtime)[:-1]:
+            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
     def settle(self) -> None:
         """Say that the minion restarts for it: it is not noticed again."""

@@ -67,6 +67,24 @@ def test_what_came_before_the_engine_began_again_is_noticed(installed):
     assert installed.later() == "2.0"
 
 
+@pytest.mark.parametrize("now", ["0.9", "1.0", "2.0"])
+def test_what_pip_leaves_of_earlier_versions_goes(tmp_path, now):
+    """salt-pip has pip install into a target: it replaces the files, and adds metadata."""
+    home = tmp_path / "saltext_safeupdate"
+    others = [tmp_path / name for name in ("saltext_other-1.0.dist-info", "x.pth")]
+    for version in ("0.9", "1.0", "2.0"):
+        metadata = tmp_path / f"saltext_safeupdate-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text("")
+        os.utime(metadata, (9, 9) if version == now else (5, 5))
+    for each in (home, *others):
+        each.mkdir()
+    Upgrade(str(home), now).tidy()
+    Upgrade(str(home), now).tidy()
+    kept = {"saltext_safeupdate", f"saltext_safeupdate-{now}.dist-info"}
+    assert set(os.listdir(tmp_path)) == {*kept, *(each.name for each in others)}
+
+
 def test_a_look_is_rare(installed):
     installed.upgrade = installed.looks(running="0")
     found = []
