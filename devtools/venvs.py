@@ -169,6 +169,8 @@ def extension(cache: Cache, run_dir: Path) -> Path:
     run(argv, timeout=300, env=pip_env())
     with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
         wheel.extractall(site)
+    # As pip does it; each process of each container would do it anew.
+    run([python(series(cache, NEWEST)), "-m", "compileall", "-q", str(site)], timeout=300)
     shutil.rmtree(copy)
     return site
 
@@ -177,13 +179,10 @@ def with_extension(venv: Path, site: Path, where: Path) -> Path:
     """Copy *venv* to *where*, add the extension, and return the copy.
 
     A real copy, because programs started without our environment must find the extension, tests
-    may hide other directories from them, and nothing may write into the cached venv. It is
-    compiled, as pip does it.
+    may hide other directories from them, and nothing may write into the cached venv.
     """
     run(["cp", "-a", "--reflink=auto", str(venv), str(where)], timeout=300)
     packages = next(where.glob("lib/python3*/site-packages"))
     shutil.copytree(site, packages, dirs_exist_ok=True)
     _relocate(where, venv, where)
-    compiling = [python(where), "-m", "compileall", "-q", str(packages / "saltext_safeupdate")]
-    run(compiling, timeout=300)
     return where
