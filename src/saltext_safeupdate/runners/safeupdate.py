@@ -5,6 +5,8 @@ Runner of safeupdate
 .. versionadded:: 0.1.0
 """
 
+import contextlib
+
 import salt.utils.args
 import salt.version
 from salt.exceptions import SaltInvocationError
@@ -28,6 +30,17 @@ __virtualname__ = "safeupdate"
 
 def __virtual__():
     return __virtualname__
+
+
+@contextlib.contextmanager
+def _errors():
+    """Raise our errors as Salt's. Of bad input, Salt has to be told that it is a failure."""
+    try:
+        with errors.as_salts(SaltInvocationError):
+            yield
+    except SaltInvocationError:
+        __context__["retcode"] = 1
+        raise
 
 
 def redeliver(target="*", tgt_type="glob", timeout=30):
@@ -63,7 +76,7 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     :raises CommandExecutionError: if the engine is not configured or does not run, or this
         master publishes nothing again; the message says why.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         timeout = redelivery.seconds("timeout", timeout)
         minions = targets.targeted(__opts__, target, tgt_type)
         return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
@@ -201,7 +214,7 @@ def plan(target=None, tgt_type="glob", **settings):
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         wanted = planning.requested(target, tgt_type, salt.utils.args.clean_kwargs(**settings))
         found = planning.make(__opts__, wanted)
     return progress.plan_text(found) if progress.for_person(__opts__) else planning.as_data(found)
@@ -246,7 +259,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
         rollout that is not over. Nothing is started then.
     """
     settings = salt.utils.args.clean_kwargs(**settings)
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         more = {"plan": plan, "max_age": max_age, "background": bool(background)}
         found = orders.run(__opts__, target, tgt_type, settings, **more)
         retcode = 0 if background else found["exit_status"]
@@ -283,7 +296,7 @@ def status(rollout=None, rows=False):
     :raises SaltInvocationError: if there is no such rollout.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         person = progress.for_person(__opts__) and not rows
         if rollout is None:
             listed = orders.listed(__opts__)
@@ -404,12 +417,12 @@ def allow(version):
 
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         return Store(__opts__).allow(str(version))
 
 
 def _ordered(what, rollout, **given):
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         return orders.order(__opts__, what, {"rollout": str(rollout), **given})
 
 
@@ -459,7 +472,7 @@ def report(rollout, path, public=False, force=False):
         no report.
     :raises CommandExecutionError: if the rollout cannot be read.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         return reports.write_report(
             Store(__opts__), rollout, path, public=bool(public), force=bool(force)
         )
@@ -486,7 +499,7 @@ def metrics(path=""):
     :raises SaltInvocationError: if the file cannot be written, or holds something else.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         store = Store(__opts__)
         return reports.write_metrics(store, path) if path else reports.metrics(store)
 
@@ -529,7 +542,7 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         minions = inventory.expected(__opts__, tgt, tgt_type)
         timeout = redelivery.seconds("timeout", timeout)
         found = inventory.made(__opts__).versions(minions, timeout, asks=bool(ask))
@@ -582,7 +595,7 @@ def check(
     :raises CommandExecutionError: as for :py:func:`versions`; and, with ``repair``, if it is not
         known which minions are in a rollout. Nothing is changed then.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         minions = inventory.expected(__opts__, tgt, tgt_type)
         found = inventory.made(__opts__).check(
             minions,
@@ -621,5 +634,5 @@ def forget(minion=None, deleted=False):
     :raises CommandExecutionError: if the cache of the master cannot be used, or there is no
         accepted key at all.
     """
-    with errors.as_salts(SaltInvocationError):
+    with _errors():
         return inventory.forget(__opts__, minion, deleted)
