@@ -63,7 +63,7 @@ class Rig:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        publish, ret = _free_port(), _free_port()
+        publish, ret = free_port(), free_port()
         self.master = {
             **_common(root / "m"),
             "interface": "127.0.0.1",
@@ -162,7 +162,7 @@ def _common(root: Path) -> dict[str, Any]:
     }
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
