@@ -26,6 +26,7 @@ OUTER = frozenset((venvs.SERIES[0], venvs.SERIES[-1]))
 ONLY = {
     "tests/functional/ordering": OUTER,
     "tests/functional/transactional": OUTER,
+    "tests/integration/test_master_user.py": NEWEST,
     "tests/integration/test_masters.py": OUTER,
     "tests/integration/test_orchestration.py": NEWEST,
     "tests/integration/test_ordering.py": OUTER,
