@@ -68,11 +68,11 @@ def _grains():
 
 
 @functools.cache
-def _not_loaded(kind):
+def not_loaded(kind, *wanted):
     """Return the modules of Salt's own that a minion of the tests does not have."""
     (package,) = importlib.import_module(f"salt.{kind}").__path__
     names = {path.stem for path in Path(package).iterdir() if path.stem != "__init__"}
-    return sorted(names.difference(LOADED[kind]))
+    return sorted(names.difference(LOADED.get(kind, ()), wanted))
 
 
 class Minion:
@@ -99,8 +99,8 @@ class Minion:
             file_roots={"base": [str(self.path / "roots")]},
             pillar_roots={"base": [str(self.path / "pillar")]},
             module_dirs=[str(MODULES)],
-            disable_modules=[*CORE_PROVIDERS, *_not_loaded("modules")],
-            disable_states=_not_loaded("states"),
+            disable_modules=[*CORE_PROVIDERS, *not_loaded("modules")],
+            disable_states=not_loaded("states"),
             fake_packages=str(self.database.path),
             log_level="error",
             safeupdate={

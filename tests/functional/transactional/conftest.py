@@ -1,5 +1,6 @@
 """A booted transactional system for each test; a visible skip where none can be built."""
 
+import functools
 import json
 import os
 import shutil
@@ -8,7 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import salt.version
 
+from devtools.venvs import NEWEST
+from tests.support import loading
+from tests.support.minion import not_loaded
 from tests.support.waiting import wait_for
 
 from .host import TOOLS, Host, build
@@ -47,7 +52,7 @@ def system(tmp_path_factory):
     obstacle = _obstacle()
     if obstacle:
         pytest.skip(f"transactional system: {obstacle}")
-    found = System(tmp_path_factory.mktemp("transactional"))
+    found = System(tmp_path_factory.mktemp("transactional"), thrifty=True)
     found.boot()
     yield found
     found.close()
@@ -70,6 +75,24 @@ def loaded():
     import salt.state
 
     return salt.scripts
+
+
+# What has no Salt in it: a test run has it on the newest series, the soak on the others.
+WITHOUT_SALT = [] if salt.version.__version__ == NEWEST else [pytest.mark.soak]
+# In the system: where the loaders of Salt keep what they find.
+LOADERS = "/usr/local/sbin/loaders"
+
+
+@functools.cache
+def thrifty():
+    """Let a minion find its grains once, and have the modules of Salt's own that tests use."""
+    return {
+        "grains_cache": True,
+        "disable_modules": not_loaded("modules", "rebootmgr", "system", "systemd_service"),
+        "disable_states": not_loaded("states"),
+        "disable_fileservers": not_loaded("fileserver", "roots"),
+        "disable_outputs": not_loaded("output", "json_out", "nested"),
+    }
 
 
 # A command that says that it runs, and goes on when it is told to.
@@ -124,6 +147,7 @@ class Rig:
             "log_level": "error",
             # as on SUSE; Debian's own module comes first where systemd does not run
             "providers": {"service": "systemd_service"},
+            **(thrifty() if self.system.thrifty else {}),
             **options,
         }
         self.path("/etc/salt/minion").write_text(json.dumps(config))
@@ -143,7 +167,8 @@ class Rig:
 
         def salt_call():
             sys.argv = argv
-            scripts.salt_call()
+            with loading.Kept(LOADERS):
+                scripts.salt_call()
 
         return self.system.visit(salt_call)
 
@@ -160,7 +185,12 @@ class Rig:
     def python(self, code):
         """Run *code* in the system; return what it printed, as JSON."""
         loaded()
-        done = self.system.visit(lambda: exec(compile(code, "test", "exec"), {}))
+
+        def run():
+            with loading.Kept(LOADERS):
+                exec(compile(code, "test", "exec"), {})
+
+        done = self.system.visit(run)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return json.loads(done.stdout)
 
@@ -195,7 +225,7 @@ def host(rig, rpms):
 @pytest.fixture
 def full(tmp_path_factory, system):
     """A system whose disk is soon full."""
-    small = System(tmp_path_factory.mktemp("small"), size="160M")
+    small = System(tmp_path_factory.mktemp("small"), size="160M", thrifty=True)
     small.reset()
     yield Rig(small)
     small.close()

@@ -3,9 +3,8 @@
 import json
 import shutil
 import subprocess
-import sys
 
-from .rig.system import HERE
+from .rig import update
 
 TOOLS = ("rpm", "rpmbuild", "zypper")
 SPEC = """\
@@ -86,7 +85,7 @@ class Host:
         return [f"/var/cache/rpms/{name}-{version}-1.noarch.rpm" for name in OLD]
 
     def __call__(self, what, **given):
-        done = self.rig.run(sys.executable, str(HERE / "update.py"), what, json.dumps(given))
+        done = self.rig.visit(lambda: update.answer(what, given))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

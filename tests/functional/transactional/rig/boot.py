@@ -77,6 +77,9 @@ def main():
     fs.mount("proc", f"{root}/proc", "proc")
     fs.bind(["/dev", *config["binds"]], root)
     fs.mount(config["programs"], f"{root}/usr/local/sbin", flags=fs.BIND)
+    if config["salt_call"]:
+        salt_call = f"{config['programs']}/salt-call"
+        fs.mount(salt_call, root + config["salt_call"], flags=fs.BIND)
     os.makedirs(f"{root}/run/rig")
     with open(f"{root}/run/rig/boot_id", "w", encoding="ascii") as file:
         file.write(f"{uuid.uuid4()}\n")

@@ -2,8 +2,13 @@
 # The real snapper; before it deletes a snapshot, what the tool's plugin does (snapper 0.11 runs
 # plugins, older ones do not): the /etc in the snapshot is a subvolume of its own.
 case " $* " in
-*" delete "*) for last; do :; done
-  PYTHONPATH=/usr/local/sbin python3 -S -c 'import fs, sys; fs.delete_nested(sys.argv[1])' \
-    "/.snapshots/$last/snapshot" ;;
+*" delete "*)
+  for last; do :; done
+  root=/.snapshots/$last/snapshot
+  for nested in "$root/etc/etc.syncpoint" "$root/etc"; do
+    [ "$(stat --format %i "$nested" 2>/dev/null)" = 256 ] || continue
+    btrfs property set -ts "$root" ro false
+    btrfs -q subvolume delete "$nested"
+  done ;;
 esac
 exec /usr/bin/snapper "$@"

@@ -16,6 +16,7 @@ from . import fs
 from .visit import visit
 
 HERE = Path(__file__).parent
+LOADING = HERE.parents[2] / "support/loading.py"
 ETC = (
     *("alternatives", "group", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
     *("nsswitch.conf", "passwd", "resolv.conf", "ssl", "os-release", "debian_version"),
@@ -54,11 +55,16 @@ def sh(*argv, **kwargs):
 
 
 class System:
-    """A transactional system in a loop image. ``boot()`` it, then ``run()`` in it."""
+    """
+    A transactional system in a loop image. ``boot()`` it, then ``run()`` in it.
 
-    def __init__(self, home: Path, size: str = "1G", *, bus: bool = True) -> None:
+    If it is *thrifty*, each ``salt-call`` in it begins with what earlier ones found.
+    """
+
+    def __init__(self, home: Path, size: str = "1G", *, bus: bool = True, thrifty: bool = False):
         self.home = home
         self._bus = bus
+        self.thrifty = thrifty
         self.top = home / "top"
         self.top.mkdir(parents=True)
         self._size = size
@@ -122,18 +128,18 @@ class System:
     def _programs(self) -> None:
         self.programs = self.home / "programs"
         self.programs.mkdir()
-        for name, source in {
-            "transactional-update": "tool.py",
-            "systemctl": "systemctl.py",
-            "snapper": "snapper.sh",
-            "boot.py": "boot.py",
-            "fs.py": "fs.py",
-        }.items():
-            text = (
-                (HERE / source)
-                .read_text()
-                .replace("/usr/bin/env python3", f"{sys.executable} -IS", 1)
-            )
+        for name, source, options in (
+            ("transactional-update", "tool.sh", " -IS"),
+            ("tool.py", "tool.py", " -IS"),
+            ("systemctl", "systemctl.py", " -IS"),
+            ("snapper", "snapper.sh", ""),
+            ("boot.py", "boot.py", ""),
+            ("fs.py", "fs.py", ""),
+            ("salt-call", "salt_call.py", ""),
+            ("loading.py", LOADING, ""),
+        ):
+            text = (HERE / source).read_text()
+            text = text.replace("/usr/bin/env python3", f"{sys.executable}{options}", 1)
             (self.programs / name).write_text(text)
             (self.programs / name).chmod(0o755)
         config = {
@@ -143,6 +149,7 @@ class System:
             "binds": self.binds,
             "programs": str(self.programs),
             "bus": self._bus,
+            "salt_call": str(Path(sys.executable).parent / "salt-call") if self.thrifty else None,
         }
         (self.programs / "rig.json").write_text(json.dumps(config))
 
@@ -187,6 +194,8 @@ class System:
     def _runs(self, pid: int) -> bool:
         """Tell whether a process has a snapshot of this image as its root."""
         try:
+            if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+                return False
             with open(f"/proc/{pid}/mountinfo", encoding="utf-8") as file:
                 fields = [line.split() for line in file]
         except OSError:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """
 Stand in for ``transactional-update`` as its observed contract says, in the version that
-``/run/rig/version`` names (6.1.1 without it): what is exit status, what is kept, what is
-dropped and what is printed where. Faults are asked for by files in ``/run/rig``.
+``/run/rig/version`` names (6.1.1 without it; ``tool.sh`` tells it): what is exit status, what is
+kept, what is dropped and what is printed where. Faults are asked for by files in ``/run/rig``.
 """
 
 import json
@@ -40,7 +40,7 @@ def version():
             text = file.read().strip()
     except OSError:
         text = "6.1.1"
-    return text, tuple(int(part) for part in text.split("."))
+    return tuple(int(part) for part in text.split("."))
 
 
 def out(text):
@@ -341,13 +341,10 @@ def parse(argv):
     words = list(argv)
     while words and words[0].startswith("-"):
         word = words.pop(0)
-        if word == "--version":
-            print(f"transactional-update {version()[0]}")
-            sys.exit(0)
-        elif word == "--continue":
+        if word == "--continue":
             number = words[0] if words and words[0].isdigit() else None
             OPTIONS["base"] = int(words.pop(0)) if number else default_number()
-        elif word == "--keep" and version()[1] >= (5, 1):
+        elif word == "--keep" and version() >= (5, 1):
             OPTIONS["keep"] = True
         elif word in ("--drop-if-no-change", "--quiet"):
             OPTIONS["drop" if word.startswith("--drop") else "quiet"] = True
@@ -400,7 +397,7 @@ def main():
 
 
 OPTIONS = {"base": None, "drop": False, "keep": False, "quiet": False}
-MODERN = version()[1] >= (5, 5)
+MODERN = version() >= (5, 5)
 
 if __name__ == "__main__":
     main()

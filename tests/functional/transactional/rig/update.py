@@ -1,5 +1,5 @@
 """
-Update the packages of a simulated minion: ``update.py COMMAND JSON`` prints what came of it.
+Update the packages of a simulated minion: a command, and what came of it as JSON.
 
 The supervisor, the package manager, the snapshots and the record are the real ones. The
 minion is a file: it runs if it was started, and fails where its package brought
@@ -35,11 +35,14 @@ SETTINGS = {
     "jobs_timeout": 5,
     "return_timeout": 5,
 }
-logging.basicConfig(stream=sys.stderr, level=logging.INFO)
 
 
 class Services(Systemd):
     """systemd, with a minion that is a file."""
+
+    def __init__(self, store):
+        super().__init__(command.run)
+        self._store = store
 
     def state(self, unit):
         try:
@@ -55,7 +58,7 @@ class Services(Systemd):
             file.write(f"{active} {uuid.uuid4().hex}")
         if active == "active":
             now = {"started": os.stat(MINION).st_mtime, "version": "", "boot": boot()}
-            STORE.set_fact("running", now)
+            self._store.set_fact("running", now)
 
     begin_restart = start
 
@@ -71,80 +74,80 @@ def boot():
         return file.read().strip()
 
 
-GIVEN = json.loads(sys.argv[2])
-CHOSEN = settings.from_mapping({**SETTINGS, **GIVEN.pop("settings", {})})
-STORE = Store(CHOSEN.database)
-MANAGER = TransactionalUpdate(command.run)
-SERVICES = Services(command.run)
+class Updating:
+    """Does one command, in a process of its own."""
+
+    def __init__(self, chosen):
+        self.chosen = settings.from_mapping({**SETTINGS, **chosen})
+        self.store = Store(self.chosen.database)
+        self.manager = TransactionalUpdate(command.run)
+        self.services = Services(self.store)
+        self.locks = []
+
+    def initiator(self):
+        return Initiator(
+            settings=self.chosen,
+            store=self.store,
+            services=self.services,
+            launch=self.lock_supervisor,
+            manager=self.manager,
+            installation=Installation(own=OWN, backup_paths=["/etc/salt"]),
+            arm=lambda copies: watchdog.arm(self.chosen, self.services, command.run, copies),
+        )
+
+    def resolver(self):
+        return Resolver(
+            manager=self.manager,
+            own=OWN,
+            store=self.store,
+            revisions=self.initiator().revisions,
+            staged={},
+            steps_dir=self.chosen.steps_dir,
+        )
+
+    def lock_supervisor(self):
+        """Look like a supervisor that runs; the lock ends with this process."""
+        lock = locks.Lock(self.chosen.run_dir, "supervisor")
+        assert lock.try_exclusive()
+        self.locks.append(lock)
+
+    def described(self, update):
+        return {
+            "id": update.id,
+            "phase": update.phase.value,
+            "reason": update.reason,
+            "from": update.versions_from,
+            "to": update.versions_to,
+            "awaits": update.boot.awaits,
+            "reboot": update.boot.reboot,
+            "phases": [row.phase for row in self.store.history(update.id)],
+        }
+
+    def __call__(self, what, **given):
+        if what == "start":
+            self.services.start("salt-minion")
+        elif what == "request":
+            wanted = self.resolver().resolve(resolution.request(**given))
+            requests.update(self.initiator(), wanted)
+        elif what == "cancel":
+            requests.cancel(self.initiator())
+        elif what == "transaction":
+            before = self.initiator().versions()
+            self.manager.snapshots.install(given["files"])
+            adopt(self.initiator(), before, reason="transactional_update.pkg_install")
+        elif what == "supervise":
+            supervisor(self.chosen, self.services, self.manager).run()
+        last = self.store.latest() if self.store.exists() else None
+        quarantined = sorted({row.version for row in self.store.quarantined()}) if last else []
+        return {
+            "installed": self.manager.installed(OWN),
+            "running": self.manager.running(OWN),
+            "quarantined": quarantined,
+            "last": self.described(last) if last and isinstance(last, Update) else None,
+        }
 
 
-def initiator():
-    return Initiator(
-        settings=CHOSEN,
-        store=STORE,
-        services=SERVICES,
-        launch=lambda: LOCKS.append(supervisor_lock()),
-        manager=MANAGER,
-        installation=Installation(own=OWN, backup_paths=["/etc/salt"]),
-        arm=lambda copies: watchdog.arm(CHOSEN, SERVICES, command.run, copies),
-    )
-
-
-def resolver():
-    return Resolver(
-        manager=MANAGER,
-        own=OWN,
-        store=STORE,
-        revisions=initiator().revisions,
-        staged={},
-        steps_dir=CHOSEN.steps_dir,
-    )
-
-
-LOCKS = []
-
-
-def supervisor_lock():
-    lock = locks.Lock(CHOSEN.run_dir, "supervisor")
-    assert lock.try_exclusive()
-    return lock
-
-
-def described(update):
-    return {
-        "id": update.id,
-        "phase": update.phase.value,
-        "reason": update.reason,
-        "from": update.versions_from,
-        "to": update.versions_to,
-        "awaits": update.boot.awaits,
-        "reboot": update.boot.reboot,
-        "phases": [row.phase for row in STORE.history(update.id)],
-    }
-
-
-def main():
-    what = sys.argv[1]
-    if what == "start":
-        SERVICES.start("salt-minion")
-    elif what == "request":
-        requests.update(initiator(), resolver().resolve(resolution.request(**GIVEN)))
-    elif what == "cancel":
-        requests.cancel(initiator())
-    elif what == "transaction":
-        before = initiator().versions()
-        MANAGER.snapshots.install(GIVEN["files"])
-        adopt(initiator(), before, reason="transactional_update.pkg_install")
-    if what == "supervise":
-        supervisor(CHOSEN, SERVICES, MANAGER).run()
-    last = STORE.latest() if STORE.exists() else None
-    return {
-        "installed": MANAGER.installed(OWN),
-        "running": MANAGER.running(OWN),
-        "quarantined": sorted({row.version for row in STORE.quarantined()}) if last else [],
-        "last": described(last) if last and isinstance(last, Update) else None,
-    }
-
-
-if __name__ == "__main__":
-    print(json.dumps(main()))
+def answer(what, given):
+    """Print what the command gave."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, force=True)
+    print(json.dumps(Updating(given.pop("settings", {}))(what, **given)))

@@ -37,6 +37,8 @@ def _child(pid, environment, function, out, err):
         _join(pid)
         os.environ.clear()
         os.environ.update(environment)
+        # This process has chosen a place out of its own environment.
+        tempfile.tempdir = None
         nothing = os.open(os.devnull, os.O_RDONLY)
         for number, source in enumerate((nothing, out.fileno(), err.fileno())):
             os.dup2(source, number)
