@@ -8,17 +8,12 @@ import signal
 
 import psutil
 import pytest
-import salt.version
 
 from tests.support.waiting import LONGEST, wait_for
 
-from .conftest import WAITER
+from .conftest import WAITER, WITHOUT_SALT
 
-# The core without Salt: once is enough.
-pytestmark = pytest.mark.skipif(
-    salt.version.__version__.partition(".")[0] != "3008",
-    reason="no Salt in it: runs with Salt 3008 only",
-)
+pytestmark = WITHOUT_SALT
 
 # It has written when it says that it runs, and returns 0 when it is told to stop.
 STUBBORN = (
@@ -31,18 +26,18 @@ def sh(script):
     return ["sh", "-c", script]
 
 
-def tree(process):
-    """The processes of a job, as saltutil.term_job and kill_job find them."""
+def stop(process, signum):
+    """Stop a job as saltutil.term_job and kill_job do; return when nothing of it is left."""
     leader = psutil.Process(process.pid)
-    return [*leader.children(recursive=True), leader]
-
-
-def send(signum, processes):
-    """Send a signal to all; none sees another one killed, however long that takes."""
+    processes = [*leader.children(recursive=True), leader]
+    # None sees another one killed, however long that takes.
     for each in (signal.SIGSTOP, signum) if signum == signal.SIGKILL else (signum,):
-        for process in processes:
+        for one in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(each)
+                one.send_signal(each)
+    process.communicate(timeout=LONGEST)
+    _, left = psutil.wait_procs(processes, timeout=LONGEST)
+    assert not left
 
 
 def drive_noted(rig, **given):
@@ -88,6 +83,7 @@ def test_a_command_that_returns_0_when_it_is_told_to_stop_is_not_committed(rig, 
     found = rig.drive("run", command=sh(STUBBORN), timeout=1)
     assert rig.path("/var/cache/started").exists()
     assert "did not end within 1 s" in found["failure"]
+    assert found["undone"] is None  # a power cut meanwhile would have booted it
     rig.assert_clean(1, [1])
     rig.ok("transactional-update", "--non-interactive", "--drop-if-no-change", "run", "ls")
     rig.assert_clean(1, [1])
@@ -103,8 +99,7 @@ def test_what_the_tool_commits_all_the_same_is_not_the_default(rig):
 
 def test_a_job_that_is_killed_leaves_nothing_that_boots(rig):
     process = drive_noted(rig, command=sh(STUBBORN))
-    send(signal.SIGKILL, tree(process))
-    process.communicate()
+    stop(process, signal.SIGKILL)
     status = rig.drive("status")
     assert (status["default"], status["pending"]) == (1, False)
     assert (status["open"], status["crashed"]) == ([], [2])
@@ -114,8 +109,7 @@ def test_a_job_that_is_killed_leaves_nothing_that_boots(rig):
 
 def test_a_job_that_is_told_to_stop_leaves_nothing(rig):
     process = rig.drive_started("run", command=sh(STUBBORN))
-    send(signal.SIGTERM, tree(process))
-    process.communicate(timeout=LONGEST)
+    stop(process, signal.SIGTERM)
     assert rig.default() == 1
     rig.path("/run/transactional-update.pid").unlink(missing_ok=True)
     rig.assert_clean(1, [1])
@@ -126,8 +120,7 @@ def test_a_crashed_snapshot_is_told_from_the_open_one(rig):
     argv = ("transactional-update", "--non-interactive", "run", *sh(WAITER))
     crashed = rig.start(*argv)
     wait_for(rig.path("/var/cache/started").exists, "the first transaction runs")
-    send(signal.SIGKILL, tree(crashed))
-    crashed.communicate()
+    stop(crashed, signal.SIGKILL)
     rig.path("/var/cache/started").unlink()
     opened = rig.start(*argv)
     wait_for(rig.path("/var/cache/started").exists, "the second transaction runs")
@@ -141,20 +134,28 @@ def test_a_crashed_snapshot_is_told_from_the_open_one(rig):
 
 
 def test_a_late_edit_of_the_live_etc_is_reported(rig):
-    """The command has ended and nobody looks any more; the tool writes into the same files."""
+    """
+    The command has ended and nobody looks any more; the tool writes into the same files.
+
+    It also gives them their extended attributes, and leaves some files alone.
+    """
     rig.path("/etc/edited").write_text("before\n")
-    rig.path("/etc/other").write_text("before\n")
+    rig.path("/etc/marked").write_text("before\n")
     rig.fault("merge-waits")
-    process = rig.start(*rig.drive_argv("run", command=sh("echo x > /etc/changed")))
+    script = "import os; os.setxattr('/etc/marked', 'user.mark', b'x'); open('/etc/changed', 'w')"
+    process = rig.start(*rig.drive_argv("run", command=["/usr/bin/python3", "-c", script]))
     wait_for(rig.path("/run/rig/merging").exists, "the tool is about to merge")
     inode = rig.path("/etc/edited").stat().st_ino
-    rig.path("/etc/edited").write_text("an administrator was here\n")
+    for name in ("edited", "fstab"):
+        rig.path(f"/etc/{name}").write_text("an administrator was here\n")
     rig.path("/run/rig/merge-waits").unlink()
     found = json.loads(process.communicate(timeout=LONGEST)[0])
     assert rig.path("/etc/edited").read_text() == "before\n"
     assert rig.path("/etc/edited").stat().st_ino == inode
     assert list(found["lost_etc_edits"]) == ["/etc/edited"]
-    assert rig.path("/etc/changed").read_text() == "x\n"
+    assert rig.path("/etc/changed").exists()
+    assert os.getxattr(rig.path("/etc/marked"), "user.mark") == b"x"
+    assert rig.path("/etc/fstab").read_text() == "an administrator was here\n"
 
 
 def test_a_pending_snapshot_gets_the_live_etc_again(rig):
@@ -189,9 +190,9 @@ def storm(rig, rounds, seed):
             process = drive_noted(rig, command=sh(STUBBORN))
             if what == "orphaned":
                 os.kill(rig.tool_pid(), signal.SIGKILL)
+                process.communicate(timeout=LONGEST)
             else:
-                send(signal.SIGKILL if what == "killed" else signal.SIGTERM, tree(process))
-            process.communicate(timeout=LONGEST)
+                stop(process, signal.SIGKILL if what == "killed" else signal.SIGTERM)
         assert rig.default() == 1, what
         done[what] += 1
     return done

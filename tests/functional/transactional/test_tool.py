@@ -5,17 +5,12 @@ import os
 import signal
 
 import pytest
-import salt.version
 
 from tests.support.waiting import LONGEST, wait_for
 
-from .conftest import WAITER
+from .conftest import WAITER, WITHOUT_SALT
 
-# The core without Salt: once is enough.
-pytestmark = pytest.mark.skipif(
-    salt.version.__version__.partition(".")[0] != "3008",
-    reason="no Salt in it: runs with Salt 3008 only",
-)
+pytestmark = WITHOUT_SALT
 
 MODERN, OLD, OVERLAY = "6.1.1", "5.1.0", "4.8.3"
 VERSIONS = [MODERN, OLD, OVERLAY]

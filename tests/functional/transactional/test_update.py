@@ -4,15 +4,11 @@ import contextlib
 import sqlite3
 
 import pytest
-import salt.version
 
+from .conftest import WITHOUT_SALT
 from .host import BROKEN, NEW, OLD
 
-# The core without Salt: once is enough.
-pytestmark = pytest.mark.skipif(
-    salt.version.__version__.partition(".")[0] != "3008",
-    reason="no Salt in it: runs with Salt 3008 only",
-)
+pytestmark = WITHOUT_SALT
 
 
 def test_it_is_installed_in_a_snapshot_and_committed_after_the_boot(host):
