@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,33 +15,62 @@ from devtools import venvs
 from devtools.command import REPO
 from devtools.lab.container import Container, Lab, Network
 from devtools.lab.recipes import PREFIX
-from tests.support import documents
+from saltext_safeupdate import __version__
+from tests.lab import onedir
+from tests.lab.managed import served
+from tests.support import documents, wheels
 from tests.support.waiting import wait_for
 
 OLD, NEW = "3007.15", "3008.3"
 MINION = "web1"
 HERE = "tests/lab/test_documents.py"
 # A person waits for what runs; nobody else is asked whether it still does.
-MASTER = {"auto_accept": True, "interface": "127.0.0.1", "timeout": 120, "worker_threads": 2}
-MASTER_UNIT = f"""\
+# The administrator has an engine, and lets the minion call something, before we come.
+ENGINES = "/srv/engines"
+MASTER = {
+    "auto_accept": True,
+    "interface": "127.0.0.1",
+    "timeout": 120,
+    "worker_threads": 2,
+    "engines_dirs": [ENGINES],
+    "engines": [{"beat": {}}],
+    "peer_run": {MINION: ["test.arg"]},
+}
+BEAT = """
+import os, time
+def start():
+    with open("/run/beat", "w") as file:
+        print(os.getpid(), file=file)
+    while True:
+        time.sleep(3600)
+"""
+MASTER_UNIT = """\
 [Service]
 Type=notify
-ExecStart={PREFIX}/bin/salt-master
+ExecStart=/usr/bin/salt-master
 [Install]
 WantedBy=multi-user.target
 """
-PROGRAMS = ("salt", "salt-call", "salt-key", "salt-run")
+# Where salt-pip installs to, what sets the master and the minion up, and a supervisor that runs.
+EXTRAS = f"{PREFIX}/extras-3.11"
+SET_UP, MINION_SET_UP = "/etc/salt/master.d/safeupdate.conf", "/etc/salt/minion.d/safeupdate.conf"
+SUPERVISOR = "/run/systemd/units/invocation:salt-safeupdate.service"
+LATER = f"{__version__}.post1"
+RESTARTING = ("safeupdate.enabled", "safeupdate.disabled", "state.apply")
 PUBLISHING = 0x1199  # the master's port 4505
 
 
 class Hosts:
     """A host with nothing but a master, and one with nothing but a minion, both from packages."""
 
-    def __init__(self, lab: Lab, make: Callable[..., Container]) -> None:
-        network = Network(lab)
-        self.master = make(NEW, network=network)
+    def __init__(self, lab: Lab) -> None:
+        self.network = network = Network(lab)
+        self.typed: set[str] = set()
+        layers = [onedir.layer(lab, NEW, master=True)]
+        self.master = lab.container(NEW, network=network, extra_layers=layers)
         offers = [f"salt-minion_{OLD}", f"salt-minion_{NEW}", "nginx_1.22.1"]
-        self.minion = make(OLD, network=network, offers=offers)
+        layers = [onedir.layer(lab, OLD)]
+        self.minion = lab.container(OLD, network=network, offers=offers, extra_layers=layers)
         upper = self.master.dir / "up"
         units = upper / "etc/systemd/system"
         (units / "multi-user.target.wants").mkdir(parents=True)
@@ -47,15 +78,11 @@ class Hosts:
         (units / "salt-master.service").write_text(MASTER_UNIT)
         (units / "multi-user.target.wants/salt-master.service").symlink_to("../salt-master.service")
         (units / "salt-minion.service").symlink_to("/dev/null")
-        (upper / "usr/bin").mkdir(parents=True, exist_ok=True)
-        for name in PROGRAMS:
-            link = upper / "usr/bin" / name
-            link.unlink(missing_ok=True)
-            link.symlink_to(f"{PREFIX}/bin/{name}")
         for name in venvs.SOURCES:
             if (REPO / name).exists():
                 self._copy(REPO / name, upper / "root/source" / name)
-        self.master.write("/etc/salt/master.d/here.conf", json.dumps(MASTER))
+        self.master.write("/etc/salt/master", json.dumps(MASTER))
+        self.master.write(f"{ENGINES}/beat.py", BEAT)
         (upper / "srv/salt").mkdir(parents=True)
         config = {"id": MINION, "master": "127.0.0.1", "acceptance_wait_time": 1}
         self.minion.write("/etc/salt/minion.d/here.conf", json.dumps(config))
@@ -74,6 +101,11 @@ class Hosts:
         self.minion.up()
         self.wait_minion("")
         return self
+
+    def down(self) -> None:
+        for host in (self.minion, self.master):
+            host.down()
+        self.network.close()
 
     def wait_minion(self, before: str) -> None:
         """Wait until a minion other than the one with this PID listens to the master."""
@@ -94,18 +126,38 @@ class Hosts:
         said = self.master.run(
             ["sh", "-c", f"cd /root/source && {command}"], timeout=900, check=False
         )
+        self.typed.add(command)
         print(f"$ {command}\n{said.stdout}{said.stderr}")
         assert said.rc == 0, (command, said.stdout, said.stderr)
         assert "did not return" not in said.stdout, (command, said.stdout)
-        if "safeupdate.enabled" in command or "state.apply" in command:
+        if any(word in command for word in RESTARTING) and "changed=" in said.stdout:
             # The minion restarts by itself. What is sent before it listens again is lost, unless
             # the master is set up as well: a person waits, too.
             self.wait_minion(before)
+        if command == "systemctl restart salt-master":
+            wait_for(self._listens, "the minion listens to its master", timeout=300)
         return said.stdout
 
+    def beat(self) -> str:
+        """Return the PID of the engine that the administrator has; it runs."""
+        said = self.master.run(["sh", "-c", "read pid < /run/beat && kill -0 $pid && echo $pid"])
+        return said.stdout
 
-def follow(hosts: Hosts, page: str) -> None:
-    """Type every command of a page that names this file, and compare what the page shows."""
+    def asked(self, command: str) -> Any:
+        """Type a command to the minion and return what it answers."""
+        return json.loads(self.type(f"salt {MINION} {command} --out json"))[MINION]
+
+
+def follow(
+    hosts: Hosts, page: str, then: Callable[[str, str], None] = lambda command, said: None
+) -> None:
+    """
+    Type every command of a page that names this file, and compare what the page shows.
+
+    A block that names the test of another page is typed if that page has not been followed on
+    these hosts. *then* gets each command, and what it has printed.
+    """
+    test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].partition("::")[2]
     last, wrong = "", []
     for block in documents.blocks(REPO / page):
         if block.mark == "file":
@@ -113,8 +165,12 @@ def follow(hosts: Hosts, page: str) -> None:
         if block.said.partition("::")[0] != HERE:
             continue
         if block.mark == "run":
+            others = block.said.partition("::")[2] not in ("", test)
             for command in block.commands:
+                if others and command in hosts.typed:
+                    continue
                 last = hosts.type(command)
+                then(command, last)
         elif documents.shape(last) != documents.shape(block.text):
             wrong.append(f"{page}, line {block.line}: printed was\n{last}")
     assert not wrong, "\n".join(wrong)
@@ -126,14 +182,114 @@ def committed(hosts: Hosts) -> None:
     assert (said[MINION]["phase"], said[MINION]["running"]) == ("committed", NEW)
 
 
-def test_the_readme(lab: Lab, make_container: Callable[..., Container]) -> None:
-    hosts = Hosts(lab, make_container).up()
+@pytest.fixture(scope="module")
+def shared(lab: Lab) -> Iterator[list[Hosts]]:
+    """The hosts that one page leaves to the next; a boot and a master are dear."""
+    made: list[Hosts] = []
+    yield made
+    for each in made:
+        each.down()
+
+
+@pytest.fixture
+def hosts(lab: Lab, shared: list[Hosts], request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    if not shared:
+        shared.append(Hosts(lab).up())
+    yield shared[0]
+    if getattr(request.node, "failed_call", False):
+        each = shared.pop()
+        print(each.master.logs(), each.minion.logs())
+        each.down()
+
+
+@pytest.fixture
+def fresh(shared: list[Hosts], request: pytest.FixtureRequest) -> Hosts:
+    """Hosts that no page has been followed on."""
+    while shared:
+        shared.pop().down()
+    found: Hosts = request.getfixturevalue("hosts")
+    return found
+
+
+def test_the_readme(hosts: Hosts) -> None:
     follow(hosts, "README.md")
     committed(hosts)
 
 
+def test_the_installation(hosts: Hosts, site: Path) -> None:
+    """Also an upgrade and the way back, the set-up of a master that runs, and what removes all."""
+    page = Installation(hosts)
+    wheels.rebuild(site, hosts.minion.path("/srv/index/saltext-safeupdate"), LATER)
+    with served(hosts.minion, "/srv/index"):
+        follow(hosts, "docs/topics/howto/install.md", page.then)
+    page.nothing_is_left()
+
+
+class Installation:
+    """What is so after the commands of the page on the installation."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.beat = ""
+        self.versions = [__version__]
+
+    def then(self, command: str, said: str) -> None:
+        hosts = self.hosts
+        if "safeupdate.setup test=True" in command:
+            assert not hosts.master.exists(SET_UP)
+            self.beat = hosts.beat()
+        elif command == "systemctl restart salt-master":
+            # The administrator's engine runs, before, with and after us.
+            before, self.beat = self.beat, hosts.beat()
+            assert self.beat != before
+        elif "safeupdate.redeliver" in command:
+            # So did the minion what it might before.
+            assert hosts.asked("publish.runner test.arg mine")["args"] == ["mine"]
+        elif "index_url=" in command:
+            self.upgraded()
+        elif "upgrade=True" in command:
+            self.restarted(hosts.pid(), __version__)
+
+    def upgraded(self) -> None:
+        """Both versions are told, the running job ends, and the minion restarts by itself."""
+        hosts, pid = self.hosts, self.hosts.pid()
+        both = {"running": __version__, "installed": LATER}
+        assert hosts.asked("safeupdate.status")["extension"] == both
+        words = "until [ -e /var/tmp/go ]; do sleep 1; done; echo kept"
+        job = hosts.type(f"salt --async {MINION} cmd.run '{words}'").split()[-1]
+        supervisor = hosts.minion.path(SUPERVISOR)
+        wait_for(lambda: os.path.lexists(supervisor), "the engine to notice it")
+        hosts.minion.write("/var/tmp/go", "")
+        self.restarted(pid, LATER)
+        assert "kept" in hosts.type(f"salt-run jobs.lookup_jid {job}")
+
+    def restarted(self, before: str, version: str) -> None:
+        """By itself, and with that version; nothing is left of the other one."""
+        self.hosts.wait_minion(before)
+        shown = {"running": version, "installed": version}
+        assert self.hosts.asked("safeupdate.status")["extension"] == shown
+        assert self.left(self.hosts.minion) == [
+            "saltext_safeupdate",
+            f"saltext_safeupdate-{version}.dist-info",
+        ]
+        self.versions.append(version)
+
+    @staticmethod
+    def left(host: Container) -> list[str]:
+        return sorted(path.name for path in host.path(EXTRAS).glob("saltext_safeupdate*"))
+
+    def nothing_is_left(self) -> None:
+        hosts = self.hosts
+        assert self.versions == [__version__, LATER, __version__]
+        assert [self.left(host) for host in (hosts.minion, hosts.master)] == [[], []]
+        ours = ["/var/lib/salt-safeupdate", "/run/salt-safeupdate", MINION_SET_UP]
+        assert [path for path in ours if hosts.minion.exists(path)] == []
+        ours = [SET_UP, "/srv/salt/safeupdate"]
+        assert [path for path in ours if hosts.master.exists(path)] == []
+        assert hosts.asked("sys.list_functions safeupdate") == []
+
+
 @pytest.mark.soak
-def test_the_tutorial(lab: Lab, make_container: Callable[..., Container]) -> None:
-    hosts = Hosts(lab, make_container).up()
-    follow(hosts, "docs/topics/tutorial/first-update.md")
-    committed(hosts)
+def test_the_tutorial(fresh: Hosts) -> None:
+    follow(fresh, "docs/topics/tutorial/first-update.md")
+    committed(fresh)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zipfile
 
+from saltext_safeupdate import __version__
+
 
 def files(version):
     info = f"saltext_safeupdate-{version}.dist-info"
@@ -41,3 +43,23 @@ def there(place):
     """Return all files of it, relative to the place, without byte code."""
     found = (path for path in place.rglob("*") if path.is_file() and "__pycache__" not in str(path))
     return {str(path.relative_to(place)): path.read_text() for path in found}
+
+
+def rebuild(site, directory, version, **more):
+    """
+    Write the wheel of another version from the one that is unpacked in *site*.
+
+    *more* is text to add to files of the package.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"saltext_safeupdate-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for file in sorted(site.rglob("*")):
+            if not file.is_file() or "__pycache__" in file.parts:
+                continue
+            name, content = str(file.relative_to(site)), file.read_bytes()
+            if "/" in name and name.partition("/")[2] in ("__init__.py", "METADATA", "RECORD"):
+                content = content.replace(__version__.encode(), version.encode())
+            content += more.get(name.partition("/")[2], "").encode()
+            wheel.writestr(name.replace(f"-{__version__}.dist", f"-{version}.dist"), content)
+    return path
