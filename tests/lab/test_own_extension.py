@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from devtools.lab.container import SITE_PACKAGES, Lab
+from devtools.command import REPO
+from devtools.lab.container import SITE_PACKAGES, Container, Lab
+from devtools.lab.rpm_recipes import BUNDLE
 from saltext_safeupdate import __version__
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
-from tests.support import wheels
+from tests.support import documents, wheels
 
 WHEELS = "/srv/wheels"
 GOOD, BAD = f"{__version__}.post1", f"{__version__}.post2"
@@ -83,3 +86,27 @@ def test_one_that_does_not_come_up_is_put_back_and_salt_is_updated_with_the_old_
     assert host.bring(version=NEW)["phase"] == "committed"
     host.assert_runs(NEW)
     assert host.versions() == (GOOD, GOOD)
+
+
+@pytest.mark.soak
+def test_the_bundle_takes_it_where_it_says(
+    lab: Lab, site: Path, make_container: Callable[..., Container]
+) -> None:
+    """What the page on the installation has for it; its environment is that of the real one."""
+    layers = [lab.cache.rpm_host(OLD, BUNDLE), lab.cache.rpm_tools()]
+    container = make_container(None, extra_layers=layers)
+    wheels.rebuild(site, container.dir / "up/var/tmp", __version__)
+    container.up()
+    (command,) = (
+        command
+        for block in documents.blocks(REPO / "docs/topics/howto/install.md")
+        if block.said == "tests/lab/test_own_extension.py"
+        for command in block.commands
+    )
+    place = "/var/lib/venv-salt-minion/local"
+    env = {"VENV_PIP_TARGET": place, "PYTHONPATH": place}
+    container.run(["sh", "-c", command], env=env)
+    argv = ["venv-salt-call", "--local", "--out", "json", "-l", "quiet", "safeupdate.status"]
+    told = json.loads(container.run(argv, env=env).stdout)["local"]
+    assert told["extension"] == {"running": __version__, "installed": __version__}
+    assert container.exists(f"{place}/saltext_safeupdate/__init__.py")

@@ -269,8 +269,8 @@ def call(
     if not calls.account.fact(accounts.ENGINE):
         raise SafeUpdateError(
             "The engine 'safeupdate_redeliver' has not run on this master, and it does what is "
-            "asked for here. Nothing was started. Add it to 'engines' in the master's "
-            "configuration and restart the master."
+            "asked for here. Nothing was started. Run 'salt-run safeupdate.setup', and restart the "
+            "master."
         )
     number = calls.put(what, given)
     try:

@@ -84,8 +84,8 @@ def redeliver(
     if not account.fact(accounts.ENGINE):
         raise SafeUpdateError(
             f"There is no account of what this master has published ({account.path}), so nothing "
-            "is published again. Add the engine 'safeupdate_redeliver' to the master's "
-            "configuration and restart the master."
+            "is published again. Run 'salt-run safeupdate.setup', which adds the engine "
+            "'safeupdate_redeliver', and restart the master."
         )
     number = account.ask(minions, timeout)
     try:

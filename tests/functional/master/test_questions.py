@@ -99,7 +99,9 @@ def test_an_engine_that_is_not_there_is_a_clear_error(site, tmp_path):
     site.account.set_fact(accounts.STOOD_DOWN, "This Salt is not known.")
     with pytest.raises(SafeUpdateError, match="This Salt is not known"):
         site.ask(["a"])
-    with pytest.raises(SafeUpdateError, match="has not run on this master"):
+    with pytest.raises(
+        SafeUpdateError, match=r"has not run on this master.*Run 'salt-run safeupdate\.setup'"
+    ):
         questions.ask({"cachedir": str(tmp_path / "other")}, ["a"], "safeupdate.report")
     assert site.published == []
 

@@ -145,7 +145,7 @@ def test_a_minion_that_is_silent_is_reported(site):
 
 
 def test_without_the_engine_nothing_is_published_and_the_runner_says_so(site, tmp_path):
-    with pytest.raises(SafeUpdateError, match="Add the engine"):
+    with pytest.raises(SafeUpdateError, match=r"Run 'salt-run safeupdate\.setup'"):
         redelivery.redeliver(Account(str(tmp_path / "other" / "account.db")), ["a"], 5.0)
     site.pause = lambda: setattr(site, "now", site.now + 1)
     with pytest.raises(SafeUpdateError, match="does not answer"):
