@@ -4,7 +4,7 @@ What a rollout costs a master: two hundred minions that speak the real protocol,
 All of the master is real: keys, channels, workers, job cache, engine. The minions are in this
 process (``tests/support/swarm.py``); an update takes them as long as it says, some are rolled back
 and some fail. "Plain Salt" is the same master before the rollout, with all minions connected and
-nothing to do. Nothing is asserted.
+nothing to do; unless a row says otherwise, memory is proportional. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -164,6 +164,8 @@ def measure(opts: dict[str, Any], process: psutil.Process, swarm: Swarm) -> None
         before, then = sizes[number], sizes_then[number]
         sized = f"{before:.0f} MB", f"{then:.0f} MB", f"{then / before:.2f}"
         row(f"{what}: memory of {who}", *sized)
+    resident = memory(ours.pid, "Rss") / 1024
+    row(f"{what}: resident memory of the engine", "", f"{resident:.0f} MB")
     row(f"{what}: processor of the whole master, each minion", "", f"{spent / COUNT:.2f} s")
     each = (sizes_then[1] - sizes[1]) / COUNT * 1024
     row(f"{what}: memory of the whole master, each minion", "", f"{each:.0f} KB")
