@@ -68,11 +68,14 @@ class Cache:
             raise self.damaged(bank, key, str(err)) from err
         if stored == {}:
             return None
-        if not isinstance(stored, Mapping) or not isinstance(stored.get("packed"), str):
+        packed = stored.get("packed") if isinstance(stored, Mapping) else None
+        if isinstance(packed, bytes):
+            packed = packed.decode("latin-1")
+        if not isinstance(packed, str):
             raise self.damaged(bank, key, "safeupdate has not written it")
         if stored.get("schema") != SCHEMA:
             raise self.damaged(bank, key, "another version of the extension has written it")
-        return str(stored["packed"])
+        return packed
 
     def unpacked(self, bank: str, key: str, packed: str) -> Any:
         """Return the document that :meth:`packed` has returned."""
