@@ -66,13 +66,16 @@ def test_a_set_up_minion_works_afterwards(minion):
     A watched service with a unit file in /etc failed, what the minion was asked for went into a
     database that nobody reads, and byte code made a snapshot.
     """
-    script = "mkdir /data/modules; echo 'def f(): return 1' > /data/modules/x.py"
+    function = "def f(): return repr(__opts__.get('module_executors'))"
+    script = f'mkdir /data/modules; echo "{function}" > /data/modules/x.py'
     minion.drive("run", command=["sh", "-c", script])
     minion.boot()
     minion.configure(module_dirs=["/data"], use_superseded=["module.run"])
     minion.sls("safeupdate", SETUP)
     minion.sls("all", SETUP + SERVICES)
     found = minion.salt("transactional_update.apply", "all")
+    # What the function sees is what is configured, nothing, and no option of a command line.
+    assert chunk(found, "_|-of-a-module_|-")["changes"] == {"x.f": "None"}
     written = {"module_executors": ["safeupdate", "direct_call"], "engines": [{"safeupdate": {}}]}
     assert yaml.safe_load(minion.path(CONF).read_text()) == written
     assert f"ExecStop=-/bin/sh {PROGRAM}" in minion.path(DROP_IN).read_text()
