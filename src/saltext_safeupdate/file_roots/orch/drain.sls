@@ -8,7 +8,8 @@
 #   back: haproxy.enable_server
 #
 # A part goes back into service even if its update has failed: a rolled back minion is as good as
-# before. The next part begins only if all went well.
+# before. The next part begins only if all went well. A part whose minions have the version already
+# leaves its service for a moment, too: 'salt-run safeupdate.plan' tells before whether that is so.
 {%- set wanted = salt['pillar.get']('safeupdate:rollout', {}) %}
 {%- set parts = salt['pillar.get']('safeupdate:parts', {}) %}
 {%- set balancer = salt['pillar.get']('safeupdate:balancer', '') %}
