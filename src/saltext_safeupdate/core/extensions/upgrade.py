@@ -57,8 +57,8 @@ class Upgrade:
         """
         Remove the metadata of earlier versions beside those of the installed one.
 
-        pip leaves them if it installs into a target, as salt-pip has it do. Each of them would have
-        to be uninstalled by itself, and until then Salt looks for an extension that is gone.
+        pip leaves them if it installs into a target, as the bundle has it do. Each of them would
+        have to be uninstalled by itself, and until then Salt looks for an extension that is gone.
         """
         beside = os.path.join(glob.escape(os.path.dirname(self._home)), f"{ourselves.PACKAGE}-*")
         found = glob.glob(os.path.join(f"{beside}.dist-info", "METADATA"))

@@ -82,7 +82,7 @@ class OwnExtension:
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         version = ourselves.version_in(os.path.join(self._place, _PACKAGE))
-        # pip leaves the metadata of earlier versions if it installs into a target, as salt-pip.
+        # pip leaves the metadata of earlier versions if it installs into a target.
         there = NAME in packages and version and self._infos()
         return {NAME: version} if there else {}
 

@@ -52,7 +52,7 @@ def test_a_distribution_without_a_list_of_its_files(old):
 
 @pytest.mark.parametrize(("before", "now"), [("1.0", "2.0"), ("2.0", "1.0")])
 def test_what_was_installed_last_counts_if_metadata_of_another_version_are_left(old, before, now):
-    """So does pip leave it if it installs into a target, as salt-pip has it do."""
+    """So does pip leave it if it installs into a target, as the bundle has it do."""
     info = old.add("upgraded", before, files={"upgraded/gone.py": ""})
     os.utime(info, (1, 1))
     (old.place / "upgraded" / "gone.py").unlink()

@@ -69,7 +69,7 @@ def test_what_came_before_the_engine_began_again_is_noticed(installed):
 
 @pytest.mark.parametrize("now", ["0.9", "1.0", "2.0"])
 def test_what_pip_leaves_of_earlier_versions_goes(tmp_path, now):
-    """salt-pip has pip install into a target: it replaces the files, and adds metadata."""
+    """The bundle has pip install into a target: it replaces the files, and adds metadata."""
     home = tmp_path / "saltext_safeupdate"
     others = [tmp_path / name for name in ("saltext_other-1.0.dist-info", "x.pth")]
     for version in ("0.9", "1.0", "2.0"):

@@ -90,7 +90,7 @@ def test_killed_in_between_it_is_not_installed_and_done_again(
     assert wheels.there(place) == wheels.files("1.2")
 
 
-def test_what_salt_pip_leaves_of_an_earlier_version_is_in_nobodys_way(made, place, tmp_path):
+def test_what_pip_leaves_of_an_earlier_version_is_in_nobodys_way(made, place, tmp_path):
     stale = place / "saltext_safeupdate-1.0.dist-info"
     stale.mkdir()
     (stale / "METADATA").write_text("Name: saltext-safeupdate\nVersion: 1.0\n")

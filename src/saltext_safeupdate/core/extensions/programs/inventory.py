@@ -34,7 +34,7 @@ def in_place(place: str) -> dict[str, tuple[importlib.metadata.Distribution, str
     infos = [
         info for info in sorted(os.listdir(place)) if info.endswith((".dist-info", ".egg-info"))
     ]
-    # pip leaves the metadata of an earlier version if it installs into a target, as salt-pip has
+    # pip leaves the metadata of an earlier version if it installs into a target, as the bundle has
     # it do: what came last is what is there.
     infos.sort(key=lambda info: written(os.path.join(place, info)))
     found: dict[str, tuple[importlib.metadata.Distribution, str]] = {}
