@@ -148,10 +148,12 @@ def run(
             if stopping.is_set():
                 _interrupt(process)
         try:
-            out, err = _communicate(process, stdin, timeout)
+            out, err = _communicate(process, stdin, timeout, ends=not cleans)
         except subprocess.TimeoutExpired:
             _kill_group(process)
             out, err = process.communicate()
+            if not cleans:
+                check_stopping()
             result = Result(tuple(argv), out or "", err or "", -signal.SIGKILL)
             raise CommandFailed(result, f"no end after {timeout:g} s, killed", log) from None
         except BaseException:
@@ -174,10 +176,13 @@ def run(
 
 
 def _communicate(
-    process: subprocess.Popen[str], stdin: str | None, timeout: float
+    process: subprocess.Popen[str], stdin: str | None, timeout: float, *, ends: bool = False
 ) -> tuple[str | None, str | None]:
+    """Wait for the end; one that *ends* with us has STOP_TIMEOUT for that, whatever it ignores."""
     deadline = time.monotonic() + timeout
     while True:
+        if ends and stopping.is_set():
+            ends, deadline = False, min(deadline, time.monotonic() + STOP_TIMEOUT)
         try:
             left = max(0.0, deadline - time.monotonic())
             out, err = process.communicate(stdin, timeout=min(1.0, left))
