@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 from devtools import venvs
+from devtools.command import run
 from devtools.lab.container import SITE_PACKAGES, Lab
 from devtools.lab.recipes import PREFIX
+from devtools.venvs import pip_env
 
 # Programs are started by a shell, beside which the interpreter is. They are not in "bin".
 _PROGRAM = """\
@@ -35,8 +40,15 @@ _OF_MASTERS = {
     "salt-master": "salt_master",
     "salt-run": "salt_run",
 }
-# By this Salt knows that it is one: pip.install takes salt-pip, which installs into "extras".
-_RELENV = f"import pathlib, sys; sys.RELENV = pathlib.Path({PREFIX!r})\n"
+# What these packages are made with. By its mark Salt knows that it is one: pip.install takes
+# salt-pip, and of a pip that installs into "extras" relenv makes one that upgrades there. The
+# compiler and the TLS that it brings, too, are not needed.
+_RELENV = "relenv==0.22.31"
+_BOOTSTRAP = (
+    f"import pathlib, sys; sys.RELENV = pathlib.Path({PREFIX!r}); import relenv.runtime as r; "
+    "sys.meta_path.insert(0, r.RelenvImporter("
+    "[each for each in r.importer.wrappers if each.module.startswith('pip.')]))\n"
+)
 _EXTRAS = "_salt_onedir_extras"
 _SET_UP = f"import {_EXTRAS}; {_EXTRAS}.setup({PREFIX + '/lib/python3/site.py'!r})\n"
 _LINKS = f"#!/bin/sh\nfor each in salt-call salt-minion; do ln -sf {PREFIX}/$each /usr/bin/; done\n"
@@ -51,13 +63,24 @@ def layer(lab: Lab, version: str, *, master: bool = False) -> Path:
         link = top / "usr/bin" / program
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(f"{PREFIX}/{program}")
-    _write(top, f"{SITE_PACKAGES}/_relenv.pth", _RELENV)
+    _write(top, f"{SITE_PACKAGES}/_relenv.pth", _BOOTSTRAP)
+    shutil.copytree(_relenv(lab) / "relenv", top / SITE_PACKAGES.lstrip("/") / "relenv")
     _write(top, f"{SITE_PACKAGES}/{_EXTRAS}.py", _upstream(lab, version))
     _write(top, f"{SITE_PACKAGES}/{_EXTRAS}.pth", _SET_UP)
     # The lab's next package brings links to "bin".
     _write(top, "/usr/local/sbin/onedir-links", _LINKS, 0o755)
     _write(top, "/etc/dpkg/dpkg.cfg.d/onedir", "post-invoke=/usr/local/sbin/onedir-links\n")
     return top
+
+
+def _relenv(lab: Lab) -> Path:
+    def build(out: Path, log: Path) -> None:
+        argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+        run([*argv, "-d", str(out), _RELENV], timeout=300, log=log, env=pip_env())
+        with zipfile.ZipFile(next(out.glob("*.whl"))) as wheel:
+            wheel.extractall(out)
+
+    return lab.cache.cache.get("beside", "relenv", [_RELENV], build)
 
 
 def _upstream(lab: Lab, version: str) -> str:
