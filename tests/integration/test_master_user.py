@@ -20,19 +20,15 @@ import pytest
 import salt.client
 import salt.config
 import salt.runner
-import salt.version
 import yaml
 from pytestskipmarkers.utils import ports
 
-from devtools import venvs
 from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
 from tests.integration.conftest import LOGS
 from tests.support.raw_minion import HonestMinion
 from tests.support.waiting import wait_for
 
-# One series in every run, the others in the soak: a master takes its time.
-pytestmark = [] if salt.version.__version__ == venvs.NEWEST else [pytest.mark.soak]
 USER = "nobody"
 REPORT = "safeupdate.report"
 AS_USER = [
