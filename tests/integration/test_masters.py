@@ -2,9 +2,11 @@
 A minion with two masters: jobs of either are held and return to whoever sent them.
 
 The masters keep their jobs elsewhere than masters do by default: the first asks the minions for a
-copy of each return, the second has another job cache.
+copy of each return, the second has another job cache. They take signed returns only. The minions
+give a copy of every return to a returner of their own.
 """
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -16,6 +18,7 @@ from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
 from tests.integration.conftest import LOGS
+from tests.support.masters import Processes
 from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
 
@@ -37,6 +40,12 @@ def masters(salt_factories, site):
         "worker_threads": 3,
         # Salt cuts such job IDs off in its queues.
         "unique_jid": True,
+        # Where it is not so, saltfactories starts a program for each time that a minion asks.
+        "auto_accept": True,
+        "require_minion_sign_messages": True,
+        "drop_messages_signature_fail": True,
+        # Masters have no default for it, and fail at each return that is signed.
+        "signing_algorithm": "PKCS1v15-SHA1",
         "module_dirs": [str(MODULES)],
         **LOGS,
     }
@@ -67,13 +76,18 @@ def guest(masters, make_guest):
         master_type="str",
         multiprocessing=True,
         state_queue=True,
+        # What waits for a master that says nothing.
+        return_retry_timer=3,
+        return_retry_timer_max=3,
+        return_retry_tries=1,
         **_noting(masters[0]),
     )
 
 
 def _noting(master):
-    """Return the options of a minion that writes its returns where this master wants them."""
-    return {"noted_jobs": master.config["noted_jobs"]}
+    """Return the options of a minion that signs, and notes its returns where this master looks."""
+    noting = {"noted_jobs": master.config["noted_jobs"], "return": "noted"}
+    return {**noting, "minion_sign_messages": True}
 
 
 def _addresses(masters):
@@ -118,6 +132,32 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
     # The first cache is written by the minion, whether its master has the return or not.
     ledger = Ledger(str(guest.path / "state" / "safeupdate.db"))
     wait_for(lambda: not ledger.open(), "the masters to have all returns")
+    wait_for(lambda: _returns(masters[0], guest, "probe.note") == 2, "the returner to have them")
+    _assert_noted_once(masters[0], guest)
+
+    # One that does not arrive goes to the returner all the same, and later to its master only.
+    second.run("probe.wait_for", "gone", "--async", minion_tgt=guest.id)
+    wait_for(lambda: guest.journal().count(("note", "waiting")) == 2, "the second long job")
+    with _silent(masters[1]):
+        (queue / "gone").touch()
+        wait_for(lambda: _returns(masters[0], guest, "probe.wait_for") == 2, "the returner")
+        assert [job.fun for job in ledger.undelivered()] == ["probe.wait_for"]
+    wait_for(lambda: _returns(masters[1], guest, "probe.wait_for") >= 2, "its master")
+    wait_for(lambda: not ledger.open(), "the minion to hear of it")
+    _assert_noted_once(masters[0], guest)
+
+
+@contextlib.contextmanager
+def _silent(master):
+    """Have no process of a master do anything meanwhile."""
+    suspended = Processes(master).all()
+    for each in suspended:
+        each.suspend()
+    try:
+        yield
+    finally:
+        for each in suspended:
+            each.resume()
 
 
 def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make_guest):
@@ -165,6 +205,8 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
         lambda: {"probe.wait_for", "probe.note"} <= _returned(masters[1], guest), "the returns"
     )
     assert second.run("test.ping", minion_tgt=guest.id).data is True
+    wait_for(lambda: _returns(masters[0], guest, "probe.note") == 1, "the returner to have it")
+    _assert_noted_once(masters[0], guest)
 
 
 def _noted(store):
@@ -194,10 +236,24 @@ def _jids(master):
     return {jid for _, jid, _ in _cached(master)}
 
 
-def _returned(master, guest):
-    """Return the functions that the minion has answered to this master, by its job cache."""
-    return {
-        value["fun"]
-        for kind, _, value in _cached(master)
+def _all_returned(master, guest):
+    """Return job IDs and functions that the minion has answered to this master, by its cache."""
+    return [
+        (jid, value["fun"])
+        for kind, jid, value in _cached(master)
         if kind == "return" and value["id"] == guest.id
-    }
+    ]
+
+
+def _returned(master, guest):
+    return {fun for _, fun in _all_returned(master, guest)}
+
+
+def _returns(master, guest, function):
+    return [fun for _, fun in _all_returned(master, guest)].count(function)
+
+
+def _assert_noted_once(master, guest):
+    """No return has been given to the returner twice: this master's cache is the returner's."""
+    noted = _all_returned(master, guest)
+    assert sorted(set(noted)) == sorted(noted)
