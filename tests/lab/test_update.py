@@ -322,11 +322,14 @@ def test_other_ways_to_run_jobs(make_scene: Callable[..., Scene], config: dict[s
     # Plain Salt never runs a queued one behind sudo: it takes its own outer job for another run.
     kind = {"concurrent": True} if "sudo_user" in config else {"queue": True}
     queued = scene.publish("state.single", "test.nop", "queued", **kind)
+    scene.master.wait(lambda: scene.locked("drain"), 120, "the update to hold new jobs")
+    held = scene.publish("cmd.run", "echo held >> /var/tmp/held")
     assert state(scene.returned(run)["return"], "minion")["result"] is True
     updated(scene)
-    for jid in (*pings, queued):
+    for jid in (*pings, queued, held):
         assert scene.returned(jid)["success"], jid
     assert MINION in scene.master.returns(queued)
+    assert scene.container.read("/var/tmp/held") == "held\n"
 
 
 def test_a_minion_with_two_masters(lab: Lab, site: Path) -> None:
