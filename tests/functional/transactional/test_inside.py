@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.store import Store
 
 from .host import NEW
@@ -73,6 +74,8 @@ def test_a_set_up_minion_works_afterwards(minion):
     minion.configure(module_dirs=["/data"], use_superseded=["module.run"])
     minion.sls("safeupdate", SETUP)
     minion.sls("all", SETUP + SERVICES)
+    # Another job runs, so the restart that is asked for waits.
+    other = locks.share(str(minion.path("/run/salt-safeupdate")), "jobs")
     found = minion.salt("transactional_update.apply", "all")
     # What the function sees is what is configured, nothing, and no option of a command line.
     assert chunk(found, "_|-of-a-module_|-")["changes"] == {"x.f": "None"}
@@ -97,6 +100,7 @@ def test_a_set_up_minion_works_afterwards(minion):
     assert executors == ["safeupdate", *DOCUMENTED]
     assert minion.salt("test.ping") is True
     minion.assert_clean(2, [1, 2])
+    other.close()
 
 
 UP = "up:\n  safeupdate.updated:\n    - version: 3008.3\n"
