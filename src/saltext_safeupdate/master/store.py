@@ -309,13 +309,14 @@ class Store:
         read stays, and so does what is not over, however old it is.
         """
         over: list[tuple[float, str]] = []
-        for name in self.rollouts():
+        rollouts = self.rollouts()
+        for name in rollouts:
             with contextlib.suppress(InputError, RecordError):
                 outline = self.outline(name)
                 if outline is not None and outline.mode.final:
                     over.append((outline.looked, name))
         never_run: list[tuple[float, str]] = []
-        for name in set(self.plans()).difference(self.rollouts()):
+        for name in set(self.plans()).difference(rollouts):
             with contextlib.suppress(InputError, RecordError):
                 plan = self.plan(name)
                 if plan is not None:

@@ -43,6 +43,11 @@ def version_in(directory: str) -> str:
     return found[1] if found else ""
 
 
+def metadata(place: str) -> list[str]:
+    """Return the directories in *place* with the metadata of this package, of any version."""
+    return glob.glob(os.path.join(glob.escape(place), f"{PACKAGE}-*.dist-info"))
+
+
 def carry(python: str, run: Run, extension: str, copies: Mapping[str, str]) -> str | None:
     """
     Make this extension loadable with *python*; return where it was put, None if it was there.

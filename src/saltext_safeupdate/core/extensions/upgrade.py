@@ -7,7 +7,6 @@ still writing is left alone: it has ended when nothing has changed from one look
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import time
@@ -60,8 +59,8 @@ class Upgrade:
         pip leaves them if it installs into a target, as the bundle has it do. Each of them would
         have to be uninstalled by itself, and until then Salt looks for an extension that is gone.
         """
-        beside = os.path.join(glob.escape(os.path.dirname(self._home)), f"{ourselves.PACKAGE}-*")
-        found = glob.glob(os.path.join(f"{beside}.dist-info", "METADATA"))
+        infos = ourselves.metadata(os.path.dirname(self._home))
+        found = filter(os.path.exists, (os.path.join(info, "METADATA") for info in infos))
         for path in sorted(found, key=os.path.getmtime)[:-1]:
             shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 

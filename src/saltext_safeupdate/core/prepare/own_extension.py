@@ -192,7 +192,7 @@ class OwnExtension:
         return None
 
     def _infos(self) -> list[str]:
-        return glob.glob(os.path.join(glob.escape(self._place), f"{_PACKAGE}-*.dist-info"))
+        return ourselves.metadata(self._place)
 
     def _file(self, name: str) -> str:
         return os.path.join(self._place, _PACKAGE, name)
