@@ -25,14 +25,15 @@ NEWEST = frozenset(venvs.SERIES[-1:])
 OUTER = frozenset((venvs.SERIES[0], venvs.SERIES[-1]))
 ONLY = {
     "tests/functional/ordering": OUTER,
-    "tests/functional/transactional": OUTER,
+    "tests/functional/transactional": NEWEST,
     "tests/integration/test_master_user.py": NEWEST,
-    "tests/integration/test_masters.py": OUTER,
+    "tests/integration/test_masters.py": NEWEST,
     "tests/integration/test_orchestration.py": NEWEST,
-    "tests/integration/test_ordering.py": OUTER,
+    "tests/integration/test_ordering.py": NEWEST,
     "tests/integration/test_rollout.py": NEWEST,
     "tests/integration/test_swarm.py": NEWEST,
-    "tests/integration/test_transactional.py": OUTER,
+    "tests/integration/test_transactional.py": NEWEST,
+    "tests/unit": OUTER,
 }
 SHORT, LONG = "not soak", "soak"
 # Into how many lanes the tests of a place are dealt.

@@ -21,7 +21,7 @@ MOST = 6
 # Seconds that a new lane has to show what it takes, before another one is begun.
 SETTLE_INTERVAL = 6.0
 # The share of all processors that has to be idle for another lane.
-ROOM = 0.3
+ROOM = 0.15
 # Bytes that have to be free for another lane: a booted minion and a master take a fifth of it.
 MEMORY = 3 << 30
 

@@ -32,7 +32,6 @@ SHORT = {
     ("installing", "package manager"),
     ("installing", "power"),
     ("watching", "minion"),
-    ("rolling_back", "power"),
 }
 
 

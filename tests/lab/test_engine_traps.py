@@ -64,6 +64,8 @@ def test_salt_69605_the_package_stops_the_service_and_tries_to_restart_it(
     update(scene, STOPS)
 
 
+# In every run, test_update.py has it in a run of states.
+@pytest.mark.soak
 def test_salt_69807_the_tree_that_it_runs_from_is_removed(scene: EngineScene) -> None:
     # So is what a program that waits for the end would still load to tell of it.
     job = scene.publish("cmd.run", "until [ -e /var/tmp/go-on ]; do sleep 0.1; done")

@@ -363,7 +363,7 @@ def test_the_minion_packed_again(machine: Managed) -> None:
     assert machine.run("salt-minion", "--version").stdout.split()[1] == "3007.15"
 
 
-@pytest.mark.parametrize("fix", ["repair", "install", "back"])
+@pytest.mark.parametrize("fix", ["repair", pytest.param("install", marks=pytest.mark.soak), "back"])
 def test_dpkg_is_killed_while_it_configures(machine: Managed, fix: str) -> None:
     name = f"configured-{fix}"
     _build(machine, name, "1")
@@ -396,7 +396,7 @@ def test_dpkg_is_killed_while_it_configures(machine: Managed, fix: str) -> None:
     _clean(machine, name)
 
 
-@pytest.mark.parametrize("fix", ["repair", "install", "back"])
+@pytest.mark.parametrize("fix", [pytest.param("repair", marks=pytest.mark.soak), "install", "back"])
 def test_dpkg_is_killed_while_it_unpacks(machine: Managed, fix: str) -> None:
     """The package is big enough to be caught between its first file and its last."""
     with served(machine.container, "/srv/repo"):

@@ -317,7 +317,7 @@ def test_without_the_repository_there_is_no_copy(container: Container, machine: 
 
 
 @ONE_FRONT_END
-@pytest.mark.parametrize("fix", ["repair", "install", "back"])
+@pytest.mark.parametrize("fix", ["repair", pytest.param("install", marks=pytest.mark.soak), "back"])
 def test_rpm_is_killed_in_a_scriptlet(container: Container, machine: Managed, fix: str) -> None:
     new = machine.files("download", machine("targets", OWN, "3006.28"), "/var/lib/new")
     old = machine.files("secure", OWN, "/var/lib/old")
@@ -337,7 +337,7 @@ def test_rpm_is_killed_in_a_scriptlet(container: Container, machine: Managed, fi
 
 
 @ONE_FRONT_END
-@pytest.mark.parametrize("fix", ["install", "back"])
+@pytest.mark.parametrize("fix", [pytest.param("install", marks=pytest.mark.soak), "back"])
 def test_rpm_is_killed_while_it_unpacks(container: Container, machine: Managed, fix: str) -> None:
     """rpm's database does not know of it yet: only the files tell."""
     names = ("salt-big", "salt-minion-big")

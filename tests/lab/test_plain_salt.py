@@ -26,6 +26,7 @@ def test_a_highstate_that_updates_the_minion_loses_jobs(lab: Lab, old: str, new:
     assert out.verdict()
 
 
+@pytest.mark.soak
 def test_a_stop_that_is_not_waited_for_leaves_the_service_dead(lab: Lab) -> None:
     stop = {"kill_mode": "process", "stop_timeout": STOP_TIMEOUT}
     out = Experiment(lab, "3007.15", "3008.3", **stop).run()

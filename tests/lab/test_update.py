@@ -52,7 +52,14 @@ def updated(scene: Scene, version: str = "3008.3") -> None:
     assert scene.container.service()["UnitFileState"] == "enabled"
 
 
-@pytest.mark.parametrize(("old", "new"), [("3006.28", "3007.15"), ("3007.15", "3008.3")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # In every run, test_rpm_host.py has this pair, and so has the one with two packages.
+        pytest.param("3006.28", "3007.15", marks=pytest.mark.soak),
+        ("3007.15", "3008.3"),
+    ],
+)
 def test_a_highstate_that_updates_the_minion_loses_nothing(
     lab: Lab, site: Path, old: str, new: str
 ) -> None:
@@ -172,8 +179,9 @@ def test_other_jobs_that_do_not_end_postpone_the_update(make_scene: Callable[...
 @pytest.mark.parametrize(
     ("how", "phase"),
     [
-        ("kill", "installing"),
         ("power cut", "waiting"),
+        # In every run, test_engine_faults.py kills what installs.
+        pytest.param("kill", "installing", marks=pytest.mark.soak),
         pytest.param("kill", "waiting", marks=pytest.mark.soak),
         pytest.param("power cut", "installing", marks=pytest.mark.soak),
     ],
@@ -332,6 +340,8 @@ def test_other_ways_to_run_jobs(make_scene: Callable[..., Scene], config: dict[s
     assert scene.container.read("/var/tmp/held") == "held\n"
 
 
+# In every run, tests/integration/test_masters.py has two masters and a simulated host.
+@pytest.mark.soak
 def test_a_minion_with_two_masters(lab: Lab, site: Path) -> None:
     scene = Scene(lab, site, offers=[OLD, NEW], config={"master": ["127.0.0.1", SECOND]})
     second = Master(scene.container.network, config={"interface": SECOND}, pythonpath=site)
