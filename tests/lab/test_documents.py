@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,13 +150,18 @@ class Hosts:
 
 
 def follow(
-    hosts: Hosts, page: str, then: Callable[[str, str], None] = lambda command, said: None
+    hosts: Hosts,
+    page: str,
+    then: Callable[[str, str], None] = lambda command, said: None,
+    *,
+    before: str = "",
 ) -> None:
     """
     Type every command of a page that names this file, and compare what the page shows.
 
     A block that names the test of another page is typed if that page has not been followed on
-    these hosts. *then* gets each command, and what it has printed.
+    these hosts. *then* gets each command, and what it has printed. The first command with *before*
+    in it is not typed any more.
     """
     test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].partition("::")[2]
     last, wrong = "", []
@@ -167,6 +173,8 @@ def follow(
         if block.mark == "run":
             others = block.said.partition("::")[2] not in ("", test)
             for command in block.commands:
+                if before and before in command:
+                    return
                 if others and command in hosts.typed:
                     continue
                 last = hosts.type(command)
@@ -292,6 +300,18 @@ class Installation:
         )
         ours = [SET_UP, "/srv/salt/safeupdate"]
         assert [path for path in ours if hosts.master.exists(path)] == []
+
+
+@pytest.mark.soak
+def test_the_fleet(fresh: Hosts) -> None:
+    """Of the page for three hundred minions, what one of them can show."""
+    follow(fresh, "README.md", before="safeupdate.update")
+    collector = "/var/lib/prometheus/node-exporter"
+    fresh.master.run(["mkdir", "-p", collector])
+    follow(fresh, "docs/topics/howto/fleet.md")
+    committed(fresh)
+    metrics = fresh.master.read(f"{collector}/safeupdate.prom")
+    assert re.search(r'rollout_minions\{rollout="[^"]+",step="done"\} 1\n', metrics), metrics
 
 
 @pytest.mark.soak
