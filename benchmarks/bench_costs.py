@@ -14,13 +14,12 @@ import os
 import resource
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from bench_idle import memory
-from bench_ledger import Client, Rig, _common, scratch
+from bench_ledger import Client, Rig, _common, program, scratch
 from table import row
 
 import saltext_safeupdate
@@ -79,8 +78,7 @@ def calls(root: Path) -> None:
     walls: Figures = {who: [] for who in WHO}
 
     def call(who: str) -> float:
-        program = str(Path(sys.executable).with_name("salt-call"))
-        argv = [sys.executable, program, "-c", str(root / who), "-l", "quiet", "test.ping"]
+        argv = [*program("salt-call", who), "-c", str(root / who), "-l", "quiet", "test.ping"]
         before, began = used(), time.perf_counter()
         subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, timeout=300)
         walls[who].append(time.perf_counter() - began)

@@ -1,6 +1,8 @@
 """
 What the ledger costs: a real master, a minion without and one with the extension, in turns.
 
+The extension is not even installed where the plain minion runs: Salt loads parts of whatever is.
+
 Prints medians side by side, so that a busy machine slows both. Nothing is asserted.
 """
 
@@ -98,8 +100,7 @@ class Rig:
             self._begin(who, name, path)
 
     def _begin(self, who: str, name: str, path: Path) -> None:
-        program = Path(sys.executable).with_name(f"salt-{name}")
-        argv = [sys.executable, str(program), "-c", str(path), "-l", "quiet"]
+        argv = [*program(f"salt-{name}", who), "-c", str(path), "-l", "quiet"]
         self._processes[who] = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
     def restart(self, who: str) -> None:
@@ -147,6 +148,12 @@ class Rig:
                 process.wait(15)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def program(name: str, who: str) -> list[str]:
+    """Return how a program of Salt begins: the extension is installed for "ours" only."""
+    python = sys.executable if who == "ours" else os.environ["PLAIN_PYTHON"]
+    return [python, str(Path(python).with_name(name))]
 
 
 def _common(root: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
         try:
             for program in programs:
                 for version in series:
-                    result = _bench(copies(venvs.series(cache, version)), version, program, tmp)
+                    result = _bench(venvs.series(cache, version), copies, version, program, tmp)
                     bad += not result.ok
                     told[f"{program.stem}, Salt {version}"] = result.stdout.strip()
         finally:
@@ -95,9 +95,11 @@ def _parts(text: str) -> list[str]:
     return text.split("\n## ") if text else []
 
 
-def _bench(venv: Path, version: str, program: Path, tmp: Path) -> Result:
+def _bench(venv: Path, copies: Venvs, version: str, program: Path, tmp: Path) -> Result:
     env = dict(os.environ, PYTHONPATH=str(REPO), TMPDIR=str(tmp), PYTHONDONTWRITEBYTECODE="1")
-    argv = [venvs.python(venv), str(program)]
+    # Where the extension is not installed.
+    env["PLAIN_PYTHON"] = str(venvs.python(venv))
+    argv = [venvs.python(copies(venv)), str(program)]
     began = time.monotonic()
     with progress.step(f"{program.stem} on Salt {version}"):
         result = run(argv, timeout=BENCH_TIMEOUT, check=False, env=env, cwd=REPO)

@@ -8,9 +8,8 @@ from typing import Any
 
 from ..core.transactional import delegate
 from ..core.transactional.delegate import is_last
-from ..core.transactional.detect import TOOL
 
-__all__ = ["TOOL", "instead", "is_last"]
+__all__ = ["instead", "is_last"]
 
 
 def instead(

@@ -17,9 +17,6 @@ It must not be the last of the list; ``sudo_user`` replaces the last one.
 
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate import hooks
-from saltext_safeupdate.core.errors import SafeUpdateError
-
 __virtualname__ = "safeupdate"
 
 
@@ -31,6 +28,9 @@ def execute(opts, data, func, args, kwargs):
     """
     Take the job's share of the jobs lock and leave the rest to the next executor.
     """
+    # Salt loads every executor that there is for each job, also of a minion that is not set up.
+    from saltext_safeupdate import hooks
+    from saltext_safeupdate.core.errors import SafeUpdateError
     from saltext_safeupdate.minion import executor
 
     try:

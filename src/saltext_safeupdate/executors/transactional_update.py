@@ -33,8 +33,6 @@ from typing import TYPE_CHECKING
 
 import salt.utils.path
 
-from saltext_safeupdate.admin import delegation
-
 if TYPE_CHECKING:
     __salt__: dict = {}
 
@@ -42,7 +40,7 @@ __virtualname__ = "transactional_update"
 
 
 def __virtual__():
-    if not salt.utils.path.which(delegation.TOOL):
+    if not salt.utils.path.which("transactional-update"):
         return False, "the transactional_update executor needs transactional-update"
     return __virtualname__
 
@@ -54,6 +52,9 @@ def execute(opts, data, func, args, kwargs):
     A delegated function that returns ``None`` gives ``{}``: the next executor would run it
     once more, outside.
     """
+    # Salt loads every executor that there is for each job, on each host.
+    from saltext_safeupdate.admin import delegation
+
     found = delegation.instead(opts, data, args)
     if found is None:
         return func(*args, **kwargs) if delegation.is_last(opts, data) else None
