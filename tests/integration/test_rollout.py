@@ -132,7 +132,7 @@ class Scene:
         found = self.rollout(name)
         rest = [found.minions[each] for each in ("broken", "hung", "undone")]
         if moment == "next wave":
-            return found.wave == 1
+            return found.wave >= 1
         if found.wave < 2:
             return False
         return {

@@ -180,7 +180,8 @@ def test_a_rollout_takes_down_no_more_than_it_may_and_tells_the_truth(master, sw
     begin(swarm, seed)
     swarm.away(AWAY, gone=True)
     plan = runner(master, "plan", "*", **WANTED)
-    assert plan["left_out"] == {}
+    # One that lies may say that it runs the version already.
+    assert set(plan["left_out"]) <= set(LIARS), plan["left_out"]
     name = runner(master, "rollout", plan=plan["id"], background=True)["rollout"]
     hosts = swarm.hosts
     for host in list(hosts.values())[2::5]:
