@@ -193,7 +193,9 @@ class Swarm:
         self._loop = _io_loop()
         self.matchers = salt.loader.matchers(self._opts)
         # Minions may have the same key. To load it takes longer than anything else they do.
-        key = salt.crypt.AsyncAuth(self._opts, io_loop=self._loop).get_keys()
+        # On Salt 3006 whoever loads it signs in, so it is one of them.
+        first = {**self._opts, "id": next(iter(self.hosts))}
+        key = salt.crypt.AsyncAuth(first, io_loop=self._loop).get_keys()
         self._lines = [salt.transport.request_client(self._opts, self._loop) for _ in range(_LINES)]
         self.minions = {
             host.name: _Minion(self, host, self._opts, self._loop, key, line)
