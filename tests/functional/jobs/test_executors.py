@@ -5,17 +5,32 @@ import sys
 
 import pytest
 
+EXECUTORS = "saltext_safeupdate.executors"
 _CODE = """
 import importlib, sys
 executor = importlib.import_module("saltext_safeupdate.executors." + sys.argv[1])
 executor.__virtual__()
+if sys.argv[2:]:
+    executor.execute({}, {"fun": sys.argv[2]}, print, [], {})
 print(*sorted(name for name in sys.modules if name.startswith("saltext_safeupdate")))
 """
 
 
 @pytest.mark.parametrize("name", ["safeupdate", "transactional_update"])
 def test_an_executor_that_nobody_calls_imports_nothing_of_ours(name):
-    argv = [sys.executable, "-c", _CODE, name]
-    found = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
-    package = "saltext_safeupdate.executors"
-    assert found == ["saltext_safeupdate", package, f"{package}.{name}"]
+    assert _imported(name) == {EXECUTORS, f"{EXECUTORS}.{name}"}
+
+
+def test_a_salt_call_that_only_looks_imports_only_the_table_of_functions():
+    core = {
+        "saltext_safeupdate.core",
+        *(f"saltext_safeupdate.core.jobs{n}" for n in ("", ".functions")),
+    }
+    assert _imported("safeupdate", "test.ping") == {EXECUTORS, f"{EXECUTORS}.safeupdate", *core}
+
+
+def _imported(*argv):
+    """Return what of ours an executor brings along, or a function that it is to execute."""
+    command = [sys.executable, "-c", _CODE, *argv]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(said.split()) - {"saltext_safeupdate"}

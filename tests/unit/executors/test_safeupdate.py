@@ -37,6 +37,20 @@ def test_a_job_that_was_taken_in_keeps_its_share(opts):
 
 
 @pytest.mark.parametrize(
+    ("fun", "installs"),
+    [
+        ("test.ping", False),
+        ("grains.items", False),
+        ("safeupdate.check", True),
+        ("pkg.list_pkgs", True),
+    ],
+)
+def test_what_only_looks_elsewhere_gets_no_hooks(opts, fun, installs):
+    _execute(opts, fun)
+    assert bool(opts["installed"]) is installs
+
+
+@pytest.mark.parametrize(
     "fun",
     [
         "test.ping",

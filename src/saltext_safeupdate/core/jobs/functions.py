@@ -128,6 +128,11 @@ def needs_lock(fun: object) -> bool:
     return not kind(fun) & (Kind.LOOKS | Kind.AT_ONCE | Kind.WAITS)
 
 
+def needs_hooks(fun: object) -> bool:
+    """Tell whether its process needs our hooks: what only looks does without, if not at us."""
+    return Kind.LOOKS not in kind(fun) or str(fun).startswith("safeupdate.")
+
+
 def waits_for_update(fun: object) -> bool:
     """Tell whether the job only waits for the end of an update."""
     return Kind.WAITS in kind(fun)
