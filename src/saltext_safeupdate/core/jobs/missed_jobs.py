@@ -161,20 +161,22 @@ class Tracker:
         """
         Note that a minion has started: it is asked at once, also for what it had accepted.
 
-        Unless it is *forced*, another start soon after one only has it asked a little later.
+        Unless it is *forced*, another start soon after one has it asked a little later.
         """
         number = self._bits.get(minion)
         if number is None:
             return
         asked = self._asked.setdefault(number, _Asked(now))
         again = now if forced or asked.started is None else asked.started + START_INTERVAL
+        bit = 1 << number
         if now < again:
             if again < asked.at:
+                # What it was asked before this start, it may never have heard.
+                self._fresh |= bit
                 self._rest(number, asked, again)
             return
         asked.at, asked.interval = now, FIRST_INTERVAL
         asked.started = asked.started if forced else now
-        bit = 1 << number
         self._plain &= ~bit
         self._resting &= ~bit
         self._fresh |= bit
