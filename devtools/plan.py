@@ -31,6 +31,7 @@ ONLY = {
     "tests/integration/test_orchestration.py": NEWEST,
     "tests/integration/test_ordering.py": NEWEST,
     "tests/integration/test_rollout.py": NEWEST,
+    "tests/integration/test_set_ups.py": NEWEST,
     "tests/integration/test_swarm.py": NEWEST,
     "tests/integration/test_transactional.py": NEWEST,
     "tests/unit": OUTER,

@@ -49,7 +49,7 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, pla
         **{"return": "noted", "pub_ret": False, "noted_jobs": str(cache)},
         module_dirs=[str(MODULES)],
     )
-    ledger = Ledger(minion.safeupdate["state_dir"] + "/safeupdate.db")
+    ledger = Ledger(minion.settings.database)
     jid = salt.utils.jid.gen_jid({"unique_jid": True})
     minion.start()
     minion.wait_for("startup", 1)
@@ -61,7 +61,7 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, pla
     wait_for(lambda: [job.state for job in ledger.find(broken)] == [State.RUNNING], "a job")
     minion.kill()
     # While jobs are held, also over another start.
-    drain = locks.acquire(minion.safeupdate["run_dir"], "drain", "")
+    drain = locks.acquire(minion.settings.run_dir, "drain", "")
     held = salt.utils.jid.gen_jid({"unique_jid": True})
     minion.queue(held, "held")
     for starts in (1, 2):
@@ -69,7 +69,7 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, pla
         wait_for(lambda n=starts: minion.log().count("job req is held") >= n, "a hold", 240)
         if starts == 1:
             minion.kill()
-    assert queues.jids(minion.opts) == {"req", held}
+    assert minion.queued() == {"req", held}
     assert (minion.notes("startup"), minion.notes("held")) == (1, 0)
     drain.close()
     minion.wait_for("held", 1)
@@ -80,7 +80,7 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, pla
     assert (minion.notes("queued"), minion.notes("held")) == (1, 1)
     # Nothing of them is open.
     wait_for(lambda: ledger.open() == [], "an end")
-    assert queues.jids(minion.opts) == set()
+    assert minion.queued() == set()
     wait_for(lambda: broken in _returned(cache), "what became of the job that was interrupted")
     returned = _returned(cache)
     assert [returned.count(each) for each in (jid, broken, held)] == [1, 1, 1]
@@ -97,7 +97,7 @@ def test_a_minion_that_may_write_nothing_of_ours_works_as_plain_salt(make, place
     closed.mkdir(mode=0o700)
     shutil.chown(closed, 65534, 65534)
     minion = make(
-        humble=True,
+        may_write=False,
         safeupdate={"state_dir": str(closed / "state"), "run_dir": str(closed / "run")},
         schedule=scheduled(place),
     )
@@ -118,8 +118,8 @@ def test_the_engine_does_its_work_without_locks(make, tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     shutil.chown(closed, 65534, 65534)
-    minion = make(humble=True, safeupdate={"run_dir": str(closed / "run")})
-    ledger = Ledger(minion.safeupdate["state_dir"] + "/safeupdate.db")
+    minion = make(may_write=False, safeupdate={"run_dir": str(closed / "run")})
+    ledger = Ledger(minion.settings.database)
     gone = {"jid": "20260101000000000000", "fun": "cmd.run", "arg": [minion.noting("again")]}
     gone["arg"].append({"__kwarg__": True, "python_shell": True})
     call = salt.payload.dumps({**gone, "ret": ""})

@@ -103,9 +103,13 @@ class Database:
         place = os.path.dirname(self.path)
         while not os.path.exists(place):
             place = os.path.dirname(place)
-        if os.access(place, os.W_OK | os.X_OK):
-            return ""
-        return str(self._error(f"{place} cannot be written"))
+        if not os.access(place, os.W_OK | os.X_OK):
+            return str(self._error(f"{place} cannot be written"))
+        room = os.statvfs(place)
+        # Some file systems count no files.
+        if not room.f_bfree or (room.f_files and not room.f_ffree):
+            return str(self._error(f"the file system of {place} is full"))
+        return ""
 
     def stamp(self) -> tuple[int, ...]:
         """Return something that changes whenever the database does, without opening it."""

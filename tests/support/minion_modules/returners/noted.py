@@ -32,4 +32,4 @@ def get_load(jid):
 
 
 def returner(ret):
-    _note("return", ret["jid"], {"fun": ret["fun"], "id": ret["id"]})
+    _note("return", ret["jid"], {name: ret.get(name) for name in ("fun", "id", "return")})

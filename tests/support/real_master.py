@@ -1,0 +1,126 @@
+"""A real master on loopback, in processes of its own, that notes each return it gets."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import salt.client
+import salt.config
+import salt.exceptions
+import yaml
+from pytestskipmarkers.utils import ports
+
+from saltext_safeupdate.master.account import Account, path_of
+from tests.support.masters import kill_all
+from tests.support.minion import MODULES
+from tests.support.real_minion import startup
+from tests.support.waiting import wait_for
+
+PROGRAM = "from salt.scripts import salt_master; salt_master()"
+
+
+class RealMaster:
+    """
+    Publishes jobs, and again those that a minion has missed.
+
+    *zone* is its time zone. It has the keys of the master *like*, as all masters of a minion.
+    """
+
+    def __init__(self, path, *, zone="UTC", like=None, **options):
+        self._noted = path / "noted"
+        startup(path / "srv")
+        self.config = {
+            "user": "root",
+            "root_dir": str(path / "root"),
+            # The path of a socket has to be short.
+            "sock_dir": str(path / "s"),
+            "interface": "127.0.0.1",
+            "publish_port": ports.get_unused_localhost_port(),
+            "ret_port": ports.get_unused_localhost_port(),
+            "file_roots": {"base": [str(path / "srv")]},
+            "engines": [{"safeupdate_redeliver": {"window": 3600}}],
+            "peer_run": {".*": ["safeupdate.master_version"]},
+            "auto_accept": True,
+            "worker_threads": 2,
+            "module_dirs": [str(MODULES)],
+            "master_job_cache": "noted",
+            "noted_jobs": str(self._noted),
+            "log_level_logfile": "info",
+            **options,
+        }
+        (path / "master").write_text(yaml.safe_dump(self.config))
+        if like:
+            keys = "root/etc/salt/pki/master"
+            (path / keys).mkdir(parents=True)
+            for name in ("master.pem", "master.pub"):
+                shutil.copy(Path(like.opts["pki_dir"], name), path / keys)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "-c", str(path), "-l", "quiet"],
+            start_new_session=True,
+            env={**os.environ, "TZ": zone},
+        )
+        self.opts = salt.config.master_config(str(path / "master"))
+        account = Account(path_of(self.opts))
+        wait_for(lambda: account.fact("engine") == "started", "the engine of the master")
+        self._client = salt.client.LocalClient(mopts=self.opts.copy())
+
+    def publish(self, minion, fun, *args):
+        """Publish a job to one minion; return its JID."""
+        return self._client.pub([minion.id], fun, list(args), tgt_type="list")["jid"]
+
+    def call(self, minion, fun, *args):
+        """Run a job on a minion, and return what it returns."""
+        jid = self.publish(minion, fun, *args)
+        wait_for(lambda: self.returned(minion, jid), f"the return of {fun}")
+        return self._values(minion, jid)[0]
+
+    def wait_minion(self, minion):
+        """Wait until the minion answers."""
+
+        def answers():
+            with contextlib.suppress(salt.exceptions.SaltClientError):
+                # Each that goes out before it listens is lost.
+                return self._client.cmd([minion.id], "test.ping", tgt_type="list", timeout=2)
+
+        wait_for(answers, f"{minion.id} answers")
+
+    def returned(self, minion, jid):
+        """Return how often the minion has returned this job."""
+        return len(self._values(minion, jid))
+
+    def _values(self, minion, jid):
+        if not self._noted.exists():
+            return []
+        noted = map(json.loads, self._noted.read_text().splitlines())
+        return [
+            value["return"]
+            for kind, its, value in noted
+            if (kind, its, value.get("id")) == ("return", jid, minion.id)
+        ]
+
+    @contextlib.contextmanager
+    def silent(self):
+        """Have no process of it do anything meanwhile."""
+        parent = psutil.Process(self._process.pid)
+        processes = [parent, *parent.children(recursive=True)]
+        for each in processes:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in processes:
+                each.resume()
+
+    def close(self):
+        if self._process.poll() is None:
+            self._client.destroy()
+            kill_all(self._process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
