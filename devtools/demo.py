@@ -13,6 +13,9 @@ from devtools.lab.recipes import of_version
 from devtools.outcome import Outcome
 
 Pair = tuple[str, str]
+# Seconds after which systemd kills a service that does not stop: Fedora's default, half of that
+# of others. An update by plain Salt waits for itself that long.
+STOP_TIMEOUT = 45
 
 
 def parse_pair(text: str) -> Pair:
@@ -91,7 +94,8 @@ def _run_pair(lab: Lab, old: str, new: str, site: Path, only: str | None) -> lis
     """Run both at the same time: plain Salt mostly waits."""
     sites = [None] if only == "plain" else [site] if only == "extension" else [None, site]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        runs = [pool.submit(Experiment(lab, old, new, site=s).run) for s in sites]
+        made = [Experiment(lab, old, new, site=s, stop_timeout=STOP_TIMEOUT) for s in sites]
+        runs = [pool.submit(each.run) for each in made]
         return [run.result() for run in runs]
 
 

@@ -15,7 +15,7 @@ from devtools import processes, progress
 from devtools.command import ToolError, check_stopping
 from devtools.lab.container import SITE_PACKAGES, Container, Lab
 from devtools.lab.recipes import DEBS, of_version
-from devtools.master import SLOWEST, Master
+from devtools.master import Master
 from devtools.observe import Moment, Observer
 from devtools.outcome import Job, Outcome, state_names, update_name
 from devtools.venvs import NEWEST
@@ -28,7 +28,8 @@ LONG_JOB_SECONDS = 25
 ORDER_FILE = "/var/tmp/order"
 JOBS_FILE = "/var/tmp/jobs"
 HARD_TIMEOUT = 1200.0
-LAST_RETURNS = 15.0
+# Seconds for returns of what was published just before the end.
+LAST_RETURNS, PLAIN_LAST_RETURNS = 60.0, 10.0
 # Seconds that a minion with a running service has for an answer: a busy machine is slow.
 ANSWER_TIMEOUT = 60.0
 # How long to wait, with a running service and nobody at work on the packages, for more returns.
@@ -261,7 +262,7 @@ class Experiment:
         out = self.outcome
         out.running_after = self._answer()
         # The last pings were published just now: a return on its way is not a lost one.
-        deadline = time.monotonic() + LAST_RETURNS * (SLOWEST if self.site else 1)
+        deadline = time.monotonic() + (LAST_RETURNS if self.site else PLAIN_LAST_RETURNS)
         everything = (*out.jobs, *out.pings)
         while not all(self._seen(job) for job in everything) and time.monotonic() < deadline:
             time.sleep(0.1)
