@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import salt.version
 
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.host import locks, processes
@@ -383,6 +384,10 @@ def _lives(set_up, master, minion):
     assert minion.notes("missed") == set_up.keeps
 
 
+@pytest.mark.skipif(
+    salt.version.__version__.startswith("3007."),
+    reason="a minion of Salt 3007 sometimes does not reach its next master, without us as well",
+)
 def test_jobs_and_returns_are_kept_after_a_switch_of_masters(tmp_path_factory, begin):
     first = RealMaster(tmp_path_factory.mktemp("a"))
     # Salt's own look at the connection knows one port of all masters.
@@ -397,6 +402,8 @@ def test_jobs_and_returns_are_kept_after_a_switch_of_masters(tmp_path_factory, b
     try:
         minion.start()
         first.wait_minion(minion)
+        # Their SLS comes from it.
+        minion.wait_for("startup", 1)
         first.close()
         _lives(SetUp(), second, minion)
     except BaseException:
