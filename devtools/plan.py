@@ -16,8 +16,9 @@ from devtools.lanes import Lane, LaneResult, Venvs
 
 KINDS = ("unit", "functional", "integration", "lab")
 # Nothing of it depends on Salt: it is tested once, where there is none.
-ALONE = ("tests/unit/core", "tests/unit/devtools")
-_OTHERS = r"salt\b|tests\.support\.minion|saltext_safeupdate(?!\.core\b)"
+ALONE = ("tests/unit/core", "tests/unit/devtools", "tests/unit/fleet")
+_OURS = r"saltext_safeupdate(?!\.(?:core|fleet)\b)"
+_OTHERS = rf"salt\b|tests\.support\.minion|tests\.unit\.master|{_OURS}"
 _SALT = re.compile(rf"^\s*(?:import|from) (?:{_OTHERS})", re.M)
 # Where every run leaves series out, because it would take too long: the soak has what lies there
 # on these series, too.

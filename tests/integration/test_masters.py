@@ -160,6 +160,7 @@ def _silent(master):
             each.resume()
 
 
+@pytest.mark.soak
 def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make_guest):
     guest = make_guest(
         masters[0],

@@ -155,7 +155,9 @@ def test_beside_an_extension_that_wraps_the_same_functions(
     [
         ("threads", {"multiprocessing": False}),
         ("alone", {"process_count_max": 1}),
-        ("startup", {"startup_states": "sls", "sls_list": ["it"]}),
+        pytest.param(
+            *("startup", {"startup_states": "sls", "sls_list": ["it"]}), marks=pytest.mark.soak
+        ),
     ],
 )
 def test_another_configuration(master, make_guest, salt, name, options):

@@ -158,6 +158,7 @@ def test_a_network_that_is_cut_and_a_secret(
     assert [text for text in ours if SECRET in text] == []
 
 
+@pytest.mark.soak
 def test_two_masters_get_what_is_theirs(
     make_scene: Callable[..., JobScene], make_master: Callable[..., Master]
 ) -> None:
