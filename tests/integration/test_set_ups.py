@@ -165,7 +165,7 @@ FAILOVER = {"master_type": "failover", "master_alive_interval": 3600}
 ROWS = {row.place: row for row in hooks._table(Factory({"safeupdate": {}}))}
 NOT_HERE = frozenset({"executor", "engine", "hooks"})
 SET_UPS = {
-    "as it is": SetUp(),
+    "as it is": SetUp(starts=3),
     "plain Salt": SetUp(
         {"module_executors": ["direct_call"], "engines": []},
         holds=False,
@@ -196,12 +196,9 @@ SET_UPS = {
     ),
     "no systemd": SetUp(make=_no_systemd),
     "threads": SetUp({"multiprocessing": False}),
-    "three starts": SetUp(starts=3),
     "clock forward": SetUp(make=_stepped, step=STEP),
     "clock back": SetUp(make=_stepped, step=-STEP),
-    # One of a class, and one of a module.
     "unknown Salt": _unknown("salt.minion.Minion._invoke_execution"),
-    "unknown Salt, a module": _unknown("salt.utils.state.job_queue_dir"),
 }
 
 
