@@ -29,15 +29,13 @@ def execute(opts, data, func, args, kwargs):
     Take the job's share of the jobs lock and leave the rest to the next executor.
     """
     # Salt loads every executor that there is for each job, also of a minion that is not set up.
-    from saltext_safeupdate.core.jobs import functions
+    from saltext_safeupdate.minion import executor
 
-    if not functions.needs_hooks(data.get("fun")):
-        # A salt-call that only looks starts as fast as without us.
+    if not executor.needs_hooks(data):
         return
 
     from saltext_safeupdate import hooks
     from saltext_safeupdate.core.errors import SafeUpdateError
-    from saltext_safeupdate.minion import executor
 
     try:
         if not hooks.install(opts):

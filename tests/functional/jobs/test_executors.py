@@ -22,11 +22,9 @@ def test_an_executor_that_nobody_calls_imports_nothing_of_ours(name):
 
 
 def test_a_salt_call_that_only_looks_imports_only_the_table_of_functions():
-    core = {
-        "saltext_safeupdate.core",
-        *(f"saltext_safeupdate.core.jobs{n}" for n in ("", ".functions")),
-    }
-    assert _imported("safeupdate", "test.ping") == {EXECUTORS, f"{EXECUTORS}.safeupdate", *core}
+    ours = {"core", "core.jobs", "core.jobs.functions", "minion", "minion.executor"}
+    expected = {EXECUTORS, f"{EXECUTORS}.safeupdate", *(f"saltext_safeupdate.{n}" for n in ours)}
+    assert _imported("safeupdate", "test.ping") == expected
 
 
 def _imported(*argv):
