@@ -6,7 +6,6 @@ copy of each return, the second has another job cache. They take signed returns 
 give a copy of every return to a returner of their own.
 """
 
-import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -18,7 +17,7 @@ from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
 from tests.integration.conftest import LOGS
-from tests.support.masters import Processes
+from tests.support.masters import silenced
 from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
 
@@ -138,26 +137,13 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
     # One that does not arrive goes to the returner all the same, and later to its master only.
     second.run("probe.wait_for", "gone", "--async", minion_tgt=guest.id)
     wait_for(lambda: guest.journal().count(("note", "waiting")) == 2, "the second long job")
-    with _silent(masters[1]):
+    with silenced(masters[1].pid):
         (queue / "gone").touch()
         wait_for(lambda: _returns(masters[0], guest, "probe.wait_for") == 2, "the returner")
         assert [job.fun for job in ledger.undelivered()] == ["probe.wait_for"]
     wait_for(lambda: _returns(masters[1], guest, "probe.wait_for") >= 2, "its master")
     wait_for(lambda: not ledger.open(), "the minion to hear of it")
     _assert_noted_once(masters[0], guest)
-
-
-@contextlib.contextmanager
-def _silent(master):
-    """Have no process of a master do anything meanwhile."""
-    suspended = Processes(master).all()
-    for each in suspended:
-        each.suspend()
-    try:
-        yield
-    finally:
-        for each in suspended:
-            each.resume()
 
 
 @pytest.mark.soak

@@ -20,6 +20,20 @@ def kill_all(pid):
     return family
 
 
+@contextlib.contextmanager
+def silenced(pid):
+    """Have no process of a master do anything meanwhile."""
+    parent = psutil.Process(pid)
+    suspended = [parent, *parent.children(recursive=True)]
+    for each in suspended:
+        each.suspend()
+    try:
+        yield
+    finally:
+        for each in suspended:
+            each.resume()
+
+
 class Processes:
     """The processes of a running master."""
 

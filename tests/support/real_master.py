@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import salt.client
 import salt.config
 import salt.exceptions
@@ -17,7 +16,7 @@ import yaml
 from pytestskipmarkers.utils import ports
 
 from saltext_safeupdate.master.account import Account, path_of
-from tests.support.masters import kill_all
+from tests.support.masters import kill_all, silenced
 from tests.support.minion import MODULES
 from tests.support.real_minion import startup
 from tests.support.waiting import wait_for
@@ -104,18 +103,9 @@ class RealMaster:
             if (kind, its, value.get("id")) == ("return", jid, minion.id)
         ]
 
-    @contextlib.contextmanager
     def silent(self):
         """Have no process of it do anything meanwhile."""
-        parent = psutil.Process(self._process.pid)
-        processes = [parent, *parent.children(recursive=True)]
-        for each in processes:
-            each.suspend()
-        try:
-            yield
-        finally:
-            for each in processes:
-                each.resume()
+        return silenced(self._process.pid)
 
     def close(self):
         if self._process.poll() is None:
