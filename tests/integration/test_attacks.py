@@ -450,7 +450,7 @@ def send_at_random(stage, count):
 
 
 @pytest.mark.parametrize(
-    "count", [60, pytest.param(3000, marks=pytest.mark.soak)], ids=["short", "long"]
+    "count", [20, pytest.param(3000, marks=pytest.mark.soak)], ids=["short", "long"]
 )
 def test_messages_at_random(stage, count):
     jid = stage.missed("among them")

@@ -150,14 +150,13 @@ def test_beside_an_extension_that_wraps_the_same_functions(
         assert {f"before.{name}", f"after.{name}"} <= names
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("threads", {"multiprocessing": False}),
         ("alone", {"process_count_max": 1}),
-        pytest.param(
-            *("startup", {"startup_states": "sls", "sls_list": ["it"]}), marks=pytest.mark.soak
-        ),
+        ("startup", {"startup_states": "sls", "sls_list": ["it"]}),
     ],
 )
 def test_another_configuration(master, make_guest, salt, name, options):
