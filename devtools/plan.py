@@ -28,6 +28,7 @@ ONLY = {
     # On the newest, integration/test_ordering and the lab order runs.
     "tests/functional/ordering": OLDEST,
     "tests/functional/transactional": NEWEST,
+    "tests/integration/test_attacks.py": OUTER,
     "tests/integration/test_master_user.py": NEWEST,
     "tests/integration/test_masters.py": NEWEST,
     "tests/integration/test_orchestration.py": NEWEST,

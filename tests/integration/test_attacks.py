@@ -251,6 +251,14 @@ def test_nobody_else_returns_a_job_for_a_minion_that_has_missed_it(stage):
     stage.assert_unharmed()
 
 
+def test_a_minion_that_answers_with_an_error_is_asked_again(stage):
+    """It has a ledger, so what it has missed may be published again."""
+    jid = stage.missed("in spite of an error")
+    stage.victim.failing = 1
+    wait_for(lambda: stage.victim.failing == 0, "the first query")
+    wait_for(lambda: stage.ran(stage.victim, jid), "the job that it has missed")
+
+
 def test_nobody_else_answers_a_query_for_a_minion(stage):
     """One without a ledger would run the job again, as often as it is told."""
     stage.plain.slow = True

@@ -12,6 +12,7 @@ import pytest
 from devtools.experiment import MINION, Experiment
 from devtools.lab.container import Lab
 from devtools.master import Master
+from devtools.outcome import Outcome
 from tests.lab.scene import Scene, state
 
 OLD, NEW = "salt-minion_3007.15", "salt-minion_3008.3"
@@ -52,6 +53,12 @@ def updated(scene: Scene, version: str = "3008.3") -> None:
     assert scene.container.service()["UnitFileState"] == "enabled"
 
 
+def assert_nothing_lost(out: Outcome) -> None:
+    # Shown if it fails: neither container nor master are there any more.
+    print(*out.timeline, out.logs, sep="\n")
+    assert not out.verdict()
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -63,20 +70,20 @@ def updated(scene: Scene, version: str = "3008.3") -> None:
 def test_a_highstate_that_updates_the_minion_loses_nothing(
     lab: Lab, site: Path, old: str, new: str
 ) -> None:
-    assert Experiment(lab, old, new, site=site, ping_interval=5).run().verdict() == []
+    assert_nothing_lost(Experiment(lab, old, new, site=site, ping_interval=5).run())
 
 
 def test_a_version_locked_pair_of_packages(lab: Lab, site: Path) -> None:
     out = Experiment(
         lab, "3006.28+split", "3007.15+split", site=site, long_jobs=1, ping_interval=5
     ).run()
-    assert out.verdict() == []
+    assert_nothing_lost(out)
 
 
 def test_a_package_that_removes_the_tree_it_was_running_from(lab: Lab, site: Path) -> None:
     """As when the Python minor version inside the package changes (salt #69807)."""
     out = Experiment(lab, "3007.15", "3008.3+moved", site=site, long_jobs=1, ping_interval=5).run()
-    assert out.verdict() == []
+    assert_nothing_lost(out)
 
 
 def test_a_package_that_stops_the_service_and_only_tries_to_restart_it(

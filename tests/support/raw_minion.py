@@ -100,12 +100,13 @@ class HonestMinion(RawMinion):
     Runs, once, what is published to it; unless it is away or slow.
 
     *ran* has what it ran, as JID, function and arguments. A *slow* one keeps its returns. One
-    without a *ledger* runs everything as often as it comes, and cannot answer queries.
+    without a *ledger* runs everything as often as it comes, and cannot answer queries. Of
+    *failing* queries the answer is an error.
     """
 
     def __init__(self, master, minion_id, path, *, ledger=True):
         self.ran, self.away, self.slow, self.ledger = [], False, False, ledger
-        self.queries = []
+        self.queries, self.failing = [], 0
         super().__init__(master, minion_id, path)
 
     def heard(self, load):
@@ -116,7 +117,10 @@ class HonestMinion(RawMinion):
         if fun == QUERY:
             self.queries.append(load)
             answer = {asked: "delivered" for asked in load["arg"][0] if asked in known}
-            if self.ledger:
+            if self.failing:
+                self.failing -= 1
+                self.returns(jid, fun, "ERROR: it is locked", success=False, retcode=1)
+            elif self.ledger:
                 self.returns(jid, fun, answer)
             else:
                 self.returns(jid, fun, f"'{fun}' is not available.", success=False, retcode=254)

@@ -82,12 +82,16 @@ class Drift:
     repair: str = ""
 
 
+def is_lacking(answer: object) -> bool:
+    """Tell whether Salt said in place of an answer that the minion does not have the function."""
+    return isinstance(answer, str) and any(words in answer for words in _NO_FUNCTION)
+
+
 def from_answer(minion: str, answer: object, now: float) -> Record:
     """Return the record that an answer means. Nothing of it is trusted."""
     if not isinstance(answer, Mapping):
-        plain = isinstance(answer, str) and any(told in answer for told in _NO_FUNCTION)
         what = str(answer)[:LONGEST] if isinstance(answer, str) else type(answer).__name__
-        kind = PLAIN if plain else SENSELESS
+        kind = PLAIN if is_lacking(answer) else SENSELESS
         return Record(minion=minion, seen=now, answer=kind, problems=(text(what),))
     if not isinstance(answer.get("running"), str) or not answer["running"]:
         why = ("it does not say what it runs",)

@@ -15,6 +15,8 @@ import select
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..fleet import inventory
+
 # Bytes of the pipe: some 20,000 notes. The kernel may give less.
 _CAPACITY = 1 << 20
 _CHUNK = 64 << 10
@@ -86,7 +88,7 @@ def heard(
         if not _is_jid(jid) or "resource_id" in load:
             return None
         if load.get("fun") == query:
-            return ANSWER, jid, minion, _answer(load)
+            return _answer(jid, minion, load)
         return RETURN, jid, minion
     if func == "_minion_event" and any(map(starts, _tags(load))):
         return START, minion
@@ -101,17 +103,22 @@ def _tags(load: Mapping[Any, Any]) -> list[str]:
     return [tag for tag in found if isinstance(tag, str)]
 
 
-def _answer(load: Mapping[Any, Any]) -> dict[str, str] | None:
-    """Return the states of jobs that a minion has; None if it does not have the function."""
+def _answer(jid: object, minion: str, load: Mapping[Any, Any]) -> tuple[Any, ...] | None:
+    """
+    Return the note of an answer: the states of jobs that a minion has.
+
+    They are None if it does not have the function. An error is no answer: it will be asked again.
+    """
     success = load.get("success", load.get("retcode", 0) == 0)
     answer = load.get("return")
-    if not success or not isinstance(answer, Mapping):
-        return None
-    return {
-        jid: state[:_LONGEST] if isinstance(state, str) else ""
-        for jid, state in answer.items()
-        if _is_jid(jid)
-    }
+    if success and isinstance(answer, Mapping):
+        states = {
+            each: state[:_LONGEST] if isinstance(state, str) else ""
+            for each, state in answer.items()
+            if _is_jid(each)
+        }
+        return ANSWER, jid, minion, states
+    return (ANSWER, jid, minion, None) if inventory.is_lacking(answer) else None
 
 
 # Characters of a JID, and of the state of a job, at most.

@@ -71,6 +71,10 @@ def test_the_answer_to_the_longest_query_fits(notes):
     assert notes.write(*note[:2], "a" * 253, note[3])
 
 
+def _failed(answer):
+    return {"jid": JID, "fun": QUERY, "return": answer, "success": False, "retcode": 1}
+
+
 @pytest.mark.parametrize(
     ("load", "expected"),
     [
@@ -83,9 +87,13 @@ def test_the_answer_to_the_longest_query_fits(notes):
         ({}, None),
         ({"jid": JID, "fun": QUERY, "return": {"1": "held"}}, (ANSWER, JID, "a", {"1": "held"})),
         ({"jid": JID, "fun": QUERY, "return": {"1": 5, 2: "x"}}, (ANSWER, JID, "a", {"1": ""})),
-        ({"jid": JID, "fun": QUERY, "return": "not available"}, (ANSWER, JID, "a", None)),
-        ({"jid": JID, "fun": QUERY, "return": {}, "success": False}, (ANSWER, JID, "a", None)),
-        ({"jid": JID, "fun": QUERY, "return": {}, "retcode": 1}, (ANSWER, JID, "a", None)),
+        (_failed("'safeupdate.accepted' is not available."), (ANSWER, JID, "a", None)),
+        (_failed("'safeupdate' __virtual__ returned False"), (ANSWER, JID, "a", None)),
+        # An error says nothing of whether it has a ledger.
+        (_failed("ERROR: The database is locked"), None),
+        (_failed({}), None),
+        ({"jid": JID, "fun": QUERY, "return": {}, "retcode": 1}, None),
+        ({"jid": JID, "fun": QUERY, "return": ["1"]}, None),
     ],
 )
 def test_what_a_return_means(load, expected):

@@ -2,8 +2,8 @@
 Which published jobs minions have missed: the master's side of "exactly once".
 
 The master sends a query to a minion that was away: which of these jobs has it accepted? The
-others are published to it again. Silence decides nothing: a minion that does not answer is
-asked again later.
+others are published to it again. Silence decides nothing, and no error does: a minion that does
+not answer is asked again later.
 
 A set of minions is one integer with a bit for each: 1,000 jobs for 10,000 minions take 3 MB.
 """
@@ -182,6 +182,9 @@ class Tracker:
         self._fresh |= bit
         for job in self._jobs.values():
             job.accepted &= ~bit
+        # What the one before was asked, and answers late, says nothing about this one.
+        for query in self._queries.values():
+            query.minions &= ~bit
 
     # -- what is to be done ----------------------------------------------------
 

@@ -163,6 +163,15 @@ def test_a_minion_without_a_ledger_gets_nothing_again(world, tracker):
     assert tracker.due(2001) == Query(["a"], ["1"])
 
 
+def test_what_comes_late_of_the_one_before_says_nothing(world, tracker):
+    """A process that lost its code may have said that there is no such function."""
+    world.published("1", ["a"], 0)
+    assert world.ask(PATIENCE)
+    tracker.started("a", 20)
+    assert tracker.answered("q", "a", None, 20) is None
+    assert tracker.due(20) == Query(["a"], ["1"])
+
+
 def test_a_cut_network_is_noticed_without_a_start(world):
     world.published("1", ["a"], 100)
     times = [now for now in range(100, 200) if world.ask(now)]
