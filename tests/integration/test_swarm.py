@@ -17,7 +17,7 @@ from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import LOGS
-from tests.support.masters import Processes
+from tests.support.masters import kill
 from tests.support.swarm import Machine, Swarm, names
 from tests.support.waiting import wait_for
 
@@ -189,7 +189,7 @@ def test_a_rollout_takes_down_no_more_than_it_may_and_tells_the_truth(master, sw
         host.loses = 0.05
     missed = publish("*", "test.echo", ["missed"])
     wait_for(lambda: sum(h.version == NEW for h in hosts.values()) > 40, "forty are done")
-    Processes(master).kill()
+    kill(master)
     swarm.away(AWAY, gone=False)
     master.start()
     wait_for(lambda: stored(master, name).mode.final, "the rollout is over", 3600)

@@ -1,15 +1,21 @@
-"""A master of saltfactories that can be killed, and what its processes cost."""
+"""Masters that can be killed or silenced, with all that they have forked."""
 
 import contextlib
 
 import psutil
 
 
+def family_of(pid):
+    """Return a process and all that it has forked."""
+    root = psutil.Process(pid)
+    return {root, *root.children(recursive=True)}
+
+
 def kill_all(pid):
     """Kill a process and all that it has forked at once, as a power cut does."""
-    root, family = psutil.Process(pid), set()
+    family = set()
     # What is suspended forks no more.
-    while family != (now := {root, *root.children(recursive=True)}):
+    while family != (now := family_of(pid)):
         family = now
         for each in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -23,8 +29,7 @@ def kill_all(pid):
 @contextlib.contextmanager
 def silenced(pid):
     """Have no process of a master do anything meanwhile."""
-    parent = psutil.Process(pid)
-    suspended = [parent, *parent.children(recursive=True)]
+    suspended = family_of(pid)
     for each in suspended:
         each.suspend()
     try:
@@ -34,17 +39,7 @@ def silenced(pid):
             each.resume()
 
 
-class Processes:
-    """The processes of a running master."""
-
-    def __init__(self, daemon):
-        self._daemon = daemon
-
-    def all(self):
-        parent = psutil.Process(self._daemon.pid)
-        return [parent, *parent.children(recursive=True)]
-
-    def kill(self):
-        """Kill all of them; start the daemon again afterwards."""
-        psutil.wait_procs(kill_all(self._daemon.pid))
-        self._daemon.terminate()
+def kill(daemon):
+    """Kill all of a master of saltfactories; start it again afterwards."""
+    psutil.wait_procs(kill_all(daemon.pid))
+    daemon.terminate()
