@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from saltext_safeupdate import hooks
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.minion.intake import TOGETHER
 from tests.support.real_master import RealMaster
 from tests.support.real_minion import SHELL, RealMinion, humble, mounted
 from tests.support.waiting import wait_for
@@ -381,6 +383,29 @@ def _lives(set_up, master, minion):
     counts = [minion.notes(word) for word in ("job", "begun", "waited", "held")]
     assert counts == [1, 1, 1, 1]
     assert minion.notes("missed") == set_up.keeps
+
+
+def test_held_jobs_begin_although_the_clock_was_set_back(masters, begin):
+    """There are more of them than begin in one pass of the queue."""
+    set_up = SetUp(make=_stepped)
+    master = masters(set_up.master)
+    minion = begin(set_up, master)
+    minion.start(startup_states="")
+    master.wait_minion(minion)
+    seen = 0
+    # With the first it has looked into its queue.
+    for count, step in ((1, 0), (2 * TOGETHER + 1, -STEP), (1, -STEP)):
+        with closing(locks.acquire(minion.settings.run_dir, "drain", "")):
+            held = [
+                master.publish(minion, "cmd.run", minion.noting("held"), *SHELL)
+                for _ in range(count)
+            ]
+            wait_for(lambda held=held: minion.queued() >= set(held), "held jobs")
+            minion.step(step)
+        seen += count
+        minion.wait_for("held", seen)
+        for jid in held:
+            wait_for(lambda jid=jid: master.returned(minion, jid), "a return")
 
 
 def test_jobs_and_returns_are_kept_after_a_switch_of_masters(tmp_path_factory, begin):

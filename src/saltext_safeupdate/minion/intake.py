@@ -25,7 +25,7 @@ from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
-from . import answers, publication, queues, unrecorded
+from . import answers, publication, queues, steady, unrecorded
 from .answers import Answers
 from .complaints import Complaints
 from .delivery import ASKED_BY
@@ -75,6 +75,7 @@ class Intake:
         self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
+        steady.keep(minion)
         self._masters.note(minion)
         if self._admission.holding() and not self._is_asked(minion):
             return None
