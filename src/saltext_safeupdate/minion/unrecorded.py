@@ -4,23 +4,29 @@ What ran although the ledger could not be written.
 The ledger must not say later that these jobs were missed. So whoever cannot write into it leaves
 a note below 'cachedir', where Salt has to be able to write to run any job. The engine brings what
 is noted into the ledger when that works again. A ledger that was blind knows nothing of the time
-before.
+up to the last of these jobs.
+
+A line of a note has the key of a job and who began it, or no key and a time: the boot, and its age
+in seconds when a job ran.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import RecordError
+from ..core.host import processes
 from ..core.host.files import remove
 from ..core.jobs.ledger import Ledger
 
 _NAME = "safeupdate-unrecorded"
 # Its name while the engine brings it into the ledger.
 _TAKEN = f"{_NAME}.taken"
+# Bytes up to which times are noted: thousands of jobs. Nobody knows when the last of more ran.
+_MOST = 256 * 1024
 
 
 def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
@@ -34,10 +40,22 @@ def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(os.path.join(opts["cachedir"], _NAME), flags, 0o600)
         try:
-            if key:
-                os.write(fd, f"{key}\t{runner}\n".encode())
+            lines = f"{key}\t{runner}\n" if key else ""
+            if os.fstat(fd).st_size < _MOST:
+                lines += f"\t{processes.boot()} {processes.since_boot()}\n"
+            _write(fd, lines.encode())
         finally:
             os.close(fd)
+
+
+def _write(fd: int, lines: bytes) -> None:
+    """Write all of it, or have the file so large that it tells no time; that takes no space."""
+    written = 0
+    try:
+        written = os.write(fd, lines)
+    finally:
+        if written < len(lines):
+            os.ftruncate(fd, max(_MOST, os.fstat(fd).st_size))
 
 
 def paths(opts: Mapping[str, Any]) -> list[str]:
@@ -59,7 +77,7 @@ def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
         if not os.path.exists(taken):
             os.rename(os.path.join(opts["cachedir"], _NAME), taken)
         with open(taken, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except FileNotFoundError:
         # Another engine has just done it.
         return
@@ -68,11 +86,29 @@ def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
             f"{taken} cannot be read: {err.strerror}. Jobs of which it tells are not published "
             "again; fix the permissions below 'cachedir'."
         ) from err
-    for line in lines:
+    times = []
+    for line in text.splitlines():
         key, _, runner = line.partition("\t")
-        if runner:
+        if not key:
+            times.append(runner)
+        elif runner:
             ledger.begin(key, runner)
         else:
             ledger.delivered(key)
-    ledger.record_from_now(anew=True)
+    ledger.record_anew(_last(times) if len(text) < _MOST else None)
     remove(taken)
+
+
+def _last(times: Sequence[str]) -> float | None:
+    """Return the last of these times as an age of this boot; None if that is not known."""
+    boot, ages = processes.boot(), []
+    if boot == processes.NO_BOOT:
+        return None
+    for time in times:
+        at, _, age = time.partition(" ")
+        try:
+            # What was in an earlier boot was before this one.
+            ages.append(float(age) if at == boot else 0.0)
+        except ValueError:
+            return None
+    return max(ages, default=None)

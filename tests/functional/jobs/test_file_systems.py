@@ -2,15 +2,18 @@
 
 import ctypes
 import os
+import time
+from datetime import datetime, timezone
 
 import pytest
 
 from saltext_safeupdate.core.errors import LockUnavailableError, RecordError
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.admission import Admission
-from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.minion import unrecorded
 from tests.support.forked import forked
 
 JID = "20260101000000000000"
@@ -134,5 +137,38 @@ def test_a_ledger_that_cannot_be_written_claims_nothing(place, how):
             assert "cannot be used" in ledger.problem()
             with pytest.raises(RecordError):
                 ledger.known(["30260101000000000000"])
+
+    run(work)
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_job_that_could_not_even_be_noted_was_not_missed(place, tmp_path, monkeypatch, full):
+    """Many others were, an hour ago. In between, one was missed."""
+    opts = {"cachedir": str(place.path)}
+    database = str(tmp_path / "db")
+    now, up = time.time(), 24 * HOUR
+    a_minute_ago = datetime.fromtimestamp(now - 60, timezone.utc).strftime("%Y%m%d%H%M%S%f")
+
+    def work():
+        place.mount("size=400k")
+        before = 2 * HOUR
+        Ledger(database, clock=lambda: now - before, uptime=lambda: up - before).record_from_now()
+        monkeypatch.setattr(processes, "since_boot", lambda: up - HOUR)
+        unrecorded.note(opts)
+        (path,) = filter(os.path.exists, unrecorded.paths(opts))
+        one = os.path.getsize(path)
+        # Up to the end of a page.
+        while os.path.getsize(path) + one <= os.sysconf("SC_PAGE_SIZE"):
+            unrecorded.note(opts)
+        if full:
+            place.fill()
+            monkeypatch.setattr(processes, "since_boot", lambda: up)
+            unrecorded.note(opts)
+        ledger = Ledger(database, clock=lambda: now, uptime=lambda: up)
+        unrecorded.bring_in(opts, ledger)
+        assert ledger.known([a_minute_ago]) == ({a_minute_ago: UNKNOWN} if full else {})
 
     run(work)

@@ -1,6 +1,8 @@
 """What runs while the ledger cannot be written."""
 
+import datetime
 import os
+import time
 
 import pytest
 
@@ -47,6 +49,57 @@ def test_a_job_that_ran_without_a_record_was_not_missed(world, full):
     assert world.ledger.known([JID, YOUNG]) == {JID: UNKNOWN}
 
 
+def made(ago):
+    """Return the JID of a job of so many seconds ago."""
+    at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=ago)
+    return at.strftime("%Y%m%d%H%M%S%f")
+
+
+HOUR, MINUTE, BOOT = 3600.0, 60.0, processes.boot()
+
+
+@pytest.mark.parametrize(
+    ("noted", "known"),
+    [
+        ([(BOOT, HOUR)], True),
+        ([(BOOT, HOUR), ("another boot", 10**9)], True),
+        ([("another boot", 10**9)], True),
+        ([(BOOT, HOUR), (BOOT, MINUTE / 2)], False),
+        ([(BOOT, MINUTE / 2), (BOOT, HOUR)], False),
+        # By an earlier version, by nobody, and by more jobs than are noted.
+        ([], False),
+        ([(BOOT, "?")], False),
+        ([(BOOT, HOUR)] * 10_000, False),
+    ],
+)
+def test_what_is_younger_than_the_last_of_them_was_missed(world, full, monkeypatch, noted, known):
+    """The boot is a day old."""
+    Ledger(
+        world.settings.database,
+        clock=lambda: time.time() - 20 * HOUR,
+        uptime=lambda: 4 * HOUR,
+    ).record_from_now()
+    monkeypatch.setattr(processes, "since_boot", lambda: 24 * HOUR)
+    unrecorded.note(world.minion.opts)
+    (path,) = filter(os.path.exists, unrecorded.paths(world.minion.opts))
+    with open(path, "w") as file:
+        for boot, ago in noted:
+            age = ago if isinstance(ago, str) else 24 * HOUR - ago
+            file.write(f"\t{boot} {age}\n")
+    ledger = Ledger(world.settings.database, uptime=lambda: 24 * HOUR)
+    unrecorded.bring_in(world.minion.opts, ledger)
+    jid = made(ago=MINUTE)
+    assert ledger.known([jid]) == ({} if known else {jid: UNKNOWN})
+
+
+def test_so_many_jobs_fill_no_disk(world, full):
+    for _ in range(10_000):
+        unrecorded.note(world.minion.opts)
+    (path,) = filter(os.path.exists, unrecorded.paths(world.minion.opts))
+    assert os.path.getsize(path) < 300_000
+    bring_in(world)
+
+
 def test_one_that_began_without_a_record_is_not_taken_for_one_that_never_began(world, full):
     data = world.publish()
     full("begin", "finish", "delivered")
@@ -68,7 +121,7 @@ def test_one_that_still_runs_is_known_to_run(world, full):
 def test_nothing_is_lost_while_the_ledger_still_cannot_be_written(world, full):
     world.publish()
     unrecorded.note(world.minion.opts, JID, processes.me())
-    full("record_from_now")
+    full("record_anew")
     for _ in range(2):
         with pytest.raises(RecordError):
             unrecorded.bring_in(world.minion.opts, world.ledger)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 _PARENT_FIELD = 1
 _START_FIELD = 19
 _DEAD = ("Z", "X", "x")
+# The name of a boot that is unknown.
+NO_BOOT = "-"
 
 
 def identity(pid: int) -> str:
@@ -56,7 +58,7 @@ def boot() -> str:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except OSError:
-        return "-"
+        return NO_BOOT
 
 
 def since_boot() -> float:

@@ -303,15 +303,26 @@ class Ledger(Database):
 
     # -- what the ledger can know ----------------------------------------------
 
-    def record_from_now(self, *, anew: bool = False) -> None:
-        """
-        Note that from now on every job is recorded, unless that has been noted before.
+    def record_from_now(self) -> None:
+        """Note that from now on every job is recorded, unless that has been noted before."""
+        with self.transaction() as db:
+            if self._recorded_from(db) is None:
+                self._record_from(db, self._clock(), processes.boot(), self._uptime())
 
-        With *anew*, there were jobs in between that were not.
+    def record_anew(self, last: float | None) -> None:
+        """
+        Note that jobs ran which were not recorded, the last when this boot was *last* seconds old.
+
+        None: it is not known when; what is recorded now begins now.
         """
         with self.transaction() as db:
-            if anew or self._recorded_from(db) is None:
-                self._record_from(db, self._clock(), processes.boot(), self._uptime())
+            passed, begin = 0.0, self._recorded_from(db)
+            if last is not None and begin is not None:
+                passed = max(0.0, self._uptime() - last)
+            at = self._clock() - passed
+            # What was not known before that is not known now.
+            if begin is None or begin < at:
+                self._record_from(db, at, processes.boot(), self._uptime() - passed)
 
     def record_no_more(self) -> None:
         """Note that jobs run which are not recorded."""

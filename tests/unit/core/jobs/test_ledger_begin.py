@@ -65,9 +65,28 @@ def test_a_gap_is_not_known(ledger, clock):
     ledger.record_from_now()
     clock.sleep(600)
     assert not knows(ledger, BEGIN + 60, blind=True)
-    ledger.record_from_now(anew=True)
+    ledger.record_anew(None)
     assert not knows(ledger, BEGIN + 60)
     assert knows(ledger, BEGIN + 660)
+
+
+def test_what_is_younger_than_the_last_job_without_a_record_is_known(ledger, clock):
+    ledger.record_from_now()
+    clock.sleep(600)
+    last = clock.now - clock.boot
+    clock.sleep(600)
+    ledger.record_anew(last)
+    assert not knows(ledger, BEGIN + 590)
+    assert knows(ledger, BEGIN + 660)
+    ledger.record_anew(last - 300)
+    assert not knows(ledger, BEGIN + 590), "it knows no more than before"
+
+
+def test_a_last_job_makes_nothing_known_that_was_not(ledger, clock):
+    last = clock.now - clock.boot
+    clock.sleep(600)
+    ledger.record_anew(last)
+    assert not knows(ledger, BEGIN + 300)
 
 
 def test_a_minion_without_hooks_records_no_more(ledger, clock):
