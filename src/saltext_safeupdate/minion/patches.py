@@ -21,7 +21,7 @@ from ..core.jobs.admission import Admission
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import Patch, unchanged
-from . import acks, job_process
+from . import acks, job_process, proc_files
 from .complaints import Complaints
 from .intake import Intake
 from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
@@ -59,7 +59,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
         Patch(minion, "_return_pub_main", ("self", "ret"), unchanged),
         Patch(salt.utils.state, "job_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.state, "state_queue_dir", ("opts",), unchanged),
-        Patch(salt.utils.minion, "running", ("opts",), unchanged),
+        Patch(salt.utils.minion, "running", ("opts",), _by(proc_files.running)),
         # The process or thread of a job.
         Patch(minion, "_target", ("cls", "minion_instance", "opts", "data"), _by(process.target)),
         exact(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), _by(returns.prepare)),
