@@ -20,7 +20,8 @@ def keep(minion: Any, since_boot: Callable[[], float] = processes.since_boot) ->
     What has been timed already stays so: the time that the loop sees makes no step.
     """
     for periodic in getattr(minion, "periodic_callbacks", {}).values():
-        loop = periodic.io_loop
-        if "time" not in vars(loop):
+        loop: Any = getattr(periodic, "io_loop", None)
+        # Of another Salt, it may be one that takes no other time.
+        if "time" not in getattr(loop, "__dict__", ("time",)):
             offset = loop.time() - since_boot()
             loop.time = lambda offset=offset: offset + since_boot()

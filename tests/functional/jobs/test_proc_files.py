@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 import salt.payload
@@ -18,15 +19,17 @@ def job(tmp_path):
     """Return the settings of a minion, the file of one of its jobs, and what is in it."""
     path = tmp_path / "proc" / JID
     path.parent.mkdir()
-    # Salt looks for its own name among the arguments.
-    argv = [sys.executable, "-c", "input()", "salt"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+    # Salt looks for its own name among the arguments, and these are there a little after exec().
+    argv = [sys.executable, "-c", "print(flush=True); input()", "salt"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe) as process:
+        process.stdout.readline()
         noted = {"jid": JID, "pid": process.pid, "fun": "cmd.run"}
         yield {"cachedir": str(tmp_path), "multiprocessing": True}, path, noted
         process.kill()
 
 
-def test_what_is_just_being_written_is_read_again(job):
+def test_what_is_just_being_written_is_read_again(job, monkeypatch):
     opts, path, noted = job
     whole = salt.payload.dumps(noted)
     # What is read if a longer version takes its place between two reads.
@@ -38,15 +41,17 @@ def test_what_is_just_being_written_is_read_again(job):
         if len(pauses) == 2:
             path.write_bytes(whole)
 
-    assert proc_files.running(salt.utils.minion.running, opts, pause) == [noted]
+    monkeypatch.setattr(time, "sleep", pause)
+    assert proc_files.running(salt.utils.minion.running, opts) == [noted]
     assert len(pauses) == 2
 
 
-def test_what_stays_unreadable_is_said(job):
+def test_what_stays_unreadable_is_said(job, monkeypatch):
     opts, path, _ = job
     path.write_bytes(b"\x81")
     pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
     with pytest.raises(SaltDeserializationError):
-        proc_files.running(salt.utils.minion.running, opts, pauses.append)
+        proc_files.running(salt.utils.minion.running, opts)
     assert sum(pauses) < 0.1, "the main process looks at them too"
     assert path.read_bytes() == b"\x81"

@@ -35,5 +35,13 @@ def test_the_time_of_the_loop_makes_no_step(step):
     assert loop.time() == 1_000_003.0
 
 
-def test_a_salt_without_such_callbacks_keeps_its_time():
-    steady.keep(SimpleNamespace())
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"periodic_callbacks": {"process_queue": object()}},
+        {"periodic_callbacks": {"process_queue": SimpleNamespace(io_loop=object())}},
+    ],
+)
+def test_another_salt_keeps_its_time(more):
+    steady.keep(SimpleNamespace(**more))
