@@ -3,7 +3,6 @@
 import ctypes
 import os
 import time
-from datetime import datetime, timezone
 
 import pytest
 
@@ -15,6 +14,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import unrecorded
 from tests.support.forked import forked
+from tests.support.jids import jid_of
 
 JID = "20260101000000000000"
 _CLONE_NEWNS, _MS_RDONLY, _MS_REMOUNT, _PRIVATE = 0x20000, 1, 32, (1 << 18) | (1 << 14)
@@ -150,7 +150,7 @@ def test_a_job_that_could_not_even_be_noted_was_not_missed(place, tmp_path, monk
     opts = {"cachedir": str(place.path)}
     database = str(tmp_path / "db")
     now, up = time.time(), 24 * HOUR
-    a_minute_ago = datetime.fromtimestamp(now - 60, timezone.utc).strftime("%Y%m%d%H%M%S%f")
+    a_minute_ago = jid_of(now - 60)
 
     def work():
         place.mount("size=400k")

@@ -1,6 +1,5 @@
 """What runs while the ledger cannot be written."""
 
-import datetime
 import os
 import time
 
@@ -10,6 +9,7 @@ from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger
 from saltext_safeupdate.minion import unrecorded
+from tests.support.jids import jid_of
 
 from .conftest import JID
 
@@ -49,12 +49,6 @@ def test_a_job_that_ran_without_a_record_was_not_missed(world, full):
     assert world.ledger.known([JID, YOUNG]) == {JID: UNKNOWN}
 
 
-def made(ago):
-    """Return the JID of a job of so many seconds ago."""
-    at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=ago)
-    return at.strftime("%Y%m%d%H%M%S%f")
-
-
 HOUR, MINUTE, BOOT = 3600.0, 60.0, processes.boot()
 
 
@@ -88,7 +82,7 @@ def test_what_is_younger_than_the_last_of_them_was_missed(world, full, monkeypat
             file.write(f"\t{boot} {age}\n")
     ledger = Ledger(world.settings.database, uptime=lambda: 24 * HOUR)
     unrecorded.bring_in(world.minion.opts, ledger)
-    jid = made(ago=MINUTE)
+    jid = jid_of(time.time() - MINUTE)
     assert ledger.known([jid]) == ({} if known else {jid: UNKNOWN})
 
 

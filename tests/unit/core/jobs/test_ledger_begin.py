@@ -1,12 +1,12 @@
 """A ledger knows nothing of the time before itself."""
 
 import os
-from datetime import datetime, timezone
 
 import pytest
 
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger
 from tests.support import simulated
+from tests.support.jids import jid_of
 
 
 class Clock(simulated.Clock):
@@ -28,10 +28,6 @@ def clock():
 @pytest.fixture
 def ledger(tmp_path, clock):
     return Ledger(str(tmp_path / "db"), clock=clock, uptime=lambda: clock.now - clock.boot)
-
-
-def jid_of(at):
-    return f"{datetime.fromtimestamp(at, timezone.utc):%Y%m%d%H%M%S%f}"
 
 
 def knows(ledger, at, **more):
