@@ -1,23 +1,90 @@
-"""Our errors as Salt's, which Salt shows to whoever called."""
+"""
+Our errors as Salt's, which Salt shows to whoever called.
+
+``salt-run`` shows most errors of a runner function as a traceback, answers bad input with the
+usage, and ends with success after that. There is one error that it shows as it is, and ends with
+1: what a runner function refuses is that one, on each series.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import salt.utils.args
 from salt.exceptions import CommandExecutionError, SaltException
+from salt.exceptions import NotImplemented as NotImplementedHere
 
-from ..core.errors import InputError, SafeUpdateError
+from ..core.errors import SafeUpdateError, one_line, visible
+
+# How a runner function is shown to Salt: with this it leaves names that it does not know to us.
+_MORE = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)
+
+
+class RefusedError(CommandExecutionError, NotImplementedHere):  # type: ignore[misc]
+    """What a runner function does not do, and why: one line, and the exit status 1."""
 
 
 @contextmanager
-def as_salts(
-    invalid_input: type[SaltException] = CommandExecutionError,
-) -> Iterator[None]:
-    """Raise CommandExecutionError for an error of ours, *invalid_input* for an InputError."""
+def as_salts() -> Iterator[None]:
+    """Raise CommandExecutionError for an error of ours."""
     try:
         yield
-    except InputError as err:
-        raise invalid_input(str(err)) from err
     except SafeUpdateError as err:
         raise CommandExecutionError(str(err)) from err
+
+
+def for_runner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Have a runner function answer people in plain lines.
+
+    Whatever it refuses, and every name and number of arguments that it does not take, is a
+    RefusedError. What it returns has only characters that a terminal shows: names and reasons
+    come from minions.
+    """
+    signature = inspect.signature(function)
+    takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        name = f"safeupdate.{function.__name__}"
+        try:
+            given = signature.bind(*args, **salt.utils.args.clean_kwargs(**kwargs))
+        except TypeError as err:
+            raise RefusedError(
+                f"{name}: {one_line(err)}. Nothing was done; it takes {_names(signature)}."
+            ) from err
+        try:
+            return _shown(function(*given.args, **given.kwargs))
+        except RefusedError:
+            raise
+        except (SafeUpdateError, SaltException, OSError) as err:
+            raise RefusedError(one_line(err) or type(err).__name__) from err
+
+    # Without '__wrapped__', which Salt would look at instead.
+    functools.update_wrapper(call, function)
+    del call.__wrapped__  # type: ignore[attr-defined]
+    if not takes_more:
+        signature_shown = signature.replace(parameters=[*signature.parameters.values(), _MORE])
+        call.__signature__ = signature_shown  # type: ignore[attr-defined]
+    else:
+        call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def _names(signature: inspect.Signature) -> str:
+    names = [p.name for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    return ", ".join(f"'{name}'" for name in names) or "no arguments"
+
+
+def _shown(told: object, whole: bool = True) -> Any:
+    """Return plain data, and a *whole* text of lines, in visible characters."""
+    if isinstance(told, str):
+        return "\n".join(map(visible, told.split("\n"))) if whole else visible(told)
+    if isinstance(told, Mapping):
+        return {_shown(key, False): _shown(value, False) for key, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [_shown(each, False) for each in told]
+    return told

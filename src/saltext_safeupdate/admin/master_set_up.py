@@ -12,16 +12,11 @@ from ..core.host import files
 from . import set_up
 
 _MARK = "# From saltext-safeupdate: 'salt-run safeupdate.setup' writes it anew.\n"
-_BY_HAND = """
-The lines that belong into the configuration of the master:
-
-engines:
-  - safeupdate_redeliver:
-      window: {window:g}
-peer_run:
-  .+:
-    - safeupdate.master_version
-"""
+_BY_HAND = (
+    "By hand, this belongs into the configuration of the master: "
+    "{{engines: [safeupdate_redeliver: {{window: {window:g}}}], "
+    "peer_run: {{.+: [safeupdate.master_version]}}}}"
+)
 
 
 def carry_out(
@@ -39,7 +34,7 @@ def carry_out(
     except SafeUpdateError as err:
         if not isinstance(window, int | float):
             raise
-        raise SafeUpdateError(f"{err}\n{_BY_HAND.format(window=window)}") from err
+        raise SafeUpdateError(f"{err} {_BY_HAND.format(window=window)}") from err
     wanted, kept = _states(opts)
     changes = config.changes()
     changes |= {

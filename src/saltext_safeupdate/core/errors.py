@@ -5,6 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def visible(text: object) -> str:
+    """Return a text in which nothing is left that a terminal obeys or hides: it is escaped."""
+    told = str(text)
+    if told.isprintable():
+        return told
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in told
+    )
+
+
+def one_line(text: object) -> str:
+    """Return a message as one line of visible characters: parts of it may be others' words."""
+    return visible(" ".join(str(text).split()))
+
+
 class SafeUpdateError(Exception):
     """Base of every error that this extension raises on purpose."""
 

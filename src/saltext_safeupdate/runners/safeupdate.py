@@ -3,13 +3,13 @@ Runner of safeupdate
 ====================
 
 .. versionadded:: 0.1.0
-"""
 
-import contextlib
+What a function refuses, it says in one line; the exit status of ``salt-run`` is 1 then, and an
+orchestration fails. What minions have said is shown in visible characters only.
+"""
 
 import salt.utils.args
 import salt.version
-from salt.exceptions import SaltInvocationError
 
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import (
@@ -32,17 +32,7 @@ def __virtual__():
     return __virtualname__
 
 
-@contextlib.contextmanager
-def _errors():
-    """Raise our errors as Salt's. Of bad input, Salt has to be told that it is a failure."""
-    try:
-        with errors.as_salts(SaltInvocationError):
-            yield
-    except SaltInvocationError:
-        __context__["retcode"] = 1
-        raise
-
-
+@errors.for_runner
 def redeliver(target="*", tgt_type="glob", timeout=30):
     """
     Publish again, under their JIDs, the jobs that minions have missed.
@@ -72,16 +62,16 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     timeout
         Seconds that minions have to answer. Defaults to ``30``.
 
-    :raises SaltInvocationError: if ``timeout`` is not a number of seconds above 0.
+    :raises CommandExecutionError: if ``timeout`` is not a number of seconds above 0.
     :raises CommandExecutionError: if the engine is not configured or does not run, or this
         master publishes nothing again; the message says why.
     """
-    with _errors():
-        timeout = redelivery.seconds("timeout", timeout)
-        minions = targets.targeted(__opts__, target, tgt_type)
-        return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
+    timeout = redelivery.seconds("timeout", timeout)
+    minions = targets.targeted(__opts__, target, tgt_type)
+    return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
 
 
+@errors.for_runner
 def setup(window=3600, config_file=None, test=False):
     """
     Set this master up, and show what was changed.
@@ -117,12 +107,12 @@ def setup(window=3600, config_file=None, test=False):
     """
     from saltext_safeupdate.admin import master_set_up
 
-    with errors.as_salts():
-        return master_set_up.carry_out(
-            __opts__, window=window, config_file=config_file, test=bool(test)
-        )
+    return master_set_up.carry_out(
+        __opts__, window=window, config_file=config_file, test=bool(test)
+    )
 
 
+@errors.for_runner
 def plan(target=None, tgt_type="glob", **settings):
     """
     Ask all minions that are meant whether they can be updated, and make a plan. Nothing starts.
@@ -208,18 +198,18 @@ def plan(target=None, tgt_type="glob", **settings):
     exclude
         A list of minions that are left alone.
 
-    :raises SaltInvocationError: if nobody is meant, if nobody of those who need it can be
+    :raises CommandExecutionError: if nobody is meant, if nobody of those who need it can be
         updated, if a version is in quarantine, or if a setting is not valid. Nothing is stored
         then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
-    with _errors():
-        wanted = planning.requested(target, tgt_type, salt.utils.args.clean_kwargs(**settings))
-        found = planning.make(__opts__, wanted)
+    wanted = planning.requested(target, tgt_type, salt.utils.args.clean_kwargs(**settings))
+    found = planning.make(__opts__, wanted)
     return progress.plan_text(found) if progress.for_person(__opts__) else planning.as_data(found)
 
 
+@errors.for_runner
 def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=86400, **settings):
     """
     Update minions in waves: as a stored plan says, or as a plan that is made now.
@@ -253,24 +243,24 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
     target, tgt_type and all others
         As for :py:func:`plan`, if there is no plan.
 
-    :raises SaltInvocationError: as for :py:func:`plan`; and if there is no such plan, it has been
+    :raises CommandExecutionError: as for :py:func:`plan`; and if there is no such plan, it has been
         run, it is too old, or its target means other minions now.
     :raises CommandExecutionError: as for :py:func:`plan`; and if one of the minions is in another
         rollout that is not over. Nothing is started then.
     """
     settings = salt.utils.args.clean_kwargs(**settings)
-    with _errors():
-        more = {"plan": plan, "max_age": max_age, "background": bool(background)}
-        found = orders.run(__opts__, target, tgt_type, settings, **more)
-        retcode = 0 if background else found["exit_status"]
-        # By this an orchestration knows that it failed.
-        __context__["retcode"] = retcode
-        if progress.for_person(__opts__):
-            # The rest has been shown.
-            found = {key: found[key] for key in ("rollout", "mode", "why", "counts", "changed")}
-        return {**found, "retcode": retcode}
+    more = {"plan": plan, "max_age": max_age, "background": bool(background)}
+    found = orders.run(__opts__, target, tgt_type, settings, **more)
+    retcode = 0 if background else found["exit_status"]
+    # By this an orchestration knows that it failed.
+    __context__["retcode"] = retcode
+    if progress.for_person(__opts__):
+        # The rest has been shown.
+        found = {key: found[key] for key in ("rollout", "mode", "why", "counts", "changed")}
+    return {**found, "retcode": retcode}
 
 
+@errors.for_runner
 def status(rollout=None, rows=False):
     """
     Return how a rollout stands, or all of them.
@@ -293,18 +283,18 @@ def status(rollout=None, rows=False):
     rows
         Whether to return a row for each minion. Defaults to ``False``.
 
-    :raises SaltInvocationError: if there is no such rollout.
+    :raises CommandExecutionError: if there is no such rollout.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    with _errors():
-        person = progress.for_person(__opts__) and not rows
-        if rollout is None:
-            listed = orders.listed(__opts__)
-            return progress.listed_text(listed) if person else listed
-        found = orders.shown(Store(__opts__), rollout, rows=bool(rows))
+    person = progress.for_person(__opts__) and not rows
+    if rollout is None:
+        listed = orders.listed(__opts__)
+        return progress.listed_text(listed) if person else listed
+    found = orders.shown(Store(__opts__), rollout, rows=bool(rows))
     return progress.text(found) if person else found
 
 
+@errors.for_runner
 def pause(rollout, why="by an administrator"):
     """
     Start nobody more until the rollout is resumed. Who has begun goes on.
@@ -321,13 +311,14 @@ def pause(rollout, why="by an administrator"):
     why
         What is shown to others.
 
-    :raises SaltInvocationError: if there is no such rollout, it is over, or another master
+    :raises CommandExecutionError: if there is no such rollout, it is over, or another master
         drives it.
     :raises CommandExecutionError: if the engine does not do it.
     """
     return _ordered(rollouts.PAUSE, rollout, why=str(why))
 
 
+@errors.for_runner
 def resume(rollout, take_over=False):
     """
     Go on with a rollout that is paused or has stopped, and accept the failures that there are.
@@ -345,12 +336,12 @@ def resume(rollout, take_over=False):
         Whether this master is to drive it from now on, if it was another one, which is gone for
         good. Defaults to ``False``.
 
-    :raises SaltInvocationError: as for :py:func:`pause`.
     :raises CommandExecutionError: as for :py:func:`pause`.
     """
     return _ordered(rollouts.RESUME, rollout, take_over=bool(take_over))
 
 
+@errors.for_runner
 def retry(rollout, minions=None):
     """
     Have minions that have failed try again, in the wave that is under way.
@@ -368,13 +359,13 @@ def retry(rollout, minions=None):
     minions
         A list of minions. Defaults to all that have failed.
 
-    :raises SaltInvocationError: as for :py:func:`pause`, and if none of them has failed.
-    :raises CommandExecutionError: as for :py:func:`pause`.
+    :raises CommandExecutionError: as for :py:func:`pause`, and if none of them has failed.
     """
     listed = minions if isinstance(minions, list) else [minions] if minions else []
     return _ordered(rollouts.RETRY, rollout, minions=[str(minion) for minion in listed])
 
 
+@errors.for_runner
 def abort(rollout, why="by an administrator"):
     """
     End a rollout: start nobody more, and take back what has not begun to install.
@@ -393,12 +384,12 @@ def abort(rollout, why="by an administrator"):
     why
         What is shown to others.
 
-    :raises SaltInvocationError: as for :py:func:`pause`.
     :raises CommandExecutionError: as for :py:func:`pause`.
     """
     return _ordered(rollouts.ABORT, rollout, why=str(why))
 
 
+@errors.for_runner
 def allow(version):
     """
     Let rollouts bring a version again that two canaries have rolled back.
@@ -417,15 +408,14 @@ def allow(version):
 
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    with _errors():
-        return Store(__opts__).allow(str(version))
+    return Store(__opts__).allow(str(version))
 
 
 def _ordered(what, rollout, **given):
-    with _errors():
-        return orders.order(__opts__, what, {"rollout": str(rollout), **given})
+    return orders.order(__opts__, what, {"rollout": str(rollout), **given})
 
 
+@errors.for_runner
 def master_version():
     """
     Return the version of this master.
@@ -442,6 +432,7 @@ def master_version():
     return str(salt.version.__version__)
 
 
+@errors.for_runner
 def report(rollout, path, public=False, force=False):
     """
     Write a rollout as one HTML page, and return the path of the file.
@@ -468,16 +459,16 @@ def report(rollout, path, public=False, force=False):
     force
         Replace the file even if it is no report. Defaults to ``False``.
 
-    :raises SaltInvocationError: if there is no such rollout, or the file cannot be written or is
+    :raises CommandExecutionError: if there is no such rollout, or the file cannot be written or is
         no report.
     :raises CommandExecutionError: if the rollout cannot be read.
     """
-    with _errors():
-        return reports.write_report(
-            Store(__opts__), rollout, path, public=bool(public), force=bool(force)
-        )
+    return reports.write_report(
+        Store(__opts__), rollout, path, public=bool(public), force=bool(force)
+    )
 
 
+@errors.for_runner
 def metrics(path=""):
     """
     Return rollouts as metrics, or write them to a file for a textfile collector.
@@ -496,14 +487,14 @@ def metrics(path=""):
         The file; its name ends in ``.prom``. It is replaced at once, and all users may read it.
         The path is returned instead of the metrics. Without it nothing is written.
 
-    :raises SaltInvocationError: if the file cannot be written, or holds something else.
+    :raises CommandExecutionError: if the file cannot be written, or holds something else.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    with _errors():
-        store = Store(__opts__)
-        return reports.write_metrics(store, path) if path else reports.metrics(store)
+    store = Store(__opts__)
+    return reports.write_metrics(store, path) if path else reports.metrics(store)
 
 
+@errors.for_runner
 def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
     """
     Show what runs on the minions whose keys are accepted.
@@ -537,18 +528,18 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
         Whether to ask the minions. Otherwise, what they have answered last is shown, and one is
         silent if that is more than a day ago. Defaults to ``True``.
 
-    :raises SaltInvocationError: if no minion is meant, or a value is not valid. Nothing is asked
+    :raises CommandExecutionError: if no minion is meant, or a value is not valid. Nothing is asked
         then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
-    with _errors():
-        minions = inventory.expected(__opts__, tgt, tgt_type)
-        timeout = redelivery.seconds("timeout", timeout)
-        found = inventory.made(__opts__).versions(minions, timeout, asks=bool(ask))
+    minions = inventory.expected(__opts__, tgt, tgt_type)
+    timeout = redelivery.seconds("timeout", timeout)
+    found = inventory.made(__opts__).versions(minions, timeout, asks=bool(ask))
     return {"outputter": "safeupdate", "data": {**found, "details": bool(details)}}
 
 
+@errors.for_runner
 def check(
     tgt="*",
     tgt_type="glob",
@@ -591,23 +582,23 @@ def check(
     repair_timeout
         Seconds that these have to come back. Defaults to ``3600``.
 
-    :raises SaltInvocationError: as for :py:func:`versions`.
+    :raises CommandExecutionError: as for :py:func:`versions`.
     :raises CommandExecutionError: as for :py:func:`versions`; and, with ``repair``, if it is not
         known which minions are in a rollout. Nothing is changed then.
     """
-    with _errors():
-        minions = inventory.expected(__opts__, tgt, tgt_type)
-        found = inventory.made(__opts__).check(
-            minions,
-            redelivery.seconds("timeout", timeout),
-            asks=bool(ask),
-            repair=bool(repair),
-            batch=batch,
-            repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
-        )
+    minions = inventory.expected(__opts__, tgt, tgt_type)
+    found = inventory.made(__opts__).check(
+        minions,
+        redelivery.seconds("timeout", timeout),
+        asks=bool(ask),
+        repair=bool(repair),
+        batch=batch,
+        repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
+    )
     return {"outputter": "safeupdate", "data": found}
 
 
+@errors.for_runner
 def forget(minion=None, deleted=False):
     """
     Drop what is known of a minion, or of all whose keys are not accepted any more.
@@ -629,10 +620,9 @@ def forget(minion=None, deleted=False):
         Whether to drop all that is known of minions without an accepted key. The reactor
         ``safeupdate_forget.sls`` does that when a key is deleted. Defaults to ``False``.
 
-    :raises SaltInvocationError: if not exactly one of them is given, or nothing is known of the
+    :raises CommandExecutionError: if not exactly one of them is given, or nothing is known of the
         minion.
     :raises CommandExecutionError: if the cache of the master cannot be used, or there is no
         accepted key at all.
     """
-    with _errors():
-        return inventory.forget(__opts__, minion, deleted)
+    return inventory.forget(__opts__, minion, deleted)

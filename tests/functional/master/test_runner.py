@@ -1,23 +1,142 @@
-"""What Salt makes of the errors of runner functions: a failure, for shells and orchestrations."""
+"""What ``salt-run`` makes of what runner functions refuse: one line, and a failure."""
+
+import inspect
+import os
+import sys
+import traceback
 
 import pytest
+import salt.cli.run
 import salt.config
 import salt.runner
+from salt.exceptions import CommandExecutionError
+
+from saltext_safeupdate.admin import errors
+from saltext_safeupdate.core.errors import InputError, SafeUpdateError
+from saltext_safeupdate.runners import safeupdate as runner
+
+EVIL = "a name\x1b[2J\r\n\u202eand another line"
 
 
 @pytest.fixture
-def client(tmp_path):
-    opts = salt.config.DEFAULT_MASTER_OPTS.copy()
-    names = ("cachedir", "pki_dir", "sock_dir", "root_dir", "extension_modules", "sqlite_queue_dir")
-    opts.update({name: str(tmp_path) for name in names}, id="m_master", __role="master")
-    (tmp_path / "proc").mkdir()
-    opts["conf_file"] = str(tmp_path / "master")
+def master(tmp_path):
+    """The configuration of a master that has never run."""
+    (tmp_path / "master").write_text(f"root_dir: {tmp_path}\nuser: root\n")
+    (tmp_path / "var" / "cache" / "salt" / "master" / "proc").mkdir(parents=True)
+    return tmp_path
+
+
+def salt_run(master, *words):
+    """Run the program ``salt-run``, in a process of its own; return its status and its output."""
+    out = master / "out"
+    child = os.fork()
+    if not child:
+        status = 99
+        try:
+            with out.open("w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            sys.argv = ["salt-run", "-c", str(master), "--no-color", *words]
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            salt.cli.run.SaltRun().run()
+            status = 0
+        except SystemExit as err:
+            status = err.code if isinstance(err.code, int) else 1
+        finally:
+            if status == 99:
+                traceback.print_exc()
+            sys.stdout.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), out.read_text()
+
+
+def test_what_is_refused_is_one_line_and_a_failure(master):
+    said = {
+        ("rollout", "nobody*", EVIL): "There are no targets of the type",
+        ("status", "nonsens=1"): "unexpected keyword argument 'nonsens'",
+    }
+    for (name, *words), why in said.items():
+        status, told = salt_run(master, f"safeupdate.{name}", *words)
+        assert status == 1, told
+        (line,) = told.strip().splitlines()
+        assert line.count(why) == 1
+        assert line.strip().isprintable()
+
+
+def test_what_succeeds_is_a_success(master):
+    assert salt_run(master, "safeupdate.status") == (0, "There are no rollouts.\n")
+
+
+FUNCTIONS = {
+    name
+    for name, each in vars(runner).items()
+    if inspect.isfunction(each) and name[0] != "_" and each.__module__ == runner.__name__
+}
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS - {"plan", "rollout"}))
+def test_every_function_refuses_what_it_does_not_take(name):
+    with pytest.raises(errors.RefusedError, match=f"^safeupdate.{name}: .* it takes"):
+        getattr(runner, name)(nonsens=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("rollout", {"target": "m*", "version": "1", "canarys": 1}, "no setting canarys"),
+        ("rollout", {"plan": "used"}, "There is no plan used"),
+        ("pause", {"rollout": "r1"}, "has not run on this master"),
+        ("pause", {}, "missing a required argument: 'rollout'"),
+        ("status", {"rollout": "nonsense"}, "There is no rollout nonsense"),
+        ("versions", {"tgt": "nobody*"}, "No minion with an accepted key is meant"),
+        ("redeliver", {"timeout": "soon"}, "'timeout' must be"),
+        ("setup", {"window": 0}, "'window' must be"),
+        ("report", {"rollout": f"no{EVIL}", "path": "page.html"}, "is no name of a rollout"),
+    ],
+)
+def test_each_reason_is_told_once(master, monkeypatch, name, given, said):
+    opts = salt.config.master_config(str(master / "master"))
+    monkeypatch.setattr(runner, "__opts__", opts, raising=False)
+    with pytest.raises(errors.RefusedError) as raised:
+        getattr(runner, name)(**given)
+    told = str(raised.value)
+    assert told.isprintable()
+    assert told.count(said) == 1
+
+
+@pytest.fixture
+def client(master):
+    opts = salt.config.master_config(str(master / "master"))
     return salt.runner.RunnerClient(opts)
 
 
-def test_bad_input_is_a_failure(client):
-    """Salt shows the usage for it, and takes that for the answer."""
-    args, given = ["nobody*"], {"version": "3008.3"}
+def test_an_orchestration_is_told_of_the_failure(client):
+    args, given = ["nobody*"], {"version": "3007.15"}
     found = client.cmd("safeupdate.rollout", args, kwarg=given, full_return=True, print_event=False)
     assert "means no minion with an accepted key" in found["return"]
     assert found["success"] is False
+
+
+@pytest.mark.parametrize(
+    "error", [InputError(EVIL), SafeUpdateError(EVIL), CommandExecutionError(EVIL), OSError(EVIL)]
+)
+def test_every_error_is_one_that_salt_shows_as_it_is(error):
+    @errors.for_runner
+    def fails():
+        raise error
+
+    with pytest.raises(errors.RefusedError) as raised:
+        fails()
+    assert str(raised.value) == "a name\\x1b[2J \\u202eand another line"
+    assert raised.value.__cause__ is error
+
+
+def test_what_minions_have_said_is_shown_in_visible_characters():
+    @errors.for_runner
+    def tells(whole):
+        return f"{EVIL}\n" if whole else {"changed": [EVIL], EVIL: {"n": (1, None, EVIL)}}
+
+    shown = "a name\\x1b[2J\\r{}\\u202eand another line"
+    assert tells(True) == shown.format("\n") + "\n", "a text of ours has lines"
+    one = shown.format("\\n")
+    assert tells(False) == {"changed": [one], one: {"n": [1, None, one]}}

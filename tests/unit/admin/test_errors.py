@@ -1,8 +1,13 @@
 import pytest
-from salt.exceptions import CommandExecutionError, SaltInvocationError
+from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin.errors import as_salts
-from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.errors import (
+    InputError,
+    LockHeldError,
+    SafeUpdateError,
+    one_line,
+)
 
 
 @pytest.mark.parametrize("kind", [SafeUpdateError, LockHeldError, InputError])
@@ -12,13 +17,21 @@ def test_an_error_of_ours_is_salts(kind):
     assert type(raised.value.__cause__) is kind
 
 
-def test_what_the_caller_gave_may_be_an_error_of_its_own():
-    with pytest.raises(SaltInvocationError, match="why"), as_salts(SaltInvocationError):
-        raise InputError("why")
-    with pytest.raises(CommandExecutionError), as_salts(SaltInvocationError):
-        raise LockHeldError("why")
-
-
 def test_other_errors_stay_what_they_are():
     with pytest.raises(KeyError), as_salts():
         raise KeyError("why")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("plain words", "plain words"),
+        ("two\n lines\tand\u2028more", "two lines and more"),
+        ("\x1b[2J\x07", "\\x1b[2J\\x07"),
+        ("turned \u202eround", "turned \\u202eround"),
+        ("\udc80", "\\udc80"),
+        (5, "5"),
+    ],
+)
+def test_a_message_is_one_line_that_a_terminal_shows(said, shown):
+    assert one_line(said) == shown
