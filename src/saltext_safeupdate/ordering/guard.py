@@ -57,6 +57,8 @@ class Guard:
             **dict.fromkeys(package_calls.ACTIONS, self._package),
             **dict.fromkeys(_TRANSACTIONS, self._transaction),
             **dict.fromkeys(_RESTARTS, self._service),
+            "transactional_update.apply_snapshot": self._apply,
+            "transactional_update.rollback": self._back,
         }
 
     # -- packages --------------------------------------------------------------
@@ -129,26 +131,43 @@ class Guard:
     def _transaction(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Have the next boot watched if the transaction changed the own packages."""
-        manager = self._factory.manager
-        if _is_inside_transaction() or manager is None or manager.snapshots is None:
+        """Look at the own packages in what the transaction has made the default snapshot."""
+        if _is_inside_transaction() or not self._has_snapshots():
             return original(*args, **kwargs)
-        jid = _jid()
-        from ..core.supervisor.adoption import adopt
+        from ..core.transactional import closing
+        from .transactions import Look
 
-        initiator = self._factory.initiator(jid)
+        look = Look(self._factory, fun, _jid())
         try:
-            before = initiator.versions()
-        except SafeUpdateError as err:
-            raise CommandExecutionError(str(err)) from err
-        with _transaction_of_this_thread():
-            result = original(*args, **kwargs)
-        try:
-            adopt(initiator, before, jid=jid, reason=fun)
-        except (SafeUpdateError, OSError) as err:
-            # The transaction is complete, and its result is returned.
-            log.error("safeupdate: the boot into the new snapshot is not watched: %s", err)
+            with _transaction_of_this_thread(), closing.looked_at_by(look):
+                return original(*args, **kwargs)
+        finally:
+            look.end()
+
+    def _apply(
+        self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Refuse to put another version below the running minion."""
+        if self._has_snapshots():
+            from . import transactions
+
+            transactions.refuse_to_apply(self._factory)
+        return original(*args, **kwargs)
+
+    def _back(
+        self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Have an update end that the host has left."""
+        result = original(*args, **kwargs)
+        if self._has_snapshots():
+            from . import transactions
+
+            transactions.end_what_was_left(self._factory, _jid())
         return result
+
+    def _has_snapshots(self) -> bool:
+        manager = self._factory.manager
+        return manager is not None and manager.snapshots is not None
 
     # -- the service -----------------------------------------------------------
 

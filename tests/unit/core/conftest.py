@@ -187,8 +187,8 @@ class Host:
     def cancel(self, **kwargs):
         return requests.cancel(self.initiator(**kwargs))
 
-    def adopt(self, before, *, jid="", reason="", **kwargs):
-        return adopt(self.initiator(**kwargs), before, jid=jid, reason=reason)
+    def adopt(self, before, *, base=None, jid="", reason="", **kwargs):
+        return adopt(self.initiator(**kwargs), before, base=base, jid=jid, reason=reason)
 
     def context(self, taken, **kwargs):
         """Return what a supervisor acts with; *taken* are its locks."""

@@ -1,5 +1,7 @@
 """The guard in front of the functions that open a transaction of a transactional system."""
 
+from dataclasses import replace
+
 import pytest
 from salt.exceptions import CommandExecutionError
 
@@ -7,6 +9,8 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.transactional import closing
+from saltext_safeupdate.core.transactional.roots import Subvolume
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.guard import Guard
 from saltext_safeupdate.ordering.own_packages import OwnPackages
@@ -21,7 +25,7 @@ class SimulatedFactory(Factory):
 
     manager = None
     services = None
-    armed = 0
+    armed = launched = 0
 
     def own(self):
         return Own(frozenset({"salt-minion"}), False)
@@ -30,6 +34,7 @@ class SimulatedFactory(Factory):
         self.armed += 1
 
     def launch(self):
+        self.launched += 1
         self.supervisor = locks.Lock(self.settings.run_dir, "supervisor")
         assert self.supervisor.try_exclusive()
 
@@ -43,18 +48,31 @@ def factory(tmp_path):
     return made
 
 
-def _call(factory, versions=None):
+def _call(factory, versions=None, base=None):
+    """Call FUN, which puts *versions* into a new snapshot of *base*, as the tool does."""
+
     def original(name, **kwargs):
         if versions:
-            factory.manager.snapshots.add(1, versions)
+            snapshots = factory.manager.snapshots
+            former, start = snapshots.next, base or snapshots.now
+            snapshots.add(start, versions)
+            refused.append(closing.refusal(Subvolume(start, 256 + start)))
+            if refused[0]:
+                snapshots.next = former
         return f"printed {name} {kwargs}"
 
-    handler = Guard(factory, OwnPackages(factory)).handlers()[FUN]
-    return handler(FUN, original, ("salt-minion",), {"args": "x"})
+    refused = []
+    return _handled(factory, FUN, original, "salt-minion", args="x"), *refused
+
+
+def _handled(factory, fun, original, *args, **kwargs):
+    handler = Guard(factory, OwnPackages(factory)).handlers()[fun]
+    return handler(fun, original, args, kwargs)
 
 
 def test_what_changes_the_own_packages_is_looked_after(factory):
-    assert _call(factory, {"salt-minion": NEW}) == "printed salt-minion {'args': 'x'}"
+    said, *refused = _call(factory, {"salt-minion": NEW})
+    assert (said, refused) == ("printed salt-minion {'args': 'x'}", [None])
     last = factory.store.latest()
     assert (last.phase, last.reason, last.versions_to) == (
         Phase.DELIVERING,
@@ -66,14 +84,14 @@ def test_what_changes_the_own_packages_is_looked_after(factory):
 
 
 def test_what_changes_others_is_not(factory):
-    assert _call(factory, {"vim": "9"}) == "printed salt-minion {'args': 'x'}"
+    assert _call(factory, {"vim": "9"}) == ("printed salt-minion {'args': 'x'}", None)
     assert not factory.store.exists()
 
 
 def test_on_other_systems_nothing_is_asked(factory):
     factory.manager = FakePackages(**{"salt-minion": OLD})
     factory.manager.installed = lambda names: pytest.fail("asked")
-    assert _call(factory) == "printed salt-minion {'args': 'x'}"
+    assert _call(factory) == ("printed salt-minion {'args': 'x'}",)
 
 
 def test_a_system_that_cannot_be_asked_is_not_changed(factory):
@@ -88,5 +106,61 @@ def test_a_system_that_cannot_be_asked_is_not_changed(factory):
 
 def test_the_result_is_returned_even_if_the_boot_cannot_be_watched(factory, caplog):
     factory.launch = lambda: (_ for _ in ()).throw(CommandError(("systemd-run",), "no bus"))
-    assert _call(factory, {"salt-minion": NEW}) == "printed salt-minion {'args': 'x'}"
+    assert _call(factory, {"salt-minion": NEW}) == ("printed salt-minion {'args': 'x'}", None)
     assert "the boot into the new snapshot is not watched" in caplog.text
+
+
+def test_what_is_in_quarantine_may_not_stay(factory):
+    factory.store.quarantine({"salt-minion": NEW}, "u1", "it did not start.")
+    _, refused = _call(factory, {"salt-minion": NEW, "vim": "9"})
+    assert refused.packages == ["salt-minion"]
+    assert f"salt-minion {NEW} was rolled back on this minion" in refused.reason
+    assert f"safeupdate.unquarantine {NEW}" in refused.reason
+    assert factory.store.latest() is None
+
+
+def test_what_was_there_before_it_went_into_quarantine_refuses_nothing(factory):
+    factory.store.quarantine({"salt-minion": OLD}, "u1", "it did not start.")
+    assert _call(factory, {"vim": "9"})[1] is None
+
+
+@pytest.mark.parametrize(
+    ("pending", "back"),
+    [({"vim": "9"}, 2), ({"salt-minion": "3007.14"}, 1)],
+    ids=["of others", "of the minion, that nobody has booted"],
+)
+def test_the_way_back_is_what_the_transaction_started_from(factory, pending, back):
+    factory.manager.snapshots.add(1, pending)
+    _call(factory, {"salt-minion": NEW}, base=2)
+    assert factory.store.latest().way_back.snapshot["number"] == back
+
+
+APPLY, BACK = "transactional_update.apply_snapshot", "transactional_update.rollback"
+
+
+def test_another_version_is_not_put_below_the_running_minion(factory):
+    factory.manager.snapshots.add(1, {"salt-minion": NEW})
+    with pytest.raises(CommandExecutionError, match=rf"Snapshot 2 .*{NEW}.*Nothing was changed"):
+        _handled(factory, APPLY, lambda: pytest.fail("applied"))
+
+
+def test_a_snapshot_with_the_same_minion_is_applied(factory):
+    factory.manager.snapshots.add(1, {"vim": "9"})
+    assert _handled(factory, APPLY, lambda: "applied") == "applied"
+
+
+def test_an_update_that_is_left_before_its_boot_comes_to_its_end(factory):
+    _call(factory, {"salt-minion": NEW})
+    last = factory.store.latest()
+    factory.supervisor.close()
+    boot = replace(last.boot, awaits=last.this_boot)
+    factory.store.save(replace(last.advance(Phase.WAITING_FOR_BOOT), boot=boot))
+
+    def rollback():
+        factory.manager.snapshots.next = 1
+
+    launched = factory.launched
+    _handled(factory, BACK, lambda: None)
+    assert factory.launched == launched
+    _handled(factory, BACK, rollback)
+    assert factory.launched == launched + 1

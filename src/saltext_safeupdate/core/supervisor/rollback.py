@@ -60,7 +60,7 @@ def carry_on(context: Context, update: Update) -> Update:
     update, problem = back(context, update)
     if problem:
         return end(context, update, Phase.FAILED, by_hand(update, problem))
-    if update.by_boot and reboot.is_pending(context):
+    if update.awaits_boot:
         return update
     return end(context, update, Phase.ROLLED_BACK, update.reason)
 
@@ -109,7 +109,7 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
     if update.progress.returned is None:
         context.let_manager_end()
         snapshots.go_back(former)
-        left = snapshots.pending
+        left = snapshots.pending and not _old_runs(context, update)
         # What the two snapshots share; each has an /etc of its own.
         newer = _restore(update, _present(update)) if left else ""
         update = context.note(
@@ -120,7 +120,7 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
         )
     if snapshots.default() != former:
         raise VerificationError("Another snapshot was made the default since.")
-    if snapshots.pending:
+    if snapshots.pending and update.boot.left is not False:
         return reboot.wait(context, update, back=True), ""
     problem = ""
     if update.boot.left or update.boot.booted is not None:
@@ -128,6 +128,12 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
         if update.ran_before:
             problem = Watch(context, update).comes_up()
     return update, problem
+
+
+def _old_runs(context: Context, update: Update) -> bool:
+    """Tell whether the new version was never booted: what waits then are changes of others."""
+    own = sorted({*update.versions_from, *update.versions_to})
+    return context.manager is not None and context.manager.running(own) == update.versions_from
 
 
 def _stop(context: Context) -> None:

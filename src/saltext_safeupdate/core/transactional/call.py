@@ -13,11 +13,13 @@ from typing import Any
 from ..errors import CommandError, InputError, SafeUpdateError
 from . import handover
 from .cli import Options
+from .closing import Refusal
 from .handover import Answer, Directory, Request
 from .inside import shadowed_places
+from .invocation import Host
 from .outcome import Limits, Outcome
 from .services import Ask, Settled, Wishes, is_state_result, read_wishes, settle
-from .tool import Host, Tool, witnessed
+from .tool import Tool, witnessed
 
 _PERFORM = "transactional_update.perform"
 # Keys of the ``transactional_update`` mapping of the minion configuration.
@@ -181,6 +183,8 @@ def call(
         wishes = read_wishes(directory.wish_list(), answer.value, test=bool(kwargs.get("test")))
     settled = settle(wishes, tool.run, ask, failed=outcome.failure is not None, live=outcome.live)
     value, retcode = with_answers(function, answer, settled)
+    if outcome.refusal is not None:
+        value = _refused(value, outcome.refusal)
     reply = Reply(
         value=value,
         retcode=retcode,
@@ -199,6 +203,18 @@ def with_answers(function: str, answer: Answer, settled: Settled) -> tuple[Any, 
     value = {tag: {**chunk, **settled.states.get(tag, {})} for tag, chunk in answer.value.items()}
     failed = any(found.get("result") is False for found in settled.states.values())
     return value, answer.retcode or (_STATE_FAILURE if failed else 0)
+
+
+def _refused(value: Any, refusal: Refusal) -> Any:
+    """Have the states fail that have installed what may not stay."""
+    if not is_state_result(value):
+        return value
+    failed = {
+        tag: {**chunk, "result": False, "changes": {}, "comment": refusal.reason}
+        for tag, chunk in value.items()
+        if set(refusal.packages) & set(chunk.get("changes") or ())
+    }
+    return {**value, **failed}
 
 
 def _inner_failure(directory: Directory, answer: Answer | None) -> str | None:

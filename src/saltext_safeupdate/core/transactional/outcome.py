@@ -9,7 +9,8 @@ from typing import Any
 from ..errors import CommandError, InputError
 from ..host.command import Result
 from .cli import DISCARDS_SINCE, Options
-from .roots import Roots
+from .closing import Refusal
+from .roots import Roots, Subvolume
 from .timed import Ended
 
 # Seconds that a call of the tool may take, and that a busy tool is waited for.
@@ -49,6 +50,14 @@ class Call:
     limits: Limits
     opens: bool
 
+    def base(self, before: Roots) -> Subvolume | None:
+        """Return the snapshot that the new one starts from; None if it is another one."""
+        asked = self.options.snapshot
+        if asked in (None, ""):
+            return before.running
+        default = asked == "continue" or str(asked) == str(before.default.number)
+        return before.default if default else None
+
     @property
     def merges_etc(self) -> bool:
         """Tell whether the tool may write the live /etc at the end."""
@@ -64,6 +73,8 @@ class Outcome:
     before: Roots
     after: Roots
     failure: str | None = None
+    # What is not to be installed, and so was taken back.
+    refusal: Refusal | None = None
     # Whether the tool did not come to its own end.
     cut_short: bool = False
     # The snapshot that a failed command had made the default; it is not any more.

@@ -294,6 +294,7 @@ class TestAdopted:
         machine.snapshots.add(base, versions)
         host.adopt(
             before,
+            base={"number": base, "ident": 256 + base},
             jid="2026",
             reason="transactional_update.dup",
             arm=lambda copies: host.services.arm("unit", ()),
@@ -319,6 +320,34 @@ class TestAdopted:
         assert machine.boot().phase is Phase.ROLLING_BACK
         assert machine.boot().phase is Phase.ROLLED_BACK
         assert machine.running == OLD
+
+    def _on_a_pending_one(self, machine, host, versions):
+        """Adopt a transaction that started from a snapshot of others that waits for a boot."""
+        machine.snapshots.add(1, {"vim": "9"})
+        return self._adopt(machine, host, versions, base=2)
+
+    def test_pending_changes_of_others_are_not_taken_back_with_it(self, machine, host):
+        machine.bad = {**NEW, "vim": "9"}
+        self._on_a_pending_one(machine, host, NEW)
+        assert machine.boot().phase is Phase.ROLLING_BACK
+        assert machine.boot().phase is Phase.ROLLED_BACK
+        assert machine.running == {**OLD, "vim": "9"}
+
+    def test_nor_if_it_is_called_off(self, machine, host):
+        self._on_a_pending_one(machine, host, NEW)
+        host.cancel()
+        host.end_supervisor()
+        host.supervise()
+        assert (host.last.phase, machine.snapshots.next) == (Phase.ROLLED_BACK, 2)
+
+    def test_somebody_goes_back_before_the_boot(self, machine, host):
+        self._adopt(machine, host, NEW)
+        machine.snapshots.next = 1
+        host.initiator().have_supervised(host.last)
+        host.end_supervisor()
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "the host went back, or was made to" in host.last.reason
 
     def test_one_without_the_own_packages_is_not(self, machine, host):
         assert self._adopt(machine, host, {"vim": "9"}) is None

@@ -6,10 +6,11 @@ from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateE
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import call as calls
 from saltext_safeupdate.core.transactional.cli import Options
+from saltext_safeupdate.core.transactional.closing import Refusal
 from saltext_safeupdate.core.transactional.handover import Answer, Directory
+from saltext_safeupdate.core.transactional.invocation import Host
 from saltext_safeupdate.core.transactional.outcome import Call, Limits, Outcome
 from saltext_safeupdate.core.transactional.roots import Roots, Subvolume
-from saltext_safeupdate.core.transactional.tool import Host
 from tests.support.fakes import FakeRunner
 
 ONE, TWO = Subvolume(1, 261), Subvolume(2, 262)
@@ -36,7 +37,7 @@ class FakeTool:
                 ("systemctl", "restart", "bad"): (1, "", "no"),
             }
         )
-        self.words, self.etc_changed, self.short = None, False, None
+        self.words, self.etc_changed, self.short, self.refusal = None, False, None, None
 
     def invoke(self, words, options, limits, *, directory, failed):
         self.words = words
@@ -55,7 +56,8 @@ class FakeTool:
             before=Roots(running=ONE, default=self.before),
             after=Roots(running=ONE, default=self.after),
             failure=self.short or failed(),
-            cut_short=self.short is not None,
+            cut_short=self.short is not None and self.refusal is None,
+            refusal=self.refusal,
             etc_changed=self.etc_changed,
         )
 
@@ -107,6 +109,20 @@ def test_failed_states_come_back_with_a_word_about_it(tmp_path):
     assert reply.value[tag]["result"] is False
     assert reply.value[tag]["__run_num__"] == 5
     assert "nothing of it is in effect" in reply.value[tag]["comment"]
+
+
+def test_states_that_install_what_may_not_stay_fail(tmp_path):
+    bad = {"pkg_|-a_|-a_|-latest": {"result": True, "changes": {"salt": {"new": "9"}}}}
+    tool = FakeTool(tmp_path, answering(value={**STATES, **bad}))
+    tool.refusal = Refusal(reason="It was rolled back here.", packages=["salt"])
+    tool.short = "It was rolled back here"
+    value = ask(tool).value
+    assert {tag: chunk["result"] for tag, chunk in value.items()} == {
+        **dict.fromkeys(STATES, True),
+        **dict.fromkeys(bad, False),
+        "transactional_update_|-transaction_|-transaction_|-report": False,
+    }
+    assert value["pkg_|-a_|-a_|-latest"]["comment"] == tool.refusal.reason
 
 
 def test_a_leaked_etc_is_said(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.extensions import supervisor_copy
 from saltext_safeupdate.core.transactional import cli
+from saltext_safeupdate.core.transactional.invocation import Host
 from saltext_safeupdate.core.transactional.roots import Roots, Subvolume
 from saltext_safeupdate.core.transactional.snapshots import Snapshots
-from saltext_safeupdate.core.transactional.tool import Host
 
 ONE, TWO = Subvolume(1, 261), Subvolume(2, 262)
 

@@ -7,10 +7,11 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError, InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host.command import Result
-from saltext_safeupdate.core.transactional import cli, roots
+from saltext_safeupdate.core.transactional import cli, closing, roots
 from saltext_safeupdate.core.transactional.cli import Options
+from saltext_safeupdate.core.transactional.invocation import Host, is_busy
 from saltext_safeupdate.core.transactional.outcome import Limits
-from saltext_safeupdate.core.transactional.tool import Host, Tool, is_busy
+from saltext_safeupdate.core.transactional.tool import Tool
 
 BUSY = "Couldn't get lock, is another instance already running?\n"
 BASE = "ERROR: Base snapshot '99' does not exist.\n"
@@ -178,6 +179,35 @@ def test_a_default_that_existed_before_is_not_undone(system):
         "it failed. Snapshot 2 is the default now all the same (before it was 1)" in found.failure
     )
     assert (found.undone, len(system.calls)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "base"), [(None, 1), ("continue", 2), (2, 2), (9, None)], ids=str
+)
+def test_what_a_call_has_made_the_default_is_looked_at(system, snapshot, base):
+    system.default, system.after = 2, 3
+    looked = []
+    with closing.looked_at_by(looked.append):
+        found = system.tool().invoke(["dup"], Options(snapshot=snapshot), Limits())
+    assert (found.failure, found.after.default.number) == (None, 3)
+    assert [at and at.number for at in looked] == [base]
+
+
+def test_what_may_not_stay_is_undone(system):
+    system.after = 2
+    refusal = closing.Refusal(reason="It was rolled back here.", packages=["salt"])
+    with closing.looked_at_by(lambda base: refusal):
+        found = system.tool().invoke(["dup"], Options(), Limits())
+    assert found.failure == (
+        "It was rolled back here. The default is 1 as before. Its snapshot 2 was discarded"
+    )
+    assert (found.undone, system.default, found.refusal) == (2, 1, refusal)
+
+
+def test_what_somebody_else_has_made_the_default_is_not_looked_at(system):
+    system.after, system.open = 2, [2]
+    with closing.looked_at_by(lambda base: pytest.fail("asked")):
+        assert system.tool().invoke(["dup"], Options(), Limits()).failure is None
 
 
 def test_a_default_that_is_gone_cannot_be_gone_back_to(system):
