@@ -261,6 +261,42 @@ def test_who_may_look_sees(fresh):
     assert set(fresh.rollouts()) == set(answer)
 
 
+@pytest.mark.parametrize(
+    ("version", "enough"),
+    [
+        ("", True),
+        ("3008", True),
+        ("3008.3", True),
+        ("1:3008.3-1", True),
+        ("3007.15+more", True),
+        ("3008.4", False),
+        ("3009", False),
+        ("1:3009.0-1", False),
+        ("newest", False),
+    ],
+)
+def test_which_version_the_master_is_new_enough_for(version, enough, tmp_path):
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "root_dir": str(tmp_path), "cachedir": str(tmp_path)}
+    functions = {
+        "pillar.get": lambda key, default: version,
+        "saltutil.runner": lambda name: "3008.3",
+    }
+    (told,) = rendered(opts, functions, "master.sls").values()
+    assert list(told) == ["test"]
+    assert list(told) == [f"test.{'succeed' if enough else 'fail'}_without_changes"]
+
+
+def rendered(opts, functions, *path, **given):
+    return salt.template.compile_template(
+        str(STATES.joinpath("orch", *path)),
+        salt.loader.render(opts, functions),
+        "jinja|yaml",
+        [],
+        [],
+        **given,
+    )
+
+
 # -- reactions to events -------------------------------------------------------------------
 
 EVIL = 'it\'s {{ opts }} "over"\n- runner.cmd.run: {a: b}\n# \x1b[2J'
@@ -275,17 +311,10 @@ def test_reactions_say_what_an_event_says_and_nothing_else(name, tmp_path):
         cachedir=str(tmp_path),
         safeupdate_chat="https://chat.example/hook",
         safeupdate_mail={"minion": "mx", "to": "ops@example", "from": "s@example", "server": "m"},
-        safeupdate_tickets={"url": "https://tickets.example/", "token": "t"},
+        safeupdate_tickets={"url": "https://tickets.example/", "headers": str(tmp_path / "h")},
     )
-    high = salt.template.compile_template(
-        str(STATES / "orch" / "react" / f"{name}.sls"),
-        salt.loader.render(opts, {}),
-        "jinja|yaml",
-        [],
-        [],
-        data={"rollout": "r1", "why": EVIL},
-        tag="salt/run/safeupdate/r1/stopped",
-    )
+    event = {"data": {"rollout": "r1", "why": EVIL}, "tag": "salt/run/safeupdate/r1/stopped"}
+    high = rendered(opts, {}, "react", f"{name}.sls", **event)
     assert list(high) == [name]
     ((_, body),) = high[name].items()
     given = {key: value for part in body[-1]["args"] for key, value in part.items()}
@@ -295,3 +324,8 @@ def test_reactions_say_what_an_event_says_and_nothing_else(name, tmp_path):
         assert given["subject"] == "Rollout r1: stopped"
     else:
         assert EVIL in " ".join(salt.utils.json.loads(told).values())
+    if name == "ticket":
+        (tmp_path / "h").write_text("Authorization: Bearer secret")
+        high = rendered(opts, {}, "react", f"{name}.sls", **event)
+        assert "secret" not in str(high), "arguments are in events and in the job cache"
+        assert given["header_file"] == str(tmp_path / "h")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -58,15 +58,24 @@ class OwnPackages:
     def names_to_defer(self, request: Request, changes: frozenset[str]) -> frozenset[str]:
         """Return the own packages among *changes*, and what is requested and pulls one along."""
         own = self.names
-        names = set(changes)
-        for target in request.targets:
-            single = Request(action=request.action, targets=(target,), release=request.release)
-            if target[0] in own or self.changed_by(single):
-                names.add(target[0])
+        others = [target for target in request.targets if target[0] not in own]
+        names = changes | (request.names & own) | self._pulling(request, others)
         if request.names and not request.files and not names & request.names:
             # No single one of them pulls an own package along; several together do.
             names |= request.names
-        return frozenset(names)
+        return names
+
+    def _pulling(
+        self, request: Request, targets: Sequence[tuple[str, str | None]]
+    ) -> frozenset[str]:
+        """Return those of the targets that each pull an own package along, by halving."""
+        part = Request(action=request.action, targets=tuple(targets), release=request.release)
+        if not targets or not self.changed_by(part):
+            return frozenset()
+        if len(targets) == 1:
+            return frozenset({targets[0][0]})
+        middle = len(targets) // 2
+        return self._pulling(request, targets[:middle]) | self._pulling(request, targets[middle:])
 
     def other_upgrades(self) -> list[str]:
         """Return the packages that can be upgraded without any own one; there may be none."""

@@ -3,9 +3,13 @@
 # restart would end it: update it by its own minion, wait until it is back, and begin again.
 {%- set version = salt['pillar.get']('safeupdate:rollout:version', '') | string %}
 {%- set running = salt['saltutil.runner']('safeupdate.master_version') %}
-{%- set key = version.split('-')[0].split('.') | map('int') | list %}
+{#- Two numbers are compared; what packaging puts before them and behind them does not count. #}
+{%- set pattern = '^(?:[0-9]+:)?([0-9]+)(?:[.]([0-9]+))?' %}
+{%- set wanted = version | regex_search(pattern) %}
+{%- set there = running | regex_search(pattern) %}
 master-is-new-enough:
-{%- if not version or key <= running.split('.') | map('int') | list %}
+{%- if not version or (wanted and there and
+    wanted | map('int') | list <= there | map('int') | list) %}
   test.succeed_without_changes:
     - name: the master runs {{ running }}
 {%- else %}

@@ -1,5 +1,5 @@
 # Tell a chat what a rollout does; 'safeupdate_chat' in the configuration of the master is the
-# address of its web hook. Any minion can forge an event: tell people, let nothing act on it.
+# address of its web hook. It is in events and in the job cache, too. Any minion can forge an event: tell people, let nothing act on it.
 chat:
   runner.http.query:
     - args:

@@ -1,0 +1,49 @@
+"""Which requested packages are deferred, and how often the package manager is asked for that."""
+
+import pytest
+
+from saltext_safeupdate.core.packages.own import Own
+from saltext_safeupdate.core.packages.request import Action, Change, Request
+from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.ordering.own_packages import OwnPackages
+
+OTHERS = [f"p{number:02}" for number in range(40)]
+
+
+class Asked:
+    """A package manager in which some packages pull the minion along."""
+
+    def __init__(self, pulling):
+        self.pulling, self.asked = pulling, 0
+
+    def simulate(self, request):
+        self.asked += 1
+        found = {name: Change("1", "2") for name in request.names}
+        if any(group <= request.names for group in self.pulling):
+            found["salt-minion"] = Change("1", "2")
+        return found
+
+
+class SimulatedFactory(Factory):
+    manager = None
+
+    def own(self):
+        return Own(frozenset({"salt-minion"}), False)
+
+
+@pytest.mark.parametrize(
+    ("names", "pulling", "deferred", "most"),
+    [
+        ([*OTHERS, "salt-minion"], [], {"salt-minion"}, 1),
+        (OTHERS, [{"p07"}, {"p31"}], {"salt-minion", "p07", "p31"}, 22),
+        (["vim", "plugin"], [{"plugin"}], {"salt-minion", "plugin"}, 3),
+        (["a", "b"], [{"a", "b"}], {"salt-minion", "a", "b"}, 3),
+    ],
+)
+def test_only_what_pulls_the_minion_along_is_deferred(names, pulling, deferred, most):
+    made = SimulatedFactory({"id": "minion"})
+    made.manager = Asked(pulling)
+    request = Request(action=Action.INSTALL, targets=tuple((name, None) for name in names))
+    found = OwnPackages(made).names_to_defer(request, frozenset({"salt-minion"}))
+    assert found == deferred
+    assert made.manager.asked <= most
