@@ -453,8 +453,12 @@ REBOOTMGRCTL = """\
 # As rebootmgr 3.3 does it.
 case $1 in
 --version) echo "rebootmgrctl (rebootmgr) 3.3" ;;
-get-strategy) echo "Reboot strategy: $(cat /run/rig/strategy)" ;;
+get-strategy) echo "Reboot strategy: best-effort" ;;
 set-strategy) echo "$2" > /run/rig/strategy ;;
+status)
+    [ "$(cat /run/rig/strategy)" != off ] || off=" (reboots temporarily disabled)"
+    printf 'Status: Reboot not requested%s\nStrategy: best-effort\n' "$off"
+    ;;
 esac
 """
 

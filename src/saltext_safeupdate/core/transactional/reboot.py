@@ -11,6 +11,7 @@ from ..host.command import Run
 from . import cli
 from .cli import Options
 from .outcome import Limits
+from .rebootmgr import RebootManager
 from .tool import Tool
 
 CONFIG = (Path("/usr/etc/transactional-update.conf"), Path("/etc/transactional-update.conf"))
@@ -19,6 +20,8 @@ REBOOT_NEEDED = Path("/run/reboot-needed")
 KURED_FILE = Path("/var/run/reboot-required")
 METHODS = ("auto", "kexec", "kured", "none", "notify", "rebootmgr", "systemd")
 _QUERY_TIMEOUT = 60.0
+# Seconds within which a reboot that was asked for has to be seen.
+_UNDER_WAY = 5.0
 _SHUTDOWN_JOB = re.compile(r"\b(?:reboot|kexec|soft-reboot|shutdown)\.target\s+start\b")
 
 
@@ -60,7 +63,9 @@ def scheduled(run: Run, name: str, kured_file: Path = KURED_FILE) -> bool:
     """Tell whether the reboot is under way or waits for its time."""
     if name == "rebootmgr":
         status = run(("rebootmgrctl", "status", "--quiet"), timeout=_QUERY_TIMEOUT, ok=None)
-        return status.returncode in (1, 2, 3) and not status.stderr.strip()
+        if status.returncode in (1, 2, 3) and not status.stderr.strip():
+            return True
+        # Its status is 0 again as soon as it has told systemd.
     if name == "kured":
         return kured_file.exists()
     state = run(("systemctl", "is-system-running"), timeout=_QUERY_TIMEOUT, ok=None)
@@ -80,13 +85,22 @@ def reboot(
 ) -> str:
     """Let the tool reboot; return what will happen; raise if nothing will."""
     name = method(tool.run, files)
+    if name == "rebootmgr" and RebootManager(tool.run).get_strategy() == "off":
+        raise SafeUpdateError(
+            "rebootmgr is off, so no reboot was asked for: it would not come. Set a strategy "
+            "with rebootmgr.set_strategy ('on' since rebootmgr 3), then reboot again; or set "
+            "another REBOOT_METHOD in transactional-update.conf"
+        )
     options = Options(self_update=self_update)
     outcome = tool.invoke(["reboot"], options, limits).check()
     if name == "none":
         return "REBOOT_METHOD=none: nothing reboots by itself; reboot when it suits"
     if name == "notify":
         return "REBOOT_METHOD=notify: users were told to reboot; nothing reboots by itself"
-    if not scheduled(tool.run, name, kured_file):
+    deadline = tool.now() + _UNDER_WAY
+    while not (found := scheduled(tool.run, name, kured_file)) and tool.now() < deadline:
+        tool.pause(_UNDER_WAY / 10)
+    if not found:
         detail = outcome.result.stderr.strip()[-500:]
         raise SafeUpdateError(
             f"transactional-update returned 0, but no reboot is under way (method {name})"

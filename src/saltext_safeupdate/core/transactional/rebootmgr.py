@@ -12,6 +12,8 @@ PROGRAM = "rebootmgrctl"
 STRATEGIES = ("best-effort", "etcd-lock", "maint-window", "instantly", "off")
 # Only since 3 there is a way to switch it on again with the strategy that it had.
 _ON_SINCE = 3
+# What its full status says if it is off; the strategy is named as it was before.
+_SWITCHED_OFF = "reboots temporarily disabled"
 _TIMEOUT = 60.0
 _WINDOW = re.compile(r"Maintenance window is set to '?(.*?)'?, lasting (.*?)\.?\s*$", re.MULTILINE)
 _FULL_WINDOW = re.compile(
@@ -42,7 +44,10 @@ class RebootManager:
         return words[-1]
 
     def _new(self) -> bool:
-        return int(self.version().partition(".")[0]) >= _WITHOUT_ETCD[0]
+        return self._major() >= _WITHOUT_ETCD[0]
+
+    def _major(self) -> int:
+        return int(self.version().partition(".")[0])
 
     def _needs_etcd(self, what: str) -> None:
         if self._new():
@@ -101,30 +106,37 @@ class RebootManager:
                 f"{str(wanted)[:100]!r}; nothing was changed"
             )
         before = self.get_strategy()
-        if before == wanted:
-            return f"The strategy was {wanted} already; nothing was changed."
+        if before == wanted or (wanted == "on" and before != "off"):
+            return f"The strategy was {before} already; nothing was changed."
         said = self._ctl("set-strategy", wanted).stdout.strip()
         if self.get_strategy() == before:
             said = f"{said} rebootmgr still says that the strategy is {before}.".strip()
+            said += " Take that back with the strategy 'on'." if before == "off" else ""
         return said or f"The strategy is {wanted} now."
 
     def _strategies(self) -> list[str]:
         """Return the strategies that this version takes."""
-        major = int(self.version().partition(".")[0])
+        major = self._major()
         known = [name for name in STRATEGIES if name != "etcd-lock" or major < _WITHOUT_ETCD[0]]
         return [*known, "on"] if major >= _ON_SINCE else known
 
     def get_strategy(self) -> str:
-        """Return how rebootmgr reboots."""
+        """Return how rebootmgr reboots: ``off`` also if only that is set beside a strategy."""
+        if self._major() >= _ON_SINCE and _SWITCHED_OFF in self._ctl("status", "--full").stdout:
+            return "off"
         return self._ctl("get-strategy").stdout.split(":")[-1].strip()
 
-    def set_window(self, time: str, duration: str) -> str:
-        """Set the maintenance window."""
-        if not isinstance(time, str) or time.startswith("-") or "\0" in time or "\n" in time:
-            raise InputError("time has to be as in systemd.time(7); nothing was changed")
+    def set_window(self, time: str | int, duration: str) -> str:
+        """Set the maintenance window. What YAML makes of ``12:00`` is taken for that time."""
+        start = _as_written(time)
+        if not isinstance(start, str) or start.startswith("-") or "\0" in start or "\n" in start:
+            raise InputError(
+                "time has to be a text as in systemd.time(7), such as 'Thu 03:00'; "
+                "nothing was changed"
+            )
         if not re.fullmatch(r"(?=\d)(\d{1,3}h)?(\d{1,4}m)?", str(duration)):
             raise InputError("duration has to be [XXh][YYm], as in 1h30m; nothing was changed")
-        return self._ctl("set-window", time, str(duration)).stdout
+        return self._ctl("set-window", start, str(duration)).stdout
 
     def get_window(self) -> dict[str, str]:
         """Return the maintenance window as ``time`` and ``duration``."""
@@ -170,6 +182,17 @@ class RebootManager:
                 )
             words.append(machine_id)
         return self._ctl(verb, *words).stdout
+
+
+def _as_written(time: object) -> object:
+    """Return a time of the day as it was written if YAML has made a number to the base 60 of it."""
+    if isinstance(time, bool) or not isinstance(time, int):
+        return time
+    if 60 <= time < 24 * 60:
+        return f"{time // 60:02}:{time % 60:02}"
+    if 3600 <= time < 24 * 3600:
+        return f"{time // 3600:02}:{time // 60 % 60:02}:{time % 60:02}"
+    return time
 
 
 def _group(group: str) -> str:

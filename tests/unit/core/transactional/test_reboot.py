@@ -8,9 +8,17 @@ from tests.support.fakes import FakeRunner
 
 ACTIVE = ("rebootmgrctl", "is-active", "--quiet")
 STATUS = ("rebootmgrctl", "status", "--quiet")
+FULL = ("rebootmgrctl", "status", "--full")
+STRATEGY = ("rebootmgrctl", "get-strategy")
+MANAGER = {
+    ("rebootmgrctl", "--version"): (0, "rebootmgrctl (rebootmgr) 3.3\n", ""),
+    FULL: (0, "Status: Reboot not requested\nStrategy: best-effort\n", ""),
+    STRATEGY: (0, "Reboot strategy: best-effort\n", ""),
+}
 RUNNING = ("systemctl", "is-system-running")
 JOBS = ("systemctl", "list-jobs", "--no-legend")
 MISSING = CommandError(["rebootmgrctl"], "cannot be started: No such file or directory")
+IDLE = {RUNNING: (0, "running\n", ""), JOBS: (0, "1 web.service start\n", "")}
 JOB = "1234 reboot.target                  start waiting\n1235 web.service stop running\n"
 
 
@@ -63,7 +71,13 @@ class FakeTool:
     def __init__(self, answers, stderr="", version="6.1.1"):
         answers[("transactional-update", "--version")] = (0, f"transactional-update {version}", "")
         self.run = FakeRunner(answers)
-        self.words, self._stderr = [], stderr
+        self.words, self._stderr, self.passed = [], stderr, 0.0
+
+    def now(self):
+        return self.passed
+
+    def pause(self, seconds):
+        self.passed += seconds
 
     def invoke(self, words, options, limits):
         self.words.append(words)
@@ -79,7 +93,18 @@ class FakeTool:
         ("systemd", {RUNNING: (0, "stopping\n", "")}, "reboot requested (method systemd)"),
         ("systemd", {RUNNING: (0, "running\n", ""), JOBS: (0, JOB, "")}, "reboot requested"),
         ("kexec", {RUNNING: (1, "stopping\n", "")}, "method kexec"),
-        ("rebootmgr", {STATUS: (2, "", "")}, "method rebootmgr"),
+        ("rebootmgr", {**MANAGER, STATUS: (2, "", "")}, "method rebootmgr"),
+        # inside its window, or at once: it has told systemd, and knows nothing of it any more
+        (
+            "rebootmgr",
+            {**MANAGER, STATUS: (0, "", ""), RUNNING: (1, "stopping\n", "")},
+            "method rebootmgr",
+        ),
+        (
+            "rebootmgr",
+            {**MANAGER, STATUS: (0, "", ""), RUNNING: (0, "running\n", ""), JOBS: (0, JOB, "")},
+            "method rebootmgr",
+        ),
         ("kured", {}, "method kured"),
         ("none", {}, "nothing reboots by itself"),
         ("notify", {}, "users were told"),
@@ -94,12 +119,35 @@ def test_a_reboot(tmp_path, config, name, answers, said):
     assert tool.words == [["reboot"]]
 
 
+def test_a_reboot_may_take_a_moment_to_be_seen(config):
+    config.write_text("REBOOT_METHOD=rebootmgr\n")
+    tool = FakeTool({**MANAGER, STATUS: (0, "", ""), **IDLE})
+    tool.pause = lambda seconds: tool.run.answers.update({RUNNING: (1, "stopping\n", "")})
+    assert "requested" in reboot.reboot(tool, limits=Limits(), files=[config])
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        {FULL: (0, "Status: Reboot not requested (reboots temporarily disabled)\n", "")},
+        {STRATEGY: (0, "Reboot strategy: off\n", "")},
+    ],
+    ids=["beside a strategy", "as the strategy"],
+)
+def test_rebootmgr_that_is_off_is_not_asked(config, off):
+    config.write_text("REBOOT_METHOD=auto\n")
+    tool = FakeTool({**MANAGER, **off, ACTIVE: (0, "", ""), STATUS: (2, "", "")})
+    with pytest.raises(SafeUpdateError, match=r"rebootmgr is off.*rebootmgr\.set_strategy"):
+        reboot.reboot(tool, limits=Limits(), files=[config])
+    assert tool.words == []
+
+
 @pytest.mark.parametrize(
     ("name", "answers"),
     [
         ("systemd", {RUNNING: (0, "running\n", ""), JOBS: (0, "1 web.service start\n", "")}),
-        ("rebootmgr", {STATUS: (0, "", "")}),
-        ("rebootmgr", {STATUS: (1, "", "Failed to connect to rebootmgrd\n")}),
+        ("rebootmgr", {**MANAGER, STATUS: (0, "", ""), **IDLE}),
+        ("rebootmgr", {**MANAGER, STATUS: (1, "", "Failed to connect to rebootmgrd\n"), **IDLE}),
         ("kured", {}),
     ],
 )

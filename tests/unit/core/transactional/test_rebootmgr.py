@@ -55,18 +55,30 @@ class Daemon:
 
     def __init__(self, version, strategy, *, deaf=False):
         self.version, self.strategy, self.deaf, self.asked = version, strategy, deaf, []
+        self.off = False
+
+    def take(self, strategy):
+        """Since 3.3 it is off beside its strategy, until it is on again."""
+        if strategy in ("on", "off") and self.version == NEWEST:
+            self.off = strategy == "off"
+        else:
+            self.strategy = strategy
 
     def __call__(self, argv, **_):
         said = ""
         if argv[1] == "--version":
             said = self.version
+        elif argv[1] == "status":
+            assert (argv[2], self.version) == ("--full", NEWEST)
+            off = " (reboots temporarily disabled)" if self.off else ""
+            said = f"Status: Reboot not requested{off}\nStrategy: {self.strategy}\n"
         elif argv[1] == "get-strategy":
             said = f"Reboot strategy: {self.strategy}\n"
         else:
             assert argv[1] == "set-strategy"
             self.asked.append(argv[2])
             if not self.deaf:
-                self.strategy = "best-effort" if argv[2] == "on" else argv[2]
+                self.take(argv[2])
         return Result(argv=argv, returncode=0, stdout=said, stderr="")
 
 
@@ -92,9 +104,13 @@ def test_strategies(version, given, asked):
 
 @pytest.mark.parametrize("given", [True, "on"])
 def test_on_is_a_strategy_since_3(given):
-    daemon = Daemon(NEWEST, "off")
+    daemon = Daemon(NEWEST, "instantly")
+    daemon.off = True
+    assert RebootManager(daemon).get_strategy() == "off"
     RebootManager(daemon).set_strategy(given)
-    assert (daemon.asked, daemon.strategy) == (["on"], "best-effort")
+    assert (daemon.asked, daemon.off) == (["on"], False)
+    assert RebootManager(daemon).get_strategy() == "instantly"
+    assert "instantly already" in RebootManager(daemon).set_strategy(given)
     with pytest.raises(InputError, match="has to be one of"):
         RebootManager(Daemon(NEW, "off")).set_strategy(given)
 
@@ -103,6 +119,28 @@ def test_a_strategy_that_does_not_change_is_told():
     daemon = Daemon(NEWEST, "instantly", deaf=True)
     said = RebootManager(daemon).set_strategy("off")
     assert "still says that the strategy is instantly" in said
+
+
+@pytest.mark.parametrize("given", ["off", False])
+def test_it_is_off_beside_its_strategy_without_a_warning(given):
+    daemon = Daemon(NEWEST, "best-effort")
+    assert RebootManager(daemon).set_strategy(given) == "The strategy is off now."
+    assert (daemon.asked, daemon.off, daemon.strategy) == (["off"], True, "best-effort")
+
+
+def test_a_strategy_does_not_take_off_back():
+    daemon = Daemon(NEWEST, "best-effort")
+    daemon.off = True
+    said = RebootManager(daemon).set_strategy("instantly")
+    assert "still says that the strategy is off. Take that back with the strategy 'on'" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"), [(720, "12:00"), (1439, "23:59"), (3661, "01:01:01"), (45000, "12:30:00")]
+)
+def test_what_yaml_makes_of_a_time_is_that_time(given, asked):
+    found, _ = manager(NEW, **{f"set-window__{asked}__1h": "ok"})
+    assert found.set_window(given, "1h") == "ok"
 
 
 def test_soft_reboot():
