@@ -111,7 +111,7 @@ class Transactions:
             self_update=self_update, snapshot=snapshot, drop_if_no_change=drop_if_no_change
         )
         limits = self._limits(timeout, lock_timeout)
-        return self._tool.invoke(words, options, limits).check().result.stdout
+        return self._tool.invoke(words, options, limits).check().printed
 
     def run(
         self,
@@ -132,7 +132,7 @@ class Transactions:
             quiet=True,
         )
         limits = self._limits(timeout, lock_timeout)
-        return self._tool.run_command(command_line, options, limits).check().result.stdout
+        return self._tool.run_command(command_line, options, limits).check().printed
 
     def rollback(self, snapshot: str | int | None, lock_timeout: float | None) -> str:
         """Make another snapshot the default one; return what the tool printed."""

@@ -371,7 +371,8 @@ def call(function, *args, **kwargs):
 
     transaction_report
         Return ``{"return": ..., "retcode": ..., "transaction": {...}}``: the last part says
-        which snapshot came of it, which services were restarted, and what was lost.
+        which snapshot came of it, which services were restarted, and what was lost. It comes
+        by itself if edits of the live ``/etc`` were lost and neither a text nor a state names them.
 
     CLI Example:
 

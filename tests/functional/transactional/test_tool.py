@@ -273,10 +273,11 @@ def test_a_child_that_keeps_running_is_ended_and_the_result_stands(both):
     assert (found["failure"], found["new_snapshot"]) == (None, 2)
 
 
-def test_edits_of_the_live_etc_are_reported_and_kept(rig):
+def test_edits_of_the_live_etc_that_cannot_be_put_back_are_reported_and_kept(rig):
     rig.path("/etc/edited").write_text("before\n")
     rig.path("/etc/removed").write_text("before\n")
-    process = rig.drive_started("run", command=sh(WAITER + "echo x > /etc/changed"))
+    changes = "for name in edited created removed; do echo x > /etc/$name; done"
+    process = rig.drive_started("run", command=sh(WAITER + changes))
     rig.path("/etc/edited").write_text("an administrator was here\n")
     rig.path("/etc/created").write_text("and here\n")
     rig.path("/etc/removed").unlink()
@@ -284,7 +285,7 @@ def test_edits_of_the_live_etc_are_reported_and_kept(rig):
     wait_for(lambda: len(list(copies.glob("etc-edits-*/*"))) == 2, "the edits are seen")
     rig.go()
     found = json.loads(process.communicate(timeout=LONGEST)[0])
-    assert rig.path("/etc/edited").read_text() == "before\n"  # so the tool did undo it
+    assert rig.path("/etc/edited").read_text() == "x\n"  # the transaction changed it, too
     assert set(found["lost_etc_edits"]) == {"/etc/edited", "/etc/created", "/etc/removed"}
     kept = rig.path(found["etc_copies"])
     assert kept.stat().st_mode & 0o777 == 0o700

@@ -36,7 +36,7 @@ def sent(monkeypatch):
     def outcome(words, options, limits):
         lines.append(cli.build(words, options, (6, 1, 1)))
         result = Result(argv=lines[-1], returncode=0, stdout="printed", stderr="")
-        found = SimpleNamespace(result=result)
+        found = SimpleNamespace(result=result, printed=result.stdout)
         found.check = lambda: found
         return found
 

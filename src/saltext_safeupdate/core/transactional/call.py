@@ -17,7 +17,7 @@ from .closing import Refusal
 from .handover import Answer, Directory, Request
 from .inside import shadowed_places
 from .invocation import Host
-from .outcome import Limits, Outcome
+from .outcome import Limits, Outcome, with_lines
 from .services import Ask, Settled, Wishes, is_state_result, read_wishes, settle
 from .tool import Tool, witnessed
 
@@ -60,12 +60,18 @@ class Reply:
         return self.wishes.reboot or (bool(activate) and self.outcome.after.pending)
 
     def shown(self, report: bool) -> Any:
-        """Return the value alone, or with the report. Raise if it says what did not happen."""
+        """
+        Return the value alone, or with the report: also if edits were lost, and no text or state
+        can name them. Raise if it says what did not happen.
+        """
         if not report:
             undone = self.settled.failed or self.settled.not_done
             if undone and not is_state_result(self.value):
                 raise SafeUpdateError(" ".join(remarks(self)[0]))
-            return self.value
+            if not self.outcome.lost or is_state_result(self.value):
+                return self.value
+            if isinstance(self.value, str):
+                return with_lines(self.value, self.outcome.lost)
         return {"return": self.value, "retcode": self.retcode, "transaction": self.report()}
 
     def report(self) -> dict[str, Any]:
@@ -303,9 +309,7 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
             if outcome.failure
             else "The reboot that was asked for comes after the transaction."
         )
-    said += [f"Live {path} {what}." for path, what in outcome.lost_edits.items()]
-    if outcome.copies:
-        said.append(f"Copies of those edits lie in {outcome.copies}.")
+    said += outcome.lost
     if reply.vanished:
         said.append(
             "Written to places that are not part of a snapshot, so nobody will see it: "

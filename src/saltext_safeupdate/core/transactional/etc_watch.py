@@ -3,7 +3,8 @@ Edits of the live /etc while a transaction runs.
 
 If a transaction changed nothing but /etc, the tool drops it and copies its /etc over the
 live one, with deletion: edits that somebody else made there meanwhile are undone. This
-module watches for such edits, keeps a copy of them, and names those that are lost.
+module watches for such edits, keeps a copy of them, puts back those of files that the transaction
+itself left alone, and names the others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,8 +94,8 @@ def lost_edits(
         if edit is None:
             lost[path] = "was deleted meanwhile, and is there again"
         elif then is None:
-            if now is None:
-                lost[path] = "was created meanwhile, and is gone"
+            gone = "is gone" if now is None else "was replaced"
+            lost[path] = f"was created meanwhile, and {gone}"
         elif now is not None and now.kept == then.kept:
             lost[path] = "was edited meanwhile, and is as it was before"
         else:
@@ -108,13 +110,20 @@ def lost_edits(
 
 @dataclass
 class EtcWatch:
-    """Looks at the live /etc before, during and after a transaction."""
+    """
+    Looks at the live /etc before, during and after a transaction.
+
+    An edit is put back only if two looks have seen it alike: it may have been half done.
+    """
 
     root: Path
     copies: Path
     before: dict[str, Entry] = field(default_factory=dict)
     seen: dict[str, Entry | None] = field(default_factory=dict)
+    put_back: list[str] = field(default_factory=list)
     _attributes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    _edited: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    _steady: set[str] = field(default_factory=set)
 
     def start(self) -> None:
         """Take the state that later ones are compared with."""
@@ -135,6 +144,7 @@ class EtcWatch:
             if now.get(path) != self.seen.get(path, self.before.get(path))
             and not _TEMPORARY.search(path)
         ]
+        self._steady = {path for path in self.seen if path not in changed}
         if not changed or not valid():
             return
         for path in changed:
@@ -153,12 +163,17 @@ class EtcWatch:
         """
         Return the edits that the tool undid; *merged* says that it wrote to /etc at all.
 
-        The copies of what was not lost are removed.
+        Those that can be put back are, and are not lost. The copies of what was not lost are
+        removed.
         """
-        lost = lost_edits(self.before, self.seen, manifest(self.root)) if merged else {}
+        after = manifest(self.root) if merged else {}
+        lost = lost_edits(self.before, self.seen, after) if merged else {}
         for path in [path for path in lost if path not in self.seen]:
             if attributes(path) != self._attributes.get(path):
                 del lost[path]  # the transaction changed them, and so the change time
+        self.put_back = [path for path in lost if self._put_back(path, after.get(path))]
+        for path in self.put_back:
+            del lost[path]
         for path in self.seen:
             if path not in lost:
                 self.copy_of(path).unlink(missing_ok=True)
@@ -170,7 +185,24 @@ class EtcWatch:
         """Return the path that a copy of *path* has."""
         return self.copies / path.lstrip("/").replace("/", "%")
 
+    def _put_back(self, path: str, now: Entry | None) -> bool:
+        """Put an edit back if the transaction left the file alone; tell whether it is there."""
+        edit, then = self.seen.get(path), self.before.get(path)
+        untouched = (now and now.kept) == (then and then.kept)
+        if path not in self._steady or not untouched:
+            return False
+        try:
+            if edit is None:
+                os.unlink(path)
+            else:
+                _replace(path, self.copy_of(path), edit, self._edited.get(path, {}))
+        except OSError as err:
+            log.warning("the edit of %s cannot be put back: %s", path, err)
+            return False
+        return True
+
     def _copy(self, path: str, entry: Entry) -> None:
+        self._edited[path] = attributes(path)
         if not stat.S_ISREG(entry.mode) or entry.size > COPY_LIMIT:
             return
         if len(self.seen) > COPY_COUNT:
@@ -187,3 +219,23 @@ class EtcWatch:
         )
         with open(target, "wb") as sink:
             sink.write(content)
+
+
+def _replace(path: str, copy: Path, entry: Entry, xattrs: Mapping[str, bytes]) -> None:
+    """Put the copy of a regular file in the place of *path*, with what belongs to the file."""
+    content = copy.read_bytes()
+    fd, new = tempfile.mkstemp(prefix=".safeupdate-", dir=os.path.dirname(path))
+    try:
+        with open(fd, "wb") as sink:
+            sink.write(content)
+            sink.flush()
+            os.fchown(fd, *entry.owner)
+            os.fchmod(fd, stat.S_IMODE(entry.mode))
+            for name, value in xattrs.items():
+                os.setxattr(fd, name, value)
+            os.utime(fd, ns=(entry.mtime, entry.mtime))
+            os.fsync(fd)
+        os.replace(new, path)
+    except OSError:
+        os.unlink(new)
+        raise

@@ -248,10 +248,12 @@ class Invocation:
             return outcome
         outcome = replace(outcome, etc_changed=watch.changed())
         lost = watch.finish(merged=outcome.live or outcome.etc_leaked)
+        if watch.put_back:
+            log.info("edits of the live system are put back: %s", ", ".join(watch.put_back))
         for path, what in lost.items():
             log.warning("transactional-update undid an edit of the live system: %s %s", path, what)
         copies = str(watch.copies) if lost and watch.copies.is_dir() else None
-        return replace(outcome, lost_edits=lost, copies=copies)
+        return replace(outcome, lost_edits=lost, copies=copies, put_back=watch.put_back)
 
 
 def is_busy(result: Result) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from .timed import Ended
 DEFAULT_TIMEOUT = 4 * 3600.0
 DEFAULT_LOCK_TIMEOUT = 600.0
 _LONGEST = 30 * 86400.0
+# Characters of what a failed command has printed that an error shows, of each stream.
+_SHOWN = 900
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ class Outcome:
     kept: int | None = None
     lost_edits: Mapping[str, str] = field(default_factory=dict)
     copies: str | None = None
+    # Edits of the live /etc that the tool had undone.
+    put_back: Sequence[str] = ()
 
     @property
     def new_default(self) -> bool:
@@ -126,14 +130,26 @@ class Outcome:
             )
         return "nothing of it is in effect"
 
+    @property
+    def lost(self) -> list[str]:
+        """Name the edits of the live /etc that were lost, in sentences."""
+        said = [f"Live {path} {what}." for path, what in self.lost_edits.items()]
+        return said + ([f"Copies of those edits lie in {self.copies}."] if self.copies else [])
+
+    @property
+    def printed(self) -> str:
+        """What the command printed, and what was lost."""
+        return with_lines(self.result.stdout, self.lost)
+
     def check(self) -> Outcome:
         """Raise CommandError if the call failed; otherwise return itself."""
         if self.failure is not None:
+            reason = f"{self.failure}; {self.effect}" if self.etc_leaked else self.failure
             raise CommandError(
                 self.call.argv,
-                f"{self.failure}; {self.effect}" if self.etc_leaked else self.failure,
+                " ".join((reason, *self.lost)),
                 stdout=self.result.stdout,
-                stderr=self.result.stderr,
+                stderr=_both(self.result),
                 returncode=self.result.returncode,
             )
         return self
@@ -149,7 +165,19 @@ class Outcome:
             "kept_snapshot": self.kept,
             "lost_etc_edits": dict(self.lost_edits),
             "etc_copies": self.copies,
+            "etc_put_back": list(self.put_back),
         }
+
+
+def _both(result: Result) -> str:
+    """Return what was printed: both streams, of the first one the end."""
+    texts = (result.stdout.strip()[-_SHOWN:], result.stderr.strip()[-_SHOWN:])
+    return "\n".join(text for text in texts if text)
+
+
+def with_lines(text: str, lines: Sequence[str]) -> str:
+    """Return *text* with more lines below it, if there are any."""
+    return "\n".join([*([text.rstrip("\n")] if text.strip() else []), *lines]) if lines else text
 
 
 def status_words(status: int) -> str:

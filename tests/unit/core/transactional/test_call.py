@@ -37,6 +37,7 @@ class FakeTool:
                 ("systemctl", "restart", "bad"): (1, "", "no"),
             }
         )
+        self.lost = {}
         self.words, self.etc_changed, self.short, self.refusal = None, False, None, None
 
     def invoke(self, words, options, limits, *, directory, failed):
@@ -58,6 +59,7 @@ class FakeTool:
             failure=self.short or failed(),
             cut_short=self.short is not None and self.refusal is None,
             refusal=self.refusal,
+            lost_edits=self.lost,
             etc_changed=self.etc_changed,
         )
 
@@ -123,6 +125,31 @@ def test_states_that_install_what_may_not_stay_fail(tmp_path):
         "transactional_update_|-transaction_|-transaction_|-report": False,
     }
     assert value["pkg_|-a_|-a_|-latest"]["comment"] == tool.refusal.reason
+
+
+LOST = "Live /etc/x was edited meanwhile, and was replaced."
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("printed\n", f"printed\n{LOST}"), ("", LOST), ({"a": 1}, None), (True, None)],
+)
+def test_lost_edits_are_named_whatever_a_function_returns(tmp_path, value, shown):
+    tool = FakeTool(tmp_path, answering(value=value))
+    tool.lost = {"/etc/x": "was edited meanwhile, and was replaced"}
+    found = ask(tool).shown(False)
+    if shown is not None:
+        assert found == shown
+    else:
+        assert found["return"] == value
+        assert found["transaction"]["lost_etc_edits"] == tool.lost
+
+
+def test_lost_edits_are_named_by_a_state(tmp_path):
+    tool = FakeTool(tmp_path, answering(value=STATES))
+    tool.lost = {"/etc/x": "was edited meanwhile, and was replaced"}
+    (chunk,) = [chunk for tag, chunk in ask(tool).shown(False).items() if tag not in STATES]
+    assert LOST in chunk["comment"]
 
 
 def test_a_leaked_etc_is_said(tmp_path):

@@ -55,6 +55,62 @@ def test_a_watch(tmp_path):
     assert list(copies.iterdir()) == [kept]
 
 
+def test_what_the_transaction_left_alone_is_put_back(tmp_path):
+    etc, copies = tmp_path / "etc", tmp_path / "base/copies"
+    etc.mkdir()
+    for name in ("edited", "removed", "both", "late"):
+        (etc / name).write_text("before")
+        os.utime(etc / name, ns=(1, 1))
+    watch = EtcWatch(etc, copies)
+    watch.start()
+    (etc / "removed").unlink()
+    for name in ("edited", "created", "both", "both-created"):
+        (etc / name).write_text("edited live")
+        (etc / name).chmod(0o640)
+    os.setxattr(etc / "edited", "user.label", b"live")
+    os.utime(etc / "edited", ns=(7, 7))
+    watch.look()
+    (etc / "late").write_text("half")  # it was looked at once
+    watch.look()
+    # The tool copies the /etc of the snapshot over it.
+    (etc / "created").unlink()
+    for name in ("edited", "removed", "late"):
+        (etc / name).write_text("before")
+        (etc / name).chmod(0o644)
+        os.utime(etc / name, ns=(1, 1))
+    for name in ("both", "both-created"):
+        (etc / name).write_text("of the transaction")
+    lost = watch.finish(merged=True)
+
+    assert set(lost) == {str(etc / name) for name in ("both", "both-created", "late")}
+    assert "was created meanwhile, and was replaced" in lost[str(etc / "both-created")]
+    assert sorted(watch.put_back) == [str(etc / name) for name in ("created", "edited", "removed")]
+    assert {path.name for path in etc.iterdir()} == {
+        *("edited", "created", "both", "both-created", "late")
+    }
+    found = (etc / "edited").stat()
+    assert ((etc / "edited").read_text(), found.st_mode & 0o777) == ("edited live", 0o640)
+    assert (found.st_mtime_ns, os.getxattr(etc / "edited", "user.label")) == (7, b"live")
+    assert (etc / "created").read_text() == "edited live"
+    assert (etc / "late").read_text() == "before"
+    assert len(list(copies.iterdir())) == len(lost)
+
+
+def test_what_cannot_be_put_back_is_lost_and_kept(tmp_path):
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    watch = EtcWatch(etc, tmp_path / "copies")
+    watch.start()
+    (etc / "new.d").mkdir()
+    (etc / "new.d/file").write_text("live")
+    watch.look()
+    watch.look()
+    (etc / "new.d/file").unlink()
+    (etc / "new.d").rmdir()
+    assert list(watch.finish(merged=True)) == [str(etc / "new.d/file")]
+    assert watch.copy_of(str(etc / "new.d/file")).read_text() == "live"
+
+
 def test_a_late_edit_of_a_file_that_is_written_in_place(tmp_path):
     """Its inode stays; the tool puts size and time back; only the change time tells."""
     etc = tmp_path / "etc"

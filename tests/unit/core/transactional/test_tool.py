@@ -131,6 +131,12 @@ def test_the_error_says_what_the_tool_printed_on_standard_output(system):
         system.tool().invoke(["dup"], Options(), Limits()).check()
 
 
+def test_the_error_shows_both_streams(system):
+    system.answer = (7, "3 of 4 done\n", "disk full\n")
+    with pytest.raises(CommandError, match=r"exit status 7: 3 of 4 done\ndisk full"):
+        system.tool().run_command(["x"], Options(), Limits()).check()
+
+
 @pytest.mark.parametrize("version", ["5.4.0", "5.1.0", "4.8.3"])
 @pytest.mark.parametrize("status", ["7\n", "-9\n", "127\n", None])
 def test_a_failed_command_before_5_5_is_undone(tmp_path, version, status):
