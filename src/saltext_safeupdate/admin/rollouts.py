@@ -31,7 +31,7 @@ from ..core.record.update import Update
 from ..factory import Factory
 from . import background, inventory, own_extension, updates
 from .preflight import needs_reboot
-from .status import drained_until
+from .status import drained_until, waits_for
 
 log = logging.getLogger(__name__)
 
@@ -239,6 +239,7 @@ def _report(factory: Factory, question: int) -> dict[str, Any]:
         "number": 0,
         "phase": "idle",
         "reason": "",
+        "waits_for": 0,
         "phases": {},
         "staged": "",
         "refused": "",
@@ -271,6 +272,7 @@ def _progress(factory: Factory) -> dict[str, Any]:
         **found,
         "phase": update.phase.value,
         "reason": update.reason,
+        "waits_for": len(waits_for(factory, update)),
         "phases": _seconds(factory, update),
     }
 

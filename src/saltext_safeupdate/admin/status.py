@@ -15,6 +15,7 @@ import salt.version
 
 from ..core.errors import InputError, LockUnavailableError, SafeUpdateError
 from ..core.host import drained, hidden, locks
+from ..core.record.phase import Phase
 from ..core.record.store import Store
 from ..core.record.update import Update
 from ..core.settings import of_minion
@@ -37,8 +38,18 @@ def status(factory: Factory) -> dict[str, Any]:
         "undelivered": len(factory.ledger.undelivered()) if factory.store.exists() else 0,
     }
     if last is not None:
-        found |= described(last)
+        found |= {**described(last), "waits_for": waits_for(factory, last)}
     return found
+
+
+def waits_for(factory: Factory, update: Update) -> list[str]:
+    """Name the jobs that an update waits for just now, as "JID function"; there may be none."""
+    from ..core.jobs import functions
+
+    if update.phase is not Phase.WAITING:
+        return []
+    jobs = factory.awaited_jobs("")
+    return [job for job in jobs if not functions.starts_at_once(job.partition(" ")[2])]
 
 
 def draining(factory: Factory) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..core.errors import visible
 from .rollout import Goal, Minion, Step
 from .versions import reached
 
@@ -38,6 +39,8 @@ class Report:
         What refused it may be over soon.
     version, installed
         The version of Salt that runs, and that of its package; empty if it is not known.
+    waits_for
+        How many jobs the update waits for.
     staged
         ``done`` or ``failed`` if it has downloaded what it is to install, or tried to.
     """
@@ -52,6 +55,7 @@ class Report:
     reason: str = ""
     refused: str = ""
     again: bool = False
+    waits_for: int = 0
     staged: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -64,13 +68,12 @@ def read(minion: str, question: int, answer: object) -> Report | None:
     """
     if not isinstance(answer, Mapping):
         return None
-    number, phases = answer.get("number"), answer.get("phases")
-    known = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 63
+    phases = answer.get("phases")
     staged = answer.get("staged")
     return Report(
         minion=minion,
         question=question,
-        number=int(str(number)) if known else 0,
+        number=_count(answer.get("number")),
         phase=_text(answer.get("phase"), 40) or "idle",
         version=_text(answer.get("version"), 100),
         installed=_text(answer.get("installed"), 100),
@@ -78,19 +81,26 @@ def read(minion: str, question: int, answer: object) -> Report | None:
         reason=_text(answer.get("reason")),
         refused=_text(answer.get("refused")),
         again=answer.get("again") is True,
+        waits_for=_count(answer.get("waits_for")),
         staged=str(staged) if staged in ("done", "failed") else "",
         phases=_seconds(phases) if isinstance(phases, Mapping) else {},
     )
 
 
+def _count(value: object) -> int:
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return int(str(value)) if fits else 0
+
+
 def _text(value: object, longest: int = 500) -> str:
-    return value[:longest] if isinstance(value, str) else ""
+    """Return the beginning of a text, in characters that a terminal shows."""
+    return visible(value[:longest])[:longest] if isinstance(value, str) else ""
 
 
 def _seconds(phases: Mapping[object, object]) -> dict[str, float]:
     found = list(phases.items())[:MOST_PHASES]
     return {
-        phase[:40]: float(seconds)
+        _text(phase, 40): float(seconds)
         for phase, seconds in found
         if isinstance(phase, str) and isinstance(seconds, int | float) and 0 <= seconds < 1e9
     }
@@ -112,6 +122,7 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
     # What is told of an earlier request is no verdict on the next one.
     if minion.step not in (Step.WAITING, Step.DONE, Step.CANCELLED):
         _judge(minion, report, goal)
+    minion.waits_for = report.waits_for if minion.step is Step.UPDATING else 0
     return minion.step is not before
 
 

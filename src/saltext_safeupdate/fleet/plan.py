@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ..core.errors import InputError
@@ -52,6 +53,8 @@ class Plan:
         How many may fail before the rollout stops.
     away
         Minions that did not answer; they are updated when they come back.
+    elsewhere
+        Minions that are in another rollout that is not over, each with the name of that one.
     expected
         How long it takes, in seconds, by the fleet's own history; 0 if there is none.
     """
@@ -67,6 +70,7 @@ class Plan:
     unavailable: int
     failed: int
     expected: float = 0.0
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def minions(self) -> tuple[str, ...]:
@@ -82,13 +86,15 @@ def make(
     number: int,
     now: float,
     seconds: float = 0.0,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """
     Return the plan for the minions that each group's target means, by group name.
 
     *facts* are those of the minions that have answered. *seconds* is what one minion usually
-    takes. A plan without waves has nothing to do: all who are meant run what is wanted. Raises
-    InputError if nobody else is left to update, or a share is less than one minion.
+    takes, *elsewhere* has the rollouts that are not over, by minion. A plan without waves has
+    nothing to do: all who are meant run what is wanted. Raises InputError if nobody else is left
+    to update, or a share is less than one minion.
     """
     empty = [group.name for group in wanted.groups if not members.get(group.name)]
     if empty:
@@ -131,6 +137,7 @@ def make(
         unavailable=unavailable,
         failed=wanted.max_failed.allows(total),
         expected=_expected(wanted, waves, unavailable, seconds),
+        elsewhere={m: elsewhere[m] for w in waves for m in w.minions if m in elsewhere},
     )
 
 
@@ -215,6 +222,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "unavailable": plan.unavailable,
         "failed": plan.failed,
         "expected": plan.expected,
+        "elsewhere": dict(plan.elsewhere),
     }
 
 
@@ -240,4 +248,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         unavailable=data["unavailable"],
         failed=data["failed"],
         expected=data["expected"],
+        elsewhere=dict(data.get("elsewhere") or {}),
     )

@@ -85,6 +85,8 @@ class Minion:
         When the first question was put that it has not answered; below 0 if there is none.
     answered
         The number of the newest question that it has answered.
+    waits_for
+        How many jobs its update waits for.
     forgiven
         Its failure does not stop the rollout: somebody has seen it and gone on.
     """
@@ -105,6 +107,7 @@ class Minion:
     cancelled: bool = False
     forgiven: bool = False
     phase: str = ""
+    waits_for: int = 0
     version: str = ""
     reason: str = ""
     seconds: float = 0.0
@@ -117,6 +120,8 @@ class Rollout:
     """
     A plan and how far it has come.
 
+    began
+        When it began, in epoch seconds; 0 if a version stored it that did not know.
     elapsed
         Seconds for which it has been looked after: time in which no master ran, or which a
         clock has jumped over, does not count.
@@ -137,6 +142,7 @@ class Rollout:
     first: int = 0
     mode: Mode = Mode.RUNNING
     why: str = ""
+    began: float = 0.0
     elapsed: float = 0.0
     looked: float = 0.0
     part: int = 0
@@ -183,7 +189,7 @@ def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0) -> Rollout
     """Return a rollout that has just begun."""
     minions = {name: Minion(away=name in plan.away) for name in plan.minions}
     made = Rollout(plan, minions, owner=owner, first=first)
-    made.looked = now
+    made.began = made.looked = now
     made.note(now, f"began: {len(made.minions)} minions in {len(plan.waves)} waves")
     return made
 

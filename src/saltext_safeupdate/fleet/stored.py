@@ -158,6 +158,7 @@ def plan(data: object) -> Plan:
     types = dict.fromkeys(values, "float") | {"number": "int"}
     _check("the plan", values, types)
     texts = [found.id, *found.minions, *found.away, *found.left_out, *found.left_out.values()]
+    texts += [*found.elsewhere, *found.elsewhere.values()]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a name in it is no text")
     if len(set(found.minions)) < len(found.minions):

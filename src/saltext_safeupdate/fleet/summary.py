@@ -16,6 +16,8 @@ from .stored import Outline
 
 SCHEMA = 1
 METRIC = "salt_safeupdate_"
+# Rows of minions in a summary.
+_MOST_ROWS = 20
 FIRST_METRIC = f"# HELP {METRIC}rollouts_unreadable "
 # Who is shown first.
 ORDER = (
@@ -46,7 +48,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "why": rollout.why,
         "version": wanted.version,
         "extension": wanted.extension,
-        "began": rollout.plan.created,
+        "began": rollout.began or rollout.plan.created,
         "looked": rollout.looked,
         "goal": " ".join(part for part in rollout.goal if part),
         "wave": min(rollout.wave + 1, len(rollout.plan.waves)),
@@ -57,6 +59,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "may_be_down": rollout.plan.unavailable,
         "may_fail": rollout.plan.failed,
         "left_out": len(rollout.plan.left_out),
+        "waits_for": _waits_for(rollout),
         "seconds": None
         if known is None
         else {"mean": known.mean, "median": known.median, "longest": known.longest},
@@ -70,7 +73,6 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
 def _wave(rollout: Rollout, number: int) -> dict[str, Any]:
     wave = rollout.plan.waves[number]
     found = [rollout.minions[name] for name in wave.minions]
-    over = number < rollout.wave
     return {
         "group": wave.group,
         "canary": wave.canary,
@@ -79,11 +81,26 @@ def _wave(rollout: Rollout, number: int) -> dict[str, Any]:
         "bad": sum(minion.step.bad for minion in found),
         "active": sum(minion.step.active for minion in found),
         "away": sum(minion.away for minion in found),
-        "state": "over" if over else "under way" if number == rollout.wave else "to come",
+        "state": _state(rollout, number),
     }
 
 
-def problems(rollout: Rollout, most: int = 20) -> list[dict[str, str]]:
+def _state(rollout: Rollout, number: int) -> str:
+    if number < rollout.wave:
+        return "over"
+    if number > rollout.wave:
+        ends = rollout.mode in (Mode.ABORTING, Mode.ABORTED)
+        return "not begun" if ends else "to come"
+    return "aborted" if rollout.mode is Mode.ABORTED else "under way"
+
+
+def _waits_for(rollout: Rollout) -> dict[str, int]:
+    """Return for how many jobs the updates that are under way wait, by minion."""
+    found = {name: m.waits_for for name, m in rollout.minions.items() if m.waits_for}
+    return dict(sorted(found.items(), key=lambda row: -row[1])[:_MOST_ROWS])
+
+
+def problems(rollout: Rollout, most: int = _MOST_ROWS) -> list[dict[str, str]]:
     """Return what a person has to look at, the worst first."""
     rows = [
         {"minion": name, "what": minion.step.value, "why": minion.reason}
@@ -118,6 +135,7 @@ def _row(name: str, minion: Minion, wave: int) -> dict[str, Any]:
         "wave": wave,
         "step": minion.step.value,
         "phase": minion.phase,
+        "waits_for": minion.waits_for,
         "version": minion.version,
         "reason": minion.reason,
         "away": minion.away,

@@ -96,6 +96,8 @@ def _whole(found: Mapping[str, Any]) -> list[Line]:
     ]
     if found["why"]:
         result.append([(f"  {clean(found['why'])}", kind)])
+    if dead := not_looked_after(found):
+        result.append([(f"  {dead}", "bad")])
     result.append([("  ", ""), *bar(minions, counts.get("done", 0), bad, active)])
     shares = [
         (f"{n} {step.replace('_', ' ')}", KINDS.get(step, "bad")) for step, n in counts.items()
@@ -104,6 +106,10 @@ def _whole(found: Mapping[str, Any]) -> list[Line]:
     for number, part in enumerate(shares):
         told += [(", ", ""), part] if number else [part]
     result.append(told)
+    if waits := found["waits_for"]:
+        jobs = [f"{clean(name, 60)} for {_jobs(number)}" for name, number in waits.items()]
+        more = f" and {len(jobs) - MOST} more" if len(jobs) > MOST else ""
+        result.append([(f"  waits: {', '.join(jobs[:MOST])}{more}", "work")])
     limits = f"  {found['down']} away or at work ({found['may_be_down']} may be)"
     limits += f", {bad} failed ({found['may_fail']} may)"
     if found["left_out"]:
@@ -111,6 +117,20 @@ def _whole(found: Mapping[str, Any]) -> list[Line]:
     result.append([(limits, "")])
     result.append([(f"  {_pace(found)}", "dim")])
     return result
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"
+
+
+def not_looked_after(found: Mapping[str, Any]) -> str:
+    """Return who should look after a rollout and does not; empty if that is as it should be."""
+    if found.get("looked_after", True):
+        return ""
+    return (
+        f"nobody looks after it: the engine 'safeupdate_redeliver' of {clean(found['owner'])} has "
+        f"not done so since {moment(found['looked'])}; see whether that master runs, and its log"
+    )
 
 
 def _of(waves: Sequence[Mapping[str, Any]], key: str) -> int:
@@ -187,6 +207,14 @@ def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[
         result.append(
             f"{found['mode']}{why}: wave {found['wave']} of {len(found['waves'])}, {counts}"
         )
+    waited = before["waits_for"] if before else ()
+    result += [
+        f"{clean(name, 60)}: updating: waits for {_jobs(number)}"
+        for name, number in found["waits_for"].items()
+        if name not in waited
+    ]
+    if (dead := not_looked_after(found)) and (not before or not not_looked_after(before)):
+        result.append(dead)
     # How long a slow one has taken changes all the time.
     known = {(row["minion"], row["what"]) for row in before["problems"]} if before else set()
     result += [
@@ -224,6 +252,9 @@ def plan_text(plan: Plan) -> str:
         result += ["", f"Away now, updated when they come back ({len(plan.away)})"]
         result.append(f"  {_names(sorted(plan.away))}")
     result += _gathered("Left out", plan.left_out.items())
+    result += _gathered(
+        "In a rollout that is not over, so this plan waits for its end", (plan.elsewhere.items())
+    )
     steps = ((name, ", ".join(steps)) for name, steps in plan.steps.items())
     return "\n".join([*result, *_gathered("Upgrade steps", steps)])
 

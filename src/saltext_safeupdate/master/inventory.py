@@ -9,7 +9,7 @@ from typing import Any
 
 import salt.version
 
-from ..core.errors import InputError, RecordError
+from ..core.errors import InputError, RecordError, one_line
 from ..fleet import inventory, repairs, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
@@ -185,7 +185,9 @@ class Inventory:
             answers = self._ask(restarts, "safeupdate.restart", given, ANSWER_TIMEOUT)
             for minion in restarts:
                 if not isinstance(answers.get(minion), Mapping):
-                    failed[minion] = f"was not restarted: {answers.get(minion, 'no answer')!s}"
+                    failed[minion] = (
+                        f"was not restarted: {one_line(answers.get(minion, 'no answer'))}"
+                    )
                     del waiting[minion]
         while waiting:
             for minion, why in self._looked(waiting, number).items():

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, SafeUpdateError
 from ..fleet import plan as plans
 from ..fleet import summary
 from ..fleet.plan import Plan
 from ..fleet.rollout import Mode, Rollout, begin
 from ..fleet.stored import Outline
+from ..fleet.text import moment
 from . import account as accounts
 from . import planning, progress, questions, redelivery, rollouts
 from .account import Account
@@ -30,9 +28,23 @@ _LOOKED = 120.0
 
 def order(opts: Mapping[str, Any], what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Have the engine of this master do something with a rollout."""
-    calls = Calls(Account(accounts.path_of(opts)))
-    outcome, _ = questions.call(calls, what, given, _TIMEOUT)
+    account = Account(accounts.path_of(opts))
+    if "rollout" in given:
+        _refuse_without_an_engine(Store(opts), account, str(given["rollout"]))
+    outcome, _ = questions.call(Calls(account), what, given, _TIMEOUT)
     return outcome
+
+
+def _refuse_without_an_engine(store: Store, account: Account, name: str) -> None:
+    """Raise SafeUpdateError if the engine of this master should drive the rollout and does not."""
+    found = store.outline(name)
+    if found is None or found.owner != account.fact(rollouts.OWNER) or _is_looked_after(found):
+        return
+    raise SafeUpdateError(
+        f"The engine 'safeupdate_redeliver' of this master has not looked after the rollout {name} "
+        f"since {moment(found.looked)}, so nobody would do it. Nothing was changed; see whether "
+        "salt-master runs, and what its log says of the engine."
+    )
 
 
 def run(
@@ -94,10 +106,7 @@ def stored_plan(store: Store, plan_id: str) -> Plan:
 def follow(opts: Mapping[str, Any], rollout_id: str) -> dict[str, Any]:
     """Show a rollout until it stands, if there is somebody to see it; return how it stands then."""
     store = Store(opts)
-    # What the runner returns has the standard output to itself: programs read that.
-    watched = str(opts.get("fun")).startswith("safeupdate.") and not opts.get("async")
-    with contextlib.nullcontext(sys.stderr) if watched else open(os.devnull, "w") as out:
-        progress.follow(lambda: shown(store, rollout_id), out)
+    progress.follow(lambda: shown(store, rollout_id), progress.watched(opts))
     return shown(store, rollout_id)
 
 
@@ -128,5 +137,9 @@ def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _looked_after(found: Rollout | Outline) -> dict[str, Any]:
     return {
         "owner": rollouts.shown(found.owner),
-        "looked_after": found.mode.final or time.time() - found.looked < _LOOKED,
+        "looked_after": _is_looked_after(found),
     }
+
+
+def _is_looked_after(found: Rollout | Outline) -> bool:
+    return found.mode.final or time.time() - found.looked < _LOOKED

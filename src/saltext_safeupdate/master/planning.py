@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, one_line, visible
 from ..core.record.phase import Phase
 from ..fleet import plan as plans
 from ..fleet import request as requests
@@ -21,6 +21,7 @@ from ..fleet.plan import Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.versions import reached
 from . import questions
+from .progress import say_that_minions_are_asked
 from .replies import Failed
 from .rollouts import refuse_beside
 from .store import Store
@@ -74,6 +75,7 @@ def make(
         number=int(now * 1e6),
         now=now,
         seconds=_usual_seconds(store),
+        elsewhere={m: other.plan.id for other in store.under_way() for m in other.minions},
     )
     if not found.waves:
         return replace(found, id="")
@@ -189,6 +191,7 @@ def _facts(
 ) -> dict[str, Facts]:
     """Return what is known of the minions that answer."""
     asked = [minion for minion in minions if minion not in wanted.exclude]
+    say_that_minions_are_asked(opts, len(asked), REPORT_TIMEOUT + PLAN_TIMEOUT)
     reports = ask(opts, asked, "safeupdate.report", (), REPORT_TIMEOUT)
     found = {minion: _described(reports[minion]) for minion in reports}
     checked = [
@@ -206,10 +209,10 @@ def _facts(
 
 def _described(answer: object) -> Facts:
     if not isinstance(answer, Mapping):
-        told = f": {answer}" if isinstance(answer, Failed) else ""
+        told = f": {one_line(answer)}" if isinstance(answer, Failed) else ""
         return Facts(problem=f"safeupdate does not work there, or is too old{told}")
     version, installed, extension = (
-        str(answer.get(name) or "") for name in ("version", "installed", "extension")
+        visible(answer.get(name) or "") for name in ("version", "installed", "extension")
     )
     phase = str(answer.get("phase") or "idle")
     under_way = phase in _PHASES and not Phase(phase).final
@@ -225,16 +228,18 @@ def _checked(known: Facts, answer: object) -> Facts:
     if answer is None:
         problem = f"its pre-flight did not end in {PLAN_TIMEOUT:.0f} s"
     elif not isinstance(answer, Mapping):
-        problem = f"its pre-flight failed: {answer}"
+        problem = f"its pre-flight failed: {one_line(answer)}"
     else:
-        steps = tuple(str(step) for step in _listed(answer.get("steps")))
+        steps = tuple(visible(step) for step in _listed(answer.get("steps")))
         blocking = [
             item
             for item in _listed(answer.get("findings"))
             if isinstance(item, Mapping) and item.get("blocking")
         ]
-        problem = " ".join(
-            f"[{item.get('code')}] {item.get('problem')} {item.get('fix')}" for item in blocking
+        problem = one_line(
+            " ".join(
+                f"[{item.get('code')}] {item.get('problem')} {item.get('fix')}" for item in blocking
+            )
         )
     return replace(known, steps=steps, problem=problem.strip())
 

@@ -7,8 +7,10 @@ only.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import threading
 import time
 import unicodedata
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from ..fleet.text import Line, changes, clean, goal, lines, plan_text, text
+from ..fleet.text import Line, changes, clean, goal, lines, plan_text, seconds, text
 
 __all__ = ["follow", "for_person", "listed_text", "plan_text", "text"]
 
@@ -70,12 +72,32 @@ def for_person(opts: Mapping[str, Any]) -> bool:
     return called and not opts.get("async") and not opts.get("output")
 
 
+def watched(opts: Mapping[str, Any]) -> TextIO:
+    """
+    Return where a runner shows how it goes: nowhere, if nobody sees it.
+
+    What it returns has the standard output to itself: programs read that.
+    """
+    called = str(opts.get("fun") or "").startswith("safeupdate.")
+    return sys.stderr if called and not opts.get("async") else io.StringIO()
+
+
+def say_that_minions_are_asked(opts: Mapping[str, Any], minions: int, timeout: float) -> None:
+    """Tell whoever waits for a plan what it takes so long for."""
+    _write(
+        watched(opts),
+        f"Asking {minions} minions whether they can be updated, for {seconds(timeout)} at most; "
+        "nothing has started.\n",
+    )
+
+
 def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
     """Return many rollouts as text, a line for each."""
     rows = []
     for name, told in found.items():
         counts = ", ".join(f"{n} {step.replace('_', ' ')}" for step, n in told["counts"].items())
         why = f" ({clean(told['why'])})" if told["why"] else ""
+        why += "" if told.get("looked_after", True) else " (nobody looks after it)"
         what = goal(told["version"], told["extension"])
         rows.append(f"{clean(name)}  {told['mode']:8}  {what}: {counts}{why}")
     return "\n".join(rows) or "There are no rollouts."

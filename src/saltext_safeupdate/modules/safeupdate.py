@@ -41,8 +41,8 @@ def status():
     restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the
     versions now; those in ``extension`` are this extension's. ``draining`` tells whether new jobs
     are held; it is None if the locks do not work, and ``problem`` says why. ``drained`` says until
-    when, if :py:func:`drain` is in effect. ``undelivered`` tells how many returns their master
-    does not have yet.
+    when, if :py:func:`drain` is in effect. ``waits_for`` names the jobs that an update waits for,
+    as "JID function". ``undelivered`` tells how many returns their master does not have yet.
 
     CLI Example:
 
@@ -470,13 +470,13 @@ def report(question=0):
     Return where this minion is, for a rollout, and what runs on it. Nothing is changed.
 
     ``number`` is that of the newest request that was taken (``0`` for none), ``phase`` and
-    ``reason`` are those of its update (``idle`` if it needs none), and ``phases`` has the
-    seconds of each phase that is over. ``refused`` says why a request was not taken, and
-    ``again`` whether that may be over soon. ``staged`` is ``done`` or ``failed`` after
-    :py:func:`prefetch`. ``running`` is the version of Salt in memory, ``installed`` the one that
-    is installed, ``intended`` the one that was asked for last. ``extension`` and
-    ``extension_on_disk`` tell the same of this extension, ``way`` how Salt was installed,
-    ``build`` the version of its package, ``last_result`` how the last update has ended,
+    ``reason`` are those of its update (``idle`` if it needs none), ``waits_for`` tells how many
+    jobs that waits for, and ``phases`` has the seconds of each phase that is over. ``refused`` says
+    why a request was not taken, and ``again`` whether that may be over soon. ``staged`` is
+    ``done`` or ``failed`` after :py:func:`prefetch`. ``running`` is the version of Salt in memory,
+    ``installed`` the one that is installed, ``intended`` the one that was asked for last.
+    ``extension`` and ``extension_on_disk`` tell the same of this extension, ``way`` how Salt was
+    installed, ``build`` the version of its package, ``last_result`` how the last update has ended,
     ``quarantined`` the versions in quarantine, and ``problems`` what is not set up right.
 
     CLI Example:

@@ -7,7 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step, begin
-from saltext_safeupdate.master import orders, rollouts
+from saltext_safeupdate.master import orders, progress, rollouts
 from saltext_safeupdate.master.store import Store
 from tests.functional.master.fleet_site import WANTED, Fleet, Master, Time
 from tests.unit.fleet.world import NEW
@@ -101,6 +101,49 @@ def test_a_pause_an_abort_and_what_is_over(master, fleet):
             master.order(what, name, why="")
     with pytest.raises(InputError, match="no rollout"):
         master.order(rollouts.PAUSE, "other", why="")
+
+
+def test_a_dead_engine_is_told_of_at_once(master, monkeypatch):
+    name = master.begin(master.plan())
+    looks = [master.time.now]
+    monkeypatch.setattr(orders.time, "time", lambda: looks[0])
+    assert "nobody looks after it" not in orders_text(master, name)
+    looks[0] += 121.0
+    assert "nobody looks after it" in orders_text(master, name)
+    monkeypatch.setattr(orders, "Store", lambda opts: master.store())
+    monkeypatch.setattr(orders.questions, "call", lambda *_: pytest.fail("it was waited for"))
+    for what in (rollouts.PAUSE, rollouts.RESUME, rollouts.RETRY, rollouts.ABORT):
+        with pytest.raises(SafeUpdateError, match=r"has not looked after .* Nothing was changed"):
+            orders.order(master.opts, what, {"rollout": name})
+
+
+def orders_text(master, name):
+    return progress.text(orders.shown(master.store(), name))
+
+
+def test_a_plan_tells_who_is_in_another_rollout(master):
+    name = master.begin(master.plan("m1,m2", "list"))
+    plan = master.plan()
+    assert plan.elsewhere == {"m1": name, "m2": name}
+    assert master.store().plan(plan.id).elsewhere == plan.elsewhere
+    master.order(rollouts.ABORT, name, why="enough")
+    master.until(name, "aborted")
+    assert master.plan().elsewhere == {}
+
+
+def test_nothing_that_a_minion_says_is_obeyed_by_a_terminal(master, fleet):
+    evil = "no\u202e\x1b[2J\nspace"
+    item = {"code": evil, "problem": evil, "fix": evil, "blocking": True}
+    fleet.findings = {"m1": [item]}
+    fleet.failing = {"m2": evil}
+    plan = master.plan()
+    assert set(plan.left_out) == {"m1", "m2"}
+    assert all(why.isprintable() and "space" in why for why in plan.left_out.values())
+    fleet.hosts["m0"].refuses = evil
+    name = master.begin(plan)
+    found = master.until(name, "stopped")
+    assert found.minions["m0"].reason.isprintable()
+    assert found.why.isprintable()
 
 
 def test_a_master_that_is_killed_at_any_moment_goes_on(master, fleet, monkeypatch):

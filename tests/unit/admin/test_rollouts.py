@@ -71,6 +71,12 @@ class TestFence:
         update = made.store.latest()
         assert (update.request.serial, update.request.when) == (N, "now")
 
+    def test_it_says_for_how_many_jobs_it_waits(self, made, monkeypatch):
+        monkeypatch.setattr(made, "awaited_jobs", lambda but: ["5 test.sleep", "6 state.apply"])
+        assert _ask(made, N)["waits_for"] == 0
+        made.store.save(made.store.latest().advance(Phase.WAITING))
+        assert _ask(made, N)["waits_for"] == 2
+
     def test_the_same_number_is_answered_and_not_begun_again(self, made):
         _ask(made, N)
         first = made.store.latest()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltext_safeupdate.admin import status
+from saltext_safeupdate.admin import rollouts, status
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.phase import Phase
@@ -23,6 +23,15 @@ class TestStatus:
         found = status.status(made)
         assert (found["phase"], found["update"], found["jid"]) == ("waiting", "u1", "5")
         assert (found["from"], found["to"], found["reason"]) == (VERSIONS, {}, "why")
+
+    def test_what_an_update_waits_for(self, made, monkeypatch):
+        jobs = ["5 test.sleep", "6 safeupdate.report", "7 state.apply"]
+        monkeypatch.setattr(made, "awaited_jobs", lambda but: jobs)
+        record(made, Phase.WAITING)
+        assert status.status(made)["waits_for"] == ["5 test.sleep", "7 state.apply"]
+        assert rollouts.report(made)["waits_for"] == 0, "it is of no numbered request"
+        record(made, Phase.INSTALLING)
+        assert status.status(made)["waits_for"] == []
 
     def test_without_locks_it_answers_and_says_so(self, made, tmp_path):
         (tmp_path / "run").write_text("not a directory")

@@ -93,6 +93,6 @@ def test_every_key_of_a_status_is_explained_and_no_other() -> None:
     added = {"owner", "looked_after", "history"}
     assert told == set(summary.summary(world.rollout, world.now)) | added
     (line,) = re.findall(r"one for each minion: (.*?)\. `asked`", STATUS, re.S)
-    assert set(re.findall(r"`([a-z]+)`", line)) == set(summary.rows(world.rollout)[0])
+    assert set(re.findall(r"`([a-z_]+)`", line)) == set(summary.rows(world.rollout)[0])
     assert all(f"`{step.value}`" in STATUS for step in Step)
     assert all(f"`{mode.value}`" in STATUS for mode in rollout.Mode)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import plan, request, summary, text
+from saltext_safeupdate.fleet import judge, plan, request, rollout, steering, summary, text
+from saltext_safeupdate.fleet.rollout import Step
 from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\n\x9b31m\u202e\u2028done[bold red]x[/]\x00"
@@ -84,6 +85,61 @@ def test_a_line_for_each_change_and_none_without() -> None:
     assert re.match(r"2026-.* UTC  running: wave 1 of", told[0])
 
 
+def test_what_has_been_aborted_is_not_under_way() -> None:
+    world = World([Host(f"m{number:02}", takes=500.0) for number in range(20)])
+    while not any(minion.step.active for minion in world.rollout.minions.values()):
+        world.tick()
+
+    def waves() -> list[str]:
+        return [wave["state"] for wave in summary.summary(world.rollout, world.now)["waves"]]
+
+    assert waves() == ["under way"] + ["to come"] * 3
+    steering.abort(world.rollout, "enough", world.now)
+    assert waves() == ["under way"] + ["not begun"] * 3
+    world.run(86400)
+    assert waves() == ["aborted"] + ["not begun"] * 3
+
+
+def test_it_says_what_an_update_waits_for() -> None:
+    world = World([Host("m1", takes=500.0), Host("m2", takes=500.0)], canaries=0, stage=False)
+    while not any(minion.step is Step.UPDATING for minion in world.rollout.minions.values()):
+        world.tick()
+    before = summary.summary(world.rollout, world.now)
+    assert "waits" not in text.text(before)
+    (name,) = [n for n, m in world.rollout.minions.items() if m.step is Step.UPDATING]
+    told = {"number": world.hosts[name].number, "phase": "waiting", "waits_for": 2}
+    report = judge.read(name, world.rollout.minions[name].answered + 1, told)
+    assert report is not None
+    judge.heed(world.rollout.minions[name], report, world.rollout.goal)
+    found = summary.summary(world.rollout, world.now)
+    assert found["waits_for"] == {name: 2}
+    assert f"\n  waits: {name} for 2 jobs\n" in text.text(found)
+    (line,) = text.changes(before, found)
+    assert line.endswith(f"{name}: updating: waits for 2 jobs")
+    assert text.changes(found, found) == []
+    world.run(86400)
+    assert summary.summary(world.rollout, world.now)["waits_for"] == {}
+
+
+def test_a_dead_engine_is_seen() -> None:
+    world = World([Host("m1")])
+    found = summary.summary(world.rollout, world.now) | {"owner": "one", "looked_after": True}
+    assert "looks after" not in text.text(found)
+    dead = found | {"looked_after": False}
+    told = "nobody looks after it: the engine 'safeupdate_redeliver' of one"
+    assert told in text.text(dead).splitlines()[1]
+    assert told in text.changes(found, dead)[0]
+    assert text.changes(dead, dead) == []
+
+
+def test_it_began_when_it_was_started_and_not_when_it_was_planned() -> None:
+    world = World([Host("m1")])
+    begun = rollout.begin(world.rollout.plan, NOW + 7200)
+    assert summary.summary(begun, NOW + 7300)["began"] == NOW + 7200
+    begun.began = 0.0
+    assert summary.summary(begun, NOW + 7300)["began"] == NOW, "as an earlier version stored it"
+
+
 def test_a_plan() -> None:
     members = {"web": [f"web{n}" for n in range(30)], "db": ["db1", "db2", "db3"]}
     names = [name for group in members.values() for name in group if name != "web7"]
@@ -100,7 +156,9 @@ def test_a_plan() -> None:
             "exclude": ["web1"],
         }
     )
-    made = plan.make(wanted, members, facts, plan_id="p1", number=NUMBER, now=NOW, seconds=120.0)
+    given = {"number": NUMBER, "now": NOW}
+    others = {"web4": "r7", "web5": "r7", "other": "r8"}
+    made = plan.make(wanted, members, facts, plan_id="p1", seconds=120.0, elsewhere=others, **given)
     told = text.plan_text(made)
     lines = told.splitlines()
     assert lines[0] == f"Plan p1: extension 1.2, then Salt {NEW} for 30 of 33 minions in 5 waves"
@@ -112,6 +170,9 @@ def test_a_plan() -> None:
     assert "Left out (3)" in told
     assert f"runs {NEW} already: db1" in told
     assert "excluded: web1" in told
+    assert "not over" in told
+    assert "      2  r7: web4, web5" in told
+    assert "r8" not in told
     assert "Upgrade steps (1)\n      1  10-config: web2" in told
     assert "\x1b" not in told
 
