@@ -77,12 +77,13 @@ class JobProcess:
         if ticket is None:
             return original(cls, minion, opts, data, *rest)
         forked = opts.get("multiprocessing", True)
-        attempt = self._begin(opts, ticket.key)
+        attempt, says = self._begin(opts, ticket.key)
         job = current.Job(
             jid=str(data.get("jid", "")),
             lock=ticket.lock,
             key=ticket.key,
             attempt=attempt,
+            says=says,
             waited=ticket.waited,
         )
         current.begin(job)
@@ -130,15 +131,30 @@ class JobProcess:
             return ""
         return update.id if update is not None and update.code.copies else ""
 
-    def _begin(self, opts: Any, key: str) -> int:
+    def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:
+        """Write down that the function of the job begins, and call it."""
+        job = current.get()
+        if job is not None and job.says:
+            job.says = False
+            try:
+                Ledger(self._settings.database).begin_function(job.key)
+            except SafeUpdateError as err:
+                self._without_record(minion.opts, job.key, err)
+        return original(minion, *args, **kwargs)
+
+    def _begin(self, opts: Any, key: str) -> tuple[int, bool]:
+        """Return which attempt it is, and whether the ledger waits for word of its function."""
         if not key:
-            return 1
+            return 1, False
         try:
-            return Ledger(self._settings.database).begin(key, processes.me())
+            return Ledger(self._settings.database).begin(key, processes.me(), says=True), True
         except SafeUpdateError as err:
-            self._complaints.log("job %s runs without a record", key, err)
-            unrecorded.note(opts, key, processes.me())
-            return 1
+            self._without_record(opts, key, err)
+            return 1, False
+
+    def _without_record(self, opts: Any, key: str, err: SafeUpdateError) -> None:
+        self._complaints.log("job %s runs without a record", key, err)
+        unrecorded.note(opts, key, processes.me())
 
     def _ended_without_return(self, opts: Any, job: current.Job) -> None:
         """Record that it has put itself into the queue of the states, or is not to return."""

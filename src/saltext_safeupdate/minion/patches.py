@@ -62,6 +62,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
         Patch(salt.utils.minion, "running", ("opts",), _by(proc_files.running)),
         # The process or thread of a job.
         Patch(minion, "_target", ("cls", "minion_instance", "opts", "data"), _by(process.target)),
+        Patch(minion, "_execute_job_function", ("self",), _by(process.function)),
         exact(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), _by(returns.prepare)),
         Patch(minion, "_return_pub", ("self", "ret"), _by(returns.publish)),
         exact(minion, "_send_req_sync", ("self", "load", "timeout"), _sending(returns)),

@@ -93,6 +93,7 @@ def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
             times.append(runner)
         elif runner:
             ledger.begin(key, runner)
+            ledger.begin_function(key)
         else:
             ledger.delivered(key)
     ledger.record_anew(_last(times) if len(text) < _MOST else None)

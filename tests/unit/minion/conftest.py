@@ -69,6 +69,7 @@ class World:
         self.returns = Returns(self.settings, complaints)
         self.minion = FakeMinion(path, self)
         self.ledger = Ledger(self.settings.database)
+        self.while_it_runs = lambda: None
 
     def publish(self, jid=JID, fun="cmd.run", *, queued=False, **more):
         """Pass a job in; return what Salt was given to start, or None."""
@@ -90,6 +91,7 @@ class World:
         """Do what the job's process does: run it, and return."""
 
         def target(cls, minion, opts, job, *rest):
+            self.job_process.function(lambda minion: self.while_it_runs(), minion)
             if value is not None:
                 ret = {"jid": job["jid"], "fun": job["fun"], "return": value}
                 self.returns.publish(FakeMinion._return_pub, minion, ret)

@@ -8,12 +8,14 @@ import salt.minion
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.minion import job_process, queues
+from saltext_safeupdate.minion import job_process, queues, unrecorded
+from saltext_safeupdate.minion.job_process import Ticket
 
 from .conftest import JID, OTHER_JID, World
 
@@ -48,6 +50,41 @@ def test_a_job_that_was_taken_over_does_not_run(world):
     world.ledger.take(world.ledger.full(JID), "engine")
     world.run(data)
     assert not hasattr(world.minion, "sent")
+
+
+def test_that_the_function_begins_is_recorded_just_before_it_does(world):
+    seen = []
+
+    def target(cls, minion, opts, job, *rest):
+        seen.append(world.ledger.full(JID).has_begun)
+        world.job_process.function(lambda minion: None, minion)
+        world.job_process.function(lambda minion: None, minion)
+        seen.append(world.ledger.full(JID).has_begun)
+
+    data = world.publish()
+    world.tickets[id(data)] = Ticket(None, world.ticket.key)
+    world.job_process.target(target, None, world.minion, world.minion.opts, data)
+    current.end()
+    assert seen == [False, True]
+
+
+def test_a_function_whose_begin_could_not_be_recorded_has_begun(world, monkeypatch):
+    def full(self, key):
+        raise RecordError("disk full")
+
+    def engine_comes():
+        assert not world.ledger.full(JID).has_begun
+        unrecorded.bring_in(world.minion.opts, world.ledger)
+        seen.append(world.ledger.full(JID).has_begun)
+
+    seen = []
+    os.makedirs(world.minion.opts["cachedir"], exist_ok=True)
+    data = world.publish()
+    with monkeypatch.context() as broken:
+        broken.setattr(Ledger, "begin_function", full)
+        world.while_it_runs = lambda: (broken.undo(), engine_comes())
+        world.run(data)
+    assert seen == [True]
 
 
 def test_with_an_unusable_database_jobs_run_and_it_is_said_once(world, monkeypatch, caplog):

@@ -59,7 +59,7 @@ def _jids(directory):
 
 def _job(master, jid="7"):
     call = salt.payload.dumps({"jid": jid, "fun": "test.ping", "arg": []})
-    return Job(jid, jid, "test.ping", master, State.HELD, "", "", 1.0, 1.0, 1, 0, call, None)
+    return Job(jid, jid, "test.ping", master, State.HELD, "", "", 1.0, 1.0, 1, 0, "", call, None)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ class Job(NamedTuple):
 
     ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
     process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
-    ``accepted`` and ``changed`` are epoch seconds.
+    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is the runner that says when it
+    begins the function, and has not: empty if it has, or does not say so.
     """
 
     key: str
@@ -66,8 +67,14 @@ class Job(NamedTuple):
     changed: float
     attempts: int
     sends: int
+    unbegun: str
     call: bytes | None
     payload: bytes | None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its function may have begun."""
+        return not self.unbegun or self.unbegun != self.runner
 
 
 _FIELDS = ", ".join(f"jobs.{name}" for name in Job._fields[:-2])
@@ -167,18 +174,28 @@ class Ledger(Database):
                 ).rowcount
             )
 
-    def begin(self, key: str, runner: str) -> int:
-        """Record that the job's own process starts it; return which attempt it is, or 0."""
-        with self.transaction() as db:
+    def begin(self, key: str, runner: str, *, says: bool = False) -> int:
+        """
+        Record that the job's own process starts it; return which attempt it is, or 0.
+
+        If the process *says* when it begins the function, by :meth:`begin_function`, the record
+        is durable with that.
+        """
+        with self.transaction(durable=not says) as db:
             done = db.execute(
-                "UPDATE jobs SET state = 'running', runner = ?, changed = ?, "
+                "UPDATE jobs SET state = 'running', runner = ?, unbegun = ?, changed = ?, "
                 "attempts = attempts + 1 WHERE key = ? AND state = 'accepted'",
-                (runner, self._clock(), key),
+                (runner, runner if says else "", self._clock(), key),
             )
             if not done.rowcount:
                 return 0
             row = db.execute("SELECT attempts FROM jobs WHERE key = ?", (key,)).fetchone()
         return int(row[0])
+
+    def begin_function(self, key: str) -> None:
+        """Record that the function of a job begins now: it must not run twice from here on."""
+        with self.transaction() as db:
+            db.execute("UPDATE jobs SET unbegun = '' WHERE key = ?", (key,))
 
     # -- on the way out --------------------------------------------------------
 

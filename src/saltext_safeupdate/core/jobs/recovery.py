@@ -14,6 +14,8 @@ from .ledger import Job, State
 
 # Seconds that the minion gets to put a job into a queue, and to take it out and write that down.
 HAND_OVER = 10.0
+# Starts of a job that ended before its function began, after which it is given up.
+MOST_STARTS = 5
 # Seconds after which a job that was accepted and not begun is started anew.
 NOT_BEGUN = 120.0
 # Seconds after a start in which Salt itself may resume jobs, if it is configured to.
@@ -99,6 +101,10 @@ class Recovery:
             if self.clock() < self.since + STAND_DOWN:
                 return Action.WAIT, ""
             return Action.REPORT, "the minion was stopped while it ran, and Salt did not resume it"
+        return self._again(job) if job.has_begun else self._not_begun(job)
+
+    def _again(self, job: Job) -> tuple[Action, str]:
+        """It may have begun: it runs again if its function may, and not for ever."""
         if not self.may_rerun(job.fun):
             return Action.REPORT, (
                 "the minion was stopped while it ran, and this function is not listed in "
@@ -111,19 +117,34 @@ class Recovery:
             )
         return Action.RUN, ""
 
+    def _not_begun(self, job: Job) -> tuple[Action, str]:
+        """Nothing of it has run, so it may run whatever it is."""
+        if job.attempts < max(MOST_STARTS, self.attempts):
+            return Action.RUN, ""
+        return Action.REPORT, f"the minion was stopped {job.attempts} times as it began"
+
     def may_rerun(self, fun: str) -> bool:
         return functions.is_resumable(fun) or any(
             fnmatchcase(fun, pattern) for pattern in self.rerun
         )
 
 
-def interruption(job: Job, reason: str, now: float) -> str:
-    """Return what a master is told of a job that was interrupted and not run again."""
-    return (
+def interruption(job: Job, reason: str, now: float, *, transactional: bool = False) -> str:
+    """
+    Return what a master is told of a job that was interrupted and not run again.
+
+    *transactional* tells that it may have run in a transaction, which nobody closes any more.
+    """
+    told = (
         f"ERROR: Job {job.jid} ({job.fun}) was interrupted: {reason}. It began at "
-        f"{_time(job.changed)} (attempt {job.attempts}) and was found interrupted at {_time(now)}. "
-        "What it had done by then stays done; it was not run again. Look at what it changed, then "
-        "publish it again."
+        f"{_time(job.changed)} (attempt {job.attempts}) and was found interrupted at {_time(now)}."
+    )
+    if not job.has_begun:
+        return f"{told} Its function had not begun, so nothing was done. Publish it again."
+    unless = ", unless it was in a transaction that was not closed" if transactional else ""
+    return (
+        f"{told} What it had done by then stays done{unless}; it was not run again. Look at what "
+        "it changed, then publish it again."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -281,7 +282,8 @@ class Ticker:
         job = self.ledger.full(bare.key)
         if job is None or job.state is not State.RUNNING or job.runner != bare.runner:
             return
-        text = recovery.interruption(job, reason, self.clock())
+        transactional = shutil.which("transactional-update") is not None
+        text = recovery.interruption(job, reason, self.clock(), transactional=transactional)
         payload = self.delivery.describe(job, text)
         if self.ledger.finish(job.key, payload, retcode=1):
             log.warning("safeupdate: job %s was interrupted and is reported", job.jid)

@@ -24,7 +24,7 @@ from . import set_aside
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Seconds that a connection waits for another one that writes.
 _BUSY_TIMEOUT = 30.0
 
@@ -61,7 +61,10 @@ CREATE TABLE IF NOT EXISTS chunks (
 ) WITHOUT ROWID
 """
 # Columns that earlier schemas do not have.
-_ADDED = (("jobs", "retcode", "INTEGER NOT NULL DEFAULT 0"),)
+_ADDED = (
+    ("jobs", "retcode", "INTEGER NOT NULL DEFAULT 0"),
+    ("jobs", "unbegun", "TEXT NOT NULL DEFAULT ''"),
+)
 
 
 class Database:

@@ -102,6 +102,23 @@ def test_only_one_process_begins_a_job(ledger):
     assert [ledger.begin("1", who) for who in ("one", "two")] == [1, 0]
 
 
+def test_a_process_may_say_when_it_begins_the_function(ledger):
+    accept(ledger)
+    assert ledger.begin("1", "child", says=True) == 1
+    assert not ledger.full("1").has_begun
+    ledger.begin_function("1")
+    assert ledger.full("1").has_begun
+
+
+def test_a_process_that_does_not_say_it_may_have_begun(ledger):
+    accept(ledger)
+    ledger.begin("1", "child", says=True)
+    ledger.take(ledger.full("1"), "engine")
+    ledger.accept("1", jid="1", fun="f", master="m", call=b"", owner="o", over=(State.HELD,))
+    ledger.begin("1", "of an earlier version")
+    assert ledger.full("1").has_begun
+
+
 def test_a_job_that_was_taken_does_not_begin(ledger):
     accept(ledger)
     assert ledger.take(ledger.full("1"), "next")

@@ -10,8 +10,18 @@ from saltext_safeupdate.core.jobs.recovery import Action, Recovery
 NOW = 10_000.0
 
 
-def job(state, fun="cmd.run", *, attempts=1, changed=NOW - 60, owner="main", runner="child"):
-    return Job("1", "1", fun, "m", state, owner, runner, changed, changed, attempts, 0, None, None)
+def job(
+    state,
+    fun="cmd.run",
+    *,
+    attempts=1,
+    changed=NOW - 60,
+    owner="main",
+    runner="child",
+    unbegun="",
+):
+    who = (state, owner, runner, changed, changed, attempts, 0, unbegun)
+    return Job("1", "1", fun, "m", *who, None, None)
 
 
 def decide(found, *, living=(), queued=False, rerun=(), attempts=2, **kwargs):
@@ -91,6 +101,32 @@ def test_a_held_job_runs_when_it_has_been_nowhere_for_a_while():
 @pytest.mark.parametrize("fun", functions.named(Kind.RESUMABLE))
 def test_state_runs_are_resumed(fun):
     assert decide(job(State.RUNNING, fun)) == (Action.RUN, "")
+
+
+@pytest.mark.parametrize("fun", ["cmd.run", "state.apply"])
+def test_what_has_not_begun_runs_whatever_it_is(fun):
+    assert decide(job(State.RUNNING, fun, unbegun="child")) == (Action.RUN, "")
+    assert decide(job(State.RUNNING, fun, unbegun="child", attempts=4)) == (Action.RUN, "")
+    action, reason = decide(job(State.RUNNING, fun, unbegun="child", attempts=5))
+    assert (action, reason) == (Action.REPORT, "the minion was stopped 5 times as it began")
+
+
+def test_what_another_process_had_not_begun_may_have_begun():
+    """An earlier version has started it again since, and does not say when a function begins."""
+    assert decide(job(State.RUNNING, unbegun="before"))[0] is Action.REPORT
+
+
+def test_what_was_killed_before_it_began_is_reported_as_that():
+    found = job(State.RUNNING, unbegun="child")
+    action, reason = decide(found, living=("main",))
+    assert action is Action.REPORT
+    assert "had not begun, so nothing was done" in recovery.interruption(found, reason, NOW)
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_what_a_transaction_had_done_does_not_stay(transactional):
+    said = recovery.interruption(job(State.RUNNING), "x", NOW, transactional=transactional)
+    assert ("unless it was in a transaction that was not closed" in said) is transactional
 
 
 def test_other_functions_are_reported_unless_they_are_listed():
