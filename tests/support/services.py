@@ -39,6 +39,9 @@ class FakeServices(Direct):
     def state(self, unit):
         return ServiceState("inactive" if self._stopped.exists() else "active", "enabled", 0)
 
+    def obstacle(self, unit):
+        return ""
+
     def begin_restart(self, unit):
         self._database.note("minion restarts")
         Store(f"{self._state_dir}/safeupdate.db").set_fact(

@@ -11,7 +11,7 @@ from saltext_safeupdate.core.errors import (
     SafeUpdateError,
     VerificationError,
 )
-from saltext_safeupdate.core.host.service import ServiceState
+from saltext_safeupdate.core.host.service import LastRun, ServiceState
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.packages.choice import choose
 from saltext_safeupdate.core.packages.request import Change, File
@@ -127,6 +127,8 @@ class FakeServices:
         self.refuses = False
         self.dies = 0  # so many of the next starts end at once
         self.dies_while = lambda: False  # as do all as long as this holds
+        self.last = LastRun()  # what is known of how the last run ended
+        self.hinders = ""  # why it cannot be restarted
         self.armed = {}  # what is started at every boot and every minute
         self.rests = False  # until the next boot
         self.fails = []  # verbs that fail, each time one entry is used up
@@ -162,6 +164,13 @@ class FakeServices:
     def state(self, unit):
         self.alive()
         return ServiceState(self.active, self.enabled, self.pid, self.invocation)
+
+    def last_run(self, unit):
+        self.alive()
+        return self.last
+
+    def obstacle(self, unit):
+        return self.hinders
 
     def begin_restart(self, unit):
         self._do("restart")

@@ -71,6 +71,7 @@ def findings(
             unaware=beside.unaware(daemons, factory.known() if daemons else ()),
             masters=beside.masters(daemons),
             other_minions_policy=settings.other_minions,
+            obstacle=factory.services.obstacle(settings.service),
         )
     )
     if resolved.staged:

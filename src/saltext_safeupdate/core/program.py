@@ -57,18 +57,19 @@ def supervisor(
     settings: Settings, services: ServiceManager, manager: PackageManager | None
 ) -> Supervisor:
     """Return the supervisor of this host, with its database and its locks."""
-    ledger = Ledger(settings.database)
+    ledger, store = Ledger(settings.database), Store(settings.database)
 
     def outcome(jid: str) -> Outcome | None:
         found = ledger.outcome(jid)
         if found is None:
             return None
         state, retcode = found
-        return Outcome(state.ended, state is State.DELIVERED, retcode)
+        refused = store.fact("refused") == jid
+        return Outcome(state.ended, state is State.DELIVERED, retcode, refused)
 
     context = Context(
         settings=settings,
-        store=Store(settings.database),
+        store=store,
         services=services,
         manager=manager,
         locks=Locks(*(Lock(settings.run_dir, name) for name in ("jobs", "drain", "update"))),

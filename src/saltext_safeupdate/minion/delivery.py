@@ -49,8 +49,9 @@ class Delivery:
     ) -> None:
         self._opts = opts
         self._masters = masters
-        # Fetched now, so that nothing has to be loaded while the tree is replaced.
-        self._event_send = functions["event.send"]
+        # Fetched now, so that nothing has to be loaded while the tree is replaced. A list of
+        # modules may leave it out.
+        self._event_send = functions.get("event.send") or self._send_event
         self._returners = returners or Returners(opts, dict)
         self.salt_version = str(salt.version.__version__)
 
@@ -77,6 +78,12 @@ class Delivery:
         if sent:
             self._refresh_grains(row, update)
         return sent
+
+    def _send_event(self, tag: str, data: Mapping[str, Any]) -> bool:
+        """Have the main process send an event to its masters."""
+        with salt.utils.event.get_event("minion", opts=self._opts, listen=False) as bus:
+            event = {"data": data, "tag": tag, "events": None, "pretag": None}
+            return bool(bus.fire_event(event, "fire_master", timeout=_ACK_TIMEOUT))
 
     def _refresh_grains(self, row: PhaseRow, update: Update | None) -> None:
         """
@@ -136,7 +143,7 @@ class Delivery:
             "ret": "",
             "user": ASKED_BY,
         }
-        queues.put(self._queue_opts(masters[0]), job)
+        queues.put(self._queue_opts(masters[0]), job, first=True)
         return True
 
     def queued(self) -> set[str]:

@@ -17,7 +17,7 @@ from ..factory import Factory
 from . import unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
-from .masters import Masters
+from .masters import Masters, addresses
 from .returners import Returners
 
 
@@ -69,6 +69,9 @@ def run(
                 ticker.started(
                     delivery.salt_version,
                     master=has_master(opts, hooked=hooked),
+                    masters=addresses(opts),
+                    hooked=hooked,
+                    startup_delay=opts.get("random_startup_delay") or 0,
                     took=host_wait.age(minion),
                 )
                 announced = True

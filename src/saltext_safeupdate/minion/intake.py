@@ -80,7 +80,21 @@ class Intake:
         if self._admission.holding() and not self._is_asked(minion):
             return None
         self._masters.take_over(minion)
+        self._start_first(minion)
         return original(minion, *args, **kwargs)
+
+    @staticmethod
+    def _start_first(minion: Any) -> None:
+        """
+        Start the job by which an update wants to see whether the minion works.
+
+        It is one more than Salt's limit for processes: else long jobs would make a minion that is
+        well look as if it took none.
+        """
+        job = queues.take_first(minion.opts)
+        if job is not None:
+            job[queues.QUEUED] = True
+            minion._invoke_execution(job)
 
     @staticmethod
     def most(original: Callable[..., Any], minion: Any) -> int:

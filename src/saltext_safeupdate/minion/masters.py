@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _FACT = "masters"
 # Master types with which one master is in charge, whichever of those that are configured it is.
 ONE_OF_SEVERAL = ("failover", "distributed", "func")
+# Where a master listens for requests.
+_PORT = 4506
 # Seconds between two tries to write to a database that cannot be written.
 _RETRY_INTERVAL = 5.0
 
@@ -177,6 +179,21 @@ class Masters:
                 master,
                 ", ".join(working),
             )
+
+
+def addresses(opts: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the hosts and ports of the masters of the configuration; empty if it names none."""
+    if opts.get("master_type") in ("disable", "func"):
+        return []
+    given = opts.get("master_list") or opts.get("master") or []
+    found = []
+    for each in given if isinstance(given, list) else [given]:
+        try:
+            host, port = salt.utils.network.parse_host_port(str(each))
+        except ValueError:
+            host, port = str(each), None
+        found.append((str(host), int(port or opts.get("master_port") or _PORT)))
+    return found
 
 
 def _configured(opts: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,8 @@ QUEUED = "__safeupdate_queued__"
 OF_JOBS = "__safeupdate_kept__"
 # How Salt names a job that waits, and one that it has taken out and not yet started.
 _WAITING, _TAKEN = "queued_", "running_"
+# One that waits for nothing.
+_FIRST = f"{_WAITING}0_"
 
 
 def find(opts: Mapping[str, Any], jid: str) -> str | None:
@@ -77,15 +79,35 @@ def whole_jid(opts: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     return jid
 
 
-def put(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """Put a job into the queue that its master's part of the minion works on."""
+def put(opts: Mapping[str, Any], data: Mapping[str, Any], *, first: bool = False) -> None:
+    """
+    Put a job into the queue that its master's part of the minion works on.
+
+    The one that is *first* comes before all others; :func:`take_first` does not wait for Salt.
+    """
     directory = salt.utils.state.job_queue_dir(opts)
     os.makedirs(directory, exist_ok=True)
-    name = f"{_WAITING}{int(time.time() * 1_000_000)}_{data['jid']}.p"
+    since = 0 if first else int(time.time() * 1_000_000)
+    name = f"{_WAITING}{since}_{data['jid']}.p"
     # What Salt has noted of an earlier stay in a queue is not true any more.
     clean = {key: value for key, value in data.items() if not key.endswith("_queue_file")}
     clean[OF_JOBS] = str(data["jid"])
     write_atomic(os.path.join(directory, name), salt.payload.dumps(clean))
+
+
+def take_first(opts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Take the job that is first out of this master's queue and return it; None without one."""
+    directory = salt.utils.state.job_queue_dir(opts)
+    for name in _names(directory, _FIRST):
+        path = os.path.join(directory, name)
+        data = read(path)
+        # Whoever has removed it has it.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+            if data:
+                data["jid"] = _jid(name)
+                return data
+    return None
 
 
 def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:

@@ -73,6 +73,7 @@ class Host:
         self.commands, self.failing = [], set()
         self.launched = 0
         self.launches = True
+        self.reachable = True  # whether this host reaches its master
         self.share = 1.0  # of all time, what the host has for its minion
         self._asked = 0.0
         self.open = []
@@ -90,6 +91,7 @@ class Host:
             self.clock.work(1)
             running = {"started": self.clock(), "version": "new", "master": self.master}
             running["boot"] = processes.boot()
+            running["masters"] = [["master", 4506]] if self.master else []
             self.store.set_fact("running", running)
 
     def waited(self, pid):
@@ -97,7 +99,7 @@ class Host:
         passed, self._asked = self.clock.passed - self._asked, self.clock.passed
         return passed * (1 - self.share)
 
-    def answer(self, retcode=0, *, delivered=True):
+    def answer(self, retcode=0, *, delivered=True, refused=False):
         """Do the job that the supervisor has asked for, as a minion does."""
         wanted = self.store.fact("ask")
         if wanted and self.ledger.outcome(wanted["jid"]) is None:
@@ -108,6 +110,8 @@ class Host:
             self.ledger.finish(jid, b"x", retcode)
             if delivered:
                 self.ledger.delivered(jid)
+            if refused:
+                self.store.set_fact("refused", jid)
 
     def answering(self, **kwargs):
         """Have every job answered, a second after it was asked for."""
@@ -195,7 +199,8 @@ class Host:
 
         def outcome(jid):
             found = self.ledger.outcome(jid)
-            return found and Outcome(found[0].ended, found[0] is State.DELIVERED, found[1])
+            refused = self.store.fact("refused") == jid
+            return found and Outcome(found[0].ended, found[0] is State.DELIVERED, found[1], refused)
 
         return Context(
             **{
@@ -211,6 +216,7 @@ class Host:
                 "monotonic": self.clock.monotonic,
                 "sleep": self.clock.sleep,
                 "waited": self.waited,
+                "reaches": lambda addresses: self.reachable,
                 "seen": lambda pid: f"Process {pid} was there. ",
                 **kwargs,
             }

@@ -110,3 +110,24 @@ def test_the_grains_are_made_again_when_an_update_has_ended(
     row = PhaseRow(seq=1, id="u1", phase=phase, reason="", at=1.0)
     assert delivery.publish(row, update) is taken
     assert [tag for _, tag in bus.sent] == ["grains_refresh"] * refreshed
+
+
+def test_phases_are_told_without_the_function_that_sends_events(monkeypatch, tmp_path):
+    """As with 'whitelist_modules'."""
+    sent = []
+
+    class Taking(Bus):
+        def fire_event(self, load, tag, timeout):
+            sent.append((tag, load))
+            return True
+
+    bus = Taking(None)
+    monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
+    opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
+    delivery = Delivery(opts, {}, connected(opts, tmp_path))
+    row = PhaseRow(seq=1, id="u1", phase="watching", reason="", at=1.0)
+    assert delivery.publish(row, None)
+    ((tag, load),) = sent
+    assert tag == "fire_master"
+    assert load["tag"] == "salt/minion/m1/safeupdate/watching"
+    assert load["data"]["update"] == "u1"

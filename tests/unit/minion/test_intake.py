@@ -161,6 +161,31 @@ def test_held_jobs_start_a_few_at_a_time(world, limit, working, most):
     assert world.intake.most(lambda minion: limit, world.minion) == most
 
 
+class TestProbe:
+    """It is put first into the queue, and starts whatever Salt's limit is."""
+
+    def test_it_starts_before_salt_looks_into_the_queue(self, world):
+        started = []
+        world.minion._invoke_execution = lambda data: world.intake.invoke(
+            lambda minion, job: started.append(job["jid"]), world.minion, data
+        )
+        queues.put(world.minion.opts, {"jid": JID, "fun": "cmd.run", "arg": []})
+        queues.put(world.minion.opts, {"jid": OTHER_JID, "fun": "test.echo", "arg": []}, first=True)
+        left = []
+        world.intake.process_queue(
+            lambda minion: left.extend(queues.jids(minion.opts)), world.minion
+        )
+        assert started == [OTHER_JID]
+        assert left == [JID], "Salt starts the others as it sees fit"
+
+    @pytest.mark.usefixtures("drain")
+    def test_it_waits_while_jobs_are_held(self, world):
+        world.minion._invoke_execution = lambda data: pytest.fail("it starts")
+        queues.put(world.minion.opts, {"jid": JID, "fun": "test.echo", "arg": []}, first=True)
+        world.intake.process_queue(lambda minion: pytest.fail("it works on it"), world.minion)
+        assert queues.jids(world.minion.opts) == {JID}
+
+
 def test_a_job_that_runs_does_not_start_again_from_the_queue_of_the_jobs(world):
     world.publish()
     world.ledger.begin(JID, processes.me())

@@ -12,7 +12,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.delivery import Delivery
-from saltext_safeupdate.minion.masters import Masters, Noting
+from saltext_safeupdate.minion.masters import Masters, Noting, addresses
 
 ME = processes.me()
 
@@ -174,3 +174,19 @@ class TestGone:
         world = World(tmp_path / "other", "one")
         assert world.masters.tell_of_gone(lambda: [_job("gone")]) is False
         assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("opts", "found"),
+    [
+        ({"master": "m"}, [("m", 4506)]),
+        ({"master": "m", "master_port": 4999}, [("m", 4999)]),
+        ({"master": ["a:4510", "[::1]:4511", "b"]}, [("a", 4510), ("::1", 4511), ("b", 4506)]),
+        ({"master": "now this", "master_list": ["a"]}, [("a", 4506)]),
+        ({"master": "some.function", "master_type": "func"}, []),
+        ({"master": "m", "master_type": "disable"}, []),
+        ({}, []),
+    ],
+)
+def test_where_masters_are_looked_for(opts, found):
+    assert addresses(opts) == found

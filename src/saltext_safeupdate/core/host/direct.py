@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ..errors import CommandError
 from . import processes
 from .command import Run
-from .service import ServiceState
+from .service import LastRun, ServiceState
 
 _TIMEOUT = 30.0
 # A stop waits until the minion has ended.
@@ -17,6 +17,10 @@ _STOP_TIMEOUT = 300.0
 # What the exit status of ``service x status`` means by the LSB. With 1 and 2, a PID or lock file
 # is left, and many scripts return 1 or 4 for whatever they do not know: it may run.
 _STATUS = {0: "active", 3: "inactive"}
+
+
+# What defines a service for the program ``service``: scripts, and the jobs of Upstart.
+_SCRIPTS = ("/etc/init.d/{}", "/etc/init/{}.conf")
 
 
 class Direct:
@@ -29,8 +33,14 @@ class Direct:
 
     name = "direct"
 
-    def __init__(self, run: Run, spawner: Callable[[Sequence[str]], None] | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        spawner: Callable[[Sequence[str]], None] | None = None,
+        scripts: Sequence[str] = _SCRIPTS,
+    ) -> None:
         self._run = run
+        self._scripts = scripts
         self._spawner = spawner or detach
 
     def state(self, unit: str) -> ServiceState:
@@ -39,8 +49,18 @@ class Direct:
         result = self._run(("service", unit, "status"), timeout=_TIMEOUT, ok=None)
         return ServiceState(_STATUS.get(result.returncode, "unknown"), "", 0)
 
+    def last_run(self, unit: str) -> LastRun:
+        return LastRun()
+
+    def obstacle(self, unit: str) -> str:
+        if not shutil.which("service"):
+            return "this host has neither systemd nor the program 'service'"
+        if not any(os.path.exists(place.format(unit)) for place in self._scripts):
+            return f"this host does not run systemd, and its init system has no service {unit}"
+        return ""
+
     def unit_file(self, unit: str) -> str | None:
-        path = f"/etc/init.d/{unit}"
+        path = self._scripts[0].format(unit)
         return path if os.path.exists(path) else None
 
     def program(self, unit: str) -> str | None:

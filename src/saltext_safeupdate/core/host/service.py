@@ -26,12 +26,32 @@ class ServiceState(NamedTuple):
         return self.active in ("active", "activating", "reloading", "deactivating", "unknown")
 
 
+class LastRun(NamedTuple):
+    """
+    How the last run of a unit began and ended, as far as the init system knows.
+
+    *stopped* tells that somebody asked for its end, *status* is the exit status of its main
+    process. *restarts* is how often the init system has started it again by itself since
+    somebody did; None if that is not known.
+    """
+
+    stopped: bool = False
+    status: int = 0
+    restarts: int | None = None
+
+
 class ServiceManager(Protocol):
     """What the update needs of an init system. Every method may be called again."""
 
     name: str
 
     def state(self, unit: str) -> ServiceState: ...
+
+    def last_run(self, unit: str) -> LastRun: ...
+
+    def obstacle(self, unit: str) -> str:
+        """Return why the unit cannot be restarted on this host; empty if it can."""
+        ...
 
     def begin_restart(self, unit: str) -> None:
         """Ask for a restart and return at once."""

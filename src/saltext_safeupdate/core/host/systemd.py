@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ..errors import CommandError, SafeUpdateError
 from .command import Run
 from .files import remove, write_atomic
-from .service import ServiceState
+from .service import LastRun, ServiceState
 
 _TIMEOUT = 30.0
 # A stop waits for the minion. systemd kills it after 90 s unless its unit says otherwise.
@@ -64,6 +64,14 @@ AccuracySec=1
 WantedBy=timers.target
 """,
 }
+# When a unit left "inactive", when its main process began and ended, and when the unit left
+# "active": microseconds since the boot, 0 if it never did.
+_TIMES = (
+    "InactiveExitTimestampMonotonic",
+    "ExecMainStartTimestampMonotonic",
+    "ExecMainExitTimestampMonotonic",
+    "ActiveExitTimestampMonotonic",
+)
 _DROP_IN = "50-safeupdate-quiet.conf"
 _QUIET = """\
 # An update of the minion is under way; see 'salt-call --local safeupdate.status'.
@@ -98,6 +106,18 @@ class Systemd:
             int(shown.get("MainPID") or 0),
             shown.get("InvocationID", ""),
         )
+
+    def last_run(self, unit: str) -> LastRun:
+        shown = self._show(unit, "ActiveState", "ExecMainStatus", "NRestarts", *_TIMES)
+        restarts = shown.get("NRestarts", "")
+        return LastRun(
+            _was_stopped(shown.get("ActiveState", ""), *(_number(shown, name) for name in _TIMES)),
+            _number(shown, "ExecMainStatus"),
+            int(restarts) if restarts.isdigit() else None,
+        )
+
+    def obstacle(self, unit: str) -> str:
+        return ""
 
     def unit_file(self, unit: str) -> str | None:
         return self._show(unit, "FragmentPath").get("FragmentPath") or None
@@ -254,6 +274,26 @@ def quoted(word: str) -> str:
     for char, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(char, written)
     return f'"{word}"'
+
+
+def _was_stopped(active: str, left: int, began: int, ended: int, ends: int) -> bool:
+    """
+    Tell whether somebody asked for the end of a unit: its main process ended after that.
+
+    One that ends by itself does so first, and its unit leaves "active" afterwards.
+    """
+    if active not in ("inactive", "failed") or not left:
+        return False
+    if began < left or ends < left:
+        # The end came before the main process began, or before it said that it is ready. By
+        # itself, that is a failure.
+        return active == "inactive"
+    return ends < ended
+
+
+def _number(shown: dict[str, str], name: str) -> int:
+    value = shown.get(name, "")
+    return int(value) if value.isdigit() else 0
 
 
 def _full(unit: str) -> str:

@@ -135,9 +135,9 @@ class Ticker:
             clock=self.monotonic,
         )
 
-    def started(self, version: str, *, master: bool = False, took: float | None = None) -> None:
+    def started(self, version: str, *, took: float | None = None, **known: Any) -> None:
         """
-        Record that a minion with this extension runs, and whether it has a *master*.
+        Record that a minion with this extension runs, and what else is *known* of it.
 
         *took* is how many seconds it took from its start until now. An engine that Salt starts
         again in the same minion leaves that as it is.
@@ -155,11 +155,12 @@ class Ticker:
             {
                 "started": self.clock(),
                 "version": version,
-                "master": master,
+                "master": False,
                 "boot": processes.boot(),
                 "process": self.owner,
                 "took": took,
                 "extension": ourselves.running_version(),
+                **known,
             },
         )
 
@@ -339,6 +340,9 @@ class Ticker:
             refused += 1
             if answer is Answer.NONE:
                 away.add(job.master)
+            elif job.jid == self._probed and self.store.fact("refused") != job.jid:
+                # The supervisor need not wait: the minion has done its part.
+                self.store.set_fact("refused", job.jid)
         return sending, delivered, refused
 
     def _drop_return(self, key: str) -> None:

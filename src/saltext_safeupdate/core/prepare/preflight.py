@@ -65,6 +65,7 @@ class Circumstances:
     *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
     is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
     what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
+    *obstacle* is why the minion could not be restarted on this host; empty if it could.
     """
 
     manager: PackageManager
@@ -89,6 +90,7 @@ class Circumstances:
     unaware: Sequence[Told] = ()
     masters: Sequence[Told] = ()
     other_minions_policy: str = "stop"
+    obstacle: str = ""
 
 
 @dataclass(frozen=True)
@@ -336,6 +338,15 @@ def _masters(known: Circumstances, host: Host) -> Iterator[Finding]:
         yield Finding("master-beside", problem, fix, blocking=False)
 
 
+def _restart(known: Circumstances, host: Host) -> Iterator[Finding]:
+    if known.obstacle:
+        yield Finding(
+            "no-restart",
+            f"The minion could not be restarted on the new version: {known.obstacle}.",
+            "Give it a service, or update the image of the container.",
+        )
+
+
 def _modules(known: Circumstances, host: Host) -> Iterator[Finding]:
     target = _salt(known)
     if target is None:
@@ -367,6 +378,7 @@ CHECKS: dict[str, Callable[[Circumstances, Host], Iterator[Finding]]] = {
     "other-minion": _minions,
     "other-minion-unaware": _unaware,
     "master-beside": _masters,
+    "no-restart": _restart,
     "disk-space": _disk_space,
     "signature-policy": _signatures,
     "clock": _clock,

@@ -155,7 +155,7 @@ class Progress:
     epoch seconds. ``others`` maps the configuration files of the other minions that run from the
     same packages to systemd's names for the starts that have to go; empty if one did not run.
     ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
-    master restart at once.
+    master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     """
 
     supervisors: int | None = _stored(_maybe(_number), None)
@@ -166,6 +166,7 @@ class Progress:
     returned: float | None = _stored(_maybe(_seconds), None)
     others: dict[str, str] = _stored(_words, {})
     delay: float = _stored(_seconds, 0.0)
+    silent: bool = _stored(_flag, False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,13 +174,14 @@ class Former:
     """
     The minion that has to go: its process, systemd's name for that start, and when its engine
     reported that it runs, in epoch seconds; None: it never did. ``took`` is how many seconds it
-    took from its start to its report; None: not known.
+    took from its start to its report, ``hooked`` whether it had our hooks; None: not known.
     """
 
     pid: int | None = _stored(_maybe(_number), None, key="old_pid")
     invocation: str = _stored(_text, "", key="old_invocation")
     report: float | None = _stored(_maybe(_seconds), None, key="old_report")
     took: float | None = _stored(_maybe(_seconds), None, key="old_took")
+    hooked: bool | None = _stored(_maybe(_flag), None, key="old_hooked")
 
 
 @dataclass(frozen=True, kw_only=True)

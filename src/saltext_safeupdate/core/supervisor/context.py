@@ -15,6 +15,7 @@ from ..host.command import run as run_command
 from ..host.host_wait import HostWait, describe
 from ..host.locks import Lock
 from ..host.minions import Minion
+from ..host.reach import Address, reaches_any
 from ..host.service import ServiceManager
 from ..packages.manager import PackageManager, Snapshots
 from ..prepare.revisions import Revisions
@@ -33,11 +34,21 @@ REPAIR_ATTEMPTS = 3
 
 
 class Outcome(NamedTuple):
-    """What became of a job: whether it has ended and its master has the return."""
+    """
+    What became of a job: whether it has ended, and its master has the return.
+
+    *refused* tells that its master was there and could not store that.
+    """
 
     ended: bool
     delivered: bool
     retcode: int
+    refused: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether a master has heard of it."""
+        return self.delivered or self.refused
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,8 @@ class Context:
     *extension* returns what an update of this extension goes by, instead of the package *manager*.
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
     *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
-    host since it was last asked, and *seen* says in a sentence what a process has done so far.
+    host since it was last asked, *reaches* whether this host reaches one of these masters, and
+    *seen* says in a sentence what a process has done so far.
     """
 
     settings: Settings
@@ -85,6 +97,7 @@ class Context:
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     waited: Callable[[int], float] = field(default_factory=HostWait)
+    reaches: Callable[[Sequence[Address]], bool] = reaches_any
     seen: Callable[[int], str] = describe
 
     @property

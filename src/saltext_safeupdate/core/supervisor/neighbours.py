@@ -213,6 +213,14 @@ def comes_up(context: Context, update: Update) -> str:
                 break
             if state.active == "failed" and is_new:
                 break
+            if (
+                state.active == "inactive"
+                and is_new
+                and context.services.last_run(each.unit).stopped
+            ):
+                # Somebody has decided so.
+                calm = _CALM
+                break
             context.sleep(_INTERVAL)
         if calm < _CALM:
             problem = problem or (

@@ -45,7 +45,8 @@ class Patience:
         """
         Count what has passed; *pid* is the main process, 0 if none is there.
 
-        While the one before still *stops*, nothing counts: the new one cannot have begun.
+        While something *stops* it that is none of its own, nothing counts: the one before has not
+        gone yet, or no master can be reached.
         """
         now = self._monotonic()
         passed = now - self._last
@@ -55,6 +56,11 @@ class Patience:
         self._watched += min(passed, _STOOD_STILL)
         could = 0.0 if stops else min(passed, _LOOK_INTERVAL + _LATE)
         self._had += max(0.0, could - self._waited(pid))
+
+    @property
+    def watched(self) -> float:
+        """How long it was looked at, in seconds of the clock."""
+        return max(self._watched, self._had)
 
     @property
     def over(self) -> bool:

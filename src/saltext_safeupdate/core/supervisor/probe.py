@@ -11,6 +11,8 @@ from .patience import Patience
 
 # The function that proves that jobs run and return.
 FUNCTION = "test.echo"
+# The module of Salt that has it.
+MODULE = "salt.modules.test"
 _FACT = "ask"
 _POLL_INTERVAL = 0.05
 
@@ -38,7 +40,7 @@ def reaches_master(context: Context, timeout: float) -> bool:
     while not patience.over:
         patience.look(pid)
         found = context.outcome(jid)
-        if found is not None and found.delivered:
+        if found is not None and found.ended and found.answered:
             return True
         context.sleep(_POLL_INTERVAL)
     return False

@@ -67,6 +67,12 @@ def _prepare(context: Context, update: Update) -> Update:
 
 def _check(context: Context, update: Update) -> Update:
     manager = _manager(context)
+    obstacle = context.services.obstacle(context.unit)
+    if obstacle:
+        raise SafeUpdateError(
+            f"{context.unit} could not be restarted on the new version: {obstacle}. Give it a "
+            "service, or update the image of the container"
+        )
     if manager.snapshots is not None and manager.snapshots.pending:
         number = manager.snapshots.default()["number"]
         raise SafeUpdateError(

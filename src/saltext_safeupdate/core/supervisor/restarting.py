@@ -17,6 +17,7 @@ from . import leaving, neighbours, reboot, rollback, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
+from .verdict import Verdict
 from .watch import Watch
 
 log = logging.getLogger("salt-safeupdate")
@@ -30,8 +31,9 @@ def deliver(context: Context, update: Update) -> Update:
     if not update.by_boot or reboot.is_asked_for(context):
         if not _is_delivered(context, update):
             log.warning("the return of job %s has not reached its master yet", update.jid)
-        if update.kind == "update" and update.jid and update.request is None:
-            update = context.note_progress(update, master=not context.undelivered(update.jid))
+        found = context.outcome(update.jid) if update.jid else None
+        if update.kind == "update" and update.request is None and found is not None and found.ended:
+            update = context.note_progress(update, master=found.answered)
     if update.by_boot:
         phase = Phase.WAITING_FOR_BOOT
     elif update.kind == "restart":
@@ -119,6 +121,9 @@ def restart(context: Context, update: Update) -> Update:
     """Restart the service, unless a new minion runs already."""
     unit = context.unit
     _mark(update)
+    obstacle = context.services.obstacle(unit)
+    if obstacle and update.kind == "update" and not stays_down(context, update):
+        return end(context, update, Phase.FAILED, _by_hand(unit, obstacle))
     update, problem = neighbours.restart(context, update)
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
@@ -140,6 +145,14 @@ def restart(context: Context, update: Update) -> Update:
             context.services.start(unit)
     return context.store.save(
         update.advance(Phase.WATCHING, **watch.until(context, watch.timeout(context, update)))
+    )
+
+
+def _by_hand(unit: str, obstacle: str) -> str:
+    return (
+        f"The new version is installed, but {unit} cannot be restarted: {obstacle}. The old one "
+        "runs on from memory: restart it by hand, or start its container anew. Until then, what it "
+        "loads from the disk is of the new version."
     )
 
 
@@ -174,17 +187,18 @@ def judge(context: Context, update: Update) -> Update:
     back = update.has_way_back
     silent = update.kind == "restart" and leaving.is_asked(context.store)
     watched = Watch(context, update, patient=not back, silent=silent)
-    problem = watched.proves_healthy() if update.kind == "update" else watched.comes_up()
+    verdict, said, _ = watched.proves_healthy() if update.kind == "update" else watched.comes_up()
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
-    problem = problem or neighbours.comes_up(context, update)
-    if not problem:
+    if verdict.good and (problem := neighbours.comes_up(context, update)):
+        verdict, said = Verdict.ILL, problem
+    if verdict.good:
         _quarantine_what_was_left(context, update)
-        return end(context, update, Phase.COMMITTED, update.reason)
-    if back:
-        return rollback.begin(context, update, problem)
-    if update.kind == "update":
-        problem += f" There is no way back: {update.way_back.missing or 'not known'}."
-    return end(context, update, Phase.FAILED, problem)
+        return end(context, update, Phase.COMMITTED, " ".join(filter(None, (update.reason, said))))
+    if back and verdict is not Verdict.REFUSED:
+        return rollback.begin(context, update, said, proven=verdict is not Verdict.SILENT)
+    if update.kind == "update" and not back:
+        said += f" There is no way back: {update.way_back.missing or 'not known'}."
+    return end(context, update, Phase.FAILED, said)
 
 
 def _quarantine_what_was_left(context: Context, update: Update) -> None:

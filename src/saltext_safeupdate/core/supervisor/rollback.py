@@ -19,10 +19,11 @@ from ..host.files import remove, write_atomic
 from ..prepare import revisions
 from ..record.phase import Phase
 from ..record.update import Update
-from . import neighbours, reboot, watch
+from . import neighbours, probe, reboot, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
+from .verdict import Verdict
 from .watch import Watch
 
 log = logging.getLogger("salt-safeupdate")
@@ -40,11 +41,16 @@ def quarantine(context: Context, update: Update, reason: str) -> None:
     context.store.quarantine(update.brought, update.id, reason)
 
 
-def begin(context: Context, update: Update, reason: str) -> Update:
-    """Decide for it. The versions that are left are not to be installed again by themselves."""
-    quarantine(context, update, reason)
+def begin(context: Context, update: Update, reason: str, *, proven: bool = True) -> Update:
+    """
+    Decide for it. The versions that are left are not to be installed again by themselves.
+
+    If that the new minion is at fault is not *proven*, the old one has to be heard first.
+    """
+    if proven:
+        quarantine(context, update, reason)
     # It gets as many supervisors as the update did.
-    progress = replace(update.progress, supervisors=0)
+    progress = replace(update.progress, supervisors=0, silent=not proven)
     return context.store.save(update.advance(Phase.ROLLING_BACK, reason=reason, progress=progress))
 
 
@@ -62,7 +68,21 @@ def carry_on(context: Context, update: Update) -> Update:
         return end(context, update, Phase.FAILED, by_hand(update, problem))
     if update.awaits_boot:
         return update
-    return end(context, update, Phase.ROLLED_BACK, update.reason)
+    reason = update.reason
+    if update.progress.silent:
+        reason += _quarantine_if_heard(context, update)
+    return end(context, update, Phase.ROLLED_BACK, reason)
+
+
+def _quarantine_if_heard(context: Context, update: Update) -> str:
+    """Keep from now on what was only not heard, if its master hears the old minion; say which."""
+    if update.ran_before and probe.reaches_master(context, context.settings.restart_timeout):
+        quarantine(context, update, update.reason)
+        return ""
+    return (
+        " The master does not hear the old minion either, so this version may be installed again: "
+        "look at the master, and at what lies between."
+    )
 
 
 def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
@@ -96,9 +116,17 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
             context.services.begin_restart(unit)
         elif not state.running:
             context.services.start(unit)
-        problem = judge.comes_up()
+        update, problem = _came_up(update, judge)
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
     return update, problem or neighbours.comes_up(context, update)
+
+
+def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
+    """Wait for the old minion; return the record, and why it did not come up, or nothing."""
+    verdict, said, _ = judge.comes_up()
+    if verdict is Verdict.STOPPED:
+        return replace(update, reason=_sentences(update.reason, f" {said}")), ""
+    return update, "" if verdict.good else said
 
 
 def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
@@ -126,7 +154,7 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
     if update.boot.left or update.boot.booted is not None:
         context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
         if update.ran_before:
-            problem = Watch(context, update).comes_up()
+            update, problem = _came_up(update, Watch(context, update))
     return update, problem
 
 

@@ -1,9 +1,9 @@
 """
 Whether the minion has come up, and whether it is healthy.
 
-A minion that cannot become healthy is found out at once: its unit has failed, its process starts
-again and again, or a job has failed. A minion that has only not reported yet is waited for, and
-longer on a host that has little time for it.
+This is what looks. What follows from what it sees is decided by the table in :mod:`.verdict`.
+A minion that is at fault is found out at once if that shows; one that has only not been heard yet
+is waited for, and longer on a host that has little time for it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CommandError
+from ..extensions import interpreter
 from ..host import processes
-from ..host.service import ServiceState
+from ..host.service import LastRun, ServiceState
 from ..record.parts import Former, Watched
 from ..record.update import Update
 from . import probe
 from .context import Context
 from .patience import MOST, Patience
+from .verdict import LOOP, Judgement, Probe, Seen, Verdict, decide
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -32,8 +34,32 @@ _CALM_INTERVAL = 0.5
 _MARGIN = 3.0
 # Starts of the same unit after which it is left alone.
 _START_ATTEMPTS = 3
-# Processes, one after the other, that make it a loop.
-_LOOP = 4
+# Seconds for which a unit has to stay stopped: a restart by somebody stops it for a moment, too.
+_STOPPED_FOR = 3.0
+# Seconds after which a master that has not been heard is looked for, and between two such looks.
+_REACH_INTERVAL = 2.0
+
+
+@dataclass
+class _Sight:
+    """What was seen until now of the processes of a minion."""
+
+    pids: list[int] = field(default_factory=list)
+    reports: list[float] = field(default_factory=list)
+    # Of which process the last report is.
+    reported_by: int = 0
+    # Times that another process, or the same one, began by itself.
+    other_processes: int = 0
+    same_process: int = 0
+    # Starts by this watch, and how many of them the last new process has behind it.
+    starts: int = 0
+    counted_starts: int = 0
+    since: float = 0.0
+    stopped_since: float | None = None
+
+    @property
+    def loops(self) -> int:
+        return max(self.other_processes, self.same_process)
 
 
 @dataclass
@@ -46,57 +72,125 @@ class Watch:
     silent: bool = False
     _jobs: dict[str, str] = field(default_factory=dict)
     _checked: bool = False
+    _broken: str | None = None
+    _reachable: bool | None = None
+    _reach_at: float | None = None
 
-    def comes_up(self) -> str:
-        """Wait for a minion to report; return why there is none, or nothing."""
+    def comes_up(self) -> Judgement:
+        """Wait for a minion to report, and judge that."""
         return self._wait(proven=False)
 
-    def proves_healthy(self) -> str:
-        """Wait until the minion is known to be healthy; return why it is not, or nothing."""
+    def proves_healthy(self) -> Judgement:
+        """Wait until it is known whether the minion is healthy, and judge it."""
         return self._wait(proven=True)
 
-    def _wait(self, *, proven: bool) -> str:
-        context, unit = self.context, self.context.unit
-        pids: list[int] = []
-        reports: list[float] = []
-        starts, since = 0, context.monotonic()
-        state, missing = None, ""
+    def _wait(self, *, proven: bool) -> Judgement:
+        context, sight = self.context, _Sight(since=self.context.monotonic())
+        state: ServiceState | None = None
         patience = self._patience()
-        while not patience.over:
+        while True:
             state = self._state() or state
-            patience.look(state.pid if state else 0, stops=self._stops(state))
+            away = self._reachable is False and bool(sight.reports)
+            patience.look(state.pid if state else 0, stops=self._stops(state) or away)
+            judgement = self._judge(sight, state, patience, proven=proven)
+            if judgement.verdict is not Verdict.WAIT:
+                return self._told(judgement, state, patience)
             if state is None:
                 context.sleep(_CALM_INTERVAL)
-            elif self.is_new(state):
-                # The old one is gone: from here on jobs start in the new one.
-                context.let_jobs_start()
-                report = last_report(self.context) if self._reported() else None
-                if pids[-1:] != [state.pid] or (report and reports[-1:] != [report]):
-                    # Also if the process begins its own work anew: it has to prove all again.
-                    since = context.monotonic()
-                    self._jobs, self._checked = {}, False
-                if pids[-1:] != [state.pid]:
-                    pids.append(state.pid)
-                if report and reports[-1:] != [report]:
-                    reports.append(report)
-                if not proven and (reports or self._is_silent_and_stays(state, since)):
-                    return ""
-                if max(len(pids), len(reports)) >= _LOOP:
-                    return f"{unit} started {_LOOP} times, one time after the other."
-                if reports:
-                    problem, missing = self._prove()
-                    if problem or not (missing or not self._is_stable(since)):
-                        return problem
-            elif not self.patient and state.active == "failed" and self._was_new(state):
-                return f"{unit} has failed. 'journalctl -u {unit}' and the minion's log say why."
-            elif state.active in ("inactive", "failed") and starts < _START_ATTEMPTS:
-                starts += 1
-                log.warning("%s is %s: starting it", unit, state.active)
-                with contextlib.suppress(CommandError):
-                    context.services.start(unit)
-                context.sleep(1)
-            context.sleep(_CALM_INTERVAL if reports else _POLL_INTERVAL)
-        return self._silence(state, missing if reports else "", patience, reported=bool(reports))
+            elif self._is_down(state, sight):
+                self._start(sight, state)
+            context.sleep(_CALM_INTERVAL if sight.reports else _POLL_INTERVAL)
+
+    def _judge(
+        self, sight: _Sight, state: ServiceState | None, patience: Patience, *, proven: bool
+    ) -> Judgement:
+        """Look once, and return what follows from all that was seen."""
+        if state is None:
+            return decide(Seen(active="", came=False, reported=False, over=patience.over))
+        came = self.is_new(state)
+        if came or self._has_begun(state):
+            # The old one is gone: from here on jobs start in the new one, also those that its
+            # unit runs before it.
+            self.context.let_jobs_start()
+        if came:
+            self._follow(sight, state)
+        down = not came and self._was_new(state) and state.active in ("inactive", "failed")
+        last = self._last_run() if down or sight.loops >= LOOP else LastRun()
+        stopped = self._stays_stopped(sight, stopped=down and last.stopped)
+        seen: dict[str, Any] = {
+            "active": state.active,
+            "came": came or down,
+            "status": last.status,
+            "loops": sight.loops,
+            "stopped": stopped,
+            "stable": came and self._is_stable(sight.since),
+            "patient": self.patient,
+            "reported": bool(sight.reports),
+            "probe": Probe.NEEDLESS,
+            "over": patience.over,
+            "late": patience.watched >= patience.limit,
+        }
+        if proven:
+            seen["had_reported"] = self.update.former.report is not None
+            if came and sight.reports:
+                seen = self._proof(seen)
+        elif came and sight.loops < LOOP and (sight.reports or self._is_silent(state, sight)):
+            return Judgement(Verdict.WELL)
+        return decide(Seen(**seen))
+
+    def _follow(self, sight: _Sight, state: ServiceState) -> None:
+        """Note which process this is, and whether it begins its work anew."""
+        report = last_report(self.context) if self._reported() else None
+        another = sight.pids[-1:] != [state.pid]
+        anew = bool(report) and sight.reports[-1:] != [report]
+        if another or anew:
+            # It has to prove all again.
+            sight.since = self.context.monotonic()
+            self._jobs, self._checked, self._broken = {}, False, None
+            self._reach_at = self._reachable = None
+        if another:
+            if sight.pids and not self._started_by_somebody(sight):
+                sight.other_processes += 1
+            sight.counted_starts = sight.starts
+            sight.pids.append(state.pid)
+        if anew and report:
+            if sight.reports and sight.reported_by == state.pid:
+                sight.same_process += 1
+            sight.reported_by = state.pid
+            sight.reports.append(report)
+
+    def _started_by_somebody(self, sight: _Sight) -> bool:
+        """Tell whether neither the init system nor this watch has started what runs now."""
+        return sight.starts == sight.counted_starts and self._last_run().restarts == 0
+
+    def _last_run(self) -> LastRun:
+        try:
+            return self.context.services.last_run(self.context.unit)
+        except CommandError as err:
+            log.warning("%s cannot be looked at: %s", self.context.unit, err)
+            return LastRun()
+
+    def _stays_stopped(self, sight: _Sight, *, stopped: bool) -> bool:
+        now = self.context.monotonic()
+        if not stopped:
+            sight.stopped_since = None
+            return False
+        if sight.stopped_since is None:
+            sight.stopped_since = now
+        return now >= sight.stopped_since + _STOPPED_FOR
+
+    def _is_down(self, state: ServiceState, sight: _Sight) -> bool:
+        """Tell whether this watch is to start it."""
+        if state.active not in ("inactive", "failed") or self.is_new(state):
+            return False
+        return sight.stopped_since is None and sight.starts < _START_ATTEMPTS
+
+    def _start(self, sight: _Sight, state: ServiceState) -> None:
+        sight.starts += 1
+        log.warning("%s is %s: starting it", self.context.unit, state.active)
+        with contextlib.suppress(CommandError):
+            self.context.services.start(self.context.unit)
+        self.context.sleep(1)
 
     def _state(self) -> ServiceState | None:
         """Return what is so of the service; None if the host has no time to tell."""
@@ -118,25 +212,25 @@ class Watch:
         had = limit - left if 0 < left <= limit else 0.0
         return Patience(limit, context.monotonic, context.waited, had=had)
 
-    def _is_silent_and_stays(self, state: ServiceState, since: float) -> bool:
-        return self.silent and state.active == "active" and self._is_stable(since)
+    def _is_silent(self, state: ServiceState, sight: _Sight) -> bool:
+        return self.silent and state.active == "active" and self._is_stable(sight.since)
 
     def _is_stable(self, since: float) -> bool:
         return self.context.monotonic() >= since + self.context.settings.stable_interval
 
-    def _silence(
-        self, state: ServiceState | None, missing: str, patience: Patience, *, reported: bool
-    ) -> str:
+    def _told(
+        self, judgement: Judgement, state: ServiceState | None, patience: Patience
+    ) -> Judgement:
+        """Return the judgement as the record has it."""
         unit = self.context.unit
-        if not reported:
-            missing = "no minion with this extension reported"
-        elif not missing:
-            missing = "its process did not stay the same"
-        return (
-            f"{unit} is {state.active if state else 'not known'}, but {missing} {patience.spent}. "
-            f"{self._seen(state)}'journalctl -u {unit}' and the minion's "
+        if not judgement.missing:
+            return judgement._replace(reason=judgement.reason.replace("{unit}", unit))
+        reason = (
+            f"{unit} is {state.active if state else 'not known'}, but {judgement.reason} "
+            f"{patience.spent}. {self._seen(state)}'journalctl -u {unit}' and the minion's "
             "log say why; 'salt-call --local safeupdate.check' says what is not set up."
         )
+        return judgement._replace(reason=reason)
 
     def _seen(self, state: ServiceState | None) -> str:
         """Say what the minion did instead."""
@@ -155,6 +249,10 @@ class Watch:
             return state.pid != 0 and self._was_new(state)
         return state.pid not in (0, self.update.former.pid)
 
+    def _has_begun(self, state: ServiceState) -> bool:
+        """Tell whether its start has begun although its main process is not there yet."""
+        return state.active == "activating" and self._was_new(state)
+
     def _stops(self, state: ServiceState | None) -> bool:
         """Tell whether the minion before the restart has not gone yet."""
         former = self.update.former.pid
@@ -168,28 +266,95 @@ class Watch:
 
     # -- proof -----------------------------------------------------------------
 
-    def _prove(self) -> tuple[str, str]:
-        """Return what is wrong, and what is still missing."""
+    def _proof(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """Return with it what a minion that has reported shows of its work."""
+        running = self.context.store.fact("running") or {}
+        hooked, before = running.get("hooked"), self.update.former.hooked
+        seen |= {"stood_down": hooked is False, "had_stood_down": before is False}
+        if not running.get("master"):
+            return seen | self._health_check()
+        seen["master"] = self._heard_before()
+        if seen["master"]:
+            # What nobody can answer need not be asked for.
+            seen |= self._probe()
+            return seen | self._health_check() if Seen(**seen).settled else seen
+        seen |= {"probe": Probe.PENDING, **self._health_check()}
+        if seen["master"] is None and not seen.get("check") and not seen.get("checking"):
+            seen |= self._probe()
+        return seen
+
+    def _probe(self) -> dict[str, Any]:
+        """Return what became of the job that shows whether the master hears of the minion."""
+        context = self.context
+        jid = self._asked("probe", probe.FUNCTION, [f"safeupdate: update {self.update.id}"])
+        found = context.outcome(jid)
+        seen: dict[str, Any] = {"job": f"job {jid} ({probe.FUNCTION}) of the watch"}
+        if found is not None and found.ended and found.answered:
+            self._reachable = None
+            broken = self._cannot_load(jid, found.retcode) if found.retcode else ""
+            return {**seen, "probe": Probe.ANSWERED, "broken": broken}
+        seen["probe"] = Probe.ENDED if found is not None and found.ended else Probe.PENDING
+        seen["reachable"] = self._look_for_master()
+        return seen
+
+    def _heard_before(self) -> bool | None:
+        """Tell whether a master got a return of the minion before; None if that is not known."""
+        known, jid = self.update.progress.master, self.update.jid
+        if known is None and jid:
+            found = self.context.outcome(jid)
+            # Or of this one: then it is proven as well.
+            return True if found is not None and found.ended and found.answered else None
+        return known
+
+    def _look_for_master(self) -> bool | None:
+        """Tell whether this host reaches a master; None if that was not looked for yet."""
+        now = self.context.monotonic()
+        if self._reach_at is None:
+            self._reach_at = now + _REACH_INTERVAL
+        elif now >= self._reach_at:
+            running = self.context.store.fact("running") or {}
+            known = [(str(host), int(port)) for host, port in running.get("masters") or ()]
+            self._reachable = self.context.reaches(known) if known else None
+            self._reach_at = self.context.monotonic() + _REACH_INTERVAL
+        return self._reachable
+
+    def _cannot_load(self, jid: str, retcode: int) -> str:
+        """
+        Return why the new Salt cannot load what the probe calls; empty if it can.
+
+        A job fails for many reasons that are none of the minion's: a blackout, a list of modules.
+        """
+        if self._broken is None:
+            self._broken = ""
+            try:
+                program = self.context.services.program(self.context.unit)
+                python = interpreter.named_by(program) if program else None
+                names = ("salt", probe.MODULE) if python else ()
+                good, bad = interpreter.importable(python or "", self.context.command, names)
+            except CommandError as err:
+                log.warning("whether Salt can be loaded is not known: %s", err)
+                return ""
+            if "salt" in good and bad:
+                self._broken = (
+                    f"Job {jid} ({probe.FUNCTION}) of the watch failed with code {retcode}, "
+                    f"and {python} cannot load it: {bad[0]}."
+                )
+        return self._broken
+
+    def _health_check(self) -> dict[str, Any]:
         check = self.context.settings.health_check
-        if self._needs_master():
-            arguments = [f"safeupdate: update {self.update.id}"]
-            problem, missing = self._job("probe", probe.FUNCTION, arguments, delivered=True)
-            if problem or missing:
-                return problem, missing
         if check and os.path.isabs(check[0]):
-            return self._program(check), ""
+            return {"check": self._program(check)}
         for sls in check:
             # State runs of others, held until now, are no reason to go back.
-            queued = [sls, {"__kwarg__": True, "queue": True}]
-            problem, missing = self._job(sls, "state.apply", queued, delivered=False)
-            if problem or missing:
-                return problem, missing
-        return "", ""
-
-    def _needs_master(self) -> bool:
-        """Tell whether its master has to get a return: not if it did not get one before either."""
-        running = self.context.store.fact("running") or {}
-        return bool(running.get("master")) and self.update.progress.master is not False
+            jid = self._asked(sls, "state.apply", [sls, {"__kwarg__": True, "queue": True}])
+            found = self.context.outcome(jid)
+            if found is None or not found.ended:
+                return {"checking": f"job {jid} (state.apply) of the watch did not end"}
+            if found.retcode:
+                failed = f"Job {jid} (state.apply) of the watch failed with code {found.retcode}."
+                return {"check": failed}
+        return {}
 
     def _program(self, argv: tuple[str, ...]) -> str:
         if not self._checked:
@@ -200,20 +365,11 @@ class Watch:
             self._checked = True
         return ""
 
-    def _job(
-        self, name: str, fun: str, arguments: list[Any], *, delivered: bool
-    ) -> tuple[str, str]:
+    def _asked(self, name: str, fun: str, arguments: list[Any]) -> str:
+        """Return the JID of a job of this watch, which the minion is asked for once."""
         if name not in self._jobs:
             self._jobs[name] = probe.begin(self.context, fun, arguments)
-        jid = self._jobs[name]
-        found = self.context.outcome(jid)
-        if found is None or not found.ended:
-            return "", f"job {jid} ({fun}) of the watch did not end"
-        if found.retcode:
-            return f"Job {jid} ({fun}) of the watch failed with code {found.retcode}.", ""
-        if delivered and not found.delivered:
-            return "", f"the return of job {jid} ({fun}) of the watch did not reach its master"
-        return "", ""
+        return self._jobs[name]
 
 
 def timeout(context: Context, update: Update) -> float:
@@ -225,6 +381,9 @@ def timeout(context: Context, update: Update) -> float:
     settings = context.settings
     watched = update.kind == "update" and update.progress.returned is None
     given = settings.watch_timeout if watched else settings.restart_timeout
+    delay = (context.store.fact("running") or {}).get("startup_delay")
+    # Salt sleeps for a random part of it before anything else.
+    given += float(delay) if isinstance(delay, int | float) else 0.0
     return min(max(given, _MARGIN * (update.former.took or 0.0)), MOST * given)
 
 
@@ -247,10 +406,12 @@ def last_report(context: Context) -> float | None:
 
 def former(context: Context, state: ServiceState) -> Former:
     """Return what tells the minion that runs now from the one that is to come."""
-    took = (context.store.fact("running") or {}).get("took")
+    running = context.store.fact("running") or {}
+    took, hooked = running.get("took"), running.get("hooked")
     return Former(
         pid=state.pid,
         invocation=state.invocation,
         report=last_report(context),
         took=took if isinstance(took, float) else None,
+        hooked=hooked if isinstance(hooked, bool) else None,
     )

@@ -14,7 +14,7 @@ import uuid
 
 from saltext_safeupdate.core import settings
 from saltext_safeupdate.core.host import command, locks
-from saltext_safeupdate.core.host.service import ServiceState
+from saltext_safeupdate.core.host.service import LastRun, ServiceState
 from saltext_safeupdate.core.host.systemd import Systemd
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolver
@@ -51,6 +51,9 @@ class Services(Systemd):
         except FileNotFoundError:
             active, invocation = "inactive", ""
         return ServiceState(active, "enabled", 1 if active == "active" else 0, invocation)
+
+    def last_run(self, unit):
+        return LastRun()
 
     def start(self, unit):
         active = "failed" if os.path.exists("/data/salt/broken") else "active"

@@ -36,6 +36,16 @@ class TestWithoutSystemd:
         assert state == ServiceState(active, "", 0)
         assert state.running is (code != 3)
 
+    @pytest.mark.parametrize("place", ["init.d/salt-minion", "init/salt-minion.conf", ""])
+    def test_a_service_that_is_not_defined_cannot_be_restarted(self, tmp_path, place):
+        for name in ("init.d", "init"):
+            (tmp_path / name).mkdir()
+        if place:
+            (tmp_path / place).touch()
+        scripts = (f"{tmp_path}/init.d/{{}}", f"{tmp_path}/init/{{}}.conf")
+        found = Direct(FakeRunner(), scripts=scripts).obstacle(UNIT)
+        assert ("has no service salt-minion" in found) is not bool(place)
+
     def test_nothing_can_be_inhibited_and_nothing_has_to_be_undone(self):
         manager = Direct(FakeRunner())
         manager.inhibit(UNIT)
@@ -52,6 +62,7 @@ class TestWithoutSystemd:
         monkeypatch.setattr(direct.shutil, "which", lambda name: None)
         manager = Direct(FakeRunner())
         assert manager.state(UNIT).active == "unknown"
+        assert "neither systemd nor the program 'service'" in manager.obstacle(UNIT)
         with pytest.raises(CommandError, match="do it by hand"):
             manager.start(UNIT)
 

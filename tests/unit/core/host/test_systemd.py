@@ -4,7 +4,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
-from saltext_safeupdate.core.host.service import ServiceState
+from saltext_safeupdate.core.host.service import LastRun, ServiceState
 from saltext_safeupdate.core.host.systemd import Systemd
 from tests.support.fakes import FakeRunner
 from tests.support.simulated import Clock
@@ -29,6 +29,16 @@ def _shown(active="active", enabled="enabled", pid=77):
     )
 
 
+LAST_RUN = (
+    "systemctl",
+    "show",
+    "--property=ActiveState,ExecMainStatus,NRestarts,InactiveExitTimestampMonotonic,"
+    "ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic,ActiveExitTimestampMonotonic",
+    "--",
+    "salt-minion.service",
+)
+
+
 def _systemd(answers, tmp_path=pathlib.Path("/nonexistent"), sleep=None):
     run = FakeRunner(answers)
     return Systemd(run, str(tmp_path), sleep=sleep or Clock().sleep), run
@@ -45,6 +55,37 @@ def test_a_unit_that_is_not_there():
     systemd, _ = _systemd({SHOW: answer})
     assert systemd.state(UNIT) == ServiceState("inactive", "", 0, "")
     assert not systemd.state(UNIT).running
+
+
+# What is so of a unit, when it left "inactive", its process began and ended, and it left "active".
+# The restart before was at 10.
+@pytest.mark.parametrize(
+    ("active", "times", "stopped"),
+    [
+        pytest.param("active", (20, 21, 9, 8), False, id="it runs"),
+        pytest.param("inactive", (20, 21, 40, 30), True, id="systemctl stop"),
+        pytest.param("failed", (20, 21, 40, 30), True, id="a stop that ends in a failure"),
+        pytest.param("inactive", (20, 21, 30, 31), False, id="it ends by itself"),
+        pytest.param("failed", (20, 21, 30, 31), False, id="it dies"),
+        pytest.param("inactive", (20, 21, 30, 8), True, id="a stop before it is ready"),
+        pytest.param("failed", (20, 21, 30, 8), False, id="it dies before it is ready"),
+        pytest.param("inactive", (20, 7, 9, 8), True, id="a stop during ExecStartPre"),
+        pytest.param("failed", (20, 7, 9, 8), False, id="ExecStartPre fails"),
+        pytest.param("inactive", (0, 0, 0, 0), False, id="it never ran"),
+    ],
+)
+def test_whether_somebody_has_stopped_it(active, times, stopped):
+    names = LAST_RUN[2].split(",")[3:]
+    told = "".join(f"{name}={value}\n" for name, value in zip(names, times, strict=True))
+    answer = (0, f"ActiveState={active}\nExecMainStatus=77\nNRestarts=2\n{told}", "")
+    systemd, _ = _systemd({LAST_RUN: answer})
+    assert systemd.last_run(UNIT) == LastRun(stopped, status=77, restarts=2)
+
+
+def test_a_systemd_that_tells_nothing_of_the_last_run():
+    systemd, _ = _systemd({LAST_RUN: (0, "ActiveState=inactive\n", "")})
+    assert systemd.last_run(UNIT) == LastRun()
+    assert systemd.obstacle(UNIT) == ""
 
 
 @pytest.mark.parametrize(

@@ -416,3 +416,25 @@ def test_how_long_a_minion_took_is_that_of_its_first_engine(world):
     world.ticker.owner = "the next one"
     world.ticker.started("3008.3", master=True, took=3.0)
     assert world.store.fact("running")["took"] == 3.0
+
+
+def test_a_master_that_cannot_store_the_return_of_the_probe_has_heard_of_it(world):
+    supervisor = locks.Lock(world.settings.run_dir, "supervisor")
+    assert supervisor.try_exclusive()
+    world.refused = {"1", "2"}
+    for jid in ("1", "2"):
+        world.job(jid)
+        world.ledger.finish(jid, b"return")
+    world.store.set_fact("ask", {"jid": "2", "fun": "test.echo", "arg": []})
+    for _ in range(3):
+        world.tick()
+    assert world.store.fact("refused") == "2"
+    assert world.state("2") is State.FINISHED
+    supervisor.close()
+
+
+def test_what_is_known_of_a_minion_that_runs_is_recorded(world):
+    world.ticker.started("3008.3", masters=[("m", 4506)], hooked=False, startup_delay=7)
+    found = world.store.fact("running")
+    assert (found["masters"], found["hooked"], found["startup_delay"]) == ([["m", 4506]], False, 7)
+    assert found["master"] is False

@@ -48,6 +48,17 @@ def test_everything_is_ready_when_it_begins_to_install(host):
     assert seen == [True] * 7
 
 
+def test_where_nothing_restarts_the_minion_nothing_is_changed(host):
+    host.services.hinders = "this host has neither systemd nor the program 'service'"
+    host.ask("3007.15")
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "neither systemd nor" in host.last.reason
+    assert "Nothing was changed." in host.last.reason
+    assert host.packages.versions == OLD
+    host.assert_at_peace()
+
+
 def test_the_installed_version_is_no_update(host):
     host.ask("3006.28")
     host.supervise()

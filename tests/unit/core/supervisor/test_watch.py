@@ -7,11 +7,16 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.record.parts import WayBack
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.core.supervisor import restarting
+from saltext_safeupdate.core.supervisor import probe, restarting
+from saltext_safeupdate.core.supervisor.verdict import KEY_REFUSED
 
 from ..conftest import NEW, OLD
+
+# The master got a return of the minion before the update.
+HEARD = {"master": True}
 
 
 def _installed(host, phase=Phase.DELIVERING, **changes):
@@ -23,14 +28,35 @@ def _installed(host, phase=Phase.DELIVERING, **changes):
     return host.record(phase, versions_to=dict(NEW), extra=extra, **changes)
 
 
-def _assert_back(host, reason):
+def _assert_back(host, reason, *, quarantined=True):
     assert host.last.phase is Phase.ROLLED_BACK, host.last
     assert reason in host.last.reason
     assert host.packages.versions == OLD
     assert host.services.active == "active"
-    assert {row.package: row.version for row in host.store.quarantined()} == NEW
+    kept = {row.package: row.version for row in host.store.quarantined()}
+    assert kept == (NEW if quarantined else {})
     assert host.kept() == []
     host.assert_at_peace()
+
+
+def _fails(host, tmp_path):
+    """The probe fails, and its return arrives."""
+    program = tmp_path / "salt-minion"
+    program.write_text("#!/opt/python\n")
+    host.services.program = lambda unit: str(program)
+    host.master = True
+    host.answering(retcode=254)
+    _installed(host)
+
+
+def _imports(host, says):
+    """Return what runs programs; a Python that is asked what it can import says this."""
+
+    def run(argv, **kwargs):
+        done = host.command(argv, **kwargs)
+        return replace(done, stdout=says) if probe.MODULE in argv else done
+
+    return run
 
 
 class TestHealthy:
@@ -131,12 +157,12 @@ class TestHard:
         host.supervise()
         _assert_back(host, "one time after the other")
 
-    def test_a_job_fails(self, host):
-        host.master = True
-        host.answering(retcode=254)
-        _installed(host)
-        host.supervise()
-        _assert_back(host, "failed with code 254")
+    def test_the_probe_fails_because_salt_cannot_load_it(self, host, tmp_path):
+        _fails(host, tmp_path)
+        bad = f"bad {probe.MODULE} SyntaxError: '(' was never closed"
+        host.supervise(command=_imports(host, f"good salt\n{bad}"))
+        _assert_back(host, "failed with code 254, and /opt/python cannot load it")
+        assert "'(' was never closed" in host.last.reason
         assert host.clock.passed < 15
 
     def test_the_extension_cannot_be_carried_along(self, host, monkeypatch):
@@ -157,15 +183,23 @@ class TestSoft:
         _assert_back(host, "no minion with this extension reported within 30 s")
         assert host.clock.passed >= 30
 
+    @pytest.mark.parametrize("old_is_heard", [True, False])
     @pytest.mark.parametrize("answers", ["never", "not delivered"])
-    def test_no_word_from_the_master(self, host, answers):
+    def test_no_word_from_the_master(self, host, answers, old_is_heard):
         host.master = True
-        if answers == "not delivered":
-            host.answering(delivered=False)
-        _installed(host)
+
+        def answer():
+            if host.packages.versions == OLD:
+                host.answer(delivered=old_is_heard)
+            elif answers == "not delivered":
+                host.answer(delivered=False)
+
+        host.clock.each_second = answer
+        _installed(host, extra=HEARD)
         host.supervise()
         reason = "did not end" if answers == "never" else "did not reach its master"
-        _assert_back(host, reason)
+        _assert_back(host, reason, quarantined=old_is_heard)
+        assert ("does not hear the old minion either" in host.last.reason) is not old_is_heard
         assert host.clock.passed >= 30
 
     def test_without_a_way_back_it_fails_and_says_so(self, host):
@@ -177,6 +211,168 @@ class TestSoft:
         assert host.last.phase is Phase.FAILED
         assert "There is no way back: no copy can be had." in host.last.reason
         assert host.packages.versions == NEW
+        host.assert_at_peace()
+
+
+class TestNoFault:
+    """What looks ill, and is nothing that the new minion has done: it stays."""
+
+    def _assert_kept(self, host, reason=""):
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert reason in host.last.reason
+        assert host.packages.versions == NEW
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+    @pytest.mark.parametrize("says", [f"good salt\ngood {probe.MODULE}", "bad salt no", ""])
+    def test_the_probe_fails_for_another_reason(self, host, tmp_path, says):
+        """A blackout, a list of modules; or this Python is asked in a way that it does not like."""
+        _fails(host, tmp_path)
+        host.supervise(command=_imports(host, says))
+        self._assert_kept(host)
+
+    def test_its_master_is_there_and_cannot_store_returns(self, host):
+        host.master = True
+        host.clock.each_second = lambda: host.answer(delivered=False, refused=True)
+        _installed(host, extra=HEARD)
+        host.supervise()
+        self._assert_kept(host)
+        assert host.clock.passed < 15
+
+    def test_nobody_on_this_host_reaches_the_master(self, host):
+        host.master, host.reachable = True, False
+        _installed(host, extra=HEARD)
+        host.supervise()
+        self._assert_kept(host, "nobody on this host reaches its master")
+        assert host.clock.passed >= 30
+
+    def test_the_master_comes_back(self, host):
+        """The time without it does not count."""
+        host.master, host.reachable = True, False
+        host.clock.after(28, lambda: setattr(host, "reachable", True))
+        host.clock.after(50, host.answering)
+        _installed(host, extra=HEARD)
+        host.supervise()
+        self._assert_kept(host)
+        assert "nobody" not in host.last.reason
+
+    def test_it_is_not_known_whether_a_master_heard_the_one_before(self, host):
+        """As after 'salt-call --local pkg.install', or a run by schedule."""
+        host.master = True
+        _installed(host)
+        host.supervise()
+        self._assert_kept(host, "got no return of it before the update either")
+
+    def test_the_one_before_had_not_reported_either(self, host):
+        host.store.drop_fact("running")
+        host.reports = False
+        _installed(host)
+        host.supervise()
+        self._assert_kept(host, "nor did one before the update")
+
+    def test_salt_sleeps_before_it_starts(self, host):
+        """As with 'random_startup_delay'."""
+        running = {"started": host.clock(), "version": "3006.28", "startup_delay": 600}
+        host.store.set_fact("running", running)
+        host.services.report = lambda: host.clock.after(400, host.report)
+        _installed(host)
+        host.supervise()
+        self._assert_kept(host)
+
+    def test_its_master_refuses_its_key(self, host):
+        _installed(host)
+        host.services.dies_while = lambda: True
+        host.services.last = LastRun(status=KEY_REFUSED)
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "its master refuses its key" in host.last.reason
+        assert host.packages.versions == NEW
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+
+class TestSomebody:
+    """What an administrator does during the watch is a decision."""
+
+    def test_a_stop_is_left(self, host):
+        _installed(host)
+
+        def stop():
+            host.services.active, host.services.pid = "inactive", 0
+            host.services.last = LastRun(stopped=True)
+
+        host.clock.after(2, stop)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert "Somebody has stopped salt-minion" in host.last.reason
+        assert host.services.active == "inactive"
+        assert host.restarts() == ["restart"]
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+    def test_a_stop_is_left_while_the_unit_prepares_its_start(self, host):
+        _installed(host)
+        host.services.report = lambda: None
+
+        def prepare():
+            host.services.active, host.services.pid = "activating", 0
+
+        def stop():
+            host.services.active = "inactive"
+            host.services.last = LastRun(stopped=True)
+
+        host.services.report = prepare
+        host.clock.after(3, stop)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert host.restarts() == ["restart"]
+
+    def test_its_restarts_are_no_loop(self, host):
+        _installed(host)
+        host.services.last = LastRun(restarts=0)
+        times = []
+
+        def restart():
+            if len(times) < 6:
+                times.append(host.clock())
+                host.services.run()
+                host.report()
+
+        host.clock.each_second = restart
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert len(times) == 6
+
+    def test_jobs_run_while_the_unit_prepares_its_start(self, host):
+        """As 'ExecStartPre=salt-call ...' of the new minion does."""
+        held = []
+
+        def prepare():
+            host.services.active, host.services.pid = "activating", 0
+            host.clock.after(2, look)
+
+        def look():
+            held.append(locks.held(host.settings.run_dir, "drain"))
+            host.services.run()
+            host.report()
+
+        _installed(host)
+        host.services.report = prepare
+        host.supervise()
+        assert held == [False]
+        assert host.last.phase is Phase.COMMITTED
+
+
+class TestNoService:
+    def test_an_update_by_a_state_stands_and_says_what_is_left_to_do(self, host):
+        host.services.hinders = "this host has neither systemd nor the program 'service'"
+        _installed(host)
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "installed, but salt-minion cannot be restarted" in host.last.reason
+        assert host.packages.versions == NEW
+        assert host.restarts() == []
+        assert host.store.quarantined() == []
         host.assert_at_peace()
 
 

@@ -1,0 +1,255 @@
+"""
+What the supervisor makes of what it has seen of a minion: a table, and no effects.
+
+Going back needs evidence that the new minion itself is at fault. The page "When an update is
+undone" of the documentation has the same table, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+# Salt ends with this status if its master refuses its key.
+KEY_REFUSED = 77
+# Times that a process, or its work, began anew by itself which make it a loop.
+LOOP = 3
+
+
+class Verdict(Enum):
+    """What follows for an update."""
+
+    # Nothing yet.
+    WAIT = "wait"
+    # It is committed: proven, not to be proven here, or stopped by somebody, who decides.
+    WELL = "well"
+    UNPROVEN = "unproven"
+    STOPPED = "stopped"
+    # It has failed and is not undone: the old version would fare no better.
+    REFUSED = "refused"
+    # It is undone: the new minion is at fault.
+    ILL = "ill"
+    # It is undone: only the new minion was not heard, as far as anybody on this host can tell.
+    # The version is kept from being installed again if the old minion is heard.
+    SILENT = "silent"
+
+    @property
+    def good(self) -> bool:
+        """Whether it is committed."""
+        return self in (Verdict.WELL, Verdict.UNPROVEN, Verdict.STOPPED)
+
+
+class Judgement(NamedTuple):
+    """
+    A verdict, and what the record says of it.
+
+    In the *reason*, ``{unit}`` stands for the minion's service. *missing* tells that it only says
+    what is missing, after a time that the watch knows.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    missing: bool = False
+
+
+class Probe(Enum):
+    """What became of the job that shows that a minion works."""
+
+    # The minion has no master that is to get a return.
+    NEEDLESS = "needless"
+    PENDING = "pending"
+    # It has ended, and its return has not arrived.
+    ENDED = "ended"
+    # Its master has taken the return, or was there and could not store it.
+    ANSWERED = "answered"
+
+
+WAIT = Judgement(Verdict.WAIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """
+    What was seen of a minion until now.
+
+    The process: *active* is the state of its unit in systemd's words, *came* whether that is of
+    a start after the restart, *status* its last exit status, *loops* how often it began anew by
+    itself, *stopped* whether somebody has stopped it, *stable* whether it is the same process
+    since long enough. *patient*: one that has failed is started again.
+
+    The report of its engine: *reported*, and whether the minion before it *had_reported*.
+    *stood_down*: it runs without our hooks, because they do not know its Salt; *had_stood_down*:
+    so did the one before.
+
+    The *probe*, and the *master*: whether one got a return of the minion before (None: not known),
+    and *reachable*, whether anybody on this host reaches one (None: there is no address).
+    *broken* is why Salt cannot load what the probe calls, *job* what a reason calls it.
+
+    The health check of the administrator: *check* is how it has failed, *checking* what it waits
+    for. *over* tells that the time for all of this has passed, *late* that it has passed by the
+    clock: the time in which no master was reachable counts there.
+    """
+
+    active: str = "active"
+    came: bool = True
+    status: int = 0
+    loops: int = 0
+    stopped: bool = False
+    stable: bool = False
+    patient: bool = False
+    reported: bool = True
+    had_reported: bool = True
+    stood_down: bool = False
+    had_stood_down: bool = False
+    probe: Probe = Probe.PENDING
+    master: bool | None = True
+    reachable: bool | None = None
+    broken: str = ""
+    job: str = "the probe"
+    check: str = ""
+    checking: str = ""
+    over: bool = False
+    late: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more is to be learnt from the probe."""
+        if self.probe in (Probe.NEEDLESS, Probe.ANSWERED) or self.master is False:
+            return True
+        if self.reachable is False:
+            # One that was heard before gets its time: its master may be back in a moment.
+            return self.late or self.over or self.master is None
+        return self.over and self.master is None
+
+
+def decide(seen: Seen) -> Judgement:
+    """Return the verdict; the first row that has one decides."""
+    for row in _ROWS:
+        found = row(seen)
+        if found is not None:
+            return found
+    return WAIT
+
+
+# -- rows, in the order in which they count ------------------------------------------------
+
+
+def _stopped(seen: Seen) -> Judgement | None:
+    if not seen.stopped:
+        return None
+    return Judgement(
+        Verdict.STOPPED,
+        "Somebody has stopped {unit} since its restart, and it is left so. Nothing has shown yet "
+        "that the minion works: start it and look at it.",
+    )
+
+
+def _key_refused(seen: Seen) -> Judgement | None:
+    died = seen.active == "failed" or seen.loops >= LOOP
+    if not (died and seen.came and seen.status == KEY_REFUSED):
+        return None
+    return Judgement(
+        Verdict.REFUSED,
+        "{unit} has ended because its master refuses its key, which the old version would not "
+        "change: the new one stays installed. Look at the key of this minion on the master "
+        "('salt-key'), then start the service.",
+    )
+
+
+def _died(seen: Seen) -> Judgement | None:
+    if seen.active != "failed" or not seen.came or seen.patient:
+        return None
+    return Judgement(
+        Verdict.ILL, "{unit} has failed. 'journalctl -u {unit}' and the minion's log say why."
+    )
+
+
+def _loops(seen: Seen) -> Judgement | None:
+    if seen.loops < LOOP:
+        return None
+    return Judgement(Verdict.ILL, f"{{unit}} started {LOOP + 1} times, one time after the other.")
+
+
+def _no_report(seen: Seen) -> Judgement | None:
+    if seen.reported:
+        return None
+    if not seen.over:
+        return WAIT
+    if not seen.had_reported and seen.active == "active" and seen.came:
+        return _unproven("no minion with this extension reported, nor did one before the update")
+    return Judgement(Verdict.ILL, "no minion with this extension reported", missing=True)
+
+
+def _stood_down(seen: Seen) -> Judgement | None:
+    if not seen.stood_down or seen.had_stood_down:
+        return None
+    return Judgement(
+        Verdict.ILL,
+        "This extension does not know the new version of Salt and stands down there, so jobs would "
+        "be lost in restarts. Install a version of saltext-safeupdate that knows it first.",
+    )
+
+
+def _broken(seen: Seen) -> Judgement | None:
+    if not seen.broken or seen.probe is not Probe.ANSWERED:
+        return None
+    return Judgement(Verdict.ILL, seen.broken)
+
+
+def _silence(seen: Seen) -> Judgement | None:
+    if seen.settled:
+        return None
+    if not seen.over:
+        return WAIT
+    if seen.probe is Probe.PENDING:
+        return Judgement(Verdict.SILENT, f"{seen.job} did not end", missing=True)
+    return Judgement(
+        Verdict.SILENT, f"the return of {seen.job} did not reach its master", missing=True
+    )
+
+
+def _check(seen: Seen) -> Judgement | None:
+    if seen.check:
+        return Judgement(Verdict.ILL, seen.check)
+    if seen.checking and seen.over:
+        return Judgement(Verdict.ILL, seen.checking, missing=True)
+    return WAIT if seen.checking else None
+
+
+def _unstable(seen: Seen) -> Judgement | None:
+    if seen.stable:
+        return None
+    if not seen.over:
+        return WAIT
+    return Judgement(Verdict.ILL, "its process did not stay the same", missing=True)
+
+
+def _end(seen: Seen) -> Judgement | None:
+    if seen.probe in (Probe.NEEDLESS, Probe.ANSWERED):
+        return Judgement(Verdict.WELL)
+    if seen.reachable is False:
+        return _unproven("nobody on this host reaches its master")
+    return _unproven("its master got no return of it before the update either")
+
+
+_ROWS: tuple[Callable[[Seen], Judgement | None], ...] = (
+    _stopped,
+    _key_refused,
+    _died,
+    _loops,
+    _no_report,
+    _stood_down,
+    _broken,
+    _silence,
+    _check,
+    _unstable,
+    _end,
+)
+
+
+def _unproven(why: str) -> Judgement:
+    return Judgement(
+        Verdict.UNPROVEN, f"{{unit}} runs, but no master has confirmed that it works: {why}."
+    )

@@ -1,0 +1,141 @@
+"""The table of verdicts, row by row, as the page on health has it."""
+
+import itertools
+import pathlib
+import re
+
+import pytest
+
+from saltext_safeupdate.core.supervisor.verdict import (
+    KEY_REFUSED,
+    LOOP,
+    Probe,
+    Seen,
+    Verdict,
+    decide,
+)
+
+PAGE = pathlib.Path(__file__).parents[4] / "docs/topics/explanation/health.md"
+UP = {"stable": True}
+SILENT = {**UP, "probe": Probe.PENDING}
+ANSWERED = {**UP, "probe": Probe.ANSWERED}
+DOWN = {"reported": False, "probe": Probe.NEEDLESS}
+# What the page calls it, what is seen, and what follows.
+ROWS = {
+    "Its unit has failed": (DOWN | {"active": "failed"}, Verdict.ILL),
+    "It begins anew by itself, for the third time": (UP | {"loops": LOOP}, Verdict.ILL),
+    "It does not report until its time is up, and the one before did": (
+        DOWN | {"over": True},
+        Verdict.ILL,
+    ),
+    "It does not report, nor did the one before": (
+        DOWN | {"over": True, "had_reported": False},
+        Verdict.UNPROVEN,
+    ),
+    "This extension does not know its Salt, and knew that of the one before": (
+        ANSWERED | {"stood_down": True},
+        Verdict.ILL,
+    ),
+    "This extension does not know its Salt, nor that of the one before": (
+        {**UP, "probe": Probe.NEEDLESS, "stood_down": True, "had_stood_down": True},
+        Verdict.WELL,
+    ),
+    "The return of the probe arrives, whatever its code": (ANSWERED, Verdict.WELL),
+    "The return of the probe is a failure, because Salt cannot load its function": (
+        ANSWERED | {"broken": "test.py: SyntaxError"},
+        Verdict.ILL,
+    ),
+    "The probe is not answered; the master is reached, and heard the one before": (
+        SILENT | {"over": True, "reachable": True},
+        Verdict.SILENT,
+    ),
+    "The probe is not answered, and nobody on this host reaches the master": (
+        SILENT | {"late": True, "reachable": False},
+        Verdict.UNPROVEN,
+    ),
+    "The probe is not answered, nor was it before the update": (
+        SILENT | {"master": False},
+        Verdict.UNPROVEN,
+    ),
+    "The probe is not answered, and whether it was before is not known": (
+        SILENT | {"master": None, "over": True, "reachable": True},
+        Verdict.UNPROVEN,
+    ),
+    "The minion has no master": ({**UP, "probe": Probe.NEEDLESS}, Verdict.WELL),
+    "Its master refuses its key": (
+        DOWN | {"active": "failed", "status": KEY_REFUSED},
+        Verdict.REFUSED,
+    ),
+    "Somebody has stopped it": (DOWN | {"active": "inactive", "stopped": True}, Verdict.STOPPED),
+    "The health check fails": (ANSWERED | {"check": "no"}, Verdict.ILL),
+    "The health check does not end": (ANSWERED | {"checking": "job 1", "over": True}, Verdict.ILL),
+    "Its process does not stay the same until the time is up": (
+        ANSWERED | {"stable": False, "over": True},
+        Verdict.ILL,
+    ),
+}
+# What only needs more time.
+WAITING = {
+    "nothing has been seen": DOWN,
+    "no start of it has been seen": {"came": False, "active": "failed", **DOWN},
+    "it is started again, because there is no way back": {
+        "active": "failed",
+        "patient": True,
+        **DOWN,
+    },
+    "its process is young": {"probe": Probe.ANSWERED},
+    "the probe is under way": SILENT,
+    "the master is away": {**SILENT, "reachable": False},
+    "the health check is under way": {**ANSWERED, "checking": "job 1"},
+    "the first looks for a master": {**SILENT, "master": None},
+}
+WORDS = {
+    Verdict.WELL: "committed",
+    Verdict.UNPROVEN: "committed, unproven",
+    Verdict.STOPPED: "committed, and left stopped",
+    Verdict.REFUSED: "failed, and not undone",
+    Verdict.ILL: "rolled back",
+    Verdict.SILENT: "rolled back; in quarantine if the old minion is heard",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_table(row):
+    seen, verdict = ROWS[row]
+    assert decide(Seen(**seen)).verdict is verdict
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_it_waits_while(what):
+    assert decide(Seen(**WAITING[what])).verdict is Verdict.WAIT
+
+
+def test_the_page_has_these_rows():
+    told = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[0] in ROWS:
+            told[cells[0]] = re.sub(r"`", "", cells[1])
+    assert told == {row: WORDS[verdict] for row, (_, verdict) in ROWS.items()}
+
+
+def test_nothing_waits_for_ever_and_no_silence_is_proof():
+    """Whatever is seen when the time is up, there is a verdict; none undoes what is not proven."""
+    flags = ("stopped", "stable", "reported", "had_reported", "patient")
+    for values in itertools.product([True, False], repeat=len(flags)):
+        for probe, master, reachable in itertools.product(
+            Probe, (True, False, None), (True, False, None)
+        ):
+            seen = Seen(
+                **dict(zip(flags, values, strict=True)),
+                probe=probe,
+                master=master,
+                reachable=reachable,
+                over=True,
+                late=True,
+            )
+            verdict = decide(seen).verdict
+            assert verdict is not Verdict.WAIT
+            if verdict is Verdict.SILENT:
+                assert master is True
+                assert reachable is not False
