@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from ..host import processes
 from ..record.database import Database
 from . import jids as job_ids
+from . import packing
 
 # Delivered jobs that are remembered, so that they are not run again.
 KEEP_DELIVERED = 20_000
@@ -27,9 +27,6 @@ UNKNOWN = "unknown"
 # The fact from when on it has every job, and seconds that a job has to be younger than that.
 _FROM = "recorded_from"
 _MARGIN = 5.0
-# Bytes from which on a return is stored compressed, and how that begins. No return does.
-_LARGE = 256 << 10
-_PACKED = b"\x00zlib"
 
 
 class State(Enum):
@@ -201,7 +198,7 @@ class Ledger(Database):
 
     def finish(self, key: str, payload: bytes, retcode: int = 0) -> bool:
         """Store the return of a job that is known, before anybody tries to send it."""
-        payload = _packed(payload)
+        payload = packing.packed(payload)
         with self.transaction() as db:
             done = db.execute(
                 "UPDATE jobs SET state = 'finished', changed = ?, retcode = ? "
@@ -226,7 +223,7 @@ class Ledger(Database):
             )
             db.execute(
                 "INSERT OR REPLACE INTO contents (key, payload) VALUES (?, ?)",
-                (key, _packed(payload)),
+                (key, packing.packed(payload)),
             )
 
     def delivered(self, key: str) -> bool:
@@ -282,7 +279,7 @@ class Ledger(Database):
         found = self._select(f"{_FULL} WHERE jobs.key = ?", (key,))
         if not found:
             return None
-        return found[0]._replace(payload=_unpacked(found[0].payload))
+        return found[0]._replace(payload=packing.unpacked(found[0].payload))
 
     def owed(self) -> list[str]:
         """
@@ -419,14 +416,3 @@ class Ledger(Database):
         with self.connection() as db:
             rows = db.execute(statement, values).fetchall()
         return [Job(*row)._replace(state=State(row[4])) for row in rows]
-
-
-def _packed(payload: bytes) -> bytes:
-    """Return what is stored. SQLite copies it once more, so a large one is compressed first."""
-    return payload if len(payload) < _LARGE else _PACKED + zlib.compress(payload, 1)
-
-
-def _unpacked(payload: bytes | None) -> bytes | None:
-    if payload is None or not payload.startswith(_PACKED):
-        return payload
-    return zlib.decompress(payload[len(_PACKED) :])
