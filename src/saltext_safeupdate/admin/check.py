@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import salt.version
@@ -18,7 +18,7 @@ from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import of_minion
 from ..factory import Factory, enabled
-from . import executors, facts, provenance, set_up
+from . import errors, executors, facts, provenance, set_up
 
 # Bytes that the database should be able to grow by: returns that masters do not get at once.
 _LEAST_SPACE = 16 << 20
@@ -32,10 +32,13 @@ class Problem(NamedTuple):
     fix: str
 
 
+Look = Callable[[Factory], Iterable[Problem]]
+
+
 def check(factory: Factory, functions: facts.Functions) -> list[dict[str, str]]:
     """Return every problem, not only the first. *functions* are Salt's execution functions."""
-    found = [problem for look in _CHECKS for problem in look(factory)]
-    return [problem._asdict() for problem in (*found, *_master(factory, functions))]
+    looks = (*_CHECKS, lambda factory: _master(factory, functions))
+    return [problem._asdict() for problem in _found(factory, looks)]
 
 
 def unhooked(factory: Factory) -> str:
@@ -46,7 +49,43 @@ def unhooked(factory: Factory) -> str:
 
 def quick(factory: Factory) -> list[str]:
     """Return the problems of the set-up that are found without asking another program."""
-    return [problem.problem for look in _QUICK for problem in look(factory)]
+    return [problem.problem for problem in _found(factory, _QUICK)]
+
+
+def _found(factory: Factory, looks: Iterable[Look]) -> list[Problem]:
+    """Return what the looks find. What keeps one of them from looking is a problem itself."""
+    found: list[Problem] = []
+    pending = _tried(_restart_pending, factory)
+    for look in looks:
+        if not (pending and look in _BY_RESTART):
+            found += _tried(look, factory)
+    return [*pending, *dict.fromkeys(found)]
+
+
+def _tried(look: Look, factory: Factory) -> list[Problem]:
+    try:
+        return list(look(factory))
+    except (OSError, SafeUpdateError) as err:
+        return [Problem("host", errors.of_host(err), "Correct that, and check again.")]
+
+
+def _restart_pending(factory: Factory) -> Iterator[Problem]:
+    """Yield a problem if the files set the minion up, and it has not read them yet."""
+    opts = factory.opts
+    if executors.OURS in (executors.listed(opts.get("module_executors")) or ()) and enabled(
+        {**opts, "module_executors": []}
+    ):
+        return
+    said = set_up.minion_files(factory).merged().all
+    if executors.OURS in (executors.listed(said.get("module_executors")) or ()) and enabled(
+        {**opts, "engines": said.get("engines"), "module_executors": []}
+    ):
+        yield Problem(
+            "restart-pending",
+            "The minion is set up, and its restart is pending: it has not read that yet.",
+            "Wait for its restart, which 'safeupdate.status' shows; if none was asked for, "
+            "'safeupdate.restart' does.",
+        )
 
 
 def _configuration(factory: Factory) -> Iterator[Problem]:
@@ -257,9 +296,18 @@ def _service(factory: Factory) -> Iterator[Problem]:
 def _state_dir(factory: Factory) -> Iterator[Problem]:
     directory = factory.settings.state_dir
     try:
-        mode = stat.S_IMODE(os.stat(directory).st_mode)
-    except (FileNotFoundError, PermissionError):
+        found = os.stat(directory).st_mode
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # What the database says of it is a problem of its own.
         return
+    if not stat.S_ISDIR(found):
+        yield Problem(
+            "state-dir",
+            f"{directory} is no directory.",
+            "Move it away, or set 'safeupdate:state_dir' to another place.",
+        )
+        return
+    mode = stat.S_IMODE(found)
     if mode & 0o077:
         yield Problem(
             "state-dir",
@@ -342,7 +390,7 @@ def _stop_guard(factory: Factory) -> Iterator[Problem]:
             yield Problem("stop-guard", problem, fix)
 
 
-_CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
+_CHECKS: tuple[Look, ...] = (
     _configuration,
     _executor,
     _engine,
@@ -356,4 +404,6 @@ _CHECKS: tuple[Callable[[Factory], Iterator[Problem]], ...] = (
     _last_update,
     _stop_guard,
 )
+# What a restart of a minion that is set up puts right.
+_BY_RESTART = (_executor, _engine, _set_up, _hooks, _stop_guard)
 _QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

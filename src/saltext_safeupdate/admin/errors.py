@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -28,13 +29,44 @@ class RefusedError(CommandExecutionError, NotImplementedHere):  # type: ignore[m
     """What a runner function does not do, and why: one line, and the exit status 1."""
 
 
+# What a host does to us: SQLite raises its own where nobody has read the database before.
+OF_HOST = (SafeUpdateError, OSError, sqlite3.Error)
+
+
+def of_host(err: Exception) -> str:
+    """Return what an error of OF_HOST says; for one of the system, with its path and a fix."""
+    if not isinstance(err, OSError):
+        return str(err)
+    where = f"{err.filename}: " if err.filename else ""
+    return (
+        f"{where}{err.strerror or err}. This host does not let safeupdate work; see "
+        "'safeupdate.check', and the settings 'safeupdate:state_dir' and 'safeupdate:run_dir'."
+    )
+
+
 @contextmanager
 def as_salts() -> Iterator[None]:
-    """Raise CommandExecutionError for an error of ours."""
+    """Raise CommandExecutionError for an error of ours, or of the host."""
     try:
         yield
-    except SafeUpdateError as err:
-        raise CommandExecutionError(str(err)) from err
+    except OF_HOST as err:
+        raise CommandExecutionError(of_host(err)) from err
+
+
+def for_state(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Have a state fail with such an error as its comment, instead of a traceback."""
+
+    @functools.wraps(function)
+    def call(name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            return function(name, *args, **kwargs)
+        except CommandExecutionError as err:
+            told = str(err)
+        except OF_HOST as err:
+            told = of_host(err)
+        return {"name": name, "result": False, "changes": {}, "comment": told}
+
+    return call
 
 
 def for_runner(function: Callable[..., Any]) -> Callable[..., Any]:

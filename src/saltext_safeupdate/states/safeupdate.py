@@ -19,6 +19,8 @@ States of safeupdate
           - file: /etc/salt/minion.d/some.conf
 """
 
+from saltext_safeupdate.admin import errors
+
 __virtualname__ = "safeupdate"
 
 
@@ -28,6 +30,7 @@ def __virtual__():
     return __virtualname__
 
 
+@errors.for_state
 def enabled(name, config_file=None, stop_guard=True, settings=None):
     """
     Set the minion up for safe updates: executor, engine and stop guard.
@@ -78,6 +81,8 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
         written and is not named any more goes; what somebody else has written stays. Without both,
         nothing changes. A key that does not exist, or a value that is not valid, is an error.
     """
+    from salt.exceptions import CommandExecutionError
+
     from saltext_safeupdate.admin import inside, set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
     from saltext_safeupdate.factory import Factory
@@ -85,10 +90,13 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
     warnings = []
     in_snapshot = inside.here()
-    # Inside a transaction the record of the updates is hidden.
-    last = {"phase": ""} if in_snapshot else __salt__["safeupdate.status"]()
-    if last["phase"] in ("failed", "rolled_back"):
-        warnings.append(f"The last update is {last['phase']}: {last['reason']}")
+    try:
+        # Inside a transaction the record of the updates is hidden.
+        last = {"phase": ""} if in_snapshot else __salt__["safeupdate.status"]()
+        if last["phase"] in ("failed", "rolled_back"):
+            warnings.append(f"The last update is {last['phase']}: {last['reason']}")
+    except CommandExecutionError as err:
+        warnings.append(f"What became of the last update is not known: {err}")
     try:
         factory = inside.Snapshot(__opts__) if in_snapshot else Factory(__opts__)
         pillar = __opts__.get("pillar") or {}
@@ -113,11 +121,16 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
         return {**ret, "result": False, "changes": {}, "comment": str(err)}
     ret["comment"] = f"{', '.join(ret['changes'])} changed."
     if wanted.restarts:
-        asked = __salt__["safeupdate.restart"](reason="safeupdate.enabled", jitter=wanted.jitter)
-        ret["comment"] += f" {asked['comment']}"
+        given = {"reason": "safeupdate.enabled", "jitter": wanted.jitter}
+        try:
+            ret["comment"] += f" {__salt__['safeupdate.restart'](**given)['comment']}"
+        except CommandExecutionError as err:
+            ret["result"] = False
+            ret["comment"] += f" It takes a restart of the minion, and that cannot be had: {err}"
     return ret
 
 
+@errors.for_state
 def disabled(name):
     """
     Take safeupdate off the minion: everything is as it was before :py:func:`enabled`.
@@ -143,36 +156,31 @@ def disabled(name):
     name
         Any text.
     """
-    from salt.exceptions import CommandExecutionError
-
     from saltext_safeupdate.admin import taking_off
-    from saltext_safeupdate.core.errors import SafeUpdateError
     from saltext_safeupdate.factory import Factory
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is not set up."}
-    try:
-        wanted = taking_off.TakingOff(Factory(__opts__))
-        ret["changes"] = wanted.changes()
-        if not ret["changes"]:
-            return ret
-        paths, restarts = ", ".join(ret["changes"]), wanted.restarts
-        if __opts__["test"]:
-            comment = f"{paths} would go.{wanted.stays}"
-            ret["comment"] = comment + " The minion would restart." * restarts
-            return {**ret, "result": None}
-        problem = wanted.carry_out()
-        if problem:
-            return {**ret, "result": False, "changes": {}, "comment": problem}
-        ret["comment"] = f"{paths} removed.{wanted.stays}"
-        if restarts:
-            jitter = wanted.jitter
-            asked = __salt__["safeupdate.restart"](reason="safeupdate.disabled", jitter=jitter)
-            ret["comment"] = f"{paths} go.{wanted.stays} {asked['comment']} What is kept goes then."
-    except (SafeUpdateError, CommandExecutionError) as err:
-        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    wanted = taking_off.TakingOff(Factory(__opts__))
+    ret["changes"] = wanted.changes()
+    if not ret["changes"]:
+        return ret
+    paths, restarts = ", ".join(ret["changes"]), wanted.restarts
+    if __opts__["test"]:
+        comment = f"{paths} would go.{wanted.stays}"
+        ret["comment"] = comment + " The minion would restart." * restarts
+        return {**ret, "result": None}
+    problem = wanted.carry_out()
+    if problem:
+        return {**ret, "result": False, "changes": {}, "comment": problem}
+    ret["comment"] = f"{paths} removed.{wanted.stays}"
+    if restarts:
+        given = {"reason": "safeupdate.disabled", "jitter": wanted.jitter}
+        asked = __salt__["safeupdate.restart"](**given)
+        ret["comment"] = f"{paths} go.{wanted.stays} {asked['comment']} What is kept goes then."
     return ret
 
 
+@errors.for_state
 def master_enabled(name, window=3600, main_file=None, config_file=None):
     """
     Set the master of this host up: jobs that minions have missed are published again.
@@ -203,25 +211,22 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
         ``safeupdate.conf`` in the directory that its ``default_include`` names.
     """
     from saltext_safeupdate.admin import set_up
-    from saltext_safeupdate.core.errors import SafeUpdateError
     from saltext_safeupdate.factory import Factory
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The master is set up."}
-    try:
-        wanted = set_up.master_file(Factory(__opts__), main_file, config_file, window)
-        ret["changes"] = wanted.changes()
-        if wanted.warnings:
-            ret["warnings"] = wanted.warnings
-        if not ret["changes"]:
-            return ret
-        if __opts__["test"]:
-            return {**ret, "result": None, "comment": f"{wanted.path} would be written."}
-        wanted.write()
-    except SafeUpdateError as err:
-        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    wanted = set_up.master_file(Factory(__opts__), main_file, config_file, window)
+    ret["changes"] = wanted.changes()
+    if wanted.warnings:
+        ret["warnings"] = wanted.warnings
+    if not ret["changes"]:
+        return ret
+    if __opts__["test"]:
+        return {**ret, "result": None, "comment": f"{wanted.path} would be written."}
+    wanted.write()
     return {**ret, "comment": f"{wanted.path} changed. Restart salt-master once."}
 
 
+@errors.for_state
 def updated(name, version=None, allow_downgrade=False):
     """
     Make sure that the minion has a version; ask for the update if it has another.
@@ -250,17 +255,14 @@ def updated(name, version=None, allow_downgrade=False):
     """
     from saltext_safeupdate.admin import inside
     from saltext_safeupdate.admin import updated as states
-    from saltext_safeupdate.core.errors import SafeUpdateError
 
     wanted = {"allow_downgrade": allow_downgrade, "test": bool(__opts__["test"])}
-    try:
-        if inside.here():
-            return {"name": name, **inside.update_asked(__low__, version, **wanted)}
-    except SafeUpdateError as err:
-        return {"name": name, "result": False, "changes": {}, "comment": str(err)}
+    if inside.here():
+        return {"name": name, **inside.update_asked(__low__, version, **wanted)}
     return {"name": name, **states.updated(__salt__, version, **wanted)}
 
 
+@errors.for_state
 def restarted(name):
     """
     Do nothing; restart the minion, deferred, if something that is watched has changed.
@@ -285,6 +287,7 @@ def restarted(name):
     }
 
 
+@errors.for_state
 def mod_watch(name, **kwargs):
     """
     Ask for the deferred restart.
@@ -294,14 +297,9 @@ def mod_watch(name, **kwargs):
         ret["result"] = None
         ret["comment"] = "The minion would restart."
         return ret
-    from salt.exceptions import CommandExecutionError
-
     from saltext_safeupdate.admin import steering
 
     reason = f"state {name}"
-    try:
-        if not steering.restart_after_run(reason):
-            __salt__["safeupdate.restart"](reason=reason)
-    except CommandExecutionError as err:
-        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    if not steering.restart_after_run(reason):
+        __salt__["safeupdate.restart"](reason=reason)
     return ret

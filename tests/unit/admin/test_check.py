@@ -87,6 +87,26 @@ def test_a_set_up_that_hides_what_has_been_added_since(made, tmp_path):
     assert _codes(made) == ["set-up"]
 
 
+def test_right_after_the_set_up_a_restart_is_pending_and_that_is_all(made, tmp_path, monkeypatch):
+    """It was told three times over, each with the advice to set the minion up."""
+    made.opts = {
+        **salt.config.DEFAULT_MINION_OPTS,
+        **made.opts,
+        "conf_file": str(tmp_path / "minion"),
+        "extension_modules": str(tmp_path / "extmods"),
+        "module_executors": ["direct_call"],
+        "engines": [],
+    }
+    monkeypatch.setattr(hooks, "_installed", {})
+    assert _codes(made) == ["executor", "engine", "hooks"]
+    SetUp(made, None, True).carry_out()
+    (problem,) = _found(made)
+    assert problem["code"] == "restart-pending"
+    assert check.quick(made) == [problem["problem"]]
+    made.opts |= {"module_executors": ["safeupdate", "direct_call"], "engines": ["safeupdate"]}
+    assert _codes(made) == ["hooks"]
+
+
 @pytest.mark.parametrize(("text", "named"), [('__version__ = "9.9"\n', "9.9"), (None, "not in")])
 def test_another_version_of_the_extension_on_the_disk(made, monkeypatch, tmp_path, text, named):
     if text:
