@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from ..core.errors import InputError
 from ..core.host import command, hidden
 from ..core.transactional import call as calls
 from ..core.transactional import cli, delegate, detect, inside, summary
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 Functions = Mapping[str, Callable[..., Any]]
 
 TOOL = detect.TOOL
+_REGISTERS = "SUSEConnect"
 
 
 def is_transactional() -> bool:
@@ -51,7 +54,13 @@ def in_transaction() -> bool:
 
 
 def register_words(args: str | Sequence[object] | None) -> list[str]:
-    """Return ``register ARGS``."""
+    """Return ``register ARGS``. Raise InputError if the program for it is missing."""
+    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/bin"
+    if shutil.which(_REGISTERS, path=places) is None:
+        raise InputError(
+            f"{_REGISTERS}, which registers a system, is not installed; nothing was changed. "
+            "Install it in a transaction, and reboot"
+        )
     return ["register", *cli.split_words(args, "args")]
 
 

@@ -28,7 +28,8 @@ def updated(
             return {**ret, "comment": f"It is installed{left}."}
         ret["changes"] = plan["changes"]
         if test:
-            return {**ret, "result": None, "comment": "The minion would be updated."}
+            how = ", and a reboot of the host activate it" if plan.get("reboot") else ""
+            return {**ret, "result": None, "comment": f"The minion would be updated{how}."}
         asked = functions["safeupdate.update"](version, allow_downgrade=allow_downgrade)
     except CommandExecutionError as err:
         return {**ret, "result": False, "changes": {}, "comment": str(err)}

@@ -30,6 +30,11 @@ _REQUESTED = (
     "The update is under way. It installs when no job runs, and the minion restarts then; "
     "'safeupdate.status' shows what becomes of it."
 )
+_BY_BOOT = (
+    "The update is under way. It installs into a new snapshot when no job runs. A reboot of the "
+    "host activates it: {who}. 'safeupdate.status' shows what becomes of it."
+)
+_WHO = {True: "it is asked for then", False: "reboot when it suits you"}
 
 
 def plan(
@@ -51,7 +56,7 @@ def plan(
         "targets": dict(resolved.targets),
         "changes": resolved.changes,
         "steps": list(resolved.steps),
-        "reboot": needs_reboot(resolver.manager, resolved),
+        "reboot": _needs_reboot(resolver.manager, resolved),
         "staged": resolved.staged,
         "jobs": factory.awaited_jobs(_jid(factory)),
         "findings": [finding._asdict() for finding in resolved.findings],
@@ -206,7 +211,17 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     jid = _jid(factory)
     numbered = resolved.with_serial(fence.of_jid(jid))
     record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
-    return {**status.described(record), "to": dict(resolved.targets), "comment": _REQUESTED}
+    comment = _REQUESTED
+    if factory.manager is not None and factory.manager.snapshots is not None:
+        asks = factory.settings.transactional_reboot == "always"
+        comment = _BY_BOOT.format(who=_WHO[asks])
+    return {**status.described(record), "to": dict(resolved.targets), "comment": comment}
+
+
+def _needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
+    """Tell whether a reboot of the host has to activate the targets, now or after the update."""
+    by_boot = manager.snapshots is not None and bool(resolved.changes)
+    return by_boot or needs_reboot(manager, resolved)
 
 
 def _refresh_for(resolver: Resolver, wanted: Request, refresh: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -58,7 +59,7 @@ def run(
     except SafeUpdateError as err:
         complaints.tell(err)
     upgrade = Upgrade()
-    announced = told = False
+    announced = told = swept = False
     # An engine that outlives its minion must not act beside that of the next one.
     while os.getppid() == minion:
         try:
@@ -79,6 +80,7 @@ def run(
             ticker.tick()
             if hooked:
                 upgraded.restart_if_due(upgrade, factory.settings, opts)
+            swept = swept or _swept(opts)
             told = told or masters.tell_of_gone(factory.ledger.open)
         except SafeUpdateError as err:
             complaints.tell(err)
@@ -88,6 +90,16 @@ def run(
                 SafeUpdateError(f"The engine could not do its work: {err}. It goes on.")
             )
         time.sleep(factory.settings.tick_interval)
+
+
+def _swept(opts: Mapping[str, Any]) -> bool:
+    """Remove what a reboot has left of transactions; return whether that is done."""
+    if not shutil.which("transactional-update"):
+        return True
+    from ..core.transactional import call
+    from ..core.transactional.tool import Tool
+
+    return Tool(host=call.host(opts)).sweep()
 
 
 def _alone(factory: Factory, complaints: Complaints) -> Lock | None:

@@ -108,7 +108,8 @@ def plan(version=None, allow_downgrade=False, refresh=True):
 
     ``changes`` has the versions before and after, ``jobs`` the jobs that the update would wait
     for, and ``steps`` the upgrade steps that would run. ``staged`` tells whether the update
-    needs no network any more. ``findings`` has every problem with a ``code``, a ``problem``, a
+    needs no network any more, ``reboot`` whether a reboot of the host activates the version, as
+    on a transactional system. ``findings`` has every problem with a ``code``, a ``problem``, a
     ``fix`` and whether it is ``blocking``.
 
     CLI Example:

@@ -1,6 +1,7 @@
 """What an administrator asks of updates, with a real record and simulated packages."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -177,6 +178,18 @@ class TestTransactional:
 
     def test_nothing_waits(self, made):
         assert _codes(updates.plan(made, {})) == []
+
+    @pytest.mark.parametrize(
+        ("policy", "said"),
+        [("manual", "reboot when it suits you"), ("always", "it is asked for then")],
+    )
+    def test_that_a_reboot_activates_it_is_said_before(self, made, policy, said):
+        made.settings = replace(made.settings, transactional_reboot=policy)
+        assert updates.plan(made, {}, NEW)["reboot"] is True
+        assert updates.plan(made, {}, OLD)["reboot"] is False
+        comment = updates.update(made, {}, NEW)["comment"]
+        assert f"A reboot of the host activates it: {said}." in comment
+        assert "the minion restarts" not in comment
 
     def test_a_snapshot_of_others_waits_for_a_reboot(self, made):
         made.manager.snapshots.add(1, {"vim": "9"})

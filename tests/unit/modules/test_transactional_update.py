@@ -32,6 +32,7 @@ def dunders(monkeypatch):
 def sent(monkeypatch):
     """The command lines that reach the tool, of version 6.1.1."""
     lines = []
+    monkeypatch.setattr(transactions.shutil, "which", lambda name, **_: f"/usr/bin/{name}")
 
     def outcome(words, options, limits):
         lines.append(cli.build(words, options, (6, 1, 1)))
@@ -126,6 +127,13 @@ def test_register_and_apply_snapshot(sent):
     module.apply_snapshot()
     assert sent.lines[0][-3:] == ("register", "--url", "http://x")
     assert sent.lines[1] == (BASE[0], BASE[1], BASE[3], "apply")
+
+
+def test_a_system_without_the_program_is_not_registered(sent, monkeypatch):
+    monkeypatch.setattr(transactions.shutil, "which", lambda name, **_: None)
+    with pytest.raises(CommandExecutionError, match=r"SUSEConnect.*not installed.*nothing was"):
+        module.register(args="--url x")
+    assert sent.lines == []
 
 
 def test_limits_pass_through(sent):

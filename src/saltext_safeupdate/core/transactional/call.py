@@ -52,6 +52,7 @@ class Reply:
     wishes: Wishes
     settled: Settled
     vanished: Sequence[str]
+    unseen: Sequence[str] = ()
 
     def reboot_due(self, activate: bool) -> bool:
         """Tell whether to reboot now: asked for inside, or by *activate* with something pending."""
@@ -83,6 +84,7 @@ class Reply:
             "reboot_asked": self.wishes.reboot,
             "not_done": list(self.wishes.refused),
             "vanished_files": list(self.vanished),
+            "unseen_paths": list(self.unseen),
         }
 
 
@@ -198,6 +200,7 @@ def call(
         wishes=wishes,
         settled=settled,
         vanished=answer.vanished,
+        unseen=answer.unseen,
     )
     return _told(reply)
 
@@ -314,5 +317,10 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
         said.append(
             "Written to places that are not part of a snapshot, so nobody will see it: "
             f"{', '.join(reply.vanished)}. Such files have to be written outside of a transaction."
+        )
+    if reply.unseen:
+        said.append(
+            "Called correct by states, but a transaction does not see what the live system has "
+            f"there: {', '.join(reply.unseen)}. Such states have to run outside of a transaction."
         )
     return said, not (outcome.failure or settled.failed or settled.not_done)

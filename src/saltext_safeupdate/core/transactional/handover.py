@@ -51,6 +51,7 @@ class Answer:
     error: str | None = None
     error_type: str = ""
     vanished: Sequence[str] = ()
+    unseen: Sequence[str] = ()
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -190,6 +191,7 @@ class Directory:
             "error": answer.error,
             "error_type": answer.error_type,
             "vanished": list(answer.vanished),
+            "unseen": list(answer.unseen),
             "value": answer.value,
         }
         # What a larger answer has left that found no room.
@@ -203,10 +205,12 @@ class Directory:
         if document is None:
             return None
         retcode, error = document.get("retcode"), document.get("error")
-        vanished = document.get("vanished")
+        # The extension in the snapshot may be an earlier one, which does not say it.
+        vanished, unseen = document.get("vanished"), document.get("unseen", [])
         if (
             not isinstance(retcode, int)
             or not isinstance(vanished, list)
+            or not isinstance(unseen, list)
             or not (error is None or isinstance(error, str))
             or "value" not in document
         ):
@@ -216,6 +220,7 @@ class Directory:
             error=error,
             error_type=str(document.get("error_type", "")),
             vanished=[str(path) for path in vanished],
+            unseen=[str(path) for path in unseen],
             value=document["value"],
         )
 
@@ -304,6 +309,11 @@ def open_lock(base: Path) -> int:
             f"{base / 'lock'} cannot be opened: {err.strerror}; nothing was changed. "
             "Make room there, or remove what is in its place"
         ) from err
+
+
+def has_leftovers(base: Path = BASE) -> bool:
+    """Tell whether there are directories of calls, of which some may have been killed."""
+    return base.is_dir() and any(_NAME.fullmatch(path.name) for path in base.iterdir())
 
 
 def sweep(base: Path = BASE, before: Callable[[Path], object] = lambda path: None) -> int:

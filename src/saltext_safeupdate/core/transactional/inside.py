@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..host import hidden
 from .handover import Answer, Directory
 from .programs import recorder
 from .roots import parse_mountinfo
+from .services import is_state_result
 
 # What a function that runs inside is told, so that it can ask for a reboot.
 WISHES = "SALT_SAFEUPDATE_WISHES"
@@ -40,6 +41,8 @@ SCAN_LIMIT = 20_000
 NAME_LIMIT = 20
 # Salt's own temporary files.
 _OWN_TEMPORARY = ("__salt.tmp.", ".root_", "salt-", "tmp")
+# What programs write into /run for as long as they run: zypper does.
+_OF_PROGRAMS = (".pid", ".lock")
 
 
 def shadowed_places(mountinfo: str) -> list[str]:
@@ -71,13 +74,42 @@ def vanishing(
         if looked > SCAN_LIMIT:
             found.append(f"(only the first {SCAN_LIMIT} files were looked at)")
             break
-        own = Path(path).name.startswith(_OWN_TEMPORARY) and path.startswith(tuple(temporary))
+        name, passing = Path(path).name, path.startswith(tuple(temporary))
+        own = passing and name.startswith(_OWN_TEMPORARY)
+        own = own or (path.startswith("/run/") and name.endswith(_OF_PROGRAMS))
         try:
             if not own and os.lstat(path).st_ctime >= since:
                 found.append(path)
         except OSError:
             continue
     return found
+
+
+def unseen(
+    value: Any, shadowed: Sequence[str], mountinfo: str, temporary: Sequence[str] = TEMPORARY
+) -> list[str]:
+    """
+    Return the paths of states that found nothing to do in places that a transaction hides.
+
+    What they have seen there is not what the live system has.
+    """
+    mounted = {mount.point for mount in parse_mountinfo(mountinfo)}
+    hidden = (set(shadowed) - mounted) | (set(temporary) & mounted)
+    chunks = value.values() if is_state_result(value) else ()
+    names = [
+        str(chunk.get("name"))
+        for chunk in chunks
+        if isinstance(chunk, dict) and chunk.get("result") is True and not chunk.get("changes")
+    ]
+    return [name for name in names if _nearest(name, hidden | mounted) in hidden]
+
+
+def _nearest(path: str, places: set[str]) -> str | None:
+    """Return the innermost of *places* in which an absolute path lies."""
+    found = PurePosixPath(path)
+    if not found.is_absolute() or ".." in found.parts:
+        return None
+    return next((str(at) for at in (found, *found.parents) if str(at) in places), None)
 
 
 def _files(places: Sequence[str], mounted: set[str]) -> Iterator[str]:
@@ -104,7 +136,13 @@ class Answering:
         if retcode == 0 and isinstance(value, dict):
             # Salt's own rule for functions that report failure in their result.
             retcode = 0 if all(value.get(key, True) for key in ("result", "success")) else 1
-        self._directory.put_answer(Answer(value=value, retcode=retcode, vanished=self._vanished()))
+        answer = Answer(
+            value=value,
+            retcode=retcode,
+            vanished=self._vanished(),
+            unseen=_some(unseen(value, self._shadowed, _mountinfo())),
+        )
+        self._directory.put_answer(answer)
         return retcode
 
     def __exit__(
@@ -126,11 +164,18 @@ class Answering:
             )
 
     def _vanished(self) -> list[str]:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-        found = vanishing(self._shadowed, self._since, mountinfo)
-        if len(found) > NAME_LIMIT:
-            found[NAME_LIMIT:] = [f"(and {len(found) - NAME_LIMIT} more)"]
-        return found
+        return _some(vanishing(self._shadowed, self._since, _mountinfo()))
+
+
+def _mountinfo() -> str:
+    return Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+
+
+def _some(found: list[str]) -> list[str]:
+    """Return the first of many names, and how many more there are."""
+    if len(found) > NAME_LIMIT:
+        found[NAME_LIMIT:] = [f"(and {len(found) - NAME_LIMIT} more)"]
+    return found
 
 
 def perform(

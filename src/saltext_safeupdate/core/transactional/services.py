@@ -46,6 +46,8 @@ _NOT_BY_BOOT = {
     "Set 'enable: true' in the state",
 }
 _STATE_VERBS = {"running": "start", "dead": "stop"}
+# What systemd calls a unit that needs no start, or no stop.
+_AS_WANTED = {"start": "active", "stop": "inactive"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +196,8 @@ class Settling:
             # The unit itself may have come with the transaction.
             self._run(("systemctl", "daemon-reload"), timeout=RESTART_TIMEOUT, ok=None)
             self._reloaded = True
+        if verb in _AS_WANTED and self._active(unit) == _AS_WANTED[verb]:
+            return
         result = self._run(("systemctl", verb, unit), timeout=RESTART_TIMEOUT, ok=None)
         if result.returncode == 0:
             self._settled.done.append(words)
@@ -201,6 +205,10 @@ class Settling:
             self._settled.failed[words] = (
                 result.stderr.strip()[-500:] or f"exit status {result.returncode}"
             )
+
+    def _active(self, unit: str) -> str:
+        found = self._run(("systemctl", "is-active", unit), timeout=RESTART_TIMEOUT, ok=None)
+        return found.stdout.strip()
 
     def _restart_minion(self, words: str, reason: str) -> None:
         if self._postponed(words):

@@ -139,6 +139,23 @@ class Tool:
             return replace(outcome, failure=None)
         return outcome
 
+    def sweep(self) -> bool:
+        """
+        Remove what calls left that ended without a word, as by a reboot of the host.
+
+        Return False if that has to be tried again: what is open now may be at work.
+        """
+        if not handover.has_leftovers(self.host.base):
+            return True
+        fd = handover.open_lock(self.host.base)
+        try:
+            if not _locked(fd) or self.lock_holder() is not None:
+                return False
+            handover.sweep(self.host.base, self._remove_noted)
+        finally:
+            os.close(fd)
+        return True
+
     def _in_turn(
         self, call: Call, directory: Directory, failed: Callable[[], str | None]
     ) -> Outcome:

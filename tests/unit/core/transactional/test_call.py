@@ -152,6 +152,14 @@ def test_lost_edits_are_named_by_a_state(tmp_path):
     assert LOST in chunk["comment"]
 
 
+def test_states_about_what_a_transaction_hides_are_named(tmp_path):
+    tool = FakeTool(tmp_path, answering(value=STATES, unseen=["/home/x"]))
+    reply = ask(tool)
+    (chunk,) = [chunk for tag, chunk in reply.value.items() if tag not in STATES]
+    assert "does not see what the live system has there: /home/x" in chunk["comment"]
+    assert reply.report()["unseen_paths"] == ["/home/x"]
+
+
 def test_a_leaked_etc_is_said(tmp_path):
     tool = FakeTool(tmp_path, answering(value=STATES, retcode=2), version=(5, 1))
     tool.etc_changed = True

@@ -81,7 +81,7 @@ def test_request_and_answer(directory):
     assert (directory.begun, directory.performer(), directory.answer()) == (False, None, None)
     directory.begin()
     assert (directory.begun, directory.performer()) == (True, os.getpid())
-    answer = Answer(retcode=2, value={"a": b"\0"}, vanished=["/home/x"])
+    answer = Answer(retcode=2, value={"a": b"\0"}, vanished=["/home/x"], unseen=["/home/y"])
     directory.put_answer(answer)
     assert directory.answer() == answer
     assert (directory.path / "answer").read_bytes().count(b"\n") == 0

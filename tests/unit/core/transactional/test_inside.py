@@ -151,6 +151,35 @@ def test_vanishing(tmp_path):
     assert sorted(found) == [str(home / "a/new"), str(temporary / "x")]
 
 
+def test_what_programs_write_while_they_run_does_not_vanish(tmp_path, monkeypatch):
+    found = ["/run/zypp.pid", "/run/x/x.lock", "/run/data", "/home/x.pid"]
+    monkeypatch.setattr(inside, "_files", lambda places, mounted: found)
+    monkeypatch.setattr(inside.os, "lstat", lambda path: os.stat(tmp_path))
+    assert inside.vanishing(["/home"], 0.0, table("/", "/run")) == ["/run/data", "/home/x.pid"]
+
+
+def test_states_about_what_a_transaction_hides():
+    names = {
+        "/var/lib/x": True,  # not shown inside
+        "/home": True,
+        "/run/x": True,  # private inside
+        "/var/cache/x": True,  # the live one
+        "/etc/x": True,
+        "/srv/x": False,
+        "web": True,
+        "/home/../etc/x": True,
+    }
+    value = {
+        f"file_|-{name}_|-{name}_|-managed": {"name": name, "result": result, "changes": {}}
+        for name, result in names.items()
+    }
+    value["file_|-c_|-/home/c_|-managed"] = {"name": "/home/c", "result": True, "changes": {"a": 1}}
+    shadowed = ["/home", "/srv", "/var", "/var/cache"]
+    found = inside.unseen(value, shadowed, table("/", "/var/cache", "/run"))
+    assert found == ["/var/lib/x", "/home", "/run/x"]
+    assert inside.unseen("text", shadowed, table("/")) == []
+
+
 def test_vanishing_stops_at_mounts_and_at_a_limit(tmp_path, monkeypatch):
     (tmp_path / "mounted").mkdir()
     (tmp_path / "mounted/file").touch()

@@ -180,9 +180,22 @@ def test_what_the_boot_will_not_do_is_told():
     assert list(found.not_done) == ["start off", "stop on"]
     assert "'enable: true'" in found.not_done["start off"]
     assert "'enable: false'" in found.not_done["stop on"]
-    run = FakeRunner({("systemctl", *words): (0, "", "") for words in [("daemon-reload",), *UNITS]})
+    asked = [("is-active", unit) for unit in ("on", "off", "any")]
+    said = dict.fromkeys([("daemon-reload",), *UNITS, *asked], (0, "", ""))
+    run = FakeRunner({("systemctl", *words): answer for words, answer in said.items()})
     assert len(settle(wishes, run, Minion(), failed=False, live=True).done) == len(UNITS)
     assert not settle(wishes, FakeRunner(), Minion(), failed=True, live=False).not_done
+
+
+def test_what_runs_already_is_not_started_and_no_change():
+    answers = {
+        ("systemctl", "daemon-reload"): (0, "", ""),
+        ("systemctl", "is-active", "web"): (0, "active\n", ""),
+        ("systemctl", "is-active", "old"): (3, "inactive\n", ""),
+    }
+    wishes = Wishes(units=(("start", "web"), ("stop", "old")))
+    found = settle(wishes, FakeRunner(answers), Minion(), failed=False, live=True)
+    assert found.as_dict() == {}
 
 
 def test_a_failed_transaction_restarts_nothing():
@@ -196,6 +209,7 @@ def test_the_minion_is_started_restarted_once_and_never_stopped():
     run = FakeRunner(
         {
             ("systemctl", "daemon-reload"): (0, "", ""),
+            ("systemctl", "is-active", "salt-minion"): (3, "failed\n", ""),
             ("systemctl", "start", "salt-minion"): (0, "", ""),
         }
     )

@@ -1,5 +1,6 @@
 """Every exit status of the tool's contract, against what the default snapshot was and is."""
 
+import os
 import signal
 import socket
 
@@ -333,6 +334,33 @@ def test_a_killed_tool_leaves_no_open_snapshot(system):
     found = tool.invoke(["dup"], Options(), Limits())
     assert "killed by signal 9" in found.failure
     assert system.calls == [("snapper", "--no-dbus", "delete", "6")]
+
+
+def _left(system):
+    """Return what is left of a call that was killed in snapshot 2."""
+    left = system.host.base / ("f" * 32)
+    system.host.base.mkdir(mode=0o700)
+    left.mkdir(mode=0o700)
+    (left / "snapshot").write_text("2 262")
+    system.open = [2]
+    return left
+
+
+def test_what_a_reboot_left_open_is_removed_without_a_call(system):
+    assert system.tool().sweep(), "there is nothing"
+    left = _left(system)
+    assert system.tool().sweep()
+    assert system.calls == [("snapper", "--no-dbus", "delete", "2")]
+    assert not left.exists()
+
+
+def test_what_a_tool_without_its_caller_works_in_is_left_alone(system):
+    left = _left(system)
+    system.host.pid_file.write_text(str(os.getpid()))
+    assert not system.tool().sweep()
+    assert (system.calls, left.exists()) == ([], True)
+    system.host.pid_file.unlink()
+    assert system.tool().sweep()
 
 
 @pytest.mark.parametrize(
