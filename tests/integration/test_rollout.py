@@ -7,6 +7,7 @@ own records say, not what the rollout believes.
 
 import itertools
 import json
+import random
 import subprocess
 
 import pytest
@@ -156,7 +157,8 @@ def scene(tmp_path_factory):
 @pytest.mark.parametrize(
     "moment", [MOMENTS[0], *(pytest.param(each, marks=pytest.mark.soak) for each in MOMENTS[1:])]
 )
-def test_a_rollout_in_which_everything_happens(scene, moment):
+def test_a_rollout_in_which_everything_happens(scene, moment, monkeypatch):
+    monkeypatch.setattr(random.SystemRandom, "sample", lambda _, names, count: names[:count])
     master, guests = scene.master, scene.guests
     hang = master.publish("hung", "probe.wait_for", "go")
     assert hang

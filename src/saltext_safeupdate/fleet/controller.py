@@ -9,45 +9,47 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from . import judge, window
-from .actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
+from . import gates, judge, sending, standing
+from .actions import Action, Quarantine, Tell
 from .judge import Report
 from .plan import Wave
-from .rollout import BROKEN, Minion, Mode, Rollout, Step
+from .rollout import Minion, Mode, Rollout, Step, time_between
 
-# The longest time between two looks that counts as time in which the rollout was looked after.
-MOST_BETWEEN = 30.0
-# Seconds between two questions to minions that are being updated, and to all that have been.
-ASK_INTERVAL, SURVEY_INTERVAL = 5.0, 60.0
-# Seconds until a request that a minion does not know is sent again.
-AGAIN_INTERVAL = 60.0
 # Seconds until a minion whose update was postponed or refused for now is asked again.
 ATTEMPT_INTERVAL = 300.0
-# How many minions download at once, at most, as a multiple of those that may be away.
-STAGING = 4
 # As many canaries have to roll a version back until it is kept from everybody.
 QUARANTINE = 2
 
 
-def advance(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Action]:
+def advance(
+    rollout: Rollout, reports: Iterable[Report], now: float, because: str = ""
+) -> list[Action]:
     """
     Take the reports into account and return what is to be done; *now* is in epoch seconds.
 
-    Store the rollout before anything of that is done.
+    *because* is why the version is kept from everybody; empty if it is not. Store the rollout
+    before anything of that is done.
     """
     if rollout.mode.final:
         return []
-    rollout.elapsed += min(max(now - rollout.looked, 0.0), MOST_BETWEEN)
+    rollout.elapsed += time_between(rollout, now)
     rollout.looked = now
     actions: list[Action] = []
     actions += _listen(rollout, reports, now)
     _time_out(rollout)
+    if because and rollout.mode is Mode.RUNNING:
+        actions += _kept_from_all(rollout, because, now)
     actions += _judge_wave(rollout, now)
+    starts = gates.open_now(rollout, now)
+    if not starts:
+        rollout.counting = -1.0
     if rollout.mode is Mode.RUNNING:
-        actions += _stage(rollout)
-        actions += _start(rollout, now)
-    actions += _again(rollout)
-    actions += _ask(rollout)
+        actions += sending.stage(rollout)
+    if starts and standing.counted(rollout):
+        actions += _start(rollout)
+    actions += _wait_for_room(rollout, now, starts=starts)
+    actions += sending.again(rollout)
+    actions += sending.ask(rollout, starts=starts)
     actions += _end(rollout, now)
     return actions
 
@@ -62,18 +64,22 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
         minion = rollout.minions.get(report.minion)
         if minion is None or report.question > rollout.question:
             continue
-        fresh = report.question > minion.answered
+        fresh, before = report.question > minion.answered, minion.step
         moved = judge.heed(minion, report, rollout.goal)
         if fresh:
-            minion.silent_since, minion.away = -1.0, False
+            minion.silent_since, minion.away, minion.excused = -1.0, False, False
         if moved:
-            told += _moved(rollout, report.minion, minion, now)
+            told += _moved(rollout, report.minion, before, now)
     return told
 
 
-def _moved(rollout: Rollout, name: str, minion: Minion, now: float) -> list[Action]:
+def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action]:
+    minion = rollout.minions[name]
     if minion.step is Step.WAITING:
         minion.not_before = rollout.elapsed + ATTEMPT_INTERVAL
+    if before.settled and minion.step.settled and minion.step is not Step.DONE:
+        # One verdict after the other would have the wave soak, and the history grow, for ever.
+        return []
     if minion.step.settled:
         minion.settled_at = rollout.elapsed
         minion.seconds = rollout.elapsed - minion.asked
@@ -85,8 +91,7 @@ def _moved(rollout: Rollout, name: str, minion: Minion, now: float) -> list[Acti
 def _time_out(rollout: Rollout) -> None:
     """Note who is away, and who takes too long."""
     wanted = rollout.plan.request
-    for name in rollout.begun():
-        minion = rollout.minions[name]
+    for name, minion in rollout.minions.items():
         if minion.step.active and rollout.elapsed - minion.asked > wanted.minion_timeout:
             minion.step = Step.TIMED_OUT
             minion.settled_at = rollout.elapsed
@@ -100,16 +105,6 @@ def _time_out(rollout: Rollout) -> None:
             minion.away = True
         if minion.staged == "asked" and rollout.elapsed - minion.staging > wanted.minion_timeout:
             minion.staged = "failed"
-
-
-def down(rollout: Rollout) -> list[str]:
-    """Return the minions that are away, may be, or may not come back by themselves."""
-    begun = set(rollout.begun())
-    return [
-        name
-        for name, minion in rollout.minions.items()
-        if minion.step.active or minion.step in BROKEN or (minion.away and name in begun)
-    ]
 
 
 # -- waves ---------------------------------------------------------------------------------
@@ -139,19 +134,29 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
 
 def _quarantine(rollout: Rollout) -> list[Action]:
     """Keep a version from everybody that two canaries have rolled back."""
-    version = rollout.plan.request.version
+    version, _ = rollout.goal
     back = [
         name
         for wave in rollout.plan.waves
         if wave.canary
         for name in wave.minions
         if rollout.minions[name].step is Step.ROLLED_BACK
+        and rollout.minions[name].part == rollout.part
     ]
-    if rollout.quarantined or not version or len(back) < QUARANTINE:
+    if version and len(back) >= QUARANTINE and not rollout.quarantined:
+        rollout.quarantined = True
+        rollout.because = f"rolled back by {', '.join(back)} in rollout {rollout.plan.id}"
+    if not rollout.because or rollout.kept:
         return []
-    rollout.quarantined = True
-    because = f"rolled back by {', '.join(back)} in rollout {rollout.plan.id}"
-    return [Quarantine(version, because)]
+    # Until it is stored: a master may die before that.
+    return [Quarantine(rollout.plan.request.version, rollout.because)]
+
+
+def _kept_from_all(rollout: Rollout, because: str, now: float) -> list[Action]:
+    """Stop, and take back what has not begun: the version is in quarantine by now."""
+    version = rollout.plan.request.version
+    why = f"{version} is in quarantine: {because}. 'allow {version}', then 'resume' goes on"
+    return _stop(rollout, why, now) + sending.take_back(rollout)
 
 
 def failures(rollout: Rollout) -> str:
@@ -199,7 +204,9 @@ def _too_few(rollout: Rollout, wave: Wave) -> str:
     done = [
         name
         for name in wave.minions
-        if rollout.minions[name].step is Step.DONE or rollout.minions[name].forgiven
+        if rollout.minions[name].step is Step.DONE
+        or rollout.minions[name].forgiven
+        or rollout.minions[name].excused
     ]
     if len(done) >= needed:
         return ""
@@ -219,124 +226,60 @@ def _stop(rollout: Rollout, why: str, now: float) -> list[Action]:
 # -- what is to be done --------------------------------------------------------------------
 
 
-def _stage(rollout: Rollout) -> list[Action]:
-    """Have this wave and the next one download, some at a time."""
-    if not rollout.plan.request.stage:
-        return []
-    waves = rollout.plan.waves[rollout.wave : rollout.wave + 2]
-    ahead = [name for wave in waves for name in wave.minions]
-    busy = sum(rollout.minions[name].staged == "asked" for name in ahead)
-    room = max(STAGING * rollout.plan.unavailable, STAGING) - busy
-    chosen = [
-        name
-        for name in ahead
-        if not rollout.minions[name].staged
-        and not rollout.minions[name].away
-        and rollout.minions[name].step is Step.WAITING
-    ][: max(room, 0)]
-    for name in chosen:
-        rollout.minions[name].staged = "asked"
-        rollout.minions[name].staging = rollout.elapsed
-    # One that was told to and has not begun was not reached.
-    chosen += [
-        name
-        for name in ahead
-        if rollout.minions[name].staged == "asked"
-        and name not in chosen
-        and rollout.elapsed - rollout.minions[name].told_to_stage > AGAIN_INTERVAL
-    ]
-    for name in chosen:
-        rollout.minions[name].told_to_stage = rollout.elapsed
-    return [Stage(tuple(chosen))] if chosen else []
-
-
-def _start(rollout: Rollout, now: float) -> list[Action]:
+def _start(rollout: Rollout) -> list[Action]:
     """Ask minions to update: those of this wave, and those that were away when theirs began."""
-    wanted = rollout.plan.request
-    if now < wanted.at or not window.is_open(wanted.windows, now):
-        return []
     found: list[Action] = []
-    slots = rollout.plan.unavailable - len(down(rollout))
+    free = standing.free(rollout)
     for name in rollout.begun():
         minion = rollout.minions[name]
-        if minion.step is not Step.WAITING or minion.away or minion.staged == "asked":
+        if minion.step is not Step.WAITING or minion.staged == "asked":
+            continue
+        if minion.away or standing.in_doubt(rollout, minion):
             continue
         if rollout.elapsed < max(minion.not_before, rollout.wave_began + _delay(rollout, name)):
             continue
-        if slots <= 0:
-            break
-        slots -= 1
-        minion.tries += 1
-        minion.step, minion.asked, minion.reason = Step.ASKED, rollout.elapsed, ""
-        number(rollout, minion)
-        found.append(send(rollout, name, minion))
+        takes = 0 if standing.holds(rollout, minion) else 1
+        if free < takes:
+            continue
+        free -= takes
+        found.append(_begin(rollout, name, minion))
     return found
 
 
-def _again(rollout: Rollout) -> list[Action]:
-    """Send again what a minion does not seem to have got."""
-    found: list[Action] = []
-    for name in rollout.begun():
-        minion = rollout.minions[name]
-        lost = minion.step is Step.ASKED or (minion.cancelled and minion.step.active)
-        sends = rollout.mode is Mode.RUNNING or minion.cancelled
-        if lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL:
-            found.append(send(rollout, name, minion))
-    return found
+def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
+    if minion.cancelled or not minion.engaged:
+        # Of an earlier request that may be at work, the same number asks what became of it.
+        sending.number(rollout, minion)
+    minion.tries += 1
+    minion.step, minion.asked, minion.reason = Step.ASKED, rollout.elapsed, ""
+    minion.engaged, minion.forgiven, minion.cancelled = True, False, False
+    minion.part = rollout.part
+    return sending.send(rollout, name, minion)
 
 
-def number(rollout: Rollout, minion: Minion) -> None:
-    """Give its next request a number that is higher than all before."""
-    minion.number = max(rollout.plan.number, rollout.first) + minion.requests
-    minion.requests += 1
-
-
-def send(rollout: Rollout, name: str, minion: Minion) -> Action:
-    rollout.question += 1
-    minion.sent = rollout.elapsed
-    _awaited(rollout, minion)
-    if minion.cancelled:
-        return Cancel(name, minion.number, rollout.question)
-    return Start(name, rollout.goal, minion.number, rollout.question)
-
-
-def _awaited(rollout: Rollout, minion: Minion) -> None:
-    """Note that the minion has been asked something."""
-    if minion.silent_since < 0:
-        minion.silent_since = rollout.elapsed
+def _wait_for_room(rollout: Rollout, now: float, *, starts: bool) -> list[Action]:
+    """Say why nobody can begin, and stop if that does not end by itself."""
+    why = gates.full(rollout) if starts and standing.counted(rollout) else ""
+    if not why:
+        if rollout.full_since >= 0 and rollout.mode is Mode.RUNNING:
+            rollout.why = ""
+        rollout.full_since = -1.0
+        return []
+    if gates.never(rollout):
+        rollout.full_since = -1.0
+        return _stop(rollout, why, now)
+    rollout.why = why
+    if rollout.full_since >= 0:
+        return []
+    rollout.full_since = rollout.elapsed
+    rollout.note(now, why)
+    return [Tell("waiting", {"why": why})]
 
 
 def _delay(rollout: Rollout, name: str) -> float:
     """Return how long after its wave a minion begins; always the same for one minion."""
     spread = zlib.crc32(f"{rollout.plan.id} {name}".encode()) / 2**32
     return spread * rollout.plan.request.jitter
-
-
-def _ask(rollout: Rollout) -> list[Action]:
-    """Ask those that are at work often, and all others of the waves that have begun seldom."""
-    begun = rollout.begun()
-    survey = rollout.elapsed - rollout.surveyed >= SURVEY_INTERVAL
-    if not survey and rollout.elapsed - rollout.asked < ASK_INTERVAL:
-        return []
-    chosen = [name for name in begun if survey or rollout.minions[name].step.active]
-    # Those of the next wave download already.
-    ahead = rollout.plan.waves[: rollout.wave + 2]
-    chosen += [
-        name
-        for wave in ahead
-        for name in wave.minions
-        if rollout.minions[name].staged == "asked" and not rollout.minions[name].step.active
-    ]
-    chosen = sorted(set(chosen))
-    if not chosen:
-        return []
-    rollout.question += 1
-    rollout.asked = rollout.elapsed
-    if survey:
-        rollout.surveyed = rollout.elapsed
-    for name in chosen:
-        _awaited(rollout, rollout.minions[name])
-    return [Ask(tuple(chosen), rollout.question)]
 
 
 def _end(rollout: Rollout, now: float) -> list[Action]:

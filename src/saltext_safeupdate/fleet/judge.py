@@ -20,6 +20,8 @@ _ENDS = {
     "failed": Step.FAILED,
     "cancelled": Step.FAILED,
 }
+# Phases in which nothing is under way.
+_QUIET = frozenset(("", "idle", "committed", "postponed", *_ENDS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +120,21 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
     minion.version = report.version
     if report.staged and minion.staged == "asked":
         minion.staged = report.staged
+    minion.engaged = _at_work(minion, report)
     before = minion.step
     # What is told of an earlier request is no verdict on the next one.
     if minion.step not in (Step.WAITING, Step.DONE, Step.CANCELLED):
         _judge(minion, report, goal)
     minion.waits_for = report.waits_for if minion.step is Step.UPDATING else 0
     return minion.step is not before
+
+
+def _at_work(minion: Minion, report: Report) -> bool:
+    """Tell whether the minion may be at work: for this rollout, or for somebody else."""
+    if report.phase == "unknown" or (report.number < minion.number and not report.refused):
+        # It does not know, or the request may still be on its way.
+        return minion.engaged or report.phase not in _QUIET | {"unknown"}
+    return report.phase not in _QUIET
 
 
 def _judge(minion: Minion, report: Report, goal: Goal) -> None:
@@ -140,7 +151,7 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     minion.phase = report.phase
     minion.phases = dict(report.phases)
     if minion.cancelled and report.phase in ("idle", "cancelled"):
-        minion.step, minion.reason = Step.CANCELLED, "the rollout was aborted"
+        minion.step, minion.reason = Step.CANCELLED, "taken back before it began"
     elif report.phase in ("committed", "idle"):
         _committed(minion, report, goal)
     elif report.phase in _ENDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +55,8 @@ class Plan:
         Minions that did not answer; they are updated when they come back.
     elsewhere
         Minions that are in another rollout that is not over, each with the name of that one.
+    unfit
+        Minions that are left out because of a problem.
     expected
         How long it takes, in seconds, by the fleet's own history; 0 if there is none.
     """
@@ -71,10 +73,18 @@ class Plan:
     failed: int
     expected: float = 0.0
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    unfit: frozenset[str] = frozenset()
 
     @property
     def minions(self) -> tuple[str, ...]:
         return tuple(minion for wave in self.waves for minion in wave.minions)
+
+
+Draw = Callable[[Sequence[str], int], Sequence[str]]
+
+
+def _first(minions: Sequence[str], count: int) -> Sequence[str]:
+    return minions[:count]
 
 
 def make(
@@ -87,14 +97,15 @@ def make(
     now: float,
     seconds: float = 0.0,
     elsewhere: Mapping[str, str] = MappingProxyType({}),
+    draw: Draw = _first,
 ) -> Plan:
     """
     Return the plan for the minions that each group's target means, by group name.
 
     *facts* are those of the minions that have answered. *seconds* is what one minion usually
-    takes, *elsewhere* has the rollouts that are not over, by minion. A plan without waves has
-    nothing to do: all who are meant run what is wanted. Raises InputError if nobody else is left
-    to update, or a share is less than one minion.
+    takes, *elsewhere* has the rollouts that are not over, by minion. *draw* takes so many of some
+    minions to be canaries. A plan without waves has nothing to do: all who are meant run what is
+    wanted. Raises InputError if nobody else is left to update, or a share is less than one minion.
     """
     empty = [group.name for group in wanted.groups if not members.get(group.name)]
     if empty:
@@ -121,7 +132,7 @@ def make(
     waves = [
         wave
         for group, minions in chosen
-        for wave in _waves(wanted, group, minions, away, len(members[group.name]))
+        for wave in _waves(wanted, group, minions, away, len(members[group.name]), draw)
     ]
     unavailable = wanted.max_unavailable.of(total, "max_unavailable", len(seen))
     steps = {m: facts[m].steps for m in sorted(facts) if m not in left_out and facts[m].steps}
@@ -138,6 +149,7 @@ def make(
         failed=wanted.max_failed.allows(total),
         expected=_expected(wanted, waves, unavailable, seconds),
         elsewhere={m: elsewhere[m] for w in waves for m in w.minions if m in elsewhere},
+        unfit=frozenset(stuck),
     )
 
 
@@ -169,7 +181,12 @@ def nothing_to_do(plan: Plan) -> str:
 
 
 def _waves(
-    wanted: Request, group: Group, minions: Sequence[str], away: frozenset[str], meant: int
+    wanted: Request,
+    group: Group,
+    minions: Sequence[str],
+    away: frozenset[str],
+    meant: int,
+    draw: Draw,
 ) -> list[Wave]:
     """
     Deal the minions of a group to waves. Who does not answer is no canary.
@@ -177,7 +194,7 @@ def _waves(
     *meant* is how many the target of the group means.
     """
     present = [minion for minion in minions if minion not in away]
-    canaries = present[: wanted.canaries]
+    canaries = sorted(draw(present, min(wanted.canaries, len(present))))
     rest = [minion for minion in minions if minion not in canaries]
     found = [Wave(group.name, tuple(canaries), canary=True)] if canaries else []
     sizes = [size.of(len(rest), "waves", meant) for size in wanted.waves] if rest else []
@@ -223,6 +240,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "failed": plan.failed,
         "expected": plan.expected,
         "elsewhere": dict(plan.elsewhere),
+        "unfit": sorted(plan.unfit),
     }
 
 
@@ -249,4 +267,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         failed=data["failed"],
         expected=data["expected"],
         elsewhere=dict(data.get("elsewhere") or {}),
+        unfit=frozenset(data.get("unfit", ())),
     )

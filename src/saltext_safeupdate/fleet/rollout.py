@@ -12,6 +12,8 @@ from . import plan as plans
 from .plan import Plan, Wave
 
 SCHEMA = 1
+# The longest time between two looks that counts as time in which the rollout was looked after.
+MOST_BETWEEN = 30.0
 # Lines of its history that a rollout keeps.
 MOST_LINES = 500
 
@@ -89,6 +91,12 @@ class Minion:
         How many jobs its update waits for.
     forgiven
         Its failure does not stop the rollout: somebody has seen it and gone on.
+    excused
+        It was away when somebody went on; that ends with its next answer.
+    engaged
+        It may be at work: it says so, or a request is out of whose end nobody has heard.
+    part
+        The goal that its newest request is about.
     """
 
     step: Step = Step.WAITING
@@ -106,6 +114,9 @@ class Minion:
     away: bool = False
     cancelled: bool = False
     forgiven: bool = False
+    excused: bool = False
+    engaged: bool = False
+    part: int = 0
     phase: str = ""
     waits_for: int = 0
     version: str = ""
@@ -134,6 +145,14 @@ class Rollout:
     first
         The number of its first request to a minion, if that is above the one of the plan:
         another rollout may have begun since the plan was made.
+    counting
+        When everybody was asked who is there, before the first start since starts are allowed;
+        below 0 if that is still to be done.
+    full_since
+        Since when nobody can begin because too many are away; below 0 if that is not so.
+    quarantined, because, kept
+        Its canaries have rolled the version back, why it is kept from everybody, and whether that
+        has been stored.
     """
 
     plan: Plan
@@ -152,7 +171,11 @@ class Rollout:
     asked: float = -1e9
     surveyed: float = -1e9
     late_since: float = -1.0
+    counting: float = -1.0
+    full_since: float = -1.0
     quarantined: bool = False
+    because: str = ""
+    kept: bool = False
     history: list[tuple[float, str]] = field(default_factory=list)
 
     @property
@@ -194,11 +217,25 @@ def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0) -> Rollout
     return made
 
 
-def taken_up(rollout: Rollout) -> Rollout:
-    """Return the rollout for an engine that has just read it: nobody heard the answers so far."""
+def taken_up(rollout: Rollout, now: float) -> Rollout:
+    """
+    Return the rollout for an engine that has just read it at *now*.
+
+    Nobody heard answers meanwhile, so that time is no silence. What was silence before stays:
+    an engine that is started again and again would else never see that somebody is away.
+    """
+    unheard = time_between(rollout, now)
     for minion in rollout.minions.values():
-        minion.silent_since = -1.0
+        if minion.silent_since >= 0:
+            minion.silent_since += unheard
+    # So everybody is asked at once.
+    rollout.surveyed, rollout.counting = -1e9, -1.0
     return rollout
+
+
+def time_between(rollout: Rollout, now: float) -> float:
+    """Return how much of the time since the last look counts as time of the rollout."""
+    return min(max(now - rollout.looked, 0.0), MOST_BETWEEN)
 
 
 def to_data(rollout: Rollout) -> dict[str, Any]:

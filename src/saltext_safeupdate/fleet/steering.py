@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import controller
+from . import controller, sending
 from .actions import Action
-from .rollout import Mode, Rollout, Step
+from .rollout import Minion, Mode, Rollout, Step
 
 
 def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
@@ -18,24 +18,28 @@ def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
 
 
 def resume(rollout: Rollout, now: float) -> list[Action]:
-    """Go on, and accept the failures that there are."""
-    if rollout.mode in (Mode.PAUSED, Mode.STOPPED):
-        wave = rollout.current.minions if rollout.current is not None else ()
-        for name, minion in rollout.minions.items():
-            accepted = minion.step.bad or (name in wave and minion.away)
-            minion.forgiven = minion.forgiven or accepted
-        rollout.mode, rollout.why = Mode.RUNNING, ""
+    """Go on, and accept who has failed and who is away. What was taken back is to begin again."""
+    if rollout.mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING):
+        for minion in rollout.minions.values():
+            minion.forgiven = minion.forgiven or minion.step.bad
+            minion.excused = minion.excused or minion.away
+            if minion.step is Step.CANCELLED:
+                _try_again(minion)
+        rollout.mode, rollout.why, rollout.full_since = Mode.RUNNING, "", -1.0
         rollout.note(now, "resumed")
     return []
 
 
 def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
-    """Let minions that have failed try again, in the wave that is under way."""
+    """
+    Let minions that have failed try again, in the wave that is under way.
+
+    One that may still be at work keeps its part of the budget until it says that it is not.
+    """
     for name in names:
         minion = rollout.minions[name]
-        if minion.step.bad or minion.step is Step.MISSED:
-            minion.step, minion.forgiven, minion.not_before = Step.WAITING, False, 0.0
-            minion.staged, minion.tries = "", 0
+        if minion.step.bad or minion.step in (Step.MISSED, Step.CANCELLED):
+            _try_again(minion)
             rollout.note(now, f"{name}: is to try again")
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
         rollout.mode, rollout.why = Mode.RUNNING, ""
@@ -48,10 +52,9 @@ def abort(rollout: Rollout, why: str, now: float) -> list[Action]:
         return []
     rollout.mode, rollout.why = Mode.ABORTING, why
     rollout.note(now, f"aborted: {why}")
-    found: list[Action] = []
-    for name, minion in rollout.minions.items():
-        if minion.step.active and not minion.cancelled:
-            minion.cancelled = True
-            controller.number(rollout, minion)
-            found.append(controller.send(rollout, name, minion))
-    return found
+    return sending.take_back(rollout)
+
+
+def _try_again(minion: Minion) -> None:
+    minion.step, minion.forgiven, minion.not_before = Step.WAITING, False, 0.0
+    minion.staged, minion.tries = "", 0

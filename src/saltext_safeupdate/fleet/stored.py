@@ -43,6 +43,8 @@ class Outline:
         Seconds that a minion took, the median of those that are done; 0 if none is.
     counts
         How many minions are at each step, by the name of the step.
+    unfit
+        How many are left out because of a problem.
     """
 
     mode: Mode
@@ -54,6 +56,7 @@ class Outline:
     newest: int
     usual: float
     counts: Mapping[str, int]
+    unfit: int = 0
 
 
 _OUTLINE_TYPES = {each.name: str(each.type) for each in fields(Outline) if each.name != "mode"}
@@ -72,6 +75,7 @@ def outline_of(rollout: Rollout) -> Outline:
         newest=max((minion.number for minion in known), default=0),
         usual=statistics.median(done) if done else 0.0,
         counts={step.value: n for step, n in Counter(minion.step for minion in known).items()},
+        unfit=len(rollout.plan.unfit),
     )
 
 
@@ -86,7 +90,8 @@ def outline(told: Mapping[str, Any]) -> Outline | None:
         return None
     _check("it", told, _OUTLINE_TYPES)
     try:
-        return Outline(mode=Mode(told["mode"]), **{name: told[name] for name in _OUTLINE_TYPES})
+        known = {"unfit": 0, **told}
+        return Outline(mode=Mode(told["mode"]), **{name: known[name] for name in _OUTLINE_TYPES})
     except KeyError as err:
         raise ValueError(f"it has no {err}") from err
 
@@ -157,7 +162,8 @@ def plan(data: object) -> Plan:
     }
     types = dict.fromkeys(values, "float") | {"number": "int"}
     _check("the plan", values, types)
-    texts = [found.id, *found.minions, *found.away, *found.left_out, *found.left_out.values()]
+    names = [found.id, *found.minions, *found.away, *found.unfit]
+    texts = [*names, *found.left_out, *found.left_out.values()]
     texts += [*found.elsewhere, *found.elsewhere.values()]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a name in it is no text")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from . import controller, durations, window
+from . import durations, standing, window
 from .rollout import Minion, Mode, Rollout, Step
 from .stored import Outline
 
@@ -55,7 +55,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "waves": [_wave(rollout, number) for number in range(len(rollout.plan.waves))],
         "minions": len(rollout.minions),
         "counts": {step.value: n for step in ORDER if (n := rollout.count(step))},
-        "down": len(controller.down(rollout)),
+        "down": len(standing.down(rollout)),
         "may_be_down": rollout.plan.unavailable,
         "may_fail": rollout.plan.failed,
         "left_out": len(rollout.plan.left_out),
@@ -114,7 +114,7 @@ def problems(rollout: Rollout, most: int = _MOST_ROWS) -> list[dict[str, str]]:
     ]
     rows += [
         {"minion": name, "what": "away", "why": "does not answer"}
-        for name in rollout.begun()
+        for name in rollout.minions
         if rollout.minions[name].away and not rollout.minions[name].step.bad
     ]
     return rows[:most]
@@ -146,8 +146,13 @@ def _row(name: str, minion: Minion, wave: int) -> dict[str, Any]:
 
 
 def exit_status(rollout: Rollout) -> int:
-    """Return 0 if all minions are done, 1 if some are not, 2 if it stands, 3 while it runs."""
-    return _exit_status(rollout.mode, rollout.count(Step.DONE) == len(rollout.minions))
+    """
+    Return 0 if all minions are done, 1 if some are not, 2 if it stands, 3 while it runs.
+
+    Who was left out because of a problem is not done.
+    """
+    all_done = rollout.count(Step.DONE) == len(rollout.minions) and not rollout.plan.unfit
+    return _exit_status(rollout.mode, all_done)
 
 
 def _exit_status(mode: Mode, all_done: bool) -> int:
@@ -169,7 +174,8 @@ def line(outline: Outline) -> dict[str, Any]:
         "counts": {s.value: outline.counts[s.value] for s in ORDER if s.value in outline.counts},
         "minions": minions,
         "exit_status": _exit_status(
-            outline.mode, outline.counts.get(Step.DONE.value, 0) == minions
+            outline.mode,
+            outline.counts.get(Step.DONE.value, 0) == minions and not outline.unfit,
         ),
     }
 
@@ -187,7 +193,7 @@ def metrics(rollouts: Iterable[Rollout], unreadable: int = 0) -> str:
         for each in listed
         for step in Step
     ]
-    down = [(f'rollout="{_escaped(each.plan.id)}"', len(controller.down(each))) for each in listed]
+    down = [(f'rollout="{_escaped(each.plan.id)}"', len(standing.down(each))) for each in listed]
     modes = [
         (f'rollout="{_escaped(each.plan.id)}",mode="{mode.value}"', int(each.mode is mode))
         for each in listed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def same(running: str, wanted: str) -> bool:
     """Tell whether what runs is of the wanted version: ``3008.3`` may be ``3008.3-1``."""
@@ -21,3 +23,12 @@ def reached(running: str, installed: str, wanted: str) -> bool:
     """Tell whether a minion is at the wanted version, by what it says of itself."""
     known = names(installed, wanted) if installed else True
     return known and (same(running, wanted) or names(running, wanted))
+
+
+def kept_from_all(quarantined: Mapping[str, str], wanted: str) -> str:
+    """Return why a version may not be brought: it, or what it may stand for, is in quarantine."""
+    for version, because in quarantined.items():
+        one_of = names(version, wanted) or names(wanted, version)
+        if wanted and (one_of or same(version, wanted) or same(wanted, version)):
+            return because or "nobody noted why"
+    return ""

@@ -14,7 +14,7 @@ from ..fleet.rollout import Mode, Rollout, begin
 from ..fleet.stored import Outline
 from ..fleet.text import moment
 from . import account as accounts
-from . import planning, progress, questions, redelivery, rollouts
+from . import planning, progress, questions, redelivery, refusals, rollouts
 from .account import Account
 from .calls import Calls
 from .planning import Ask
@@ -136,7 +136,7 @@ def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _looked_after(found: Rollout | Outline) -> dict[str, Any]:
     return {
-        "owner": rollouts.shown(found.owner),
+        "owner": refusals.shown(found.owner),
         "looked_after": _is_looked_after(found),
     }
 

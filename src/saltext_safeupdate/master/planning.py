@@ -17,13 +17,13 @@ from ..core.errors import InputError, one_line, visible
 from ..core.record.phase import Phase
 from ..fleet import plan as plans
 from ..fleet import request as requests
-from ..fleet.plan import Facts, Plan
+from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.versions import reached
 from . import questions
 from .progress import say_that_minions_are_asked
+from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
-from .rollouts import refuse_beside
 from .store import Store
 from .targets import targeted
 
@@ -34,8 +34,12 @@ MOST_AGE = 86400.0
 _PHASES = frozenset(phase.value for phase in Phase)
 # As many of the newest rollouts say how long a minion takes.
 _HISTORY = 5
-
 Ask = Callable[..., dict[str, object]]
+
+
+def by_chance(minions: Sequence[str], count: int) -> Sequence[str]:
+    """Draw canaries so that no minion can know before, or count on, being one."""
+    return secrets.SystemRandom().sample(minions, count)
 
 
 def make(
@@ -46,13 +50,15 @@ def make(
     at_once: bool = False,
     ask: Ask = questions.ask,
     clock: Callable[[], float] = time.time,
+    draw: Draw = by_chance,
 ) -> Plan:
     """
     Ask all minions that are meant, make a plan, store it, and return it.
 
-    A plan that has nothing to do is not stored, and its name is empty. Raises InputError if
-    nothing can come of it, and LockHeldError if it is to be run *at_once* and one of the minions
-    is in another rollout that is not over; nothing is stored then.
+    *draw* chooses the canaries. A plan that has nothing to do is not stored, and its name is
+    empty. Raises InputError if nothing can come of it, and LockHeldError if it is to be run
+    *at_once* and one of the minions is in another rollout that is not over; nothing is stored
+    then.
     """
     store = store or Store(opts)
     refuse_quarantined(store, wanted.version)
@@ -76,6 +82,7 @@ def make(
         now=now,
         seconds=_usual_seconds(store),
         elsewhere={m: other.plan.id for other in store.under_way() for m in other.minions},
+        draw=draw,
     )
     if not found.waves:
         return replace(found, id="")
@@ -85,11 +92,7 @@ def make(
 
 def refuse_quarantined(store: Store, version: str) -> None:
     """Raise InputError for a version that is kept from everybody."""
-    if because := store.quarantined().get(version):
-        raise InputError(
-            f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
-            f"all, 'salt-run safeupdate.allow {version}' allows it again."
-        )
+    refuse_kept(store.quarantined(), version)
 
 
 def check(

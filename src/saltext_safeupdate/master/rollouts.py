@@ -16,9 +16,9 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import InputError, LockHeldError, SafeUpdateError
+from ..core.errors import InputError, SafeUpdateError
 from ..core.host import processes
-from ..fleet import controller, judge, rollout, steering
+from ..fleet import controller, judge, rollout, steering, versions
 from ..fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
 from ..fleet.judge import Report
 from ..fleet.rollout import Rollout
@@ -26,6 +26,7 @@ from . import replies
 from .account import Account
 from .calls import Call
 from .questions import Questions
+from .refusals import refuse_beside, refuse_kept, shown
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ ANSWER_TIMEOUT = 60.0
 OWNER = "owner"
 BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
 ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
+# Who may try again besides those that have failed.
+_LEFT = (rollout.Step.MISSED, rollout.Step.CANCELLED)
 # What the world is told when somebody has done that.
 _TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
 
@@ -132,7 +135,7 @@ class Rollouts:
                 continue
             if found is not None:
                 log.info("safeupdate: the rollout %s goes on", name)
-                self._driven[name] = _Driven(rollout.taken_up(found))
+                self._driven[name] = _Driven(rollout.taken_up(found, self._clock()))
 
     def _tidy(self) -> None:
         try:
@@ -160,7 +163,7 @@ class Rollouts:
             log.error("safeupdate: the rollout %s is now driven by %s", name, owner)
             del self._driven[name]
             return False
-        driven.rollout, driven.stale = rollout.taken_up(found), False
+        driven.rollout, driven.stale = rollout.taken_up(found, self._clock()), False
         return True
 
     # -- one look --------------------------------------------------------------
@@ -170,7 +173,8 @@ class Rollouts:
             if driven.stale and not self._read_again(driven):
                 return
             reports, driven.reports = driven.reports, []
-            actions = controller.advance(driven.rollout, reports, self._clock())
+            because = self._kept_from_all(driven.rollout)
+            actions = controller.advance(driven.rollout, reports, self._clock(), because)
             due = self._since_boot() - driven.saved >= SAVE_INTERVAL
             if actions or reports or due:
                 self._save(driven)
@@ -182,13 +186,25 @@ class Rollouts:
             log.info("safeupdate: the rollout %s is over", driven.rollout.plan.id)
             self._driven.pop(driven.rollout.plan.id, None)
 
+    def _kept_from_all(self, found: Rollout) -> str:
+        """Return why the version of a rollout is in quarantine by now; empty if it is not."""
+        version = found.plan.request.version
+        if not version or found.mode is not rollout.Mode.RUNNING:
+            return ""
+        return versions.kept_from_all(self._store.quarantined(), version)
+
     def _stands(self, driven: _Driven, err: Exception) -> None:
         """Note that a rollout could not be read or stored; say so once a minute."""
         driven.stale = True
-        now = self._since_boot()
-        if now >= driven.complain_at:
-            driven.complain_at = now + COMPLAINT_INTERVAL
+        if self._may_complain(driven):
             log.error("safeupdate: the rollout %s stands still: %s", driven.rollout.plan.id, err)
+
+    def _may_complain(self, driven: _Driven) -> bool:
+        now = self._since_boot()
+        if now < driven.complain_at:
+            return False
+        driven.complain_at = now + COMPLAINT_INTERVAL
+        return True
 
     # -- what is done ----------------------------------------------------------
 
@@ -205,7 +221,7 @@ class Rollouts:
             elif isinstance(action, Stage):
                 self._stage(driven, action.minions)
             elif isinstance(action, Quarantine):
-                self._quarantine(action)
+                self._quarantine(driven, action)
             else:
                 self._say(driven, action)
         # Many in one publication: the newest question of them is newer than all before it.
@@ -258,16 +274,22 @@ class Rollouts:
         wanted = {"__kwarg__": True, "version": version, "extension": extension}
         self._asking.put(minions, "safeupdate.prefetch", [wanted], timeout=ANSWER_TIMEOUT)
 
-    def _quarantine(self, action: Quarantine) -> None:
+    def _quarantine(self, driven: _Driven, action: Quarantine) -> None:
+        """Keep a version from everybody. It is tried with each look until that is stored."""
         try:
             self._store.quarantine(action.version, action.because)
         except (SafeUpdateError, SaltException, OSError) as err:
-            log.error(
-                "safeupdate: %s is %s, but cannot be kept from others: %s",
-                action.version,
-                action.because,
-                err,
-            )
+            if self._may_complain(driven):
+                log.error(
+                    "safeupdate: %s is %s, but cannot be kept from others: %s",
+                    action.version,
+                    action.because,
+                    err,
+                )
+        else:
+            driven.rollout.kept = True
+            # Stored with the next look: an administrator may allow the version at any time.
+            driven.saved = 0.0
 
     def _say(self, driven: _Driven, action: Tell) -> None:
         name = driven.rollout.plan.id
@@ -298,12 +320,7 @@ class Rollouts:
                 f"The plan {plan.id} has been run already, and one runs once. See "
                 f"'salt-run safeupdate.status {plan.id}', or make a new plan."
             )
-        version = plan.request.version
-        if because := self._store.quarantined().get(version):
-            raise InputError(
-                f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
-                f"all, 'salt-run safeupdate.allow {version}' allows it again."
-            )
+        refuse_kept(self._store.quarantined(), plan.request.version)
         now = self._clock()
         for other in self._store.under_way():
             refuse_beside(other, plan.minions, now)
@@ -320,6 +337,8 @@ class Rollouts:
         name, now = str(given["rollout"]), self._clock()
         driven = self._mine(name, take_over=bool(given.get("take_over")))
         found = driven.rollout
+        if what in (RESUME, RETRY):
+            refuse_kept(self._store.quarantined(), found.plan.request.version)
         # If it cannot be stored it has not happened, and what is stored counts.
         driven.stale = True
         actions: list[Action] = []
@@ -355,22 +374,8 @@ class Rollouts:
         if found.owner != self._owner:
             found.note(self._clock(), f"taken over from {shown(found.owner)}")
             found.owner = self._owner
-        self._driven[name] = made = _Driven(rollout.taken_up(found))
+        self._driven[name] = made = _Driven(rollout.taken_up(found, self._clock()))
         return made
-
-
-def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:
-    """Raise LockHeldError if another rollout that is not over has one of these minions."""
-    both = sorted(set(minions).intersection(other.minions))
-    if other.mode.final or not both:
-        return
-    age = max(now - other.plan.created, 0.0) / 60
-    sample = ", ".join(both[:3]) + (f" and {len(both) - 3} more" if len(both) > 3 else "")
-    raise LockHeldError(
-        f"The rollout {other.plan.id} is not over, and {sample} belongs to it. It is "
-        f"{other.mode.value}, {age:.0f} minutes old, and driven by {shown(other.owner)}. Nothing "
-        f"was started; wait for its end, or end it: 'salt-run safeupdate.abort {other.plan.id}'."
-    )
 
 
 def owner_of(account: Account, master: str) -> str:
@@ -382,11 +387,6 @@ def owner_of(account: Account, master: str) -> str:
     return owner
 
 
-def shown(owner: str) -> str:
-    """Return an owner as people know it."""
-    return owner.rpartition("/")[0] or owner or "nobody"
-
-
 def _failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
     """Return the minions to try again: those that are named, else all that have failed."""
     names = list(wanted)
@@ -395,7 +395,7 @@ def _failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
     again = [
         name
         for name, minion in found.minions.items()
-        if (minion.step.bad or minion.step is rollout.Step.MISSED) and (not names or name in names)
+        if (minion.step.bad or minion.step in _LEFT) and (not names or name in names)
     ]
     if not again:
         raise InputError("None of them has failed, so there is nothing to try again.")

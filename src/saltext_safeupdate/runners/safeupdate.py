@@ -154,7 +154,8 @@ def plan(target=None, tgt_type="glob", **settings):
         ``tgt_type`` and a ``name``. A minion of two groups belongs to the first.
 
     canaries
-        How many minions of each group go first, on their own. Defaults to ``2``.
+        How many minions of each group go first, on their own. They are drawn by chance when the
+        plan is made. Defaults to ``2``.
 
     waves
         Sizes of the waves of a group; the last one repeats. Defaults to ``[10%, 30%, 100%]``.
@@ -192,8 +193,8 @@ def plan(target=None, tgt_type="glob", **settings):
         Seconds without an answer after which a minion counts as away. Defaults to ``120``.
 
     late_timeout
-        Seconds for which the rollout waits at its end for minions that are away. Defaults to
-        ``86400``.
+        Seconds for which the rollout waits for minions that are away: at its end, and if so many
+        are that nobody can begin. Defaults to ``86400``.
 
     exclude
         A list of minions that are left alone.
@@ -218,8 +219,9 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
     the showing only. With ``background``, it returns as soon as the rollout has begun.
 
     Returns what :py:func:`status` returns. ``changed`` says what has changed since the plan was
-    made. The exit status is 0 if all minions are done, 1 if some are not, 2 if the rollout
-    stands, and 3 if it is under way. With ``background`` it is 0 if the rollout has begun.
+    made. The exit status is 0 if all minions are done, 1 if some are not or were left out because
+    of a problem, 2 if the rollout stands, and 3 if it is under way. With ``background`` it is 0 if
+    the rollout has begun.
 
     If all minions that are meant run what is wanted already, nothing is begun or stored, and the
     exit status is 0: ``mode`` is ``finished``, ``rollout`` is empty, and ``why`` says it.
@@ -267,7 +269,8 @@ def status(rollout=None, rows=False):
 
     It is the same from every shell, and changes nothing. At a terminal it is shown as text; with
     ``--out json``, or called by a program, it returns data. ``mode`` is ``running``, ``paused``,
-    ``stopped`` (too much has failed, see ``why``), ``aborting``, ``aborted`` or ``finished``.
+    ``stopped`` (see ``why``: too much has failed, the version is in quarantine, or nobody can
+    begin), ``aborting``, ``aborted`` or ``finished``.
     ``looked_after`` is ``False`` if no engine has driven it for two minutes.
 
     CLI Example:
@@ -321,7 +324,10 @@ def pause(rollout, why="by an administrator"):
 @errors.for_runner
 def resume(rollout, take_over=False):
     """
-    Go on with a rollout that is paused or has stopped, and accept the failures that there are.
+    Go on with a rollout that is paused or stands, and accept who has failed and who is away.
+
+    Whoever has failed or is away does not count against ``max_unavailable`` any more; who was away
+    counts again from its next answer on.
 
     CLI Example:
 
@@ -345,6 +351,8 @@ def resume(rollout, take_over=False):
 def retry(rollout, minions=None):
     """
     Have minions that have failed try again, in the wave that is under way.
+
+    One that has timed out may still be at work. It counts until it says that it is not.
 
     CLI Example:
 

@@ -142,6 +142,8 @@ class Master:
             at_once=at_once,
             ask=self.ask,
             clock=self._clock,
+            # The first ones are the canaries.
+            draw=lambda minions, count: minions[:count],
         )
 
     def order(self, what, name, **given):

@@ -7,7 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step, begin
-from saltext_safeupdate.master import orders, progress, rollouts
+from saltext_safeupdate.master import orders, planning, progress, rollouts
 from saltext_safeupdate.master.store import Store
 from tests.functional.master.fleet_site import WANTED, Fleet, Master, Time
 from tests.unit.fleet.world import NEW
@@ -404,17 +404,100 @@ def test_a_version_that_nobody_offers(master, fleet):
 def test_a_version_that_two_canaries_have_rolled_back_is_kept_from_all(master, fleet):
     for name in ("m0", "m1"):
         fleet.hosts[name].ends = "rolled_back"
-    plan, other = master.plan("m[0-3]", canaries=2), master.plan("m4")
+    wanted = {"canaries": 2, "max_unavailable": 2}
+    plan, other = master.plan("m[0-3]", **wanted), master.plan("m4")
     name = master.begin(plan)
     master.until(name, "stopped")
-    master.order(rollouts.RESUME, name)
+    for refused in (
+        lambda: master.plan("m5"),
+        lambda: master.plan("m5", version=f"{NEW}-1"),
+        lambda: master.begin(other),
+        lambda: master.order(rollouts.RESUME, name),
+        lambda: master.order(rollouts.RETRY, name),
+    ):
+        with pytest.raises(InputError, match=f"{NEW}.* is in quarantine.*allow {NEW}"):
+            refused()
     for _ in range(100):
         master.tick()
-    for refused in (lambda: master.plan("m5"), lambda: master.begin(other)):
-        with pytest.raises(InputError, match=f"{NEW} is in quarantine.*allow {NEW}"):
-            refused()
+    assert [each for each in fleet.hosts if fleet.hosts[each].taken] == ["m0", "m1"]
     assert master.store().allow(NEW)
+    for _ in range(100):
+        master.tick()
+    assert not master.store().quarantined(), "what somebody has allowed stays so"
+    master.order(rollouts.RESUME, name)
+    master.until(name, "finished")
     master.until(master.begin(other), "finished")
+
+
+def test_a_quarantine_reaches_rollouts_that_are_under_way_and_ends_with_them_resumed(master, fleet):
+    name = master.begin(master.plan(canaries=0, waves=[1, "100%"]))
+    while not fleet.most_busy:
+        master.tick()
+    (began,) = [each for each, host in fleet.hosts.items() if host.taken]
+    master.store().quarantine(NEW, "elsewhere")
+    assert f"{NEW} is in quarantine: elsewhere" in master.until(name, "stopped").why
+    for _ in range(200):
+        master.tick()
+    assert [each for each, host in fleet.hosts.items() if host.taken] == [began], "nobody else"
+    assert steps(master, name)[began] == "done", "what had begun came to its end"
+    with pytest.raises(InputError, match="is in quarantine"):
+        master.order(rollouts.RESUME, name)
+    assert master.store().allow(NEW)
+    master.order(rollouts.RESUME, name)
+    master.until(name, "finished")
+    assert set(steps(master, name).values()) == {"done"}
+
+
+def test_a_quarantine_survives_an_engine_that_dies_before_it_is_stored(master, fleet, monkeypatch):
+    for name in ("m0", "m1"):
+        fleet.hosts[name].ends = "rolled_back"
+
+    class Killed(BaseException):
+        pass
+
+    def dies(*_):
+        raise Killed
+
+    name = master.begin(master.plan("m[0-3]", canaries=2, max_unavailable=2))
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "quarantine", dies)
+        with pytest.raises(Killed):
+            master.until(name, "aborted")
+    assert master.store().rollout(name).mode is Mode.STOPPED
+    assert not master.store().quarantined()
+    master.start()
+    for _ in range(3):
+        master.tick()
+    assert "m0, m1" in master.store().quarantined()[NEW]
+
+
+def test_an_engine_that_is_started_again_and_again_sees_who_is_away(master, fleet):
+    """Each one lives for less than the time after which a minion counts as away."""
+    name = master.begin(master.plan(max_unavailable=2, silence_timeout=100, canaries=0))
+    fleet.silent = {"m4", "m5"}
+    for _ in range(8):
+        for _ in range(40):
+            master.tick()
+        master.start()
+    found = master.store().rollout(name)
+    assert [each for each, minion in found.minions.items() if minion.away] == ["m4", "m5"]
+    assert "nobody can begin" in found.why
+
+
+def test_canaries_are_drawn_by_chance(master, monkeypatch):
+    """No minion can count on being one."""
+    drawn = []
+
+    def sample(dice, minions, count):
+        drawn.append(list(minions))
+        return minions[-count:]
+
+    monkeypatch.setattr(random.SystemRandom, "sample", sample)
+    wanted = planning.requested("*", "glob", {**WANTED, "canaries": 2, "exclude": ["m5"]})
+    found = planning.make(master.opts, wanted, store=master.store(), ask=master.ask)
+    assert found.waves[0].minions == ("m3", "m4")
+    assert master.store().plan(found.id) == found, "the plan has them for good"
+    assert drawn[-1] == ["m0", "m1", "m2", "m3", "m4"]
 
 
 def test_nobody_is_asked_twice_a_second_in_publications(master):

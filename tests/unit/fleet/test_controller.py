@@ -5,10 +5,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import controller, rollout, steering
-from saltext_safeupdate.fleet.actions import Quarantine, Start
+from saltext_safeupdate.fleet.actions import Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
-from tests.unit.fleet.world import NEW, NUMBER, OLD, Host, World, ended
+from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World, ended
 
 DAY = 86400.0
 # To explain a failure every line is traced, which takes ten times as long.
@@ -103,6 +103,159 @@ def test_nobody_is_started_if_too_many_are_away_already() -> None:
     assert not any(host.taken for host in world.hosts.values())
 
 
+def test_who_is_away_in_a_later_wave_counts_too() -> None:
+    """The world checks that at each start."""
+    gone = {f"m{n:04}": Host(f"m{n:04}", away=((NOW + 200, 2e9),)) for n in range(30, 40)}
+    world = World(fleet(40, **gone), max_unavailable=10, max_failed=40, soak=0, canaries=0)
+    world.run(1500)
+    assert {name for name, minion in world.rollout.minions.items() if minion.away} >= set(gone)
+    assert "10 may be away at once, and 10 are: m0030 (does not answer)" in world.rollout.why
+    begun = sum(bool(host.taken) for host in world.hosts.values())
+    world.run(3600)
+    assert sum(bool(host.taken) for host in world.hosts.values()) == begun, "nobody more"
+    assert world.rollout.mode is Mode.RUNNING, "they may come back"
+    gone["m0030"].away = ()
+    world.run(3600)
+    assert world.rollout.why == "", "somebody may begin again"
+    assert sum(bool(host.taken) for host in world.hosts.values()) == 31
+
+
+def test_those_that_are_away_for_too_long_stop_it_and_somebody_may_go_on_without_them() -> None:
+    hosts = fleet(6, off=Host("m0005", away=((0, 2e9),)))
+    world = World(hosts, max_unavailable=1, late_timeout=7200, soak=0).run(DAY)
+    assert (world.rollout.mode, world.rollout.elapsed < 8000) == (Mode.STOPPED, True)
+    assert "1 may be away at once, and 1 is: m0005 (does not answer)" in world.rollout.why
+    assert not any(host.taken for host in world.hosts.values())
+    steering.resume(world.rollout, world.now)
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done", "missed"}
+
+
+def test_one_that_has_failed_stops_what_cannot_go_on_and_is_not_waited_for_after_that() -> None:
+    """With a limit of 1, the default up to 19 minions, nobody else could ever begin."""
+    hosts = fleet(8, bad=Host("m0004", ends="failed"))
+    world = World(hosts, max_unavailable=1, max_failed=3, soak=0).run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.STOPPED
+    assert "nobody can begin: 1 may be away at once, and 1 is: m0004 (failed)" in world.rollout.why
+    steering.resume(world.rollout, world.now)
+    world.run(DAY)
+    assert world.rollout.mode is Mode.FINISHED
+    assert world.rollout.count(rollout.Step.DONE) == 7
+
+
+def test_one_that_has_timed_out_holds_nobody_back_after_somebody_has_gone_on() -> None:
+    hosts = fleet(8, hung=Host("m0004", ends="hangs"))
+    world = World(hosts, max_unavailable=1, max_failed=3, minion_timeout=900, soak=0).run(7200)
+    assert "m0004 (timed out)" in world.rollout.why
+    steering.resume(world.rollout, world.now)
+    world.run(DAY)
+    assert world.rollout.mode is Mode.FINISHED
+    assert world.rollout.count(rollout.Step.DONE) == 7
+
+
+def test_one_that_has_timed_out_and_is_to_try_again_may_still_be_at_work() -> None:
+    """The world checks that nobody begins beside it."""
+    hung = Host("m0004", ends="hangs", takes=1e6)
+    world = World(
+        fleet(8, hung=hung), max_unavailable=1, max_failed=3, minion_timeout=900, soak=0, jitter=0
+    ).run(7200, watch=World.check)
+    assert world.steps()["m0004"] == "timed_out"
+    steering.retry(world.rollout, ["m0004"], world.now)
+    before = {host.name: list(host.taken) for host in world.hosts.values()}
+    world.run(600, watch=World.check)
+    assert {host.name: host.taken for host in world.hosts.values()} == before
+    assert world.steps()["m0004"] == "updating", "it was asked what became of its request"
+    hung.phase = "rolled_back"
+    while world.steps()["m0004"] != "rolled_back":
+        world.tick()
+    hung.ends, hung.takes = "committed", 60.0
+    steering.retry(world.rollout, ["m0004"], world.now)
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+    assert len(hung.taken) == 2
+
+
+def test_one_that_changes_its_mind_does_not_prolong_the_soak() -> None:
+    world = World(
+        fleet(8), soak=600, max_failed=3, canaries=0, waves=[4, 4], max_unavailable=4, sample=0
+    )
+    while world.rollout.wave == 0 and world.rollout.elapsed < DAY:
+        known = world.rollout.minions["m0000"]
+        if known.requests and known.step.settled:
+            # Its phases change with each look, as it says.
+            world.hosts["m0000"].phase = "failed" if known.step.value != "failed" else "rolled_back"
+            world.hosts["m0000"].version = OLD
+        elif known.requests:
+            world.hosts["m0000"].ends = "rolled_back"
+        world.tick()
+    settled = max(each.settled_at for each in world.rollout.minions.values())
+    assert world.rollout.wave == 1
+    assert world.rollout.elapsed < settled + 700
+    assert len(world.rollout.history) < 20
+
+
+def test_a_quarantine_stops_it_and_takes_back_what_has_not_begun() -> None:
+    wanted = {"canaries": 0, "waves": ["100%"], "max_unavailable": 3}
+    world = World(fleet(10), soak=0, jitter=0, stage=False, **wanted)
+    world.tick()
+    world.hosts["m0001"].loses = 1.0
+    world.tick(step=30)
+    assert world.rollout.count(rollout.Step.ASKED) == 3
+    taken_back = controller.advance(world.rollout, [], world.now, "elsewhere")
+    assert world.rollout.mode is Mode.STOPPED
+    assert f"{NEW} is in quarantine: elsewhere" in world.rollout.why
+    assert [each.minion for each in taken_back if isinstance(each, Cancel)] == [
+        "m0000",
+        "m0001",
+        "m0002",
+    ]
+    world.hosts["m0001"].loses = 0.0
+    world.do(taken_back)
+    world.run(3600)
+    assert world.steps()["m0001"] == "cancelled"
+    assert sum(bool(host.taken) for host in world.hosts.values()) == 2
+    steering.resume(world.rollout, world.now)
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+
+
+def test_a_version_is_kept_from_all_again_until_that_is_stored() -> None:
+    bad = {name: Host(name, ends="rolled_back") for name in ("m0000", "m0001")}
+    world = World(fleet(30, **bad)).run(7200)
+    world.rollout.kept = False
+    for _ in range(2):
+        found = controller.advance(world.rollout, [], world.now)
+        assert [each.version for each in found if isinstance(each, Quarantine)] == [NEW]
+    world.rollout.kept = True
+    assert not controller.advance(world.rollout, [], world.now)
+
+
+def test_canaries_of_the_extension_say_nothing_of_salt() -> None:
+    bad = {name: Host(name, ends="rolled_back") for name in ("m0000", "m0001")}
+    world = World(fleet(30, **bad), extension="2.0", soak=0).run(7200)
+    assert world.rollout.count(rollout.Step.ROLLED_BACK) == 2
+    steering.resume(world.rollout, world.now)
+    world.run(DAY)
+    assert world.rollout.part == 1
+    assert not [each for each in world.told if isinstance(each, Quarantine)]
+
+
+def test_an_engine_that_is_started_again_and_again_counts_silence() -> None:
+    """The time that nobody heard is none; what was silence before stays silence."""
+    world = World(fleet(10), silence_timeout=120, max_unavailable=2, soak=0, canaries=0)
+    world.hosts["m0009"].away = ((NOW + 60, 2e9),)
+    for _ in range(12):
+        for _ in range(12):
+            world.tick()
+        again = rollout.from_data(rollout.to_data(world.rollout))
+        world.now += 3600
+        world.rollout = rollout.taken_up(again, world.now)
+        if world.rollout.minions["m0009"].away:
+            break
+    assert world.rollout.minions["m0009"].away
+    assert [name for name, each in world.rollout.minions.items() if each.away] == ["m0009"]
+
+
 def test_a_window_is_kept_and_what_has_begun_goes_on() -> None:
     world = World(fleet(12), windows=["02:00-03:00 UTC"], soak=0, jitter=0, max_unavailable=1)
     started = []
@@ -138,9 +291,11 @@ def test_a_clock_that_jumps_times_nobody_out() -> None:
 
 def test_an_abort_takes_back_what_has_not_begun_and_ends() -> None:
     hosts = fleet(20)
+    world = World(hosts, soak=0, jitter=0, stage=False).run(30)
     for host in hosts[:2]:
         host.loses = 1.0
-    world = World(hosts, soak=0, jitter=0, stage=False).run(60)
+    world.run(60)
+    assert set(list(world.steps().values())[:2]) == {"asked"}, "their requests were lost"
     world.do(steering.abort(world.rollout, "enough", world.now))
     for host in hosts[:2]:
         host.loses = 0.0

@@ -4,8 +4,17 @@ import re
 
 import pytest
 
-from saltext_safeupdate.fleet import durations, inventory, summary
+from saltext_safeupdate.fleet import (
+    durations,
+    inventory,
+    plan,
+    request,
+    rollout,
+    stored,
+    summary,
+)
 from saltext_safeupdate.fleet.inventory import Record
+from saltext_safeupdate.fleet.plan import Facts
 from saltext_safeupdate.fleet.rollout import Mode, Step
 from tests.unit.fleet.world import NEW, OLD, Host, World
 
@@ -79,6 +88,22 @@ def test_the_exit_status_tells_how_it_ended(mode: Mode, failed: bool, status: in
         world.rollout.minions["m2"].step = Step.FAILED
     world.rollout.mode = mode
     assert summary.exit_status(world.rollout) == status
+
+
+def test_who_was_left_out_for_a_problem_is_not_done() -> None:
+    wanted = request.from_mapping({"groups": "*", "version": NEW, "exclude": ["m3"]})
+    there = {"m1": Facts(version=OLD), "m2": Facts(version=NEW), "m3": Facts(version=OLD)}
+    for unfit, status in (({}, 0), ({"m4": Facts(version=OLD, problem="the disk is full")}, 1)):
+        facts = there | unfit
+        made = plan.make(wanted, {"group 1": list(facts)}, facts, plan_id="p", number=1, now=1.0)
+        assert made.unfit == set(unfit), "who is excluded, or there already, is no problem"
+        assert plan.from_data(plan.to_data(made)) == made
+        begun = rollout.begin(made, 1.0)
+        begun.mode, begun.minions["m1"].step = Mode.FINISHED, Step.DONE
+        assert summary.exit_status(begun) == status
+        outline = stored.outline(stored.head(begun))
+        assert outline is not None
+        assert summary.line(outline)["exit_status"] == status
 
 
 def test_slow_ones_are_told_of_against_the_fleets_own_median() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from saltext_safeupdate.fleet import controller, plan, request, rollout
-from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Stage, Start
+from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode, Rollout
 
@@ -16,6 +16,8 @@ NUMBER = 20261122000000000000
 NOW = 1_780_000_000.0
 # Seconds between two looks, and if nobody is at work.
 STEP, QUIET_STEP = 5.0, 30.0
+# Seconds after which a rollout has noticed that somebody is away: he was asked, and asked again.
+NOTICED = 180.0
 
 
 @dataclass
@@ -40,6 +42,10 @@ class Host:
 
     def there(self, now: float) -> bool:
         return not any(begin <= now < end for begin, end in self.away)
+
+    def gone_for(self, now: float) -> float:
+        """Return for how long it has been away; 0 if it is there."""
+        return max((now - begin for begin, end in self.away if begin <= now < end), default=0.0)
 
     @property
     def busy(self) -> bool:
@@ -103,6 +109,8 @@ class World:
         self._due: list[tuple[float, Report]] = []
         self.told: list[Action] = []
         self.lost = self.sent = 0
+        # Whom somebody has gone on without, once.
+        self.gone_on: set[str] = set()
 
     def run(self, seconds: float, *, restarts: float = 0.0, watch: object = None) -> World:
         """Let time go by until the rollout has ended or stands; at most that long."""
@@ -127,7 +135,9 @@ class World:
         actions = controller.advance(self.rollout, come, self.now)
         if self.random.random() < restarts:
             # The master dies: what was stored is there, what was to be done is not.
-            self.rollout = rollout.taken_up(rollout.from_data(rollout.to_data(self.rollout)))
+            self.rollout = rollout.taken_up(
+                rollout.from_data(rollout.to_data(self.rollout)), self.now
+            )
             actions = [each for each in actions if self.random.random() < 0.5]
         self.do(actions)
         return actions
@@ -139,11 +149,14 @@ class World:
                 for name in action.minions:
                     self._answer(name, action.question)
             elif isinstance(action, Start) and (host := self._reached(action.minion)):
+                self._check_start(host)
                 refused = host.take(action.number, action.goal, self.now)
                 self._send(host.report(action.question, refused))
             elif isinstance(action, Cancel) and (host := self._reached(action.minion)):
                 host.cancel(action.number)
                 self._send(host.report(action.question))
+            elif isinstance(action, Quarantine):
+                self.rollout.kept = True
             elif isinstance(action, Stage):
                 for name in action.minions:
                     if host := self._reached(name):
@@ -191,14 +204,28 @@ class World:
         assert len(busy) <= self.rollout.plan.unavailable, busy
         for host in self.hosts.values():
             assert sorted(set(host.taken)) == host.taken, "a request of a number is taken once"
+        known = self.rollout.minions.items()
+        self.gone_on |= {name for name, each in known if each.forgiven or each.excused}
         self._check_gates()
+
+    def _check_start(self, host: Host) -> None:
+        """Assert that one more may be away, whoever is, in whatever wave."""
+        known = self.rollout.minions
+        away = [
+            each.name
+            for each in self.hosts.values()
+            if each is not host and not each.lies
+            if each.busy or each.gone_for(self.now) > NOTICED
+            if not (known[each.name].excused or known[each.name].forgiven)
+        ]
+        assert len(away) < self.rollout.plan.unavailable, (host.name, away)
 
     def _check_gates(self) -> None:
         made = self.rollout.plan
         begun = [w for w, wave in enumerate(made.waves) if self._taken(wave.minions)]
         for wave in made.waves[: max(begun, default=0)]:
             need = made.request.sample.needs(len(wave.minions))
-            forgiven = [m for m in wave.minions if self.rollout.minions[m].forgiven]
+            forgiven = self.gone_on.intersection(wave.minions)
             hosts = [self.hosts[m] for m in wave.minions]
             done = [h.name for h in hosts if (h.version, h.extension) != (OLD, "1.0") or h.lies]
             assert len({*done, *forgiven}) >= need, (wave, done)

@@ -170,7 +170,7 @@ def test_what_an_encoding_lacks_is_a_question_mark() -> None:
 
 
 def test_a_stop_is_shown_until_nobody_is_at_work() -> None:
-    running = world(canaries=2)
+    running = world(canaries=2, max_unavailable=2)
     running.hosts["m00"].ends, running.hosts["m01"].takes = "rolled_back", 600.0
     out = io.StringIO()
     assert watched(running, out) == 2

@@ -1,0 +1,132 @@
+"""What goes out to minions: questions, requests and their withdrawal, downloads; and what again."""
+
+from __future__ import annotations
+
+from . import standing
+from .actions import Action, Ask, Cancel, Stage, Start
+from .rollout import Minion, Mode, Rollout, Step
+
+# Seconds between two questions to minions that are being updated, and to all others.
+ASK_INTERVAL, SURVEY_INTERVAL = 5.0, 60.0
+# Seconds until a request that a minion does not know is sent again.
+AGAIN_INTERVAL = 60.0
+# How many minions download at once, at most, as a multiple of those that may be away.
+STAGING = 4
+# As many of those who should have answered are asked again at once: not a whole fleet that is cut
+# off, again and again.
+DOUBTED = 200
+
+
+def stage(rollout: Rollout) -> list[Action]:
+    """Have this wave and the next one download, some at a time."""
+    if not rollout.plan.request.stage:
+        return []
+    waves = rollout.plan.waves[rollout.wave : rollout.wave + 2]
+    ahead = [name for wave in waves for name in wave.minions]
+    busy = sum(rollout.minions[name].staged == "asked" for name in ahead)
+    room = max(STAGING * rollout.plan.unavailable, STAGING) - busy
+    chosen = [
+        name
+        for name in ahead
+        if not rollout.minions[name].staged
+        and not rollout.minions[name].away
+        and rollout.minions[name].step is Step.WAITING
+    ][: max(room, 0)]
+    for name in chosen:
+        rollout.minions[name].staged = "asked"
+        rollout.minions[name].staging = rollout.elapsed
+    # One that was told to and has not begun was not reached.
+    chosen += [
+        name
+        for name in ahead
+        if rollout.minions[name].staged == "asked"
+        and name not in chosen
+        and rollout.elapsed - rollout.minions[name].told_to_stage > AGAIN_INTERVAL
+    ]
+    for name in chosen:
+        rollout.minions[name].told_to_stage = rollout.elapsed
+    return [Stage(tuple(chosen))] if chosen else []
+
+
+def again(rollout: Rollout) -> list[Action]:
+    """Send again what a minion does not seem to have got."""
+    found: list[Action] = []
+    for name in rollout.begun():
+        minion = rollout.minions[name]
+        lost = minion.step is Step.ASKED or (minion.cancelled and minion.step.active)
+        sends = rollout.mode is Mode.RUNNING or minion.cancelled
+        if lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL:
+            found.append(send(rollout, name, minion))
+    return found
+
+
+def number(rollout: Rollout, minion: Minion) -> None:
+    """Give its next request a number that is higher than all before."""
+    minion.number = max(rollout.plan.number, rollout.first) + minion.requests
+    minion.requests += 1
+
+
+def take_back(rollout: Rollout) -> list[Action]:
+    """Have those that have been asked drop it, unless they have begun to install."""
+    found: list[Action] = []
+    for name, minion in rollout.minions.items():
+        if minion.step.active and not minion.cancelled:
+            minion.cancelled = True
+            number(rollout, minion)
+            found.append(send(rollout, name, minion))
+    return found
+
+
+def send(rollout: Rollout, name: str, minion: Minion) -> Action:
+    rollout.question += 1
+    minion.sent = rollout.elapsed
+    _awaited(rollout, minion)
+    if minion.cancelled:
+        return Cancel(name, minion.number, rollout.question)
+    return Start(name, rollout.goal, minion.number, rollout.question)
+
+
+def _awaited(rollout: Rollout, minion: Minion) -> None:
+    """Note that the minion has been asked something."""
+    if minion.silent_since < 0:
+        minion.silent_since = rollout.elapsed
+
+
+def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
+    """
+    Ask those that are at work often, and all others seldom.
+
+    Those of later waves are asked as long as somebody may be started: they may be away, too.
+    """
+    survey = rollout.elapsed - rollout.surveyed >= SURVEY_INTERVAL
+    survey = survey or (starts and rollout.counting < 0)
+    if not survey and rollout.elapsed - rollout.asked < ASK_INTERVAL:
+        return []
+    if survey:
+        chosen = list(rollout.minions) if starts else rollout.begun()
+    else:
+        known = rollout.minions.items()
+        chosen = [name for name, minion in known if minion.step.active]
+        # An answer may have been lost.
+        doubted = [n for n, m in known if standing.in_doubt(rollout, m) and not m.away]
+        chosen += doubted[:DOUBTED]
+    # Those of the next wave download already.
+    ahead = rollout.plan.waves[: rollout.wave + 2]
+    chosen += [
+        name
+        for wave in ahead
+        for name in wave.minions
+        if rollout.minions[name].staged == "asked" and not rollout.minions[name].step.active
+    ]
+    chosen = sorted(set(chosen))
+    if not chosen:
+        return []
+    rollout.question += 1
+    rollout.asked = rollout.elapsed
+    if survey:
+        rollout.surveyed = rollout.elapsed
+    if survey and starts and rollout.counting < 0:
+        rollout.counting = rollout.elapsed
+    for name in chosen:
+        _awaited(rollout, rollout.minions[name])
+    return [Ask(tuple(chosen), rollout.question)]

@@ -1,0 +1,61 @@
+"""
+Who counts against ``max_unavailable``: whoever is away, or may be, in whatever wave.
+
+What is not known is counted. What a person has seen and gone on with is not.
+"""
+
+from __future__ import annotations
+
+from .rollout import BROKEN, Minion, Rollout, Step
+
+# Seconds without an answer after which nobody relies on a minion any more. It counts as away, with
+# all that follows from that, only after the ``silence_timeout`` of the rollout.
+DOUBT = 15.0
+
+
+def holds(rollout: Rollout, minion: Minion) -> str:
+    """Return why a minion takes a part of the budget; empty if it takes none."""
+    if minion.step.active:
+        return "is being updated"
+    if minion.step in BROKEN:
+        return "" if minion.forgiven else minion.step.value.replace("_", " ")
+    if minion.excused or minion.forgiven:
+        return ""
+    if minion.engaged:
+        return "may be at work"
+    if minion.away:
+        return "does not answer"
+    return "has not answered yet" if in_doubt(rollout, minion) else ""
+
+
+def in_doubt(rollout: Rollout, minion: Minion) -> bool:
+    """Tell whether the minion has been asked something and should have answered by now."""
+    return minion.silent_since >= 0 and rollout.elapsed - minion.silent_since > DOUBT
+
+
+def down(rollout: Rollout) -> list[str]:
+    """Return the minions that are away, may be, or may not come back by themselves."""
+    return [name for name, minion in rollout.minions.items() if holds(rollout, minion)]
+
+
+def free(rollout: Rollout) -> int:
+    """Return how many more may be away; below 0 if more are than may be."""
+    return rollout.plan.unavailable - len(down(rollout))
+
+
+def counted(rollout: Rollout) -> bool:
+    """Tell whether everybody was asked since starts are allowed, and has had time to answer."""
+    if rollout.counting < 0:
+        return False
+    return rollout.elapsed - rollout.counting > DOUBT or not any(
+        minion.silent_since >= 0 and not minion.away for minion in rollout.minions.values()
+    )
+
+
+def given_up(rollout: Rollout) -> list[str]:
+    """Return those of them that do not come back unless somebody sees to them."""
+    return [
+        name
+        for name, minion in rollout.minions.items()
+        if minion.step is Step.FAILED and holds(rollout, minion)
+    ]

@@ -1,0 +1,37 @@
+"""What speaks against a rollout, whoever finds it: the runner that plans, or the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..core.errors import InputError, LockHeldError
+from ..fleet import versions
+from ..fleet.rollout import Rollout
+
+
+def refuse_kept(quarantined: Mapping[str, str], version: str) -> None:
+    """Raise InputError for a version that is kept from everybody."""
+    if because := versions.kept_from_all(quarantined, version):
+        raise InputError(
+            f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
+            f"all, 'salt-run safeupdate.allow {version}' allows it again."
+        )
+
+
+def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:
+    """Raise LockHeldError if another rollout that is not over has one of these minions."""
+    both = sorted(set(minions).intersection(other.minions))
+    if other.mode.final or not both:
+        return
+    age = max(now - other.plan.created, 0.0) / 60
+    sample = ", ".join(both[:3]) + (f" and {len(both) - 3} more" if len(both) > 3 else "")
+    raise LockHeldError(
+        f"The rollout {other.plan.id} is not over, and {sample} belongs to it. It is "
+        f"{other.mode.value}, {age:.0f} minutes old, and driven by {shown(other.owner)}. Nothing "
+        f"was started; wait for its end, or end it: 'salt-run safeupdate.abort {other.plan.id}'."
+    )
+
+
+def shown(owner: str) -> str:
+    """Return an owner as people know it."""
+    return owner.rpartition("/")[0] or owner or "nobody"
