@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import LOGS
-from tests.support.raw_minion import QUERY, HonestMinion, RawMinion
+from tests.support.raw_minion import QUERY, HonestMinion, RawMinion, without_a_key
 from tests.support.waiting import wait_for
 
 EVIL = "touch /evil"
@@ -248,6 +248,25 @@ def test_nobody_else_returns_a_job_for_a_minion_that_has_missed_it(stage):
     stage.mallory.lie({"cmd": "_return", **ret, "fun": QUERY, "return": {jid: "delivered"}})
     stage.redeliver("victim")
     wait_for(lambda: stage.ran(stage.victim, jid), "the job that the victim has missed")
+    stage.assert_unharmed()
+
+
+def test_somebody_without_a_key_is_not_believed(stage):
+    """Not by Salt either: the job cache has no return of them."""
+    jid = stage.missed("without a key")
+    said = {"return": "forged", "success": True, "retcode": 0, "fun_args": []}
+    for load in (
+        {"cmd": "_return", "id": "victim", "jid": jid, "fun": "test.echo", **said},
+        {"cmd": "_return", "id": "victim", "jid": jid, "fun": QUERY, "return": {jid: "delivered"}},
+        {"cmd": "_syndic_return", "id": "victim", "jid": jid, "return": {"victim": said}},
+        {"cmd": "_minion_event", "id": "victim", "tag": "forged", "data": said},
+    ):
+        assert without_a_key(stage.opts, load) is not None, "it was dealt with"
+    assert stage.client.get_cache_returns(jid) == {}
+    stage.redeliver("victim")
+    wait_for(lambda: stage.ran(stage.victim, jid), "the job that the victim has missed")
+    wait_for(lambda: stage.client.get_cache_returns(jid), "its own return")
+    assert stage.client.get_cache_returns(jid)["victim"]["ret"] is True
     stage.assert_unharmed()
 
 

@@ -13,6 +13,15 @@ import zmq
 QUERY = "safeupdate.accepted"
 
 
+def without_a_key(master, load, timeout=60):
+    """Send a message as anybody on the network can; return the answer, None if there is none."""
+    with zmq.Context() as context, context.socket(zmq.REQ) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(f"tcp://127.0.0.1:{master['ret_port']}")
+        socket.send(salt.payload.dumps({"enc": "pub", "version": 3, "load": load}))
+        return salt.payload.loads(socket.recv()) if socket.poll(timeout * 1000) else None
+
+
 class RawMinion:
     """Hears all that a master publishes, and may send whatever it likes, with its own key."""
 

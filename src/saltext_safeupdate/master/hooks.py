@@ -23,7 +23,7 @@ from .. import patches
 from ..core.errors import RecordError
 from ..core.jobs import functions
 from ..patches import Patch
-from . import questions, replies
+from . import questions, replies, senders
 from .account import QUESTION, TICKET, Account, path_of
 from .notes import RETURN, START, Notes, heard
 
@@ -59,7 +59,10 @@ def install(opts: Mapping[str, Any]) -> bool:
             return True
         notes.close()
         answers.close()
-    _stood_down.append(f"{reason} Nothing is published again; jobs run as with plain Salt.")
+    _stood_down.append(
+        f"{reason} Nothing is published again and rollouts stand still; jobs run as with plain "
+        "Salt."
+    )
     return False
 
 
@@ -86,6 +89,11 @@ def unfit(opts: Mapping[str, Any]) -> str:
             f"Minions may send under the names of others: 'minimum_auth_version' of the master is "
             f"below {_AUTH_VERSION}. Set it to {_AUTH_VERSION}, or update Salt if it does not "
             "have it."
+        )
+    if opts.get("open_mode"):
+        return (
+            "Anybody may send under the names of minions: 'open_mode' of the master is on. Turn it "
+            "off, and restart the master."
         )
     if opts.get("cluster_id"):
         return (
@@ -143,6 +151,7 @@ class Keeper:
         self._account = account
         self._notes = notes
         self._answers = replies.Sender(answers)
+        self._gate = senders.Gate(clock)
         self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
         self._clock = clock
         self._complain_at = 0.0
@@ -161,6 +170,8 @@ class Keeper:
             Patch(aes, "_return", ("self", "load"), patches.unchanged),
             Patch(aes, "_minion_event", ("self", "load"), patches.unchanged),
             Patch(aes, "run_func", ("self", "func", "load"), self._calling),
+            # All that comes over the network passes here, before the three above.
+            Patch(salt.master.MWorker, "_handle_payload", ("self", "payload"), self._gate.before),
         ]
 
     def _calling(self, original: Callable[..., Any]) -> Callable[..., Any]:

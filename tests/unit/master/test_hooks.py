@@ -192,6 +192,7 @@ def test_as_salt_is_set_up_the_master_is_fit():
     [
         ({"minimum_auth_version": 2}, "minimum_auth_version"),
         ({"minimum_auth_version": "3"}, "minimum_auth_version"),
+        ({"open_mode": True}, "open_mode"),
         ({"cluster_id": "one"}, "cluster"),
         ({"enable_ssh_minions": True}, "salt-ssh"),
     ],
