@@ -116,5 +116,8 @@ def _table(factory: Factory) -> list[Patch]:
             *ordering.patches(factory, settings),
             *minion.patches(settings, old_tree.redirect),
         ]
-    except (ImportError, AttributeError) as err:
-        raise patches.unknown([str(err)]) from err
+    except Exception as err:
+        # Whatever keeps ours from being loaded leaves Salt as it is.
+        if not isinstance(err, ImportError | AttributeError):
+            patches.tell("the table of functions", err)
+        raise patches.unknown([str(err) or type(err).__name__]) from err

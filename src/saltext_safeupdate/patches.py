@@ -4,17 +4,29 @@ What takes the place of Salt's own functions: all of it, or nothing.
 A table says which function of Salt is replaced, by what, and which of its parameters the
 replacement relies on. The whole table is compared with the installed Salt before the first
 function is replaced. A Salt that differs is left as it is.
+
+What takes the place of a function passes on what it does not know, and an error of ours does not
+fail the call: it is as with plain Salt then, and is logged (:func:`replaced`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import logging
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .core.errors import SafeUpdateError
+
+log = logging.getLogger(__name__)
+
+Replace = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+# What went wrong in this process, and in those that it is a fork of: by the function of Salt.
+_troubles: dict[str, str] = {}
 
 
 class UnknownSaltError(SafeUpdateError):
@@ -27,16 +39,17 @@ class Patch(NamedTuple):
 
     *owner* is the class or module that has the function as its own attribute *name*.
     *parameters* are the names of its first parameters, in their order: those that the
-    replacement relies on. *replace* gets the plain function, without ``classmethod`` or
-    ``staticmethod`` around it, and returns the one that takes its place. *exact* tells that this
-    one takes no others.
+    replacement relies on. Others that follow need defaults: the replacement passes them on, and
+    where we call the function ourselves, they are left out. *replace* gets the plain function,
+    without ``classmethod`` or ``staticmethod`` around it, and returns the one that takes its
+    place. *may_wait* tells that it may also be a coroutine function.
     """
 
     owner: Any
     name: str
     parameters: tuple[str, ...]
-    replace: Callable[[Callable[..., Any]], Callable[..., Any]]
-    exact: bool = False
+    replace: Replace
+    may_wait: bool = False
 
     @property
     def place(self) -> str:
@@ -50,6 +63,135 @@ def unchanged(original: Callable[..., Any]) -> Callable[..., Any]:
     return original
 
 
+class Call:
+    """
+    Salt's function as its replacement calls it, and what came of that.
+
+    It is called with the parameters that the table names, all by place. What the caller gave
+    beyond them is passed on: *rest* by place, *more* by name.
+    """
+
+    __slots__ = ("done", "error", "function", "more", "rest", "value")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        rest: Sequence[Any] = (),
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.function, self.rest, self.more = function, rest, more or {}
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.error = None
+        try:
+            self.value = self.function(*args, *self.rest, **kwargs, **self.more)
+        except BaseException as err:
+            self.error = err
+            raise
+        self.done = True
+        return self.value
+
+
+def replaced(
+    parameters: Sequence[str],
+    handle: Callable[..., Any],
+    refuses: tuple[type[Exception], ...] = (),
+) -> Replace:
+    """
+    Have *handle* called in the place of a function, with that function before its *parameters*.
+
+    *refuses* are the errors by which *handle* keeps the function from being called on purpose.
+    """
+
+    def replace(original: Callable[..., Any]) -> Callable[..., Any]:
+        most, defaults = len(parameters), _defaults(original)
+        place = _place(original)
+
+        @functools.wraps(original)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            known = args[:most]
+            if kwargs:
+                known += _by_place(parameters[len(known) :], kwargs, defaults)
+            return contained(place, handle, Call(original, args[most:], kwargs), known, refuses)
+
+        return replacement
+
+    return replace
+
+
+def _by_place(
+    missing: Sequence[str], kwargs: dict[str, Any], defaults: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Take out of *kwargs* what the replacement knows, up to the last of it that is there."""
+    there = [number for number, name in enumerate(missing) if name in kwargs]
+    names = missing[: there[-1] + 1] if there else ()
+    if any(name not in kwargs and name not in defaults for name in names):
+        # Salt's function says best what is wrong with that.
+        return ()
+    return tuple(kwargs.pop(name) if name in kwargs else defaults[name] for name in names)
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    inner = _told(function)
+    listed = inspect.signature(inner).parameters.values() if inner else ()
+    return {each.name: each.default for each in listed if each.default is not each.empty}
+
+
+def contained(
+    place: str,
+    handle: Callable[..., Any],
+    call: Call,
+    known: Sequence[Any] = (),
+    refuses: tuple[type[Exception], ...] = (),
+    plainly: Callable[[], Any] | None = None,
+) -> Any:
+    """
+    Return what *handle* makes of a call. An error of ours is told, and the call is Salt's own.
+
+    What Salt's function raises is the caller's. What it has returned counts, whatever happens
+    afterwards; it is not called twice. *plainly* calls it, if not with what is *known*.
+    """
+    try:
+        return handle(call, *known)
+    except refuses:
+        raise
+    except Exception as err:
+        if err is call.error:
+            raise
+        tell(place, err)
+        if call.error is not None:
+            raise call.error from None
+        if call.done:
+            return call.value
+        return plainly() if plainly else call(*known)
+
+
+def instead(original: Callable[..., Any], value: Any = None) -> None:
+    """Note that the call is dealt with: Salt's function is not called, whatever happens now."""
+    if isinstance(original, Call):
+        original.value, original.done = value, True
+
+
+def tell(place: str, err: Exception) -> None:
+    """Log what is wrong with this extension, once for each function of Salt, and remember it."""
+    if place not in _troubles:
+        _troubles[place] = f"{type(err).__name__}: {err}"
+        log.error(
+            "safeupdate: an error of this extension at %s; it goes on as with plain Salt. Please "
+            "report it with what follows.",
+            place,
+            exc_info=err,
+        )
+
+
+def troubles() -> dict[str, str]:
+    """Return what was told in this process and before its fork, by the function of Salt."""
+    return dict(_troubles)
+
+
 def differences(patches: Iterable[Patch]) -> list[str]:
     """Return what this Salt lacks, and what is not as the table says."""
     found = []
@@ -58,33 +200,61 @@ def differences(patches: Iterable[Patch]) -> list[str]:
         if not callable(function):
             found.append(f"{patch.place} is not there")
             continue
-        names = _parameters(function)
-        if names is None:
-            found.append(f"{patch.place} does not tell what it takes")
-        elif names and (
-            names[: len(patch.parameters)] != patch.parameters
-            or (patch.exact and len(names) > len(patch.parameters))
-        ):
+        told = _told(function)
+        if told is None:
+            if not _takes_whatever_comes(function):
+                found.append(f"{patch.place} does not tell what it takes")
+            continue
+        parameters = list(inspect.signature(told).parameters.values())
+        names = [each.name for each in parameters]
+        surplus = parameters[len(patch.parameters) :]
+        if tuple(names[: len(patch.parameters)]) != patch.parameters or any(map(_needed, surplus)):
             found.append(f"{patch.place} takes ({', '.join(names)})")
+        if kind := _kind(told, may_wait=patch.may_wait):
+            found.append(f"{patch.place} is {kind}")
     return found
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...] | None:
+def _needed(parameter: inspect.Parameter) -> bool:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and parameter.kind not in variable
+
+
+def _kind(function: Callable[..., Any], *, may_wait: bool) -> str:
+    """Return what a function is that does not run when it is called; empty if it runs."""
+    inner = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(inner) and not may_wait:
+        return "a coroutine function"
+    if inspect.isasyncgenfunction(inner):
+        return "an asynchronous generator function"
+    # Tornado's coroutines are wrapped ones, and run.
+    return "a generator function" if inspect.isgeneratorfunction(function) else ""
+
+
+def _told(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """
-    Return what the function takes; None if it does not tell, nothing if it takes whatever comes.
+    Return the function that tells what *function* takes: itself, or the one that it calls.
 
     Decorators of Salt and of other extensions take whatever comes, and have the function that
-    they call in their closure.
+    they call in their closure. None if nothing tells.
     """
+    if not _takes_whatever_comes(function):
+        return function if _signature(function) is not None else None
+    called = [each for each in _closure(function) if isinstance(each, types.FunctionType)]
+    return _told(called[0]) if len(called) == 1 else None
+
+
+def _takes_whatever_comes(function: Callable[..., Any]) -> bool:
+    signature = _signature(function)
+    kinds = [each.kind for each in signature.parameters.values()] if signature else []
+    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    kinds = [parameter.kind for parameter in parameters]
-    if kinds != [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
-        return tuple(parameter.name for parameter in parameters)
-    called = [each for each in _closure(function) if isinstance(each, types.FunctionType)]
-    return _parameters(called[0]) if len(called) == 1 else ()
 
 
 def _closure(function: Callable[..., Any]) -> Iterator[Any]:
@@ -92,6 +262,11 @@ def _closure(function: Callable[..., Any]) -> Iterator[Any]:
         # A cell that is empty has nothing that could be called.
         with contextlib.suppress(ValueError):
             yield cell.cell_contents
+
+
+def _place(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None)
+    return ".".join(filter(None, (module, getattr(function, "__qualname__", None))))
 
 
 def apply(patches: Sequence[Patch]) -> None:

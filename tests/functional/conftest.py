@@ -2,6 +2,7 @@ import pytest
 
 from tests.support import loading
 from tests.support.minion import Minion, hooked
+from tests.support.own_errors import _no_error_of_ours  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@ import subprocess
 import pytest
 
 from saltext_safeupdate.core.jobs import current
+from tests.support.own_errors import _no_error_of_ours  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(autouse=True)

@@ -169,6 +169,7 @@ NOT_OURS = {
     "run=",
     "run=command.run",
     "salt.loader",
+    "salt.master",
     "salt.minion",
     "salt.state",
     "sh",

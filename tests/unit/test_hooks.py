@@ -17,6 +17,7 @@ from saltext_safeupdate.engines import safeupdate as engine
 from saltext_safeupdate.executors import safeupdate as executor
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion import engine as minion_engine
+from saltext_safeupdate.minion import patches as minion_patches
 from tests.support.forked import forked
 
 # Seen here, because Salt starts programs when it is imported.
@@ -110,34 +111,30 @@ def test_without_a_function_of_the_table_salt_is_left_as_it_is_and_jobs_run(
 
 @pytest.mark.parametrize("place", sorted(ROWS))
 def test_a_function_that_takes_more_than_now(monkeypatch, place):
-    """Another patch release: either what is new is passed on, or Salt is left as it is."""
+    """Another patch release: what is new and may be left out is passed on, if it is given."""
     row = ROWS[place]
+    function = vars(row.owner)[row.name]
 
-    def original(*args, **kwargs):
+    def newer(*args, **kwargs):
         return args, kwargs
 
-    function = vars(row.owner)[row.name]
-    named = [*hooks.patches._parameters(getattr(function, "__func__", function)), "more"]
-    original.__signature__ = inspect.Signature(
-        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in named]
-    )
     kind = type(function) if isinstance(function, classmethod) else lambda plain: plain
-    monkeypatch.setattr(row.owner, row.name, kind(original))
-    different = bool(hooks.patches.differences([row]))
-    assert different is row.exact
-    if not different:
-        # What stays as it is passes on everything, as does what takes whatever comes.
-        replacement = row.replace(original)
-        assert replacement is original or _takes_more(replacement)
+    monkeypatch.setattr(row.owner, row.name, kind(newer))
+    told = inspect.signature(hooks.patches._told(getattr(function, "__func__", function)))
+    newer.__signature__ = _with_more(told, inspect.Parameter.empty)
+    assert hooks.patches.differences([row])
+    newer.__signature__ = _with_more(told, None)
+    assert hooks.patches.differences([row]) == []
+    replacement = row.replace(newer)
+    passes_on = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    assert replacement is newer or replacement.__code__.co_flags & passes_on == passes_on
 
 
-def _takes_more(replacement):
-    cells = inspect.getclosurevars(replacement).nonlocals
-    handle = cells.get("handle", replacement)
-    kinds = [
-        each.kind for each in inspect.signature(handle, follow_wrapped=False).parameters.values()
-    ]
-    return inspect.Parameter.VAR_POSITIONAL in kinds
+def _with_more(signature, default):
+    """Return the signature of a function that takes one more, by name."""
+    more = inspect.Parameter("more", inspect.Parameter.KEYWORD_ONLY, default=default)
+    listed = sorted([*signature.parameters.values(), more], key=lambda each: each.kind)
+    return signature.replace(parameters=listed)
 
 
 @pytest.mark.parametrize("place", sorted(ROWS))
@@ -155,6 +152,22 @@ def test_what_another_extension_has_wrapped_before_is_known(monkeypatch, place, 
     kind = type(function) if isinstance(function, classmethod) else lambda plain: plain
     monkeypatch.setattr(row.owner, row.name, kind(theirs))
     assert hooks.patches.differences([row]) == []
+
+
+def test_if_ours_cannot_be_loaded_salt_is_left_as_it_is(opts, monkeypatch, caplog):
+    """Whatever is wrong: half an upgrade of this extension may fail in any way."""
+    before = _replaceable()
+
+    def fails(*_):
+        raise RuntimeError("half of it is there")
+
+    monkeypatch.setattr(hooks.patches, "_troubles", {})
+    monkeypatch.setattr(minion_patches, "patches", fails)
+    for _ in range(2):
+        assert executor.execute(opts, {"fun": "state.apply", "jid": "1"}, print, [], {}) is None
+    assert _replaceable() == before
+    assert "half of it is there" in hooks.stood_down()
+    assert caplog.text.count("Traceback") == 1
 
 
 def test_without_a_place_for_the_hooks_salt_is_left_as_it_is(opts, monkeypatch):

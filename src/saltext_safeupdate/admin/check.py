@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import salt.version
 
-from .. import hooks
+from .. import hooks, patches
 from ..core.errors import SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.host import locks
@@ -194,6 +194,14 @@ def _hooks(factory: Factory) -> Iterator[Problem]:
             "hooks",
             "The minion has no hooks: state runs are not ordered and jobs are not held.",
             "Restart the minion after the configuration has been changed.",
+        )
+    for place, error in sorted(patches.troubles().items()):
+        yield Problem(
+            "hook-error",
+            f"An error of this extension at {place}: {error}. What was called there went on as "
+            "with plain Salt.",
+            "The log of the minion says more. Please report it; a restart of the minion clears "
+            "this.",
         )
 
 

@@ -13,6 +13,8 @@ It also drives the rollouts of this master
 (:py:func:`~saltext_safeupdate.runners.safeupdate.rollout`),
 and asks minions what runners want to know.
 
+If it is configured twice, one acts; the other waits, and the log says so.
+
 Neither the job cache nor the event bus decides anything: minions can write to both.
 
 .. code-block:: yaml
@@ -39,7 +41,8 @@ def __virtual__():
     from saltext_safeupdate.master import hooks
 
     # This is the process that the workers of the master fork from.
-    hooks.install(__opts__)
+    if not hooks.install(__opts__) and not hooks.stood_down():
+        return False, "safeupdate_redeliver is not in 'engines' of this master"
     return __virtualname__
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import salt.utils.event
 import salt.utils.jid
 
-from ..core.errors import InputError, RecordError
+from ..core.errors import InputError, LockUnavailableError, RecordError
 from ..core.host import processes
+from ..core.host.locks import Lock
 from . import account as accounts
 from . import follower, hooks, questions, rollouts
 from .account import Account, path_of
@@ -30,6 +33,8 @@ _GATHER = 0.1
 # Seconds after which the account is looked into even if it does not seem to have changed: two
 # changes in one tick of the kernel's clock look like one.
 _LOOK_INTERVAL = 5.0
+# Seconds that the engine of an earlier master may take to end.
+_PATIENCE = 15.0
 # Reads of the pipe with answers, one after the other.
 _MOST_READS = 64
 
@@ -52,13 +57,18 @@ def run(
         look_back = seconds("window", window)
     except InputError as err:
         reason = reason or f"{err} Nothing is published again; correct the engine's options."
-    if reason:
-        log.error("safeupdate: %s", reason)
-    _say(account, reason)
-    if reason:
-        # Salt would start an engine that ends again and again.
-        wait_for_ever()
-        return
+    with alone(account):
+        if reason:
+            log.error("safeupdate: %s", reason)
+        _say(account, reason)
+        if reason:
+            # Salt would start an engine that ends again and again.
+            wait_for_ever()
+            return
+        _serve(opts, account, look_back)
+
+
+def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
     with Redelivery(opts, account) as work:
         following = follower.Follower(work, account, window=look_back)
         asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
@@ -71,6 +81,33 @@ def run(
             desk.tick()
             driving.tick()
             time.sleep(_GATHER)
+
+
+@contextlib.contextmanager
+def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
+    """
+    Be the one engine of this account; wait for that as long as it takes.
+
+    Without locks there may be several, each of which redelivers: the ledgers of the minions keep
+    a job from running twice.
+    """
+    lock: Lock | None = None
+    try:
+        lock = Lock(os.path.dirname(account.path), "engine")
+        if not lock.wait_exclusive(patience):
+            log.error(
+                "safeupdate: another engine 'safeupdate_redeliver' of this master runs: this one "
+                "waits for its end, and does nothing. Name the engine once in 'engines', and "
+                "restart the master."
+            )
+            lock.exclusive()
+    except LockUnavailableError as err:
+        log.error("safeupdate: whether this engine is the only one is not known: %s", err)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.close()
 
 
 def _rollouts(opts: Mapping[str, Any], account: Account, asking: Questions, desk: Desk) -> Rollouts:

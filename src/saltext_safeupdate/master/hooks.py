@@ -12,7 +12,7 @@ import inspect
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import salt.master
@@ -38,16 +38,26 @@ _AUTH_VERSION = 3
 # Seconds from one complaint about the account to the next.
 _COMPLAINT_INTERVAL = 60.0
 
+# What the functions that are replaced take, and how a publication is kept from going out.
+_PREPARED = ("self", "minions", "jid", "clear_load", "extra", "missing")
+_CALLED = ("self", "func", "load")
+_REFUSES = (PublishError,)
+
 # What the workers write to: notes of all that minions send, and answers to our questions.
 _installed: list[tuple[Notes, Notes]] = []
 _stood_down: list[str] = []
 
 
 def install(opts: Mapping[str, Any]) -> bool:
-    """Install the hooks of a master; say whether they are there. Once is enough for all."""
+    """
+    Install the hooks of a master; say whether they are there. Once is enough for all.
+
+    Nothing is done for a master without our engine: Salt may load the file of an engine to see
+    what is in it.
+    """
     if _installed:
         return True
-    if _stood_down:
+    if _stood_down or not configured(opts):
         return False
     reason = unfit(opts)
     if not reason:
@@ -121,20 +131,32 @@ def put_in(keeper: Keeper) -> str:
     return ""
 
 
+def configured(opts: Mapping[str, Any]) -> bool:
+    """Tell whether our engine is one of those of this master."""
+    return any(True for _ in _engines(opts))
+
+
 def start_tags(opts: Mapping[str, Any]) -> list[str]:
     """Return the patterns of the tags that announce a start, as the engine is configured."""
-    engines = opts.get("engines") or []
-    if isinstance(engines, Mapping):
-        engines = [engines]
-    for engine in engines:
-        for name, options in engine.items() if isinstance(engine, Mapping) else ():
-            if isinstance(options, Mapping) and ENGINE in (name, options.get("engine_module")):
-                given = options.get("start_tags")
-                if isinstance(given, str):
-                    return [given]
-                if isinstance(given, list | tuple):
-                    return [tag for tag in given if isinstance(tag, str)]
+    for options in _engines(opts):
+        given = options.get("start_tags")
+        if isinstance(given, str):
+            return [given]
+        if isinstance(given, list | tuple):
+            return [tag for tag in given if isinstance(tag, str)]
     return list(START_TAGS)
+
+
+def _engines(opts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the options of our engine, as often as it is configured."""
+    engines = opts.get("engines") or []
+    for engine in [engines] if isinstance(engines, Mapping | str) else engines:
+        if engine == ENGINE:
+            yield {}
+        for name, given in engine.items() if isinstance(engine, Mapping) else ():
+            options = given if isinstance(given, Mapping) else {}
+            if ENGINE in (name, options.get("engine_module")):
+                yield options
 
 
 class Keeper:
@@ -158,46 +180,40 @@ class Keeper:
 
     def table(self) -> list[Patch]:
         """Return what is replaced in Salt, and what we could not do without."""
-        aes, clear = salt.master.AESFuncs, salt.master.ClearFuncs
+        aes, clear, worker = salt.master.AESFuncs, salt.master.ClearFuncs, salt.master.MWorker
         return [
-            Patch(clear, "publish", ("self", "clear_load"), patches.unchanged),
-            Patch(
-                clear,
-                "_prep_pub",
-                ("self", "minions", "jid", "clear_load", "extra", "missing"),
-                self._publishing,
-            ),
-            Patch(aes, "_return", ("self", "load"), patches.unchanged),
+            Patch(clear, "publish", ("self", "clear_load"), patches.unchanged, may_wait=True),
+            Patch(clear, "_prep_pub", _PREPARED, patches.replaced(_PREPARED, self._prep, _REFUSES)),
+            Patch(aes, "_return", ("self", "load"), patches.unchanged, may_wait=True),
             Patch(aes, "_minion_event", ("self", "load"), patches.unchanged),
-            Patch(aes, "run_func", ("self", "func", "load"), self._calling),
+            Patch(aes, "run_func", _CALLED, patches.replaced(_CALLED, self._run)),
             # All that comes over the network passes here, before the three above.
-            Patch(salt.master.MWorker, "_handle_payload", ("self", "payload"), self._gate.before),
+            Patch(worker, "_handle_payload", ("self", "payload"), self._gate.before, may_wait=True),
         ]
 
-    def _calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _run(self, original: Callable[..., Any], master: Any, func: Any, load: Any) -> Any:
         """What a minion calls on its master: here its ID is what the channel has checked."""
-
-        def run_func(master: Any, func: Any, load: Any) -> Any:
-            note = heard(func, load, functions.QUERY, self._says_start)
-            # Most returns are none of ours: a look at the function has to do for them. Salt
-            # changes what it is given.
-            answer = replies.of(load, questions.FUNCTIONS) if note and note[0] == RETURN else None
-            outcome = original(master, func, load)
-            if note is None:
-                return outcome
-            if inspect.isawaitable(outcome):
-                return self._once_done(outcome, note, answer)
-            self._tell(outcome, note, answer)
+        note = heard(func, load, functions.QUERY, self._says_start)
+        # Most returns are none of ours: a look at the function has to do for them. Salt changes
+        # what it is given.
+        answer = replies.of(load, questions.FUNCTIONS) if note and note[0] == RETURN else None
+        outcome = original(master, func, load)
+        if note is None:
             return outcome
-
-        return run_func
+        if inspect.isawaitable(outcome):
+            return self._once_done(outcome, note, answer)
+        self._tell(outcome, note, answer)
+        return outcome
 
     async def _once_done(
         self, doing: Awaitable[Any], note: tuple[Any, ...], answer: tuple[str, str, str] | None
     ) -> Any:
         """Wait for what a master of Salt 3008 with 'master_async_mworker' does meanwhile."""
         outcome = await doing
-        self._tell(outcome, note, answer)
+        try:
+            self._tell(outcome, note, answer)
+        except Exception as err:  # noqa: BLE001 (it is told)
+            patches.tell("salt.master.AESFuncs.run_func", err)
         return outcome
 
     def _tell(
@@ -210,24 +226,33 @@ class Keeper:
             self._answers.send(*answer)
         self._notes.write(*note)
 
-    def _publishing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _prep(
+        self,
+        original: Callable[..., Any],
+        master: Any,
+        minions: Any,
+        jid: Any,
+        clear_load: Any,
+        extra: Any,
+        missing: Any,
+    ) -> Any:
         """What the master itself publishes passes here, and nothing else does."""
-
-        def _prep_pub(
-            master: Any, minions: Any, jid: Any, clear_load: Any, extra: Any, missing: Any
-        ) -> Any:
-            if TICKET in extra:
+        if TICKET in extra:
+            try:
                 return self._again(extra[TICKET], minions, clear_load)
-            load = original(master, minions, jid, clear_load, extra, missing)
-            # With an "id" a minion has published it, as "peer" of the master allows. Minions must
-            # not be able to fill the account.
-            # The engine asks its own questions anew, if it still wants to know.
-            ours = "id" in extra or QUESTION in extra
-            if minions and not ours and functions.is_redelivered(load.get("fun")):
-                self._write_down(load, minions)
-            return load
-
-        return _prep_pub
+            except PublishError:
+                raise
+            except Exception as err:
+                # What the engine gave beside the ticket must not go out in its place.
+                raise PublishError(f"safeupdate: nothing was published: {err}") from err
+        load = original(master, minions, jid, clear_load, extra, missing)
+        # With an "id" a minion has published it, as "peer" of the master allows. Minions must not
+        # be able to fill the account.
+        # The engine asks its own questions anew, if it still wants to know.
+        ours = "id" in extra or QUESTION in extra
+        if minions and not ours and functions.is_redelivered(load.get("fun")):
+            self._write_down(load, minions)
+        return load
 
     def _again(
         self, ticket: object, minions: Iterable[str], clear_load: dict[str, Any]
@@ -235,7 +260,6 @@ class Keeper:
         """Return what was published, as it was, for those that are to get it again."""
         again = self._account.redeem(ticket)
         if again is None:
-            # What the engine gave beside the ticket must not go out in its place.
             raise PublishError("safeupdate: this ticket is not valid; nothing was published")
         load: dict[str, Any] = salt.payload.loads(again.load)
         load.pop("delimiter", None)

@@ -12,8 +12,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Any
+
+from ..patches import tell
+
+log = logging.getLogger(__name__)
 
 
 def waiting_for_what_it_sends(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,7 +29,7 @@ def waiting_for_what_it_sends(original: Callable[..., Any]) -> Callable[..., Any
     @functools.wraps(original)
     async def fire_event_async(self: Any, data: Any, tag: Any, *args: Any, **kwargs: Any) -> Any:
         sending: list[asyncio.Future[Any]] = []
-        if not self._run_io_loop_sync and self.connect_pull():
+        if _sends_by_a_pusher(self):
             publish = self.pusher.publish
 
             def publish_and_note(message: Any) -> Any:
@@ -42,8 +47,20 @@ def waiting_for_what_it_sends(original: Callable[..., Any]) -> Callable[..., Any
                 self.pusher.publish = publish
         else:
             value = await original(self, data, tag, *args, **kwargs)
-        if sending:
-            await asyncio.gather(*sending)
+        # What fails there has always failed unseen, and the event was Salt's.
+        for failed in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(failed, Exception):
+                log.error("An event of the minion was not sent: %s", failed)
         return value
 
     return fire_event_async
+
+
+def _sends_by_a_pusher(event: Any) -> bool:
+    try:
+        return bool(
+            not event._run_io_loop_sync and event.connect_pull() and callable(event.pusher.publish)
+        )
+    except Exception as err:  # noqa: BLE001 (it is told)
+        tell("fire_event_async", err)
+        return False

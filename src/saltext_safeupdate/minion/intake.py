@@ -25,6 +25,7 @@ from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
+from ..patches import instead
 from . import answers, publication, queues, steady, unrecorded
 from .answers import Answers
 from .complaints import Complaints
@@ -71,9 +72,7 @@ class Intake:
             data["jid"] = queues.whole_jid(minion.opts, data)
         return original(minion, data)
 
-    def process_queue(
-        self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+    def process_queue(self, original: Callable[..., Any], minion: Any) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
         steady.keep(minion)
         self._masters.note(minion)
@@ -81,7 +80,7 @@ class Intake:
             return None
         self._masters.take_over(minion)
         self._start_first(minion)
-        return original(minion, *args, **kwargs)
+        return original(minion)
 
     @staticmethod
     def _start_first(minion: Any) -> None:
@@ -120,12 +119,13 @@ class Intake:
         asked = data.get("user") == ASKED_BY and str(data.get("jid")) == self._asked()
         lock, may_start = self._admission.share(awaited=asked)
         if not may_start and not functions.starts_at_once(data.get("fun")):
-            self._hold(minion, data, queued)
+            self._hold(original, minion, data, queued)
             return None
         key: str | None = publication.key(data)
         if key:
             key = self._accept(minion, data, key, _may_start_from(queued, of_jobs))
         if key is None:
+            instead(original)
             if lock is not None:
                 lock.close()
             return None
@@ -201,13 +201,17 @@ class Intake:
             return None
         return True
 
-    def _hold(self, minion: Any, data: dict[str, Any], queued: bool) -> None:
+    def _hold(
+        self, original: Callable[..., Any], minion: Any, data: dict[str, Any], queued: bool
+    ) -> None:
         """Answer the job, or put it into Salt's queue until the minion has restarted."""
         if self._answers.while_held(minion, data):
             return
         if queued:
             data[queues.QUEUED] = True
         minion._queue_job(data)
+        # From here on it must not start, or it would run twice.
+        instead(original)
         jid = str(data.get("jid"))
         if queues.find(minion.opts, jid) is None and not self._has_begun(jid):
             log.error("safeupdate: job %s could not be held and was not run", jid)

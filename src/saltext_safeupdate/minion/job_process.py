@@ -20,6 +20,7 @@ from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
+from ..patches import instead
 from . import queues, unrecorded
 from .complaints import Complaints
 
@@ -71,11 +72,11 @@ class JobProcess:
         minion: Any,
         opts: Any,
         data: Any,
-        *rest: Any,
+        *more: Any,
     ) -> Any:
         ticket = self._tickets.pop(id(data), None)
         if ticket is None:
-            return original(cls, minion, opts, data, *rest)
+            return original(cls, minion, opts, data, *more)
         forked = opts.get("multiprocessing", True)
         attempt, says = self._begin(opts, ticket.key)
         job = current.Job(
@@ -89,6 +90,7 @@ class JobProcess:
         current.begin(job)
         try:
             if not attempt:
+                instead(original)
                 log.info("safeupdate: job %s is taken care of elsewhere", job.jid)
                 return None
             if forked and self._admission.holding():
@@ -97,7 +99,7 @@ class JobProcess:
                 # Without a connection Salt drops the return; with a record it only waits. A
                 # minion that has no pillar has no master, and Salt looks into it if it had one.
                 minion.connected = True
-            value = original(cls, minion, opts, data, *rest)
+            value = original(cls, minion, opts, data, *more)
             if job.key and not job.returned:
                 self._ended_without_return(opts, job)
             return value

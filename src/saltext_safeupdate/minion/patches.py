@@ -6,7 +6,6 @@ The parameters are those that Salt 3006, 3007 and 3008 have in common and that w
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,19 +15,18 @@ import salt.utils.event
 import salt.utils.minion
 import salt.utils.schedule
 import salt.utils.state
+from salt.exceptions import SaltReqTimeoutError
 
 from ..core.jobs.admission import Admission
 from ..core.record.store import Store
 from ..core.settings import Settings
-from ..patches import Patch, unchanged
+from ..patches import Patch, Replace, replaced, unchanged
 from . import acks, job_process, proc_files
 from .complaints import Complaints
 from .intake import Intake
 from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
 from .returns import Returns, without_payload
 from .schedule import Scheduled
-
-Replace = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -> list[Patch]:
@@ -46,53 +44,62 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     returns = Returns(settings, complaints)
     scheduled = Scheduled(admission)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
-    exact = functools.partial(Patch, exact=True)
     return [
         # The main process.
-        exact(minion, "_handle_decoded_payload", ("self", "data"), _by(intake.mark)),
-        exact(minion, "_invoke_execution", ("self", "data"), _by(intake.invoke)),
-        exact(minion, "_queue_job", ("self", "data"), _by(intake.queue)),
-        Patch(minion, "process_process_queue", ("self",), _by(intake.process_queue)),
-        Patch(minion, "process_state_queue", ("self",), _by(intake.process_queue)),
-        exact(minion, "_get_effective_process_count_max", ("self",), _by(intake.most)),
-        exact(minion, "cleanup_subprocesses", ("self",), _by(job_process.tidy_up)),
-        Patch(minion, "_return_pub_main", ("self", "ret"), unchanged),
+        _by(minion, "_handle_decoded_payload", ("self", "data"), intake.mark, may_wait=True),
+        _by(minion, "_invoke_execution", ("self", "data"), intake.invoke),
+        _by(minion, "_queue_job", ("self", "data"), intake.queue),
+        _by(minion, "process_process_queue", ("self",), intake.process_queue),
+        _by(minion, "process_state_queue", ("self",), intake.process_queue),
+        _by(minion, "_get_effective_process_count_max", ("self",), intake.most),
+        _by(minion, "cleanup_subprocesses", ("self",), job_process.tidy_up),
+        Patch(minion, "_return_pub_main", ("self", "ret"), unchanged, may_wait=True),
         Patch(salt.utils.state, "job_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.state, "state_queue_dir", ("opts",), unchanged),
-        Patch(salt.utils.minion, "running", ("opts",), _by(proc_files.running)),
+        _by(salt.utils.minion, "running", ("opts",), proc_files.running),
         # The process or thread of a job.
-        Patch(minion, "_target", ("cls", "minion_instance", "opts", "data"), _by(process.target)),
-        Patch(minion, "_execute_job_function", ("self",), _by(process.function)),
-        exact(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), _by(returns.prepare)),
-        Patch(minion, "_return_pub", ("self", "ret"), _by(returns.publish)),
-        exact(minion, "_send_req_sync", ("self", "load", "timeout"), _sending(returns)),
-        Patch(schedule, "eval", ("self",), _by(scheduled.evaluate)),
-        Patch(schedule, "_run_job", ("self", "func", "data"), _by(scheduled.run)),
+        _by(
+            minion,
+            "_target",
+            ("cls", "minion_instance", "opts", "data", "connected", "creds_map"),
+            process.target,
+        ),
+        _by(minion, "_execute_job_function", _FUNCTION, process.function),
+        _by(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), returns.prepare),
+        _by(minion, "_return_pub", ("self", "ret"), returns.publish),
+        Patch(minion, "_send_req_sync", _SENT, _sending(returns)),
+        _by(schedule, "eval", ("self",), scheduled.evaluate),
+        _by(schedule, "_run_job", ("self", "func", "data"), scheduled.run),
         Patch(
             salt.utils.event.SaltEvent,
             "fire_event_async",
             ("self", "data", "tag"),
             acks.waiting_for_what_it_sends,
+            may_wait=True,
         ),
     ]
 
 
-def _by(handle: Callable[..., Any]) -> Replace:
-    """Have *handle* called in the place of a function, with that function before its arguments."""
+_SENT = ("self", "load", "timeout")
+_FUNCTION = ("self", "function_name", "function_args", "executors", "opts", "data")
 
-    def replace(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            return handle(original, *args, **kwargs)
 
-        return replacement
-
-    return replace
+def _by(
+    owner: Any,
+    name: str,
+    parameters: tuple[str, ...],
+    handle: Callable[..., Any],
+    *,
+    may_wait: bool = False,
+) -> Patch:
+    """Return the row by which *handle* is called in the place of a function."""
+    return Patch(owner, name, parameters, replaced(parameters, handle), may_wait)
 
 
 def _sending(returns: Returns) -> Replace:
     def replace(original: Callable[..., Any]) -> Callable[..., Any]:
         logging.getLogger(salt.minion.__name__).addFilter(without_payload)
-        return _by(returns.send)(original)
+        # A return that has no turn is not sent, and the engine sends it later.
+        return replaced(_SENT, returns.send, (SaltReqTimeoutError,))(original)
 
     return replace

@@ -19,11 +19,11 @@ _TRIES = 5
 _PAUSE = 0.005
 
 
-def running(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def running(original: Callable[..., Any], opts: Any) -> Any:
     """Return the jobs that run; what is just being written is read again."""
     for _ in range(_TRIES - 1):
         try:
-            return original(*args, **kwargs)
+            return original(opts)
         except SaltDeserializationError:
             time.sleep(_PAUSE)
-    return original(*args, **kwargs)
+    return original(opts)

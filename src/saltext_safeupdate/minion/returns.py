@@ -64,9 +64,7 @@ class Returns:
             self._complaints.log("the return of job %s is sent without a record", job.jid, err)
         return load
 
-    def publish(
-        self, original: Callable[..., Any], minion: Any, ret: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+    def publish(self, original: Callable[..., Any], minion: Any, ret: Any) -> Any:
         """Send the return; it stays in the ledger if the master did not acknowledge it."""
         job = current.get()
         jid = str(ret.get("jid", ""))
@@ -75,7 +73,7 @@ class Returns:
             job.returned = True
         arrived = False
         try:
-            value = original(minion, ret, *args, **kwargs)
+            value = original(minion, ret)
             arrived = not is_failure(value) or not minion.opts.get("pub_ret", True)
         finally:
             # Also if Salt fails to send at all.

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.jobs import current
 from ..core.jobs.admission import Admission
+from ..patches import instead
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Scheduled:
             return original(schedule, func, data, *rest, **kwargs)
         lock, may_start = self._admission.share()
         if not may_start:
+            instead(original)
             log.info("safeupdate: a scheduled job is left out while the minion is updated")
             return None
         job = current.Job(jid="", lock=lock)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
 import salt.state
 
+from ..patches import Call, contained, instead, tell
 from . import let_go, parallel, results, runs
+from .chunks import listed
 from .deferring import Deferring, StateCall
 from .ordering import Ordering
 from .own_packages import OwnPackages
 from .resume import KEYWORD, Resume
 from .runs import Deferral, Memo, Run
 from .testmode import TestMode
+
+_CALL = "salt.state.State.call"
 
 
 class Calling:
@@ -44,7 +49,13 @@ class Calling:
         no_time = self._resume.no_time
 
         def _call(
-            state: Any, low: Any, chunks: Any = None, running: Any = None, retries: int = 1
+            state: Any,
+            low: Any,
+            chunks: Any = None,
+            running: Any = None,
+            retries: int = 1,
+            *rest: Any,
+            **more: Any,
         ) -> Any:
             # Every state of every run passes here, and most of them need next to nothing.
             # What they do not need must not cost them anything.
@@ -57,30 +68,49 @@ class Calling:
                 or "parallel" in low
                 or "__prereq__" in low
                 or KEYWORD in low
+                or rest
+                or more
             ):
-                return in_full(state, low, chunks, running, retries)
+                whole = Call(call, rest, more)
+                return contained(_CALL, in_full, whole, (state, low, chunks, running, retries))
             run.plain, run.low = False, low
             try:
                 ret = call(state, low, chunks, running)
             except Deferral as deferral:
                 run.low = None
-                called = StateCall(state, low, chunks, running)
-                ret = self._deferring.result(run, called, deferral)
+                ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
             finally:
                 run.plain, run.low = True, None
-            if ret.get("result") is False:
-                let_go.tell(run_dir, ret)
-            if (
-                run.restart_asked
-                or ret.get("result") is None
-                or (
-                    run.recorded and (ret.get("changes") or ret.get("duration", no_time) >= no_time)
-                )
-            ):
-                self._after_plain_call(run, state, low, ret)
+            try:
+                if ret.get("result") is False:
+                    let_go.tell(run_dir, ret)
+                if (
+                    run.restart_asked
+                    or ret.get("result") is None
+                    or (
+                        run.recorded
+                        and (ret.get("changes") or ret.get("duration", no_time) >= no_time)
+                    )
+                ):
+                    self._after_plain_call(run, state, low, ret)
+            except Exception as err:  # noqa: BLE001 (it is told)
+                tell(_CALL, err)
             return ret
 
         return _call
+
+    def _deferred(self, run: Run, called: StateCall, deferral: Deferral) -> dict[str, Any]:
+        """Return the result of a state that has not changed anything yet."""
+        try:
+            return self._deferring.result(run, called, deferral)
+        except Exception as err:  # noqa: BLE001 (it is told)
+            tell(_CALL, err)
+            names = listed(deferral.changes)
+            return {
+                **results.blank(called.state, called.low, datetime.datetime.now()),
+                "result": False,
+                "comment": results.NOT_DEFERRED.format(names=names, error=err),
+            }
 
     def _after_plain_call(
         self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any]
@@ -91,13 +121,13 @@ class Calling:
             self._resume.record(state, low, ret)
 
     def _in_full(
-        self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
+        self, call: Call, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
     ) -> Any:
         run = runs.current()
         if run is None and not state.mocked:
-            return self._alone(state, low, chunks, running, retries)
+            return self._alone(call, state, low, chunks, running, retries)
         if run is None or run.finishing or retries > 1 or state.mocked:
-            return self._resume.call(state, low, chunks, running, retries)
+            return self._resume.call(state, low, chunks, running, retries, call)
         memo, asked, plain = run.memo, run.restart_asked, run.plain
         run.memo = Memo() if low["state"] == "module" else None
         run.restart_asked = run.plain = False
@@ -106,10 +136,11 @@ class Calling:
             if "parallel" in low:
                 low = parallel.prepare(run, low, self._own)
             # It records results, and a deferred state has none yet.
-            ret = self._resume.call(state, low, chunks, running)
+            ret = self._resume.call(state, low, chunks, running, 1, call)
         except Deferral as deferral:
-            called = StateCall(state, low, chunks, running)
-            ret = self._deferring.result(run, called, deferral)
+            ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
+            # It counts in the place of what Salt's function would have returned.
+            instead(call, ret)
         finally:
             run.calling -= 1
             run.memo, run.plain = memo, plain
@@ -119,13 +150,13 @@ class Calling:
         return ret
 
     def _alone(
-        self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
+        self, call: Call, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
     ) -> Any:
         """Make a run of a state that is called alone, by ``state.single`` or ``state.low``."""
         called: list[Any] = []
 
         def one() -> dict[str, Any]:
-            called.append(self._in_full(state, low, chunks, running, retries))
+            called.append(self._in_full(call, state, low, chunks, running, retries))
             return {salt.state._gen_tag(low): called[0]}
 
         self._ordering.run(state, one)

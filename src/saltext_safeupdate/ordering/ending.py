@@ -56,6 +56,7 @@ class Ending:
             ]
         for entry, result in zip(run.pending, real, strict=True):
             results.settle(entry, result, self._guard.warning)
+            entry.settled = True
             results.report(entry, outermost)
 
     def _call_again(self, run: Run, entry: Pending) -> Any:
@@ -82,6 +83,19 @@ def abort(run: Run, level: Level) -> None:
         entry.placeholder.pop(parallel.MARKER, None)
         results.settle_aborted(entry)
     del run.pending[level.first :]
+
+
+def fail(run: Run, level: Level, err: Exception) -> None:
+    """Have the results say what an error of ours has left open at the end of this level."""
+    for entry in run.pending[level.first :]:
+        if not entry.settled:
+            results.settle_unfinished(entry, err)
+    del run.pending[level.first :]
+    parallel.fail(level, err)
+    if run.restart_reason and len(run.levels) == 1:
+        said = f"The minion may not restart by itself: {err}. Restart it."
+        for ret in run.restarted:
+            ret.update(result=False, comment=join_comments(ret.get("comment"), said))
 
 
 def _has_failed(entry: Pending) -> bool:

@@ -9,10 +9,16 @@ from typing import Any
 
 import salt.loader
 import salt.loader.lazy
+from salt.exceptions import SaltException
+
+from ..core.errors import SafeUpdateError
+from ..patches import Call, contained, replaced
 
 # Called with the function's name, the function, and its arguments.
 Handler = Callable[[str, Callable[..., Any], Any, dict[str, Any]], Any]
 
+# How a handler keeps a function from being called on purpose.
+_REFUSES = (SaltException, SafeUpdateError)
 _MARK = "__safeupdate_guarded__"
 
 _handlers: dict[str, Handler] = {}
@@ -40,16 +46,16 @@ def around_load_module(
         _of_states.clear()
         _of_states.update(of_states or {})
 
-        @functools.wraps(load_module)
-        def _load_module(self: Any, name: str) -> Any:
-            loaded = load_module(self, name)
-            if self.tag in ("module", "rawmodule", "states"):
-                _wrap(self)
-            return loaded
-
-        return _load_module
+        return replaced(("self", "name"), _loaded)(load_module)
 
     return replace
+
+
+def _loaded(load_module: Callable[..., Any], loader: Any, name: str) -> Any:
+    loaded = load_module(loader, name)
+    if loader.tag in ("module", "rawmodule", "states"):
+        _wrap(loader)
+    return loaded
 
 
 def adopt(function: Any) -> None:
@@ -81,7 +87,19 @@ def _wrapped(fun: str, original: Any, handler: Handler) -> Any:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return handler(fun, original, args, kwargs)
+        call = Call(original)
+
+        @functools.wraps(original)
+        def followed(*given: Any, **named: Any) -> Any:
+            return call(*given, **named)
+
+        return contained(
+            fun,
+            lambda _: handler(fun, followed, args, kwargs),
+            call,
+            refuses=_REFUSES,
+            plainly=lambda: original(*args, **kwargs),
+        )
 
     setattr(wrapper, _MARK, True)
     # Functions of the same module call it without the loader, as pkg.group_install does.

@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..patches import tell
 from . import ending, parallel, results, runs
 from .ending import Ending
 from .loaders import Handler
 from .resume import Resume
+from .runs import Level, Run
 
 # Functions of the module ``state`` that call chunks one by one.
 _RUNS = ("state.sls_id", "state.pkg")
@@ -29,15 +31,22 @@ class Ordering:
                 run.recorded, resumed = self._resume.of_run()
                 run.plain = not resumed
             ret = function()
-            if isinstance(ret, dict):
-                level.results = ret
-            if level.parallel and not run.remote:
-                parallel.collect(run, level)
-            if run.pending[level.first :] and results.is_aborted(level):
-                ending.abort(run, level)
-            if len(run.levels) == 1:
-                self._end.finish(run, level)
+            try:
+                self._conclude(run, level, ret)
+            except Exception as err:  # noqa: BLE001 (it is told)
+                tell("the end of a state run", err)
+                ending.fail(run, level, err)
             return ret
+
+    def _conclude(self, run: Run, level: Level, ret: Any) -> None:
+        if isinstance(ret, dict):
+            level.results = ret
+        if level.parallel and not run.remote:
+            parallel.collect(run, level)
+        if run.pending[level.first :] and results.is_aborted(level):
+            ending.abort(run, level)
+        if len(run.levels) == 1:
+            self._end.finish(run, level)
 
     def _chunks(self, state: Any, function: Callable[[], Any], chunks: Any) -> Any:
         """Call chunks, in the current run or as a run."""
@@ -66,14 +75,8 @@ class Ordering:
 
     # -- what takes the place of functions of salt.state.State -----------------
 
-    def around_call_high(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call_high(state: Any, *args: Any, **kwargs: Any) -> Any:
-            return self.run(state, lambda: original(state, *args, **kwargs))
+    def call_high(self, original: Callable[..., Any], state: Any, high: Any) -> Any:
+        return self.run(state, lambda: original(state, high))
 
-        return call_high
-
-    def around_call_chunks(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call_chunks(state: Any, chunks: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._chunks(state, lambda: original(state, chunks, *args, **kwargs), chunks)
-
-        return call_chunks
+    def call_chunks(self, original: Callable[..., Any], state: Any, chunks: Any) -> Any:
+        return self._chunks(state, lambda: original(state, chunks), chunks)

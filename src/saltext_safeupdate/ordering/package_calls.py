@@ -121,7 +121,7 @@ def refresh_first(original: Callable[..., Any], kwargs: dict[str, Any]) -> dict[
     """
     parameter = inspect.signature(original).parameters.get("refresh")
     default = parameter.default if parameter is not None else False
-    refresh_db = original.__globals__.get("refresh_db")
+    refresh_db = inspect.unwrap(original).__globals__.get("refresh_db")
     if refresh_db is None or not salt.utils.data.is_true(kwargs.get("refresh", default)):
         return kwargs
     refresh_db()

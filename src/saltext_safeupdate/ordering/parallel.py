@@ -47,23 +47,27 @@ def _names_own(low: Mapping[str, Any], own: OwnPackages) -> bool:
         return False
 
 
-def around_target(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what takes the place of ``State._call_parallel_target``."""
+def call_target(
+    original: Callable[..., Any],
+    cls: Any,
+    instance: Any,
+    init_kwargs: Any,
+    name: Any,
+    cdata: Any,
+    low: Any,
+    *more: Any,
+) -> None:
+    """Do what takes the place of ``State._call_parallel_target``."""
 
-    def _call_parallel_target(
-        cls: Any, instance: Any, init_kwargs: Any, name: Any, cdata: Any, low: Any, inject: Any
-    ) -> None:
-        def call() -> None:
-            original(cls, instance, init_kwargs, name, cdata, low, inject)
+    def call() -> None:
+        original(cls, instance, init_kwargs, name, cdata, low, *more)
 
-        run = runs.current()
-        # A spawned process has neither the instance nor the run.
-        if instance is None or run is None:
-            call()
-        else:
-            _call_in_process(call, run, instance, low)
-
-    return _call_parallel_target
+    run = runs.current()
+    # A spawned process has neither the instance nor the run.
+    if instance is None or run is None:
+        call()
+    else:
+        _call_in_process(call, run, instance, low)
 
 
 def _call_in_process(
@@ -127,6 +131,14 @@ def collect(run: Run, level: Level) -> None:
                 run.restarted.append(ret)
             if "changes" in found:
                 run.pending.append(_pending(ret, found, level))
+
+
+def fail(level: Level, err: Exception) -> None:
+    """Have what has not been collected say so: it is not carried out."""
+    for tag in level.parallel:
+        for ret, found in _take_marked(level.results.get(tag)):
+            names = listed(found.get("changes", ()))
+            ret.update(result=False, comment=results.NOT_DEFERRED.format(names=names, error=err))
 
 
 def _pending(ret: dict[str, Any], found: Mapping[str, Any], level: Level) -> Pending:

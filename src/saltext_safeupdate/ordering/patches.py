@@ -11,7 +11,7 @@ import salt.utils.functools
 
 from ..core.settings import Settings
 from ..factory import Factory
-from ..patches import Patch, unchanged
+from ..patches import Patch, replaced, unchanged
 from . import loaders, parallel, resume, runs
 from .calling import Calling
 from .deferring import Deferring
@@ -43,22 +43,15 @@ def patches(
     loader = salt.loader.lazy.LazyLoader
     handlers = {**guard.handlers(), **ordering.handlers()}
     return [
-        Patch(
-            state,
-            "call",
-            ("self", "low", "chunks", "running", "retries"),
-            calling.around_call,
-            exact=True,
-        ),
-        Patch(state, "call_high", ("self",), ordering.around_call_high),
-        Patch(state, "call_chunks", ("self", "chunks"), ordering.around_call_chunks),
-        Patch(state, "module_refresh", ("self",), _around_module_refresh, exact=True),
-        Patch(
+        Patch(state, "call", ("self", "low", "chunks", "running", "retries"), calling.around_call),
+        _by(state, "call_high", ("self", "high"), ordering.call_high),
+        _by(state, "call_chunks", ("self", "chunks"), ordering.call_chunks),
+        _by(state, "module_refresh", ("self",), _module_refresh),
+        _by(
             state,
             "_call_parallel_target",
             ("cls", "instance", "init_kwargs", "name", "cdata", "low", "inject_globals"),
-            parallel.around_target,
-            exact=True,
+            parallel.call_target,
         ),
         Patch(state, "call_chunk", ("self", "low", "running", "chunks"), unchanged),
         Patch(state, "check_failhard", ("self", "low", "running"), unchanged),
@@ -68,28 +61,25 @@ def patches(
         Patch(
             salt.utils.functools,
             "call_function",
-            ("salt_function", "args", "kwargs"),
+            ("salt_function",),
             _around_call_function,
         ),
-        Patch(
-            loader,
-            "_load_module",
-            ("self", "name"),
-            loaders.around_load_module(handlers),
-            exact=True,
-        ),
+        Patch(loader, "_load_module", ("self", "name"), loaders.around_load_module(handlers)),
         Patch(salt.state, "_gen_tag", ("low",), unchanged),
     ]
 
 
-def _around_module_refresh(original: Callable[..., Any]) -> Callable[..., Any]:
-    def module_refresh(state: Any) -> None:
-        run = runs.current()
-        # At the end of a run the tree on disk is the new one: loading from it would mix the two.
-        if run is None or not run.finishing:
-            original(state)
+def _by(owner: Any, name: str, parameters: tuple[str, ...], handle: Callable[..., Any]) -> Patch:
+    """Return the row by which *handle* is called in the place of a function."""
+    return Patch(owner, name, parameters, replaced(parameters, handle))
 
-    return module_refresh
+
+def _module_refresh(original: Callable[..., Any], state: Any) -> Any:
+    run = runs.current()
+    # At the end of a run the tree on disk is the new one: loading from it would mix the two.
+    if run is None or not run.finishing:
+        return original(state)
+    return None
 
 
 def _around_call_function(original: Callable[..., Any]) -> Callable[..., Any]:

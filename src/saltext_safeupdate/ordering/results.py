@@ -31,6 +31,14 @@ ABORTED = (
     "{names} did not change: the run was aborted before its end, when the minion would have been "
     "updated. Fix what failed and run it again."
 )
+NOT_DEFERRED = (
+    "Because of an error of safeupdate, {names} could not be deferred to the end of the run and "
+    "did not change: {error}. The log of the minion has more of it; please report that."
+)
+UNFINISHED = (
+    "It is not known whether {names} changed: an error of safeupdate ended the end of the run: "
+    "{error}. See 'safeupdate.status', and the log of the minion; please report what it says."
+)
 REST_FAILED = "{names} did not change, because the rest of this state failed."
 
 
@@ -84,6 +92,19 @@ def settle_aborted(entry: Pending) -> None:
         changes=done.get("changes", {}),
         comment=join_comments(
             done.get("comment"), ABORTED.format(names=listed(entry.deferral.changes))
+        ),
+    )
+
+
+def settle_unfinished(entry: Pending, err: Exception) -> None:
+    """Make the placeholder say that nobody knows what became of it."""
+    names = listed(entry.deferral.changes)
+    entry.placeholder.update(
+        result=False,
+        changes=(entry.done_at_once or {}).get("changes", {}),
+        comment=join_comments(
+            (entry.done_at_once or {}).get("comment"),
+            UNFINISHED.format(names=names, error=err),
         ),
     )
 

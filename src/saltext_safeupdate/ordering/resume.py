@@ -91,12 +91,23 @@ class Resume:
         return job is not None, job is not None and job.attempt > 1
 
     def call(
-        self, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int = 1
+        self,
+        state: Any,
+        low: dict[str, Any],
+        chunks: Any,
+        running: Any,
+        retries: int = 1,
+        salts: Callable[..., Any] | None = None,
     ) -> Any:
-        """Return the recorded result of a state, or call it and record its result."""
+        """
+        Return the recorded result of a state, or call it and record its result.
+
+        *salts* is Salt's function, if it is to be called with more than this.
+        """
+        call = salts or self._call
         job = _job()
         if job is None or retries > 1 or state.mocked:
-            return self._call(state, low, chunks, running, retries)
+            return call(state, low, chunks, running, retries)
         progress = self._of(job)
         known, earlier = progress.known(low) if progress.earlier else ("", b"")
         if known and known == _digest(low):
@@ -104,13 +115,13 @@ class Resume:
             if found is not None:
                 return found
         if low.get("__prereq__"):
-            return self._call(state, low, chunks, running, retries)
+            return call(state, low, chunks, running, retries)
         once = low.get(KEYWORD) is False
         if once:
             self._record(progress, state, low, None)
         progress.path.append(low)
         try:
-            ret = self._call(state, low, chunks, running, retries)
+            ret = call(state, low, chunks, running, retries)
         finally:
             progress.path.pop()
         if isinstance(ret, dict) and not low.get("parallel"):

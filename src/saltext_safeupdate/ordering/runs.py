@@ -73,6 +73,8 @@ class Pending:
     # What the state's result is until the end of the run.
     placeholder: dict[str, Any]
     memo: Memo | None = None
+    # Whether the placeholder has the real result.
+    settled: bool = False
 
 
 @dataclass(slots=True)

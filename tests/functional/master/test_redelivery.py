@@ -1,5 +1,6 @@
 """Runner, engine and the hooks of a master, with a real account and without the processes."""
 
+import logging
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from saltext_safeupdate.master.account import TICKET, Account, path_of
 from saltext_safeupdate.master.follower import Follower
 from saltext_safeupdate.master.hooks import Keeper
 from saltext_safeupdate.master.notes import Notes
+from tests.support.forked import forked
 
 JID = "20260101120000000000"
 
@@ -176,6 +178,28 @@ def test_an_engine_that_stands_down_says_it_once_and_stays(
     assert said in caplog.text
     with pytest.raises(SafeUpdateError, match=said):
         redelivery.redeliver(Account(path_of(opts)), ["a"], 5.0)
+
+
+def test_of_an_engine_that_is_configured_twice_one_acts(site):
+    def second(hear, say):
+        engine.log.addHandler(handler := logging.Handler())
+        handler.emit = lambda record: say(record.getMessage())
+        hear()
+        with engine.alone(site.account, 0.0):
+            say("acts")
+
+    with forked(second) as child:
+        with engine.alone(site.account):
+            child.say()
+            assert "another engine 'safeupdate_redeliver' of this master runs" in child.hear()
+        assert child.hear() == "acts", "it takes the place of the first one"
+        assert child.wait() == 0
+
+
+def test_without_locks_an_engine_acts_and_says_so(tmp_path, caplog):
+    (tmp_path / "engine.lock").mkdir()
+    with engine.alone(Account(str(tmp_path / "account.db"))):
+        assert "whether this engine is the only one is not known" in caplog.text
 
 
 def test_a_ticket_that_was_used_publishes_nothing(site):

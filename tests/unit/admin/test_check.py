@@ -7,7 +7,7 @@ import pytest
 import salt.config
 
 import saltext_safeupdate
-from saltext_safeupdate import hooks
+from saltext_safeupdate import hooks, patches
 from saltext_safeupdate.admin import check
 from saltext_safeupdate.admin.set_up import SetUp
 from saltext_safeupdate.core.errors import CommandError
@@ -176,6 +176,13 @@ def test_an_unknown_salt(made, monkeypatch):
     assert problem["code"] == "hooks"
     assert problem["problem"] == "This Salt is not known: it differs."
     assert "Install a version" in problem["fix"]
+
+
+def test_an_error_of_a_hook(made, monkeypatch):
+    monkeypatch.setattr(patches, "_troubles", {"salt.x.call": "KeyError: 'jid'"})
+    (problem,) = _found(made)
+    assert problem["code"] == "hook-error"
+    assert "salt.x.call: KeyError: 'jid'" in problem["problem"]
 
 
 def test_package_manager(made):

@@ -29,6 +29,16 @@ def test_a_job_gets_its_share_of_the_lock_and_goes_on_to_the_next_executor(opts)
     assert not locks.Lock(run_dir, "jobs").try_exclusive()
 
 
+@pytest.mark.parametrize("place", ["install", "adopt"])
+def test_an_error_of_ours_keeps_no_job_from_running(opts, monkeypatch, caplog, place):
+    def fails(_):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(hooks, place, fails)
+    assert _execute(opts, "state.apply") is None
+    assert "the job runs as with plain Salt" in caplog.text
+
+
 def test_a_job_that_was_taken_in_keeps_its_share(opts):
     _execute(opts, "test.echo", "1")
     job = current.get()

@@ -12,6 +12,7 @@ from salt.exceptions import PublishError
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
+from saltext_safeupdate.engines import safeupdate_redeliver as engine
 from saltext_safeupdate.master import hooks, replies
 from saltext_safeupdate.master.account import QUESTION, TICKET, Account
 from saltext_safeupdate.master.hooks import Keeper, start_tags, unfit
@@ -128,6 +129,67 @@ def test_an_account_that_cannot_be_written_stops_no_publication_and_is_told_once
     assert SECRET not in caplog.text
 
 
+@pytest.fixture
+def _untold(monkeypatch):
+    monkeypatch.setattr(patches, "_troubles", {})
+
+
+def fails(*_, **__):
+    raise RuntimeError("ours")
+
+
+@pytest.mark.usefixtures("_untold")
+def test_an_error_of_ours_stops_no_publication_and_no_return(master, monkeypatch):
+    monkeypatch.setattr(functions, "is_redelivered", fails)
+    assert master.publish()["jid"] == JID
+    assert master.announced == [JID], "once"
+    load = {"id": "a", "jid": JID}
+    for broken in (hooks, "heard"), (replies, "of"), (Notes, "write"):
+        monkeypatch.setattr(*broken, fails)
+        assert master.call("_return", load) == ("_return", load)
+
+        async def later():
+            return load, SEND
+
+        master.outcome = later()
+        assert _awaited(master.call("_return", load)) == (load, SEND)
+        master.outcome = None
+    assert set(patches.troubles().values()) == {"RuntimeError: ours"}
+
+
+def _awaited(value):
+    async def wait():
+        return await value
+
+    return asyncio.run(wait())
+
+
+def test_an_error_of_ours_lets_nothing_out_in_the_place_of_what_a_ticket_is_for(
+    master, monkeypatch
+):
+    monkeypatch.setattr(Account, "redeem", fails)
+    with pytest.raises(PublishError, match="nothing was published: ours"):
+        master.publish(extra={TICKET: "one"})
+    assert master.announced == []
+
+
+def test_more_than_now_is_passed_on(master):
+    """Another patch release."""
+    table = {patch.name: patch for patch in Keeper(master.account, None, None).table()}
+    seen = []
+
+    def newer(*args, more=None):
+        seen.append((len(args), more))
+        return {}
+
+    for name, many in (("_prep_pub", 6), ("run_func", 3), ("_handle_payload", 2)):
+        called = table[name].replace(newer)
+        called(*({} for _ in range(many)), more=5)
+        called(*({} for _ in range(many)), 6)
+        assert seen == [(many, 5), (many + 1, None)]
+        seen.clear()
+
+
 def test_what_a_minion_sends_is_noted_and_goes_on_as_it_is(master):
     load = {"id": "a", "jid": JID, "resource": {}}
     assert master.call("_return", load) == ("_return", load)
@@ -203,6 +265,28 @@ def test_a_master_in_which_it_is_not_safe(changed, word):
 
 def test_a_salt_that_does_not_know_the_option_is_not_fit():
     assert "update Salt" in unfit({})
+
+
+def test_a_master_without_the_engine_gets_no_hooks(monkeypatch, tmp_path):
+    """Salt loads the files of all engines if one is configured that does not exist."""
+    put_in = []
+    monkeypatch.setattr(hooks, "_installed", [])
+    monkeypatch.setattr(hooks, "_stood_down", [])
+    monkeypatch.setattr(hooks, "put_in", lambda keeper: put_in.append(keeper) or "")
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "cachedir": str(tmp_path), "__role": "master"}
+    monkeypatch.setattr(engine, "__opts__", opts, raising=False)
+    for engines in ([], None, ["reactor"], {"reactor": {}}, [{"a": {"engine_module": "b"}}]):
+        opts["engines"] = engines
+        assert engine.__virtual__()[0] is False
+    assert put_in == []
+    opts["engines"] = [{"a": {"engine_module": "safeupdate_redeliver"}}]
+    assert engine.__virtual__() == "safeupdate_redeliver"
+    # In the process of the engine, Salt has taken the name of the module out of the options.
+    opts["engines"] = [{"a": {}}]
+    assert engine.__virtual__() == "safeupdate_redeliver"
+    assert len(put_in) == 1
+    hooks.notes().close()
+    hooks.answers().close()
 
 
 @pytest.mark.parametrize(
