@@ -27,6 +27,7 @@ from ..core.jobs import current
 from ..core.packages.choice import matches
 from ..core.prepare import resolution
 from ..core.record import fence
+from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..factory import Factory
 from . import background, inventory, own_extension, updates
@@ -241,6 +242,7 @@ def _report(factory: Factory, question: int) -> dict[str, Any]:
         "reason": "",
         "waits_for": 0,
         "phases": {},
+        "reboot": "",
         "staged": "",
         "refused": "",
         "again": False,
@@ -274,7 +276,18 @@ def _progress(factory: Factory) -> dict[str, Any]:
         "reason": update.reason,
         "waits_for": len(waits_for(factory, update)),
         "phases": _seconds(factory, update),
+        "reboot": _reboot(update),
     }
+
+
+def _reboot(update: Update) -> str:
+    """Return ``awaited`` if the update waits for a reboot that does not come by itself now."""
+    if not update.awaits_boot or update.phase is not Phase.WAITING_FOR_BOOT:
+        return ""
+    # Only a transactional system needs it.
+    from ..core.transactional import reboot
+
+    return "" if reboot.comes_now(update.boot.reboot) else "awaited"
 
 
 def _seconds(factory: Factory, update: Update) -> dict[str, float]:

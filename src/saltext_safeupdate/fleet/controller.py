@@ -75,6 +75,11 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
 
 def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action]:
     minion = rollout.minions[name]
+    if minion.step is Step.TO_REBOOT:
+        minion.seconds = rollout.elapsed - minion.asked
+    elif before is Step.TO_REBOOT:
+        # Its time runs from the boot: nobody knew when that would be.
+        minion.asked = rollout.elapsed - (minion.seconds if minion.step.settled else 0.0)
     if minion.step is Step.WAITING:
         minion.not_before = rollout.elapsed + ATTEMPT_INTERVAL
     if before.settled and minion.step.settled and minion.step is not Step.DONE:
@@ -100,11 +105,20 @@ def _time_out(rollout: Rollout) -> None:
                 f"{minion.phase or 'asked'} when it was heard of last"
             )
             rollout.note(rollout.looked, f"{name}: {minion.reason}")
+        if minion.step is Step.TO_REBOOT and _silent(rollout, minion) > wanted.minion_timeout:
+            minion.step, minion.settled_at = Step.TIMED_OUT, rollout.elapsed
+            minion.reason = f"has not come back from its reboot after {wanted.minion_timeout:g} s"
+            rollout.note(rollout.looked, f"{name}: {minion.reason}")
         # Who was not asked anything cannot have kept silent.
-        if 0 <= minion.silent_since < rollout.elapsed - wanted.silence_timeout:
+        if _silent(rollout, minion) > wanted.silence_timeout:
             minion.away = True
         if minion.staged == "asked" and rollout.elapsed - minion.staging > wanted.minion_timeout:
             minion.staged = "failed"
+
+
+def _silent(rollout: Rollout, minion: Minion) -> float:
+    """Return for how long a minion has answered nothing that it was asked, in seconds."""
+    return rollout.elapsed - minion.silent_since if minion.silent_since >= 0 else 0.0
 
 
 # -- waves ---------------------------------------------------------------------------------
@@ -191,9 +205,9 @@ def _described(minion: Minion) -> str:
 
 
 def _is_over(rollout: Rollout, wave: Wave) -> bool:
-    """Tell whether nobody of the wave is at work or about to begin."""
+    """Tell whether nobody of the wave is at work, about to begin, or to be rebooted."""
     found = [rollout.minions[name] for name in wave.minions]
-    return all(minion.step.settled or (minion.away and not minion.step.active) for minion in found)
+    return all(m.step.settled or (m.away and m.step is Step.WAITING) for m in found)
 
 
 def _too_few(rollout: Rollout, wave: Wave) -> str:

@@ -45,6 +45,8 @@ class Report:
         How many jobs the update waits for.
     staged
         ``done`` or ``failed`` if it has downloaded what it is to install, or tried to.
+    to_reboot
+        It goes on as before until somebody reboots its host, which activates the update.
     """
 
     minion: str
@@ -59,6 +61,7 @@ class Report:
     again: bool = False
     waits_for: int = 0
     staged: str = ""
+    to_reboot: bool = False
     phases: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -85,6 +88,7 @@ def read(minion: str, question: int, answer: object) -> Report | None:
         again=answer.get("again") is True,
         waits_for=_count(answer.get("waits_for")),
         staged=str(staged) if staged in ("done", "failed") else "",
+        to_reboot=(answer.get("phase"), answer.get("reboot")) == ("waiting_for_boot", "awaited"),
         phases=_seconds(phases) if isinstance(phases, Mapping) else {},
     )
 
@@ -134,7 +138,7 @@ def _at_work(minion: Minion, report: Report) -> bool:
     if report.phase == "unknown" or (report.number < minion.number and not report.refused):
         # It does not know, or the request may still be on its way.
         return minion.engaged or report.phase not in _QUIET | {"unknown"}
-    return report.phase not in _QUIET
+    return report.phase not in _QUIET and not report.to_reboot
 
 
 def _judge(minion: Minion, report: Report, goal: Goal) -> None:
@@ -160,7 +164,7 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     elif report.phase == "postponed":
         _again(minion, Step.FAILED, report.reason or "postponed: its jobs did not end in time")
     elif not minion.step.settled:
-        minion.step = Step.UPDATING
+        minion.step = Step.TO_REBOOT if report.to_reboot else Step.UPDATING
         minion.reason = report.reason
 
 

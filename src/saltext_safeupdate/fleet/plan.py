@@ -21,7 +21,8 @@ class Facts:
     """
     What a minion has answered to the pre-flight. *problem* is why it cannot be updated.
 
-    *version* runs, *installed* is the version of the package.
+    *version* runs, *installed* is the version of the package, and a *reboot* of the host
+    activates what is installed.
     """
 
     version: str = ""
@@ -29,6 +30,7 @@ class Facts:
     extension: str = ""
     steps: tuple[str, ...] = ()
     problem: str = ""
+    reboot: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Plan:
         Minions that are in another rollout that is not over, each with the name of that one.
     unfit
         Minions that are left out because of a problem.
+    reboots
+        Minions whose update a reboot of the host activates.
     expected
         How long it takes, in seconds, by the fleet's own history; 0 if there is none.
     """
@@ -74,6 +78,7 @@ class Plan:
     expected: float = 0.0
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     unfit: frozenset[str] = frozenset()
+    reboots: frozenset[str] = frozenset()
 
     @property
     def minions(self) -> tuple[str, ...]:
@@ -150,6 +155,7 @@ def make(
         expected=_expected(wanted, waves, unavailable, seconds),
         elsewhere={m: elsewhere[m] for w in waves for m in w.minions if m in elsewhere},
         unfit=frozenset(stuck),
+        reboots=frozenset(m for m in facts if m not in left_out and facts[m].reboot),
     )
 
 
@@ -241,6 +247,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "expected": plan.expected,
         "elsewhere": dict(plan.elsewhere),
         "unfit": sorted(plan.unfit),
+        "reboots": sorted(plan.reboots),
     }
 
 
@@ -268,4 +275,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         expected=data["expected"],
         elsewhere=dict(data.get("elsewhere") or {}),
         unfit=frozenset(data.get("unfit", ())),
+        reboots=frozenset(data.get("reboots", ())),
     )

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const get = (id) => document.getElementById(id);
   const BAD = ["rolled_back", "failed", "refused", "timed_out", "superseded"];
-  const WORK = ["asked", "updating"];
+  const WORK = ["asked", "updating", "to_reboot"];
   const kind = (step) =>
     BAD.includes(step) ? "bad" : WORK.includes(step) ? "work" : step === "done" ? "done" : "wait";
   const words = (step) => step.replaceAll("_", " ");

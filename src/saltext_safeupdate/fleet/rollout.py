@@ -24,6 +24,8 @@ class Step(str, Enum):
     WAITING = "waiting"
     ASKED = "asked"
     UPDATING = "updating"
+    # A reboot of the host activates its update, and does not come by itself now.
+    TO_REBOOT = "to_reboot"
     DONE = "done"
     ROLLED_BACK = "rolled_back"
     FAILED = "failed"
@@ -36,7 +38,7 @@ class Step(str, Enum):
     @property
     def settled(self) -> bool:
         """Nothing more is expected of the minion, unless it says something else itself."""
-        return self not in (Step.WAITING, Step.ASKED, Step.UPDATING)
+        return self not in (Step.WAITING, Step.ASKED, Step.UPDATING, Step.TO_REBOOT)
 
     @property
     def active(self) -> bool:

@@ -28,6 +28,7 @@ ORDER = (
     Step.SUPERSEDED,
     Step.UPDATING,
     Step.ASKED,
+    Step.TO_REBOOT,
     Step.MISSED,
     Step.CANCELLED,
     Step.WAITING,
@@ -111,6 +112,11 @@ def problems(rollout: Rollout, most: int = _MOST_ROWS) -> list[dict[str, str]]:
     rows += [
         {"minion": name, "what": "slow", "why": f"{seconds:.0f} s so far"}
         for name, seconds in sorted(durations.slow(rollout).items(), key=lambda row: -row[1])
+    ]
+    rows += [
+        {"minion": name, "what": m.step.value, "why": "a reboot of its host activates the update"}
+        for name, m in rollout.minions.items()
+        if m.step is Step.TO_REBOOT
     ]
     rows += [
         {"minion": name, "what": "away", "why": "does not answer"}

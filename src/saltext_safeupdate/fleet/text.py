@@ -26,6 +26,7 @@ KINDS = {
     "done": "good",
     "asked": "work",
     "updating": "work",
+    "to_reboot": "work",
     "slow": "work",
     "waiting": "dim",
     "away": "dim",
@@ -251,6 +252,9 @@ def plan_text(plan: Plan) -> str:
     if plan.away:
         result += ["", f"Away now, updated when they come back ({len(plan.away)})"]
         result.append(f"  {_names(sorted(plan.away))}")
+    if plan.reboots:
+        result += ["", f"A reboot of the host activates it ({len(plan.reboots)})"]
+        result.append(f"  {_names(sorted(plan.reboots))}")
     result += _gathered("Left out", plan.left_out.items())
     result += _gathered(
         "In a rollout that is not over, so this plan waits for its end", (plan.elsewhere.items())

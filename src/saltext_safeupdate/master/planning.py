@@ -244,7 +244,8 @@ def _checked(known: Facts, answer: object) -> Facts:
                 f"[{item.get('code')}] {item.get('problem')} {item.get('fix')}" for item in blocking
             )
         )
-    return replace(known, steps=steps, problem=problem.strip())
+    reboot = isinstance(answer, Mapping) and answer.get("reboot") is True
+    return replace(known, steps=steps, problem=problem.strip(), reboot=reboot)
 
 
 def _listed(value: object) -> Iterable[Any]:

@@ -383,6 +383,35 @@ class TestReport:
         assert set(told["phases"]) == {"requested", *way.split()}
         assert (told["intended"], told["installed"], told["way"]) == (NEW, NEW, made.manager.name)
 
+    @pytest.mark.parametrize(
+        ("said", "told"),
+        [
+            ("", "awaited"),
+            ("reboot requested (method rebootmgr)", "awaited"),
+            ("the reboot could not be asked for: busy", "awaited"),
+            ("reboot requested (method systemd)", ""),
+        ],
+    )
+    def test_a_reboot_that_does_not_come_now_is_awaited(self, made, said, told):
+        _ask(made, N)
+        update = made.store.latest()
+        for phase in [
+            "checking",
+            "staging",
+            "waiting",
+            "installing",
+            "delivering",
+            "waiting_for_boot",
+        ]:
+            update = made.store.save(update.advance(Phase(phase)))
+            assert rollouts.report(made)["reboot"] == ""
+        boot = replace(update.boot, awaits=update.this_boot, reboot=said)
+        made.store.save(replace(update, boot=boot))
+        assert rollouts.report(made)["reboot"] == told
+        boot = replace(boot, awaits=("another", *boot.awaits[1:]))
+        made.store.save(replace(update, boot=boot))
+        assert rollouts.report(made)["reboot"] == ""
+
     def test_the_package_manager_is_asked_once(self, made, monkeypatch):
         made.store.set_fact("there", True)
         rollouts.report(made)

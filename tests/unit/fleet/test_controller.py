@@ -4,7 +4,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import controller, rollout, steering
+from saltext_safeupdate.fleet import controller, rollout, standing, steering
 from saltext_safeupdate.fleet.actions import Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
@@ -79,6 +79,47 @@ def test_one_that_hangs_takes_its_part_of_the_budget_until_it_is_well() -> None:
     world.run(DAY, watch=World.check)
     assert world.rollout.mode is Mode.FINISHED
     assert set(world.steps().values()) == {"done"}, "it said so itself in the end"
+
+
+def test_one_that_is_to_be_rebooted_is_waited_for_and_nothing_goes_on_without_it() -> None:
+    world = World(fleet(20, slow=Host("m0000", boots=10_000.0)), canaries=1)
+    assert world.rollout.plan.waves[0].minions == ("m0000",)
+    assert world.rollout.plan.request.minion_timeout < 5_000
+    world.run(9_000, watch=World.check)
+    assert world.steps() == {"m0000": "to_reboot"} | {
+        name: "waiting" for name in world.hosts if name != "m0000"
+    }
+    assert world.rollout.mode is Mode.RUNNING
+    world.run(DAY, watch=World.check)
+    assert (world.rollout.mode, set(world.steps().values())) == (Mode.FINISHED, {"done"})
+    assert world.rollout.minions["m0000"].seconds < 1_000, "the time until its boot does not count"
+
+
+def test_those_that_are_to_be_rebooted_hold_nobody_back() -> None:
+    hosts = [Host(f"m{number}", boots=50_000.0) for number in range(4)]
+    world = World(hosts, canaries=0, waves=["100%"], max_unavailable=1).run(5_000, watch=World.check)
+    assert set(world.steps().values()) == {"to_reboot"}
+    assert standing.down(world.rollout) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [("hangs", "has not ended after 3600 s; it was watching"), ("gone", "has not come back from")],
+)
+def test_the_time_of_one_that_was_rebooted_runs_from_the_boot(ends: str, why: str) -> None:
+    host = Host("m0000", boots=20_000.0, takes=100.0)
+    world = World(fleet(3, one=host))
+    if ends == "gone":
+        host.away = ((NOW + 20_200, 1e12),)
+    world.run(20_000, watch=World.check)
+    assert world.steps()["m0000"] == "to_reboot"
+    host.takes = 10_000.0 if ends == "hangs" else host.takes
+    host.boots = 10_200.0 if ends == "hangs" else host.boots
+    world.run(3_000)
+    assert world.steps()["m0000"] in ("updating", "to_reboot")
+    world.run(2_000)
+    assert world.steps()["m0000"] == "timed_out"
+    assert why in world.rollout.minions["m0000"].reason
 
 
 def test_who_is_away_counts_and_is_picked_up_later() -> None:

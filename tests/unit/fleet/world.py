@@ -30,6 +30,7 @@ class Host:
     away: tuple[tuple[float, float], ...] = ()
     loses: float = 0.0
     refuses: str = ""
+    boots: float = -1.0  # seconds after the installation until somebody reboots it
     lies: bool = False
     version: str = OLD
     extension: str = "1.0"
@@ -50,7 +51,7 @@ class Host:
     @property
     def busy(self) -> bool:
         """It is between its request and the end of its update, or never came back from it."""
-        return self.phase in ("installing", "hangs", "failed")
+        return self.phase in ("installing", "watching", "hangs", "failed")
 
     def take(self, number: int, goal: tuple[str, str], now: float) -> str:
         """Take a request, as the fence of a minion does; return why not."""
@@ -69,7 +70,13 @@ class Host:
             self.number = number
 
     def live(self, now: float) -> None:
-        if self.phase == "installing" and now - self.began >= self.takes:
+        waited = now - self.began - self.takes
+        if self.boots >= 0 and self.phase == "installing" and waited >= 0:
+            self.phase = "waiting_for_boot"
+        if self.phase == "waiting_for_boot" and waited >= self.boots:
+            self.phase = "watching"
+        watched = self.phase == "watching" and waited >= self.boots + self.takes
+        if watched or (self.phase == "installing" and waited >= 0):
             self.phase = self.ends
             if self.ends == "committed":
                 self.version = self.goal[0] or self.version
@@ -86,6 +93,7 @@ class Host:
             extension=self.extension,
             refused=refused,
             staged=self.staged,
+            to_reboot=phase == "waiting_for_boot",
         )
 
 

@@ -19,10 +19,19 @@ TUKIT_CONFIG = (Path("/usr/etc/tukit.conf"), Path("/etc/tukit.conf"), Path("/etc
 REBOOT_NEEDED = Path("/run/reboot-needed")
 KURED_FILE = Path("/var/run/reboot-required")
 METHODS = ("auto", "kexec", "kured", "none", "notify", "rebootmgr", "systemd")
+# What is returned for a reboot that was asked for begins like this.
+REQUESTED = "reboot requested"
+# Methods by which it comes at once, and not when it suits somebody.
+AT_ONCE = ("kexec", "systemd")
 _QUERY_TIMEOUT = 60.0
 # Seconds within which a reboot that was asked for has to be seen.
 _UNDER_WAY = 5.0
 _SHUTDOWN_JOB = re.compile(r"\b(?:reboot|kexec|soft-reboot|shutdown)\.target\s+start\b")
+
+
+def comes_now(said: str) -> bool:
+    """Tell whether what :func:`reboot` has returned means that the host reboots by itself now."""
+    return said in [f"{REQUESTED} (method {name})" for name in AT_ONCE]
 
 
 def setting(name: str, default: str, files: Sequence[Path]) -> str:
@@ -107,7 +116,7 @@ def reboot(
             + (f": {detail}" if detail else "")
             + ". The system runs on as it was; see whether the method works, then reboot again"
         )
-    return f"reboot requested (method {name})"
+    return f"{REQUESTED} (method {name})"
 
 
 def soft_reboot(
