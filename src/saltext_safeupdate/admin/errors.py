@@ -18,6 +18,7 @@ from typing import Any
 import salt.utils.args
 from salt.exceptions import CommandExecutionError, SaltException
 from salt.exceptions import NotImplemented as NotImplementedHere
+from salt.utils.context import func_globals_inject
 
 from ..core.errors import SafeUpdateError, one_line, visible
 
@@ -29,6 +30,8 @@ class RefusedError(CommandExecutionError, NotImplementedHere):  # type: ignore[m
     """What a runner function does not do, and why: one line, and the exit status 1."""
 
 
+# What Salt puts into the globals of a state function for one call.
+_TOLD = ("__low__",)
 # What a host does to us: SQLite raises its own where nobody has read the database before.
 OF_HOST = (SafeUpdateError, OSError, sqlite3.Error)
 
@@ -58,8 +61,11 @@ def for_state(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str
 
     @functools.wraps(function)
     def call(name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        # Salt tells a function of its run by the globals of what it calls, which are ours here.
+        told_of = {name: globals()[name] for name in _TOLD if name in globals()}
         try:
-            return function(name, *args, **kwargs)
+            with func_globals_inject(function, **told_of):
+                return function(name, *args, **kwargs)
         except CommandExecutionError as err:
             told = str(err)
         except OF_HOST as err:

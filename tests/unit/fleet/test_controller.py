@@ -97,7 +97,9 @@ def test_one_that_is_to_be_rebooted_is_waited_for_and_nothing_goes_on_without_it
 
 def test_those_that_are_to_be_rebooted_hold_nobody_back() -> None:
     hosts = [Host(f"m{number}", boots=50_000.0) for number in range(4)]
-    world = World(hosts, canaries=0, waves=["100%"], max_unavailable=1).run(5_000, watch=World.check)
+    world = World(hosts, canaries=0, waves=["100%"], max_unavailable=1).run(
+        5_000, watch=World.check
+    )
     assert set(world.steps().values()) == {"to_reboot"}
     assert standing.down(world.rollout) == []
 

@@ -4,9 +4,10 @@ import pytest
 import salt.config
 import salt.utils.yaml
 from salt.exceptions import CommandExecutionError
+from salt.utils.context import func_globals_inject
 
 from saltext_safeupdate import factory
-from saltext_safeupdate.admin import steering
+from saltext_safeupdate.admin import inside, steering
 from saltext_safeupdate.states import safeupdate as module
 from tests.support.factory import opts, simulated
 
@@ -219,3 +220,15 @@ class TestRestarted:
     def test_by_itself_it_does_nothing(self, asked):
         ret = module.restarted("x")
         assert (ret["result"], ret["changes"], asked) == (True, {}, [])
+
+
+def test_what_salt_tells_a_state_of_its_run_reaches_it(monkeypatch):
+    """Inside a transaction, what becomes of the update stands under the state's ID."""
+    asked = []
+    monkeypatch.setattr(module, "__opts__", {"test": False}, raising=False)
+    monkeypatch.setattr(inside, "here", lambda: True)
+    monkeypatch.setattr(inside, "update_asked", lambda low, *_, **__: asked.append(low) or {})
+    # As Salt does it: into the globals of the function that the loader has.
+    with func_globals_inject(module.updated, __low__={"__id__": "x"}):
+        module.updated("x")
+    assert asked == [{"__id__": "x"}]
