@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,14 @@ import pytest
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.supervisor import probe
+from saltext_safeupdate.core.supervisor.verdict import Verdict
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion.intake import TOGETHER
 from tests.support.real_master import RealMaster
 from tests.support.real_minion import SHELL, RealMinion, humble, mounted
 from tests.support.waiting import wait_for
+from tests.support.watched import Way, judged, supervised
 
 NOBODY = 65534
 AS_NOBODY = (
@@ -437,6 +440,65 @@ def test_jobs_and_returns_are_kept_after_a_switch_of_masters(tmp_path_factory, b
     finally:
         first.close()
         second.close()
+
+
+# What makes a minion that is well look ill to a watch. A job takes all of its processes meanwhile.
+BLACKOUT = {"grains": {"minion_blackout": True, "minion_blackout_whitelist": ["cmd.run"]}}
+LISTED = {"disable_modules": ["test", "event"]}
+FULL = {"process_count_max": 1}
+LATE = {"random_startup_delay": 3}
+LOOKS_ILL = {
+    "all of it": {**BLACKOUT, **LISTED, **FULL, **LATE},
+    "a blackout": BLACKOUT,
+    "modules that are disabled": LISTED,
+    "modules that are not listed": {"whitelist_modules": ["cmdmod", "config", "saltutil"]},
+    "as many jobs as it may have": FULL,
+    "a delay": LATE,
+    "a second master that is dead": {"master": ["{host}:{port}", "{host}:1"]},
+    "nothing is returned": {"pub_ret": False},
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "all of it" else pytest.mark.soak)
+        for name in LOOKS_ILL
+    ],
+)
+def test_a_minion_that_is_well_proves_it(name, masters, begin):
+    master = masters("UTC")
+    minion = begin(SetUp(LOOKS_ILL[name]), master)
+    minion.start(startup_states="")
+    with supervised(minion, timeout=60) as context:
+        if LOOKS_ILL[name].get("process_count_max"):
+            master.wait_minion(minion)
+            waited = master.publish(minion, "cmd.run", minion.waiting(), *SHELL)
+            minion.wait_for("begun", 1)
+            assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
+            minion.go.touch()
+            wait_for(lambda: master.returned(minion, waited), "the return of the job before it")
+        else:
+            assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
+
+
+def test_a_master_that_is_away_or_cannot_store_is_no_fault_of_the_minion(masters, begin):
+    master = masters("UTC")
+    way = Way(master.config["ret_port"])
+    minion = begin(SetUp({"master_port": way.port}), master)
+    minion.start(startup_states="")
+    with supervised(minion, timeout=60) as context:
+        quick = replace(context, settings=replace(context.settings, watch_timeout=3.0))
+        assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
+        way.cut()
+        assert not probe.reaches_master(quick, 1), "so nothing would be expected of the next one"
+        verdict, reason, _ = judged(quick, heard=True)
+        assert verdict is Verdict.UNPROVEN, reason
+        assert "nobody on this host reaches its master" in reason
+        way.mend()
+        with master.unable_to_store():
+            assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
+    way.cut()
 
 
 def test_two_minions_of_one_host_have_each_its_own_jobs(masters, begin):

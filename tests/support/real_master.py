@@ -103,6 +103,18 @@ class RealMaster:
             if (kind, its, value.get("id")) == ("return", jid, minion.id)
         ]
 
+    @contextlib.contextmanager
+    def unable_to_store(self):
+        """Have its job cache fail meanwhile."""
+        kept = self._noted.with_suffix(".kept")
+        self._noted.rename(kept)
+        self._noted.mkdir()
+        try:
+            yield
+        finally:
+            self._noted.rmdir()
+            kept.rename(self._noted)
+
     def silent(self):
         """Have no process of it do anything meanwhile."""
         return silenced(self._process.pid)

@@ -83,6 +83,10 @@ class RealMinion:
             wait_for(lambda: not _exists(group), "the end of its processes")
 
     @property
+    def pid(self):
+        return self._process.pid
+
+    @property
     def id(self):
         return self.config["id"]
 

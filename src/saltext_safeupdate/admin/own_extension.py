@@ -9,7 +9,7 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import InputError, SafeUpdateError, VerificationError
+from ..core.errors import InputError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.host import locks
 from ..core.packages.manager import PackageManager
@@ -39,12 +39,8 @@ def stage(factory: Factory, functions: Functions, version: str) -> Resolved:
         lock = locks.acquire(factory.settings.run_dir, "update", _BUSY)
         try:
             staging = factory.staging(resolver.manager)
-            try:
-                staging.stage(resolved.targets)
-            except VerificationError:
-                # Altered since, or not what was asked for: once more.
-                staging.drop()
-                staging.stage(resolved.targets)
+            staging.drop_altered(resolved.targets)
+            staging.stage(resolved.targets)
         finally:
             lock.close()
     return resolved

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..core.errors import CommandError, InputError, SafeUpdateError
 from ..core.host import locks
 from ..core.jobs import current
 from ..core.packages.choice import matches
@@ -104,15 +104,13 @@ def stage(
         if resolved.in_place:
             return {"targets": targets, "files": [], "comment": "It is installed."}
         staging = factory.staging()
-        try:
-            files = staging.stage(targets)
-        except VerificationError:
-            # Altered since: here it is fetched anew, an update refuses it.
-            staging.drop()
-            files = staging.stage(targets)
+        altered = staging.drop_altered(targets)
+        files = staging.stage(targets)
     finally:
         lock.close()
+    again = {"staged_again": altered} if altered else {}
     return {
+        **again,
         "targets": targets,
         "files": [_described(file) for file in files],
         "comment": "An update to these versions needs no network.",

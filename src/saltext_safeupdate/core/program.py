@@ -57,6 +57,13 @@ def supervisor(
     settings: Settings, services: ServiceManager, manager: PackageManager | None
 ) -> Supervisor:
     """Return the supervisor of this host, with its database and its locks."""
+    return Supervisor(context(settings, services, manager))
+
+
+def context(
+    settings: Settings, services: ServiceManager, manager: PackageManager | None
+) -> Context:
+    """Return what it acts with."""
     ledger, store = Ledger(settings.database), Store(settings.database)
 
     def outcome(jid: str) -> Outcome | None:
@@ -67,7 +74,7 @@ def supervisor(
         refused = store.fact("refused") == jid
         return Outcome(state.ended, state is State.DELIVERED, retcode, refused)
 
-    context = Context(
+    return Context(
         settings=settings,
         store=store,
         services=services,
@@ -79,4 +86,3 @@ def supervisor(
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
         owed=ledger.owed,
     )
-    return Supervisor(context)

@@ -145,6 +145,9 @@ def stage(version=None):
     """
     Download and verify an update, so that it needs no network later. Nothing is installed.
 
+    What is staged already is not downloaded again, unless it was altered since: then the result
+    has ``staged_again``, which says how.
+
     CLI Example:
 
     .. code-block:: bash

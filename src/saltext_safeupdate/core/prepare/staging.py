@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
+from ..errors import VerificationError
 from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.store import Store
@@ -44,6 +45,18 @@ class Staging:
             self._fact, {"targets": dict(targets), "files": [list(f) for f in fresh]}
         )
         return fresh
+
+    def drop_altered(self, targets: Mapping[str, str]) -> str:
+        """Remove what is staged for them if it was altered; return how, or nothing. Idempotent."""
+        found = self._store.fact(self._fact)
+        if not found or found["targets"] != dict(targets):
+            return ""
+        try:
+            self._manager.verify(files(found["files"]))
+        except VerificationError as err:
+            self.drop()
+            return str(err)
+        return ""
 
     def staged(self) -> dict[str, str]:
         """Return the versions that are staged; empty if none are."""

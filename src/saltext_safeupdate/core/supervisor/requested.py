@@ -105,14 +105,14 @@ def _resolved(context: Context, manager: PackageManager, update: Update) -> dict
 def _stage(context: Context, update: Update) -> dict[str, Any]:
     """Have the new packages, and the old ones, on disk; return what the record is to carry."""
     manager = _manager(context)
-    snapshot = None
+    snapshot, altered = None, ""
     previous = _previous(context, update)
     if previous is not None:
         new = revisions.files(previous.files)
         manager.verify(new)
         snapshot = _former_snapshot(manager, previous)
     else:
-        new = _download(context, manager, update.versions_to)
+        new, altered = _download(context, manager, update.versions_to)
     way_back = context.revisions.secure(
         update.id, sorted(update.versions_from), update.way_back.paths
     )
@@ -125,6 +125,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     if unstaged and context.settings.extensions == "stop":
         raise SafeUpdateError(f"{' '.join(unstaged)} Or set 'safeupdate:extensions' to 'report'.")
     return {
+        "reason": " ".join(filter(None, (update.reason, altered))),
         "way_back": way_back,
         "staged": replace(
             update.staged,
@@ -173,15 +174,27 @@ def _former_snapshot(manager: PackageManager, previous: Previous) -> dict[str, i
     return previous.snapshot
 
 
-def _download(context: Context, manager: PackageManager, targets: dict[str, str]) -> list[File]:
+def _download(
+    context: Context, manager: PackageManager, targets: dict[str, str]
+) -> tuple[list[File], str]:
+    """Return the new packages; and what was altered of those that were staged, or nothing."""
     staging = _staging(context, manager)
+    altered = staging.drop_altered(targets)
+    if altered:
+        log.warning("what was staged is staged again: %s", altered)
+        altered = f"What was staged had been altered and was staged again: {altered}"
     for _ in range(_DOWNLOAD_ATTEMPTS - 1):
         try:
-            return staging.stage(targets)
+            return staging.stage(targets), altered
         except CommandError as err:
             log.warning("%s; trying again", err)
             context.sleep(_DOWNLOAD_INTERVAL)
-    return staging.stage(targets)
+    try:
+        return staging.stage(targets), altered
+    except CommandError as err:
+        if not altered:
+            raise
+        raise SafeUpdateError(f"{altered} That failed: {err}") from err
 
 
 def _wait(context: Context, update: Update) -> Update:

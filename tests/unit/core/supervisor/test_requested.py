@@ -168,14 +168,31 @@ class TestStaging:
         assert host.last.phase is Phase.COMMITTED
         assert Staging(host.settings.state_dir, host.store, host.packages).staged() == {}
 
-    def test_an_altered_file_is_refused_and_nothing_changed(self, host):
+    def _alter(self, host):
         host.ask()
         files = Staging(host.settings.state_dir, host.store, host.packages).stage(NEW)
         with open(files[0].path, "a", encoding="utf-8") as file:
             file.write("!")
+
+    def test_an_altered_file_is_fetched_anew_and_told_of(self, host):
+        self._alter(host)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert "had been altered and was staged again" in host.last.reason
+        assert "not the file that was recorded" in host.last.reason
+        assert host.packages.versions == NEW
+
+    def test_one_that_cannot_be_fetched_is_refused_and_nothing_changed(self, host):
+        self._alter(host)
+
+        def download(*args):
+            raise CommandError(("fetch",), "exit status 100", stderr="no route to host")
+
+        host.packages.download = download
         host.supervise()
         assert host.last.phase is Phase.FAILED
         assert "not the file that was recorded" in host.last.reason
+        assert "no route to host" in host.last.reason
         assert host.packages.versions == OLD
         assert host.restarts() == []
         host.assert_at_peace()
