@@ -92,6 +92,36 @@ def test_elastic_2264_and_4228_two_supervisors_of_a_rollback(scene: EngineScene)
         assert told[1] == scene.answers(), "the commands are those of this version"
 
 
+# In every run, test_watch.py and test_systemd.py have it.
+@pytest.mark.soak
+def test_a_minion_that_is_stopped_while_it_is_watched_stays_so(scene: EngineScene) -> None:
+    """And a program of its unit that needs Salt runs before each start."""
+    drop_in = "/etc/systemd/system/salt-minion.service.d/before.conf"
+    scene.container.path(drop_in).parent.mkdir(exist_ok=True)
+    before = "/usr/bin/salt-call --local state.single test.nop before"
+    scene.container.write(drop_in, f"[Service]\nExecStartPre={before}\n")
+    scene.container.run(["systemctl", "daemon-reload"])
+    scene.container.write(FAULT_FILE, "")
+    old = scene.pid()
+    to = FAULTY if scene.version() != FAULTY else OLD
+    asked = scene.ask(to, allow_downgrade=True)["update"]
+    scene.wait_phase("watching")
+    scene.master.wait(
+        lambda: scene.container.service()["ActiveState"] == "active" and scene.pid() != old,
+        120,
+        "the new minion",
+    )
+    scene.container.run(["systemctl", "stop", "salt-minion"], timeout=120)
+    record = scene.ended(asked)
+    assert record["phase"] == "committed", record
+    assert "Somebody has stopped salt-minion" in record["reason"]
+    assert scene.container.service()["ActiveState"] == "inactive"
+    scene.container.path(drop_in).unlink()
+    scene.container.run(["systemctl", "daemon-reload"])
+    scene.container.run(["systemctl", "start", "salt-minion"], timeout=120)
+    scene.assert_runs(to)
+
+
 def test_uyuni_2716_installed_already_is_a_normal_end(scene: EngineScene) -> None:
     pid, version = scene.pid(), scene.version()
     told = scene.call("safeupdate.update", version)["comment"]

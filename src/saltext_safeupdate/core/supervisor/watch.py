@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CommandError
-from ..extensions import interpreter
 from ..host import processes
 from ..host.service import LastRun, ServiceState
 from ..record.parts import Former, Watched
 from ..record.update import Update
-from . import probe
 from .context import Context
 from .patience import MOST, Patience
+from .proof import Proof
 from .verdict import LOOP, Judgement, Probe, Seen, Verdict, decide
 
 log = logging.getLogger("salt-safeupdate")
@@ -36,8 +34,6 @@ _MARGIN = 3.0
 _START_ATTEMPTS = 3
 # Seconds for which a unit has to stay stopped: a restart by somebody stops it for a moment, too.
 _STOPPED_FOR = 3.0
-# Seconds after which a master that has not been heard is looked for, and between two such looks.
-_REACH_INTERVAL = 2.0
 
 
 @dataclass
@@ -70,11 +66,10 @@ class Watch:
     update: Update
     patient: bool = True
     silent: bool = False
-    _jobs: dict[str, str] = field(default_factory=dict)
-    _checked: bool = False
-    _broken: str | None = None
-    _reachable: bool | None = None
-    _reach_at: float | None = None
+    _proof: Proof = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._proof = Proof(self.context, self.update)
 
     def comes_up(self) -> Judgement:
         """Wait for a minion to report, and judge that."""
@@ -90,7 +85,7 @@ class Watch:
         patience = self._patience()
         while True:
             state = self._state() or state
-            away = self._reachable is False and bool(sight.reports)
+            away = self._proof.reachable is False and bool(sight.reports)
             patience.look(state.pid if state else 0, stops=self._stops(state) or away)
             judgement = self._judge(sight, state, patience, proven=proven)
             if judgement.verdict is not Verdict.WAIT:
@@ -133,7 +128,7 @@ class Watch:
         if proven:
             seen["had_reported"] = self.update.former.report is not None
             if came and sight.reports:
-                seen = self._proof(seen)
+                seen = self._proof.look(seen)
         elif came and sight.loops < LOOP and (sight.reports or self._is_silent(state, sight)):
             return Judgement(Verdict.WELL)
         return decide(Seen(**seen))
@@ -146,8 +141,7 @@ class Watch:
         if another or anew:
             # It has to prove all again.
             sight.since = self.context.monotonic()
-            self._jobs, self._checked, self._broken = {}, False, None
-            self._reach_at = self._reachable = None
+            self._proof = Proof(self.context, self.update)
         if another:
             if sight.pids and not self._started_by_somebody(sight):
                 sight.other_processes += 1
@@ -263,113 +257,6 @@ class Watch:
 
     def _reported(self) -> bool:
         return last_report(self.context) not in (None, self.update.former.report)
-
-    # -- proof -----------------------------------------------------------------
-
-    def _proof(self, seen: dict[str, Any]) -> dict[str, Any]:
-        """Return with it what a minion that has reported shows of its work."""
-        running = self.context.store.fact("running") or {}
-        hooked, before = running.get("hooked"), self.update.former.hooked
-        seen |= {"stood_down": hooked is False, "had_stood_down": before is False}
-        if not running.get("master"):
-            return seen | self._health_check()
-        seen["master"] = self._heard_before()
-        if seen["master"]:
-            # What nobody can answer need not be asked for.
-            seen |= self._probe()
-            return seen | self._health_check() if Seen(**seen).settled else seen
-        seen |= {"probe": Probe.PENDING, **self._health_check()}
-        if seen["master"] is None and not seen.get("check") and not seen.get("checking"):
-            seen |= self._probe()
-        return seen
-
-    def _probe(self) -> dict[str, Any]:
-        """Return what became of the job that shows whether the master hears of the minion."""
-        context = self.context
-        jid = self._asked("probe", probe.FUNCTION, [f"safeupdate: update {self.update.id}"])
-        found = context.outcome(jid)
-        seen: dict[str, Any] = {"job": f"job {jid} ({probe.FUNCTION}) of the watch"}
-        if found is not None and found.ended and found.answered:
-            self._reachable = None
-            broken = self._cannot_load(jid, found.retcode) if found.retcode else ""
-            return {**seen, "probe": Probe.ANSWERED, "broken": broken}
-        seen["probe"] = Probe.ENDED if found is not None and found.ended else Probe.PENDING
-        seen["reachable"] = self._look_for_master()
-        return seen
-
-    def _heard_before(self) -> bool | None:
-        """Tell whether a master got a return of the minion before; None if that is not known."""
-        known, jid = self.update.progress.master, self.update.jid
-        if known is None and jid:
-            found = self.context.outcome(jid)
-            # Or of this one: then it is proven as well.
-            return True if found is not None and found.ended and found.answered else None
-        return known
-
-    def _look_for_master(self) -> bool | None:
-        """Tell whether this host reaches a master; None if that was not looked for yet."""
-        now = self.context.monotonic()
-        if self._reach_at is None:
-            self._reach_at = now + _REACH_INTERVAL
-        elif now >= self._reach_at:
-            running = self.context.store.fact("running") or {}
-            known = [(str(host), int(port)) for host, port in running.get("masters") or ()]
-            self._reachable = self.context.reaches(known) if known else None
-            self._reach_at = self.context.monotonic() + _REACH_INTERVAL
-        return self._reachable
-
-    def _cannot_load(self, jid: str, retcode: int) -> str:
-        """
-        Return why the new Salt cannot load what the probe calls; empty if it can.
-
-        A job fails for many reasons that are none of the minion's: a blackout, a list of modules.
-        """
-        if self._broken is None:
-            self._broken = ""
-            try:
-                program = self.context.services.program(self.context.unit)
-                python = interpreter.named_by(program) if program else None
-                names = ("salt", probe.MODULE) if python else ()
-                good, bad = interpreter.importable(python or "", self.context.command, names)
-            except CommandError as err:
-                log.warning("whether Salt can be loaded is not known: %s", err)
-                return ""
-            if "salt" in good and bad:
-                self._broken = (
-                    f"Job {jid} ({probe.FUNCTION}) of the watch failed with code {retcode}, "
-                    f"and {python} cannot load it: {bad[0]}."
-                )
-        return self._broken
-
-    def _health_check(self) -> dict[str, Any]:
-        check = self.context.settings.health_check
-        if check and os.path.isabs(check[0]):
-            return {"check": self._program(check)}
-        for sls in check:
-            # State runs of others, held until now, are no reason to go back.
-            jid = self._asked(sls, "state.apply", [sls, {"__kwarg__": True, "queue": True}])
-            found = self.context.outcome(jid)
-            if found is None or not found.ended:
-                return {"checking": f"job {jid} (state.apply) of the watch did not end"}
-            if found.retcode:
-                failed = f"Job {jid} (state.apply) of the watch failed with code {found.retcode}."
-                return {"check": failed}
-        return {}
-
-    def _program(self, argv: tuple[str, ...]) -> str:
-        if not self._checked:
-            try:
-                self.context.command(argv, timeout=self.context.settings.watch_timeout)
-            except CommandError as err:
-                return f"The health check failed: {err}."
-            self._checked = True
-        return ""
-
-    def _asked(self, name: str, fun: str, arguments: list[Any]) -> str:
-        """Return the JID of a job of this watch, which the minion is asked for once."""
-        if name not in self._jobs:
-            self._jobs[name] = probe.begin(self.context, fun, arguments)
-        return self._jobs[name]
 
 
 def timeout(context: Context, update: Update) -> float:
