@@ -81,7 +81,7 @@ def test_altered_is_staged_again_and_staged_needs_no_network(
     link = ["ip", "-n", scene.container.network.name, "link", "set", "lo"]
     run([*link, "down"], timeout=30)
     try:
-        asked = scene.salt_call("--local", "safeupdate.update", NEW)
+        asked = scene.salt_call("--local", "safeupdate.update", f"'{NEW}'")
         assert scene.ended(asked["update"])["phase"] == "committed"
     finally:
         run([*link, "up"], timeout=30)

@@ -20,7 +20,17 @@ from salt.exceptions import CommandExecutionError, SaltException
 from salt.exceptions import NotImplemented as NotImplementedHere
 from salt.utils.context import func_globals_inject
 
-from ..core.errors import SafeUpdateError, one_line, visible
+from ..core.errors import SafeUpdateError, one_line, version_text, visible
+
+__all__ = [
+    "OF_HOST",
+    "RefusedError",
+    "as_salts",
+    "for_runner",
+    "for_state",
+    "of_host",
+    "version_text",
+]
 
 # How a runner function is shown to Salt: with this it leaves names that it does not know to us.
 _MORE = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import CommandError, InputError, SafeUpdateError
+from ..core.errors import CommandError, InputError, SafeUpdateError, version_text
 from ..core.host import locks
 from ..core.jobs import current
 from ..core.packages.choice import matches
@@ -40,7 +40,7 @@ _WHO = {True: "it is asked for then", False: "reboot when it suits you"}
 def plan(
     factory: Factory,
     functions: Functions,
-    version: str | float | None = None,
+    version: object = None,
     *,
     allow_downgrade: bool = False,
     refresh: bool = True,
@@ -77,9 +77,7 @@ def _with_findings(
     return replace(resolved, findings=tuple(findings(factory, functions, resolved, problem)))
 
 
-def stage(
-    factory: Factory, functions: Functions, version: str | float | None = None
-) -> dict[str, Any]:
+def stage(factory: Factory, functions: Functions, version: object = None) -> dict[str, Any]:
     """Download and verify what an update would install."""
     steps.fetch(factory, functions)
     # Before the lock: without a package manager there is nothing to lock.
@@ -120,7 +118,7 @@ def stage(
 def update(
     factory: Factory,
     functions: Functions,
-    version: str | float | None = None,
+    version: object = None,
     *,
     when: str = "idle",
     allow_downgrade: bool = False,
@@ -151,7 +149,7 @@ def resolve(
     return resolved
 
 
-def rollback(factory: Factory, to: str | float | None = None) -> dict[str, Any]:
+def rollback(factory: Factory, to: object = None) -> dict[str, Any]:
     """Ask for the previous version, from the packages that were kept."""
     resolver = _resolver(factory)
     resolved = resolver.resolve(resolution.request(to, back=True))
@@ -174,10 +172,10 @@ def revisions(factory: Factory) -> dict[str, Any]:
     return found
 
 
-def unquarantine(factory: Factory, version: str) -> list[str]:
+def unquarantine(factory: Factory, version: object) -> list[str]:
     """Allow a version that was rolled back again; return what that means."""
-    rows = _quarantined(factory)
-    found = [row for row in rows if matches(row.version, str(version))]
+    rows, wanted = _quarantined(factory), version_text("version", version)
+    found = [row for row in rows if matches(row.version, wanted)]
     if not found:
         known = ", ".join(sorted({row.version for row in rows})) or "none"
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -18,6 +19,26 @@ def visible(text: object) -> str:
 def one_line(text: object) -> str:
     """Return a message as one line of visible characters: parts of it may be others' words."""
     return visible(" ".join(str(text).split()))
+
+
+def version_text(name: str, given: object) -> str:
+    """
+    Return the version that a caller has given, as a text, or raise InputError.
+
+    On a command line and in YAML, 3007.10 is a number, and that of 3007.1: a number of one decimal
+    may have lost a zero. One of more, such as 3007.15, names no other version.
+    """
+    if isinstance(given, float) and re.fullmatch(r"\d+\.\d", str(given)):
+        raise InputError(
+            f"'{name}' has arrived as the number {given}, and {given}0 would have, too. Nothing "
+            f"was done; put it in quotes twice, such as {name}=\"'{given}'\", and once in YAML."
+        )
+    text = str(given).strip() if isinstance(given, str | int | float) else ""
+    if isinstance(given, bool) or not text:
+        raise InputError(
+            f"'{name}' must be a version in quotes, such as '3008.3'. Nothing was done."
+        )
+    return text
 
 
 class SafeUpdateError(Exception):

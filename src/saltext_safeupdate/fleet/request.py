@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, version_text
 from . import share, window
 from .share import Share
 from .window import Window
@@ -151,10 +151,8 @@ def _groups(name: str, value: object) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _text(name: str, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InputError(f"'{name}' must be a version, such as '3008.3'.")
-    return str(value).strip()
+def _version(name: str, value: object) -> str:
+    return "" if value == "" else version_text(name, value)
 
 
 def _seconds(name: str, value: object) -> float:
@@ -196,8 +194,8 @@ def _waves(name: str, value: object) -> tuple[Share, ...]:
 
 _READERS: dict[str, Any] = {
     "groups": _groups,
-    "version": _text,
-    "extension": _text,
+    "version": _version,
+    "extension": _version,
     "canaries": _count,
     "waves": _waves,
     "max_unavailable": share.parse,

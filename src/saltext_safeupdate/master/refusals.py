@@ -14,7 +14,7 @@ def refuse_kept(quarantined: Mapping[str, str], version: str) -> None:
     if because := versions.kept_from_all(quarantined, version):
         raise InputError(
             f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
-            f"all, 'salt-run safeupdate.allow {version}' allows it again."
+            f"all, salt-run safeupdate.allow \"'{version}'\" allows it again."
         )
 
 

@@ -116,11 +116,12 @@ def plan(version=None, allow_downgrade=False, refresh=True):
 
     .. code-block:: bash
 
-        salt '*' safeupdate.plan 3008.3
+        salt '*' safeupdate.plan "'3008.3'"
 
     version
         The version, whole or without what packaging adds (``3008.3`` means ``3008.3-1`` too).
-        Defaults to the newest on offer.
+        Defaults to the newest on offer. In quotes: as a number, 3007.10 is 3007.1, so a number of
+        one decimal is refused.
 
     allow_downgrade
         Whether an older version than the installed one is meant. Defaults to ``False``.
@@ -152,7 +153,7 @@ def stage(version=None):
 
     .. code-block:: bash
 
-        salt '*' safeupdate.stage 3008.3
+        salt '*' safeupdate.stage "'3008.3'"
 
     version
         As for :py:func:`plan`.
@@ -177,7 +178,7 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
 
     .. code-block:: bash
 
-        salt '*' safeupdate.update 3008.3
+        salt '*' safeupdate.update "'3008.3'"
 
     version
         As for :py:func:`plan`.
@@ -218,7 +219,7 @@ def wait(update=None, timeout=3600):
 
     .. code-block:: bash
 
-        salt-call safeupdate.update 3008.3 && salt-call safeupdate.wait
+        salt-call safeupdate.update "'3008.3'" && salt-call safeupdate.wait
         salt --timeout=60 'web1' safeupdate.wait timeout=900
 
     update
@@ -289,7 +290,7 @@ def unquarantine(version):
 
     .. code-block:: bash
 
-        salt '*' safeupdate.unquarantine 3008.3
+        salt '*' safeupdate.unquarantine "'3008.3'"
 
     version
         As for :py:func:`plan`.

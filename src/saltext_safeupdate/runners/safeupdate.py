@@ -131,9 +131,9 @@ def plan(target=None, tgt_type="glob", **settings):
 
     .. code-block:: bash
 
-        salt-run safeupdate.plan '*' version=3008.3
-        salt-run safeupdate.plan 'G@os:Debian' tgt_type=compound version=3008.3 canaries=3
-        salt-run safeupdate.plan version=3008.3 groups='[{"target": "web*"}, {"target": "db*"}]'
+        salt-run safeupdate.plan '*' version="'3008.3'"
+        salt-run safeupdate.plan 'G@os:Debian' tgt_type=compound version="'3008.3'" canaries=3
+        salt-run safeupdate.plan version="'3008.3'" groups='[{"target": "web*"}, {"target": "db*"}]'
 
     target
         The minions, unless ``groups`` has them.
@@ -144,7 +144,8 @@ def plan(target=None, tgt_type="glob", **settings):
         does not know whether it is meant is left out.
 
     version
-        The version of Salt to bring.
+        The version of Salt to bring. In quotes: as a number, 3007.10 is 3007.1, so a number of one
+        decimal is refused.
 
     extension
         The version of this extension to bring before Salt.
@@ -231,7 +232,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
     .. code-block:: bash
 
         salt-run safeupdate.rollout plan=20261122-061503-9f3a
-        salt-run safeupdate.rollout '*' version=3008.3 background=True
+        salt-run safeupdate.rollout '*' version="'3008.3'" background=True
 
     plan
         The plan, as :py:func:`plan` has returned it. It runs once, and as it is.
@@ -409,14 +410,14 @@ def allow(version):
 
     .. code-block:: bash
 
-        salt-run safeupdate.allow 3008.3
+        salt-run safeupdate.allow "'3008.3'"
 
     version
-        The version.
+        The version, as for :py:func:`plan`.
 
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    return Store(__opts__).allow(str(version))
+    return Store(__opts__).allow(errors.version_text("version", version))
 
 
 def _ordered(what, rollout, **given):

@@ -11,7 +11,7 @@ States of safeupdate
 
     minion-update:
       safeupdate.updated:
-        - version: 3008.3
+        - version: '3008.3'
 
     minion-restart:
       safeupdate.restarted:
@@ -242,13 +242,14 @@ def updated(name, version=None, allow_downgrade=False):
 
         minion-update:
           safeupdate.updated:
-            - version: 3008.3
+            - version: '3008.3'
 
     name
         Any text.
 
     version
-        The version, whole or without what packaging adds. Defaults to the newest on offer.
+        The version, whole or without what packaging adds, in quotes: as a number, 3007.10 is
+        3007.1, so a number of one decimal is refused. Defaults to the newest on offer.
 
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.

@@ -415,7 +415,7 @@ def test_a_version_that_two_canaries_have_rolled_back_is_kept_from_all(master, f
         lambda: master.order(rollouts.RESUME, name),
         lambda: master.order(rollouts.RETRY, name),
     ):
-        with pytest.raises(InputError, match=f"{NEW}.* is in quarantine.*allow {NEW}"):
+        with pytest.raises(InputError, match=f"{NEW}.* is in quarantine.*allow \"'{NEW}"):
             refused()
     for _ in range(100):
         master.tick()

@@ -9,12 +9,15 @@ import pytest
 import salt.cli.run
 import salt.config
 import salt.runner
+import salt.utils.args
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.runners import safeupdate as runner
 
+# What arrives if somebody types this version.
+EATEN = salt.utils.args.yamlify_arg("3007.10")
 EVIL = "a name\x1b[2J\r\n\u202eand another line"
 
 
@@ -84,6 +87,9 @@ def test_every_function_refuses_what_it_does_not_take(name):
     ("name", "given", "said"),
     [
         ("rollout", {"target": "m*", "version": "1", "canarys": 1}, "no setting canarys"),
+        ("plan", {"target": "m*", "version": EATEN}, "3007.1, and 3007.10 would have"),
+        ("rollout", {"target": "m*", "extension": EATEN}, "3007.1, and 3007.10 would have"),
+        ("allow", {"version": EATEN}, "3007.1, and 3007.10 would have"),
         ("rollout", {"plan": "used"}, "There is no plan used"),
         ("pause", {"rollout": "r1"}, "has not run on this master"),
         ("pause", {}, "missing a required argument: 'rollout'"),

@@ -103,7 +103,7 @@ def test_a_set_up_minion_works_afterwards(minion):
     other.close()
 
 
-UP = "up:\n  safeupdate.updated:\n    - version: 3008.3\n"
+UP = "up:\n  safeupdate.updated:\n    - version: '3008.3'\n"
 
 
 @pytest.fixture

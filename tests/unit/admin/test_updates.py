@@ -4,8 +4,9 @@ import os
 from dataclasses import replace
 
 import pytest
+import salt.utils.args
 
-from saltext_safeupdate.admin import facts, status, updates
+from saltext_safeupdate.admin import facts, rollouts, status, updates
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages.own import Own
@@ -214,3 +215,23 @@ class TestTransactional:
 
     def test_only_snapshots_are_written_to(self, made):
         assert (Factory.roots(made), made.written()) == ((), ("/.snapshots",))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda made, version: updates.plan(made, {}, version),
+        lambda made, version: updates.stage(made, {}, version),
+        lambda made, version: updates.update(made, {}, version),
+        updates.rollback,
+        updates.unquarantine,
+        lambda made, version: rollouts.request(made, {}, 1_780_000_000_000_000, version),
+        lambda made, version: rollouts.prefetch(made, {}, version),
+    ],
+)
+def test_a_version_that_may_have_lost_a_zero_is_refused(made, ask):
+    """Salt's command line makes 3007.1 of 3007.10, and both are there."""
+    made.manager.offers = {"salt-minion": ["3007.1"]}
+    with pytest.raises(InputError, match=r"3007\.10 would have|as a text"):
+        ask(made, salt.utils.args.yamlify_arg("3007.10"))
+    assert made.launched == 0

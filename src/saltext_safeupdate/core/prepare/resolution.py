@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, version_text
 from ..packages.choice import matches
 from ..packages.manager import PackageManager
 from ..record.parts import Request
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def request(
-    version: str | float | None = None,
+    version: object = None,
     *,
     when: str = "idle",
     allow_downgrade: bool = False,
@@ -33,15 +33,8 @@ def request(
     """Return a request as a record carries it. Raise InputError if it means nothing."""
     if when not in ("idle", "now"):
         raise InputError("'when' must be 'idle' or 'now'. Nothing was changed.")
-    # On a command line and in YAML, 3008.3 is a number. So is 3008.10, but that of 3008.1.
-    numeric = isinstance(version, int | float) and not isinstance(version, bool)
-    if numeric:
-        version = str(version)
-    if version is not None and not (isinstance(version, str) and version.strip()):
-        raise InputError("'version' must be a text, such as '3008.3'. Nothing was changed.")
-    return Request(
-        version=version, numeric=numeric, when=when, allow_downgrade=allow_downgrade, back=back
-    )
+    wanted = None if version is None else version_text("version", version)
+    return Request(version=wanted, when=when, allow_downgrade=allow_downgrade, back=back)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +113,6 @@ class Resolver:
         refuse_downgrade(resolved)
 
     def _targets(self, wanted: Request) -> dict[str, str]:
-        if wanted.numeric and wanted.version is not None:
-            self._refuse_ambiguous(wanted.version)
         if names(wanted, self.staged):
             # Also if no repository answers any more.
             return dict(self.staged)
@@ -141,15 +132,6 @@ class Resolver:
                 "changed; name the version to go back to, or ask for it with 'safeupdate.update'."
             )
         return None
-
-    def _refuse_ambiguous(self, version: str) -> None:
-        """Raise InputError if a number may have lost the zero that makes it another version."""
-        offers = self.manager.candidates(self.own)
-        if any(matches(each, f"{version}0") for row in offers.values() for each in row):
-            raise InputError(
-                f"{version} was given as a number, and may mean {version}0 as well. Nothing was "
-                f"changed; put the version in quotes twice: \"'{version}0'\"."
-            )
 
 
 def names(wanted: Request, found: Mapping[str, str]) -> bool:

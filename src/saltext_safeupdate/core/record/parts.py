@@ -80,14 +80,13 @@ class Request:
     """
     What somebody has asked for.
 
-    ``version`` is None for the newest, and ``numeric`` tells that it was given as a number.
+    ``version`` is None for the newest.
     With ``extension``, that is the version of this extension and not of Salt.
     ``when`` is ``idle`` or ``now``, ``back`` a rollback by request. ``serial`` grows from
     request to request of a master; 0 if it has none.
     """
 
     version: str | None = None
-    numeric: bool = False
     when: str = "idle"
     allow_downgrade: bool = False
     back: bool = False
@@ -266,8 +265,6 @@ def encode(update: Any) -> dict[str, Any]:
     if update.request is not None:
         request = {each.name: getattr(update.request, each.name) for each in fields(Request)}
         extra["number"] = request.pop("serial")
-        # Its name on disk is older than the serial.
-        request["number"] = request.pop("numeric")
         if not request["extension"]:
             del request["extension"]
         extra["request"] = request
@@ -286,7 +283,6 @@ def _request(value: Any, serial: int) -> Request:
     version = given.get("version")
     return Request(
         version=None if version is None else _text(version),
-        numeric=_flag(given.get("number", False)),
         when=_text(given.get("when", "idle")),
         allow_downgrade=_flag(given.get("allow_downgrade", False)),
         back=_flag(given.get("back", False)),
