@@ -30,7 +30,7 @@ def carry_out(
     """
     main_file = str(opts.get("conf_file") or "/etc/salt/master")
     try:
-        config = set_up.master_config(main_file, config_file, window)
+        config = set_up.master_config(main_file, config_file, window, "salt-run safeupdate.setup")
     except SafeUpdateError as err:
         if not isinstance(window, int | float):
             raise

@@ -21,7 +21,8 @@ from ..core.host.files import write_atomic
 from . import config_files, executors
 from .config_files import ConfigFiles
 
-HEAD = "# Managed by the state safeupdate."
+# Who writes it: a state of ours, or the runner.
+HEAD = ("# Managed by the state safeupdate.", "# Managed by salt-run safeupdate.")
 # Which keys of 'safeupdate' the state has written: others may have been added by hand.
 SETTINGS = "# Its settings: "
 # And which it repeats, because the file would hide them.
@@ -41,7 +42,7 @@ class ConfigFile:
     The one file of ours among the configuration files of a daemon.
 
     *path* is where it is to be; None: where it is, or else in the directory that the daemon
-    includes. *wishes* add to what it says. *state* is the state that writes it. *settings* are what
+    includes. *wishes* add to what it says. *by* says what writes it. *settings* are what
     it is to have below ``safeupdate``; None: those that the state has written before. Raises
     SafeUpdateError if there is no way to write it that takes nothing away.
     """
@@ -50,12 +51,12 @@ class ConfigFile:
         self,
         files: ConfigFiles,
         path: str | None,
-        state: str,
+        by: str,
         wishes: Collection[Wish],
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._files = files
-        self._head = f"{HEAD}{state}.\n"
+        self._head = f"# Managed by {by}.\n"
         self.path = path or self._find()
         self.old = text_of(self.path)
         self._managed = self.old.startswith(HEAD)

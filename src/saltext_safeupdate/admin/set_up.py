@@ -39,7 +39,7 @@ def minion_file(
     return ConfigFile(
         minion_files(factory),
         path,
-        "enabled",
+        "the state safeupdate.enabled",
         (first_executor(missing), engine("safeupdate", {})),
         settings,
     )
@@ -87,8 +87,17 @@ def master_file(
     return master_config(main_file, path, window)
 
 
-def master_config(main_file: str, path: str | None, window: object) -> ConfigFile:
-    """Return the same for the master whose configuration is *main_file*. Raises SafeUpdateError."""
+def master_config(
+    main_file: str,
+    path: str | None,
+    window: object,
+    by: str = "the state safeupdate.master_enabled",
+) -> ConfigFile:
+    """
+    Return the same for the master whose configuration is *main_file*; *by* says what writes it.
+
+    Raises SafeUpdateError.
+    """
     if isinstance(window, bool) or not isinstance(window, int | float) or window <= 0:
         raise InputError("'window' must be a number of seconds above 0. Nothing was written.")
     return ConfigFile(
@@ -97,7 +106,7 @@ def master_config(main_file: str, path: str | None, window: object) -> ConfigFil
             default_include=salt.config.DEFAULT_MASTER_OPTS["default_include"],
         ),
         path,
-        "master_enabled",
+        by,
         (
             engine("safeupdate_redeliver", {"window": window}),
             peer_runner(_ANY_MINION, "safeupdate.master_version"),

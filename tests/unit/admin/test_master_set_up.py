@@ -4,7 +4,7 @@ import pytest
 import salt.config
 import salt.utils.yaml
 
-from saltext_safeupdate.admin import master_set_up
+from saltext_safeupdate.admin import master_set_up, set_up
 from saltext_safeupdate.core.errors import SafeUpdateError
 
 REDELIVER = {"safeupdate_redeliver": {"window": 600}}
@@ -60,7 +60,11 @@ def test_it_shows_what_it_does_and_does_it_once(master):
     assert opts["engines"] == [REDELIVER]
     assert opts["peer_run"] == {".+": ["safeupdate.master_version"]}
     assert opts["file_roots"] == {"base": [str(master.roots)]}
+    ours = master.etc / "master.d" / "safeupdate.conf"
+    assert ours.read_text().startswith("# Managed by salt-run safeupdate.setup.\n")
     after = master.tree()
+    # The state takes over what the runner has written.
+    assert set_up.master_config(str(master.etc / "master"), None, 600).changes() == {}
     again = master.set_up()
     assert (again["changes"], again["comment"]) == ({}, "The master is set up.")
     assert master.tree() == after
