@@ -70,7 +70,7 @@ class Follower:
 
     def heard(self, taken: Iterable[list[Any]]) -> None:
         """Act on notes of the workers: what minions have sent, with the IDs that they have."""
-        taken = list(taken)
+        taken = list(filter(notes.is_sound, taken))
         if taken:
             self._learn()
         for kind, *values in taken:

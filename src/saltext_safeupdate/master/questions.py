@@ -133,15 +133,16 @@ class Questions:
         """Take notes of the workers: each is a part of an answer."""
         for note in notes:
             # The first line that an engine reads may be the end of one of an earlier engine.
-            if len(note) != 5 or not isinstance(note[0], str):
+            if list(map(type, note)) != [str, str, str, int, int, str]:
                 continue
-            jid, minion, number, count, text = note
+            jid, minion, token, number, count, text = note
             published = self._open.get(jid)
             if published is None or minion not in published.waiting:
                 continue
-            packed = self._receiver.part(jid, minion, number, count, text)
+            packed = self._receiver.part(jid, minion, token, number, count, text)
             if packed is None:
                 continue
+            self._receiver.forget(jid, [minion])
             published.waiting.discard(minion)
             published.question.heard(minion, packed)
             if not published.waiting:

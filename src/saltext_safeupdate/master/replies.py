@@ -8,10 +8,10 @@ a minion returns, what is kept of it is plain data, at most so deep and so large
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import json
 import math
+import secrets
 import time
 import zlib
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -23,6 +23,10 @@ from .notes import Notes
 MOST_VALUES, DEEPEST, MOST_TEXT, LONGEST = 5000, 8, 64 << 10, 4000
 # Characters of one part of an answer, which has to fit into a note, and parts of an answer.
 _PART, MOST_PARTS = 2400, 48
+# Bytes of an unpacked answer: JSON may take twelve for one character.
+_MOST_UNPACKED = 1 << 20
+# Answers of one minion to one question that may come at once.
+MOST_AT_ONCE = 4
 # Bytes that one worker passes on for one minion in a second.
 MOST_A_SECOND = 256 << 10
 # What a terminal would obey, in a text that a minion has chosen.
@@ -91,9 +95,34 @@ class _Plain:
 
 
 def unpack(packed: bytes) -> object:
-    """Return the answer that a worker has packed: plain data, or :class:`Failed`."""
-    good, answer = json.loads(zlib.decompress(packed))
+    """
+    Return the answer that a worker has packed: plain data, or :class:`Failed`.
+
+    What is no packed answer is a Failed, too.
+    """
+    try:
+        good, answer = _decoded(packed)
+    except ValueError:
+        return Failed("Its answer cannot be read.")
     return answer if good else Failed(answer)
+
+
+def _decoded(packed: bytes) -> tuple[bool, Any]:
+    """Return whether it is an answer, and what was said. Raises ValueError."""
+    unpacking = zlib.decompressobj()
+    try:
+        text = unpacking.decompress(packed, _MOST_UNPACKED)
+        found = json.loads(text)
+    except (zlib.error, RecursionError) as err:
+        raise ValueError(str(err)) from err
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError("it is larger than any answer, or cut off")
+    if not isinstance(found, list) or len(found) != 2 or not isinstance(found[0], bool):
+        raise ValueError("it is no answer")
+    good, answer = found
+    if not good and not isinstance(answer, str):
+        raise ValueError("it is no answer")
+    return good, answer
 
 
 class Sender:
@@ -119,39 +148,54 @@ class Sender:
         if spent > MOST_A_SECOND or len(parts) > MOST_PARTS:
             return False
         self._spent[minion] = spent
-        count = len(parts)
-        return all(self._notes.write(jid, minion, n, count, part) for n, part in enumerate(parts))
+        # A minion may have two answers under way, by two workers.
+        token, count = secrets.token_hex(6), len(parts)
+        return all(
+            self._notes.write(jid, minion, token, n, count, part) for n, part in enumerate(parts)
+        )
 
 
 class Receiver:
     """
     Puts answers together in the engine.
 
-    Only parts of answers that somebody waits for may be given to it: so many it keeps.
+    Only parts of answers that somebody waits for may be given to it: so many it keeps, and a few
+    that have begun of each minion.
     """
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[str, str], list[str]] = {}
+        self._begun: dict[tuple[str, str], dict[str, list[str]]] = {}
 
-    def part(self, jid: str, minion: str, number: int, count: int, text: str) -> bytes | None:
-        """Return the packed answer if this was its last part; None if more has to come."""
-        key = jid, minion
+    def part(
+        self, jid: str, minion: str, token: str, number: int, count: int, text: str
+    ) -> bytes | None:
+        """
+        Return the packed answer if this was its last part; None if more has to come.
+
+        *token* is that of the answer: several of one minion may come at once. What cannot be read
+        is no answer.
+        """
+        answers = self._begun.setdefault((jid, minion), {})
         if number == 0:
-            self._parts[key] = []
-        parts = self._parts.get(key)
-        if parts is None or len(parts) != number:
-            # One before it did not fit into the pipe, or two answers are mixed up.
-            self._parts.pop(key, None)
+            answers[token] = []
+            if len(answers) > MOST_AT_ONCE:
+                del answers[next(iter(answers))]
+        parts = answers.get(token)
+        if parts is None or len(parts) != number or not 0 < count <= MOST_PARTS:
+            # One before it did not fit into the pipe.
+            answers.pop(token, None)
             return None
         parts.append(text)
         if len(parts) < count:
             return None
-        del self._parts[key]
-        with contextlib.suppress(binascii.Error, ValueError):
-            return base64.b64decode("".join(parts), validate=True)
+        del answers[token]
+        with contextlib.suppress(ValueError):
+            packed = base64.b64decode("".join(parts), validate=True)
+            _decoded(packed)
+            return packed
         return None
 
     def forget(self, jid: str, minions: Iterable[str]) -> None:
-        """Drop what has come of answers that did not come as a whole."""
+        """Drop what has come of answers that nobody waits for any more."""
         for minion in minions:
-            self._parts.pop((jid, minion), None)
+            self._begun.pop((jid, minion), None)

@@ -88,7 +88,7 @@ def test_answers_to_questions_have_a_pipe_of_their_own(master):
     load = {"id": "a", "jid": JID, "fun": "safeupdate.plan", "return": {"x": 1}, "success": True}
     assert master.call("_return", load) == ("_return", load)
     assert master.notes.read(0) == [["return", JID, "a"]], "and it counts as a return"
-    ((jid, minion, number, count, text),) = master.answers.read(0)
+    ((jid, minion, _, number, count, text),) = master.answers.read(0)
     assert (jid, minion, number, count) == (JID, "a", 0, 1)
     assert replies.unpack(base64.b64decode(text)) == {"x": 1}
     for strange in ({"resource_id": "b"}, {"jid": 5}, {"jid": "9" * 99}, {"fun": "test.ping"}):

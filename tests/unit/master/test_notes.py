@@ -4,11 +4,11 @@ import os
 import select
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.core.jobs.missed_jobs import MOST_JOBS
-from saltext_safeupdate.master.notes import ANSWER, RETURN, START, Notes, heard
+from saltext_safeupdate.master.notes import ANSWER, RETURN, START, Notes, heard, is_sound
 
 QUERY = "safeupdate.accepted"
 JID = "20260101120000000000"
@@ -127,6 +127,24 @@ ANYTHING = st.recursive(
     max_leaves=8,
 )
 FIELDS = ["jid", "fun", "return", "success", "retcode", "tag", "events", "data", "resource_id"]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from([RETURN, ANSWER, START]) | ANYTHING, min_size=1, max_size=5))
+def test_a_note_of_another_form_is_none(note):
+    if is_sound(note):
+        kind, *values = note
+        assert len(values) == {RETURN: 2, ANSWER: 3, START: 1}[kind]
+        assert all(isinstance(value, str) for value in values[:2])
+
+
+@settings(max_examples=30)
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_are_at_most_notes(data):
+    made = Notes()
+    os.write(made._write, data + b'\n["start", "a"]\n')
+    assert made.read(0)[-1] == [START, "a"]
+    made.close()
 
 
 @given(

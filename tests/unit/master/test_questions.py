@@ -38,7 +38,7 @@ class World:
     def answer(self, minion, value, jid="jid0", fun=FUN):
         load = {"id": minion, "jid": jid, "fun": fun, "return": value, "success": True}
         text = replies.of(load, questions.FUNCTIONS)[2]
-        self.questions.heard([[jid, minion, 0, 1, text]])
+        self.questions.heard([[jid, minion, "token", 0, 1, text]])
 
     def tick(self, seconds=PACE):
         self.now += seconds
