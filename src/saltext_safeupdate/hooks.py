@@ -80,6 +80,15 @@ def installed_by() -> int:
     return _installed.get("pid", 0)
 
 
+def is_late() -> bool:
+    """
+    Tell whether this child of a minion is the first process that has them.
+
+    The extension could not be loaded when the minion started: what its main process does has none.
+    """
+    return installed_by() == os.getpid()
+
+
 def stood_down() -> str:
     """Return why this process leaves Salt as it is although it is set up; empty if it does not."""
     return _stood_down[0] if _stood_down else ""
@@ -117,7 +126,17 @@ def _table(factory: Factory) -> list[Patch]:
             *minion.patches(settings, old_tree.redirect),
         ]
     except Exception as err:
-        # Whatever keeps ours from being loaded leaves Salt as it is.
+        if _is_ours(err):
+            # A part of this package is missing or cut short: it is only partly installed.
+            raise
+        # Whatever else keeps ours from being loaded leaves Salt as it is.
         if not isinstance(err, ImportError | AttributeError):
             patches.tell("the table of functions", err)
         raise patches.unknown([str(err) or type(err).__name__]) from err
+
+
+def _is_ours(err: Exception) -> bool:
+    package = __name__.partition(".")[0]
+    if isinstance(err, SyntaxError):
+        return os.path.dirname(os.path.abspath(__file__)) in str(err.filename)
+    return isinstance(err, ImportError) and str(err.name).startswith(package)

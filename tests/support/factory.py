@@ -1,5 +1,6 @@
 """A minion whose package manager and init system are simulated, and whose record is real."""
 
+from saltext_safeupdate.admin import stand_ins
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.factory import Factory
@@ -34,6 +35,9 @@ def opts(directory):
         "conf_file": str(directory / "minion"),
         "module_executors": ["safeupdate", "direct_call"],
         "engines": [{"safeupdate": {}}],
+        # What stands in for this package lies outside of it, on a real minion.
+        "executor_dirs": [f"{stand_ins.sources()}/executor"],
+        "engines_dirs": [f"{stand_ins.sources()}/engines"],
         "safeupdate": {"state_dir": str(directory / "state"), "run_dir": str(directory / "run")},
     }
 

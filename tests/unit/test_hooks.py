@@ -3,6 +3,7 @@
 import functools
 import inspect
 import logging
+import os
 
 import pytest
 import salt.minion
@@ -106,7 +107,7 @@ def test_without_a_function_of_the_table_salt_is_left_as_it_is_and_jobs_run(
     # Updates come to their end, and returns that wait are sent.
     monkeypatch.setattr(engine, "__opts__", opts, raising=False)
     assert engine.__virtual__() == "safeupdate"
-    assert _started(engine, monkeypatch) == {"hooked": False}
+    assert _started(engine, monkeypatch) == {"hooked": False, "late": False}
 
 
 @pytest.mark.parametrize("place", sorted(ROWS))
@@ -189,7 +190,10 @@ def test_the_main_process_and_its_jobs_know_who_put_them_in(opts, monkeypatch):
     assert hooks.installed_by() > 0
     assert hooks.stood_down() == ""
     monkeypatch.setattr(engine, "__opts__", opts, raising=False)
-    assert _started(engine, monkeypatch) == {"hooked": True}
+    # The engine is a child of the main process; here it is the first that has them.
+    assert _started(engine, monkeypatch) == {"hooked": False, "late": True}
+    monkeypatch.setattr(hooks, "_installed", {"pid": os.getppid()})
+    assert _started(engine, monkeypatch) == {"hooked": True, "late": False}
     assert minion_engine.has_master({**opts, "master_type": "str"}, hooked=True)
     assert not minion_engine.has_master({**opts, "master_type": "str"}, hooked=False)
     assert not minion_engine.has_master({**opts, "master_type": "disable"}, hooked=True)
@@ -199,8 +203,8 @@ def _started(engine, monkeypatch):
     """Return what the engine tells its loop of the hooks."""
     told = []
 
-    def run(opts, functions, *, hooked, returners):
-        told.append({"hooked": hooked})
+    def run(opts, functions, *, hooked, late, returners):
+        told.append({"hooked": hooked, "late": late})
 
     monkeypatch.setattr(minion_engine, "run", run)
     monkeypatch.setattr(engine, "__salt__", {}, raising=False)

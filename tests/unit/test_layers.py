@@ -10,7 +10,10 @@ import pytest
 import saltext_safeupdate
 
 ROOT = pathlib.Path(saltext_safeupdate.__file__).parent
-SHELLS = ("beacons", "engines", "executors", "grains", "modules", "output", "runners", "states")
+SHELLS = (
+    *("beacons", "engines", "executors", "grains", "modules", "output", "runners", "stand_ins"),
+    "states",
+)
 LONGEST = 420
 
 BASE = {"core/errors", "core/settings"}

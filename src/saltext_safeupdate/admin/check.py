@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import salt.version
 
@@ -18,18 +18,11 @@ from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import of_minion
 from ..factory import Factory, enabled
-from . import errors, executors, facts, provenance, set_up
+from . import checks_of_files, errors, executors, facts, provenance
+from .checks_of_files import Problem
 
 # Bytes that the database should be able to grow by: returns that masters do not get at once.
 _LEAST_SPACE = 16 << 20
-
-
-class Problem(NamedTuple):
-    """Something that is wrong, and what to do about it."""
-
-    code: str
-    problem: str
-    fix: str
 
 
 Look = Callable[[Factory], Iterable[Problem]]
@@ -55,7 +48,7 @@ def quick(factory: Factory) -> list[str]:
 def _found(factory: Factory, looks: Iterable[Look]) -> list[Problem]:
     """Return what the looks find. What keeps one of them from looking is a problem itself."""
     found: list[Problem] = []
-    pending = _tried(_restart_pending, factory)
+    pending = _tried(checks_of_files.restart_pending, factory)
     for look in looks:
         if not (pending and look in _BY_RESTART):
             found += _tried(look, factory)
@@ -67,25 +60,6 @@ def _tried(look: Look, factory: Factory) -> list[Problem]:
         return list(look(factory))
     except (OSError, SafeUpdateError) as err:
         return [Problem("host", errors.of_host(err), "Correct that, and check again.")]
-
-
-def _restart_pending(factory: Factory) -> Iterator[Problem]:
-    """Yield a problem if the files set the minion up, and it has not read them yet."""
-    opts = factory.opts
-    if executors.OURS in (executors.listed(opts.get("module_executors")) or ()) and enabled(
-        {**opts, "module_executors": []}
-    ):
-        return
-    said = set_up.minion_files(factory).merged().all
-    if executors.OURS in (executors.listed(said.get("module_executors")) or ()) and enabled(
-        {**opts, "engines": said.get("engines"), "module_executors": []}
-    ):
-        yield Problem(
-            "restart-pending",
-            "The minion is set up, and its restart is pending: it has not read that yet.",
-            "Wait for its restart, which 'safeupdate.status' shows; if none was asked for, "
-            "'safeupdate.restart' does.",
-        )
 
 
 def _configuration(factory: Factory) -> Iterator[Problem]:
@@ -125,21 +99,6 @@ def _executor(factory: Factory) -> Iterator[Problem]:
             f"'module_executors' has {', '.join(executors.before_ours(names))} before "
             "'safeupdate', which does not see the jobs that these run.",
             "Put 'safeupdate' before them.",
-        )
-
-
-def _set_up(factory: Factory) -> Iterator[Problem]:
-    try:
-        file = set_up.managed_file(factory)
-    except SafeUpdateError as err:
-        yield Problem("set-up", str(err), "See the message.")
-        return
-    if file is not None and file.differs:
-        yield Problem(
-            "set-up-outdated",
-            f"{file.path} repeats what other configuration files said when it was written, and "
-            "they have changed since: it hides the change.",
-            "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
         )
 
 
@@ -403,7 +362,8 @@ _CHECKS: tuple[Look, ...] = (
     _executor,
     _engine,
     _owner,
-    _set_up,
+    checks_of_files.set_up_file,
+    checks_of_files.stand_ins,
     _extension,
     _hooks,
     _locks,
@@ -413,5 +373,8 @@ _CHECKS: tuple[Look, ...] = (
     _stop_guard,
 )
 # What a restart of a minion that is set up puts right.
-_BY_RESTART = (_executor, _engine, _set_up, _hooks, _stop_guard)
+_BY_RESTART = (
+    *(_executor, _engine, checks_of_files.set_up_file, checks_of_files.stand_ins, _hooks),
+    _stop_guard,
+)
 _QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

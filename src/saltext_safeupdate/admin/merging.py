@@ -18,7 +18,7 @@ import salt.utils.yaml
 
 from ..core.errors import SafeUpdateError
 from ..core.host.files import write_atomic
-from . import config_files, executors
+from . import config_files, executors, stand_ins
 from .config_files import ConfigFiles
 
 # Who writes it: a state of ours, or the runner.
@@ -57,7 +57,7 @@ class ConfigFile:
     ) -> None:
         self._files = files
         self._head = f"# Managed by {by}.\n"
-        self.path = path or self._find()
+        self.path = path or place_of(files)
         self.old = text_of(self.path)
         self._managed = self.old.startswith(HEAD)
         self._present = config_files.read(self.path) if self._managed else {}
@@ -94,18 +94,6 @@ class ConfigFile:
         self._wanted["safeupdate"] = {**hidden, **by_hand, **settings}
         lines = {SETTINGS: settings, REPEATED: set(hidden) - {*settings, *by_hand}}
         return "".join(f"{line}{', '.join(sorted(each))}\n" for line, each in lines.items() if each)
-
-    def _find(self) -> str:
-        found = managed(self._files)
-        if found:
-            return found
-        places = [place for place in map(self._files.place, _NAMES) if place]
-        if not places:
-            raise SafeUpdateError(
-                f"No file could be added to those that {self._files.main_file} includes "
-                f"('default_include'). {_UNCHANGED} Give 'config_file' a path that it includes."
-            )
-        return next((place for place in places if not text_of(place)), places[0])
 
     @property
     def differs(self) -> bool:
@@ -183,6 +171,20 @@ class ConfigFile:
         )
 
 
+def place_of(files: ConfigFiles) -> str:
+    """Return where our file is, or else where it is to be. Raises SafeUpdateError."""
+    found = managed(files)
+    if found:
+        return found
+    places = [place for place in map(files.place, _NAMES) if place]
+    if not places:
+        raise SafeUpdateError(
+            f"No file could be added to those that {files.main_file} includes "
+            f"('default_include'). {_UNCHANGED} Give 'config_file' a path that it includes."
+        )
+    return next((place for place in places if not text_of(place)), places[0])
+
+
 def managed(files: ConfigFiles) -> str:
     """Return the path of the file that a state of ours has written; empty if there is none."""
     return next((path for path in files.paths() if text_of(path).startswith(HEAD)), "")
@@ -223,6 +225,20 @@ def first_executor(missing: Callable[[list[str]], list[str]]) -> Wish:
         rest = [name for name in now if name != executors.OURS]
         merged = key in {**others.included, **others.last}
         keys[key] = [executors.OURS, *(() if merged else rest)]
+
+    return wish
+
+
+def directory(option: str, path: str) -> Wish:
+    """Have Salt look into a directory, with every other one that *option* names."""
+
+    def wish(others: config_files.Merged, keys: dict[str, Any]) -> None:
+        now = others.all.get(option)
+        if now is not None and not isinstance(now, list):
+            raise _malformed(option, now)
+        if path not in (now or ()):
+            hidden = now if _hides(others, option) else None
+            keys[option] = [*(hidden or ()), path]
 
     return wish
 
@@ -322,10 +338,16 @@ def _settings_problem(before: object, after: object, wanted: object) -> str:
     return f"{names} would be what another file says." if names else ""
 
 
+def _directories_problem(before: object, after: object, wanted: object) -> str:
+    missing = [each for each in (*entries(before), *entries(wanted)) if each not in entries(after)]
+    return f"{missing} would be hidden by another file." if missing else ""
+
+
 _PROBLEMS: Mapping[str, Callable[[object, object, object], str]] = {
     "engines": _engines_problem,
     "module_executors": _executors_problem,
     "peer_run": _peers_problem,
+    **dict.fromkeys(stand_ins.OPTIONS, _directories_problem),
     "safeupdate": _settings_problem,
 }
 _KEYS = set(_PROBLEMS)

@@ -24,6 +24,7 @@ from .merging import (
     owner_of,
     text_of,
 )
+from .stand_ins import OPTIONS, StandIns
 
 # What is ours in the lists of a minion.
 _OURS = {"engines": "safeupdate", "module_executors": executors.OURS}
@@ -42,6 +43,7 @@ class Ours:
         if not self._old.startswith(HEAD):
             self.path, self._old = "", ""
         others = files.merged(self.path)
+        self.stand_ins = StandIns(self.path) if self.path else None
         # Lists that other files have, with ours in them.
         self.by_hand = sorted(
             key for key, name in _OURS.items() if name in _listed(others.all, key)
@@ -51,7 +53,7 @@ class Ours:
         self._rest = {
             key: rest
             for key, value in self._present.items()
-            if (rest := _without_ours(key, value, others, ours)) is not None
+            if (rest := self._without_ours(key, value, others, ours)) is not None
         }
 
     @property
@@ -63,7 +65,28 @@ class Ours:
         """Return what differs, by path, as a state reports it: names, for values may be secret."""
         if not self.path:
             return {}
-        return {self.path: {"old": names_of(self._present), "new": self.stays}}
+        found: dict[str, Any] = {self.path: {"old": names_of(self._present), "new": self.stays}}
+        if self.stand_ins is not None and self.stand_ins.present():
+            found[self.stand_ins.directory] = {"old": "stand-ins", "new": ""}
+        return found
+
+    def _without_ours(
+        self, key: str, value: object, others: config_files.Merged, ours: Collection[str]
+    ) -> Any:
+        """Return what others have written under *key* of our file; None if that is nothing."""
+        if key == "safeupdate" and isinstance(value, dict):
+            return {name: each for name, each in value.items() if name not in ours} or None
+        if key in OPTIONS and self.stand_ins is not None:
+            left: Any = [each for each in entries(value) if each != self.stand_ins.place(key)]
+        elif key not in _OURS:
+            return value
+        elif isinstance(value, dict):
+            left = {name: each for name, each in value.items() if name != _OURS[key]}
+        else:
+            left = [each for each in entries(value) if engine_name(each) != _OURS[key]]
+        # What the other files list as well was repeated because ours would have hidden it.
+        elsewhere = entries(others.all.get(key)) or list(executors.DEFAULT)
+        return left if any(each not in elsewhere for each in entries(left)) else None
 
     def take_away(self) -> None:
         """Leave in the file what others have written, or remove it. Raises SafeUpdateError."""
@@ -83,23 +106,6 @@ class Ours:
                 f"{self.path} cannot be removed: {err.strerror or err}. The configuration is as it "
                 "was; check its directory."
             ) from err
-
-
-def _without_ours(
-    key: str, value: object, others: config_files.Merged, ours: Collection[str]
-) -> Any:
-    """Return what others have written under *key* of our file; None if that is nothing."""
-    if key == "safeupdate" and isinstance(value, dict):
-        return {name: each for name, each in value.items() if name not in ours} or None
-    if key not in _OURS:
-        return value
-    if isinstance(value, dict):
-        left: Any = {name: each for name, each in value.items() if name != _OURS[key]}
-    else:
-        left = [each for each in entries(value) if engine_name(each) != _OURS[key]]
-    # What the other files list as well was repeated because ours would have hidden it.
-    elsewhere = entries(others.all.get(key)) or list(executors.DEFAULT)
-    return left if any(each not in elsewhere for each in entries(left)) else None
 
 
 def _listed(content: Mapping[str, Any], key: str) -> list[str | None]:

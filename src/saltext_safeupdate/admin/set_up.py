@@ -8,15 +8,31 @@ from typing import Any
 
 import salt.config
 
-from ..core.errors import InputError
+from ..core.errors import InputError, SafeUpdateError
 from ..core.host import hidden
 from ..core.settings import from_mapping, of_minion
 from ..factory import Factory
+from . import stand_ins
 from .config_files import ConfigFiles
-from .merging import ConfigFile, engine, first_executor, managed, peer_runner
+from .merging import (
+    ConfigFile,
+    directory,
+    engine,
+    first_executor,
+    managed,
+    peer_runner,
+    place_of,
+)
+from .stand_ins import OPTIONS, StandIns
 
 # Any minion may ask; it is told a version.
 _ANY_MINION = ".+"
+# The minion has not read yet what the files say.
+PENDING = "pending"
+_NO_STAND_INS = (
+    "Nothing stands in for this extension: if its package cannot be loaded, as after another "
+    "Python was installed, the minion runs no job at all."
+)
 # What the pillar 'safeupdate' may have for masters.
 _OF_MASTERS = ("redeliver_window",)
 
@@ -25,7 +41,7 @@ def minion_file(
     factory: Factory, path: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> ConfigFile:
     """
-    Return the file that names our executor and our engine, and has our *settings*.
+    Return the file that names our executor, our engine and their stand-ins, with our *settings*.
 
     Raises SafeUpdateError.
     """
@@ -36,13 +52,15 @@ def minion_file(
 
         return known.missing_executors(factory.opts, names)
 
-    return ConfigFile(
-        minion_files(factory),
-        path,
-        "the state safeupdate.enabled",
-        (first_executor(missing), engine("safeupdate", {})),
-        settings,
+    files = minion_files(factory)
+    path = path or place_of(files)
+    places = StandIns(path)
+    wishes = (
+        first_executor(missing),
+        engine("safeupdate", {}),
+        *(directory(option, places.place(option)) for option in OPTIONS),
     )
+    return ConfigFile(files, path, "the state safeupdate.enabled", wishes, settings)
 
 
 def settings_of(given: object, pillar: object) -> Mapping[str, Any] | None:
@@ -72,6 +90,20 @@ def managed_file(factory: Factory) -> ConfigFile | None:
     """Return the file if the state has written one. Raises SafeUpdateError."""
     path = managed(minion_files(factory))
     return minion_file(factory, path) if path else None
+
+
+def stand_ins_missing(factory: Factory) -> str:
+    """Return what is wrong with the stand-ins, or PENDING; empty if nothing is."""
+    try:
+        file = managed_file(factory)
+        said = minion_files(factory).merged().all
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return ""
+    if not stand_ins.named_in(factory.opts):
+        return PENDING if stand_ins.named_in(said) else _NO_STAND_INS
+    differing = StandIns(file.path).differing() if file is not None else []
+    return f"What stands in for this extension differs: {', '.join(differing)}." * bool(differing)
 
 
 def master_file(
@@ -144,6 +176,7 @@ class SetUp:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self._file = minion_file(factory, config_file, settings)
+        self._stand_ins = StandIns(self._file.path)
         self._guard = factory.stop_guard
         planned = {**factory.opts, "safeupdate": self._file.settings}
         if self._guard is not None and settings:
@@ -161,6 +194,9 @@ class SetUp:
     def changes(self) -> dict[str, Any]:
         """Return what differs, by path, as a state reports it."""
         found = self._file.changes()
+        if self._stand_ins.differing():
+            old = "stand-ins" if self._stand_ins.present() else ""
+            found[self._stand_ins.directory] = {"old": old, "new": "stand-ins"}
         guard = self._guard
         if guard is not None and self._guarded:
             found |= {path: {"old": "", "new": "stop guard"} for path in guard.differing()}
@@ -183,4 +219,7 @@ class SetUp:
                 self._guard.remove()
         if self.restarts:
             self._note_directory()
+        # Before the file that names them.
+        self._stand_ins.write()
+        if self.restarts:
             self._file.write()

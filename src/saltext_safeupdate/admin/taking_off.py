@@ -75,14 +75,19 @@ class TakingOff:
         self._files.take_away()
         if not restarts:
             return self._leaving().take_away() if self._kept else ""
+        stand_ins = self._files.stand_ins
         # From now on the master is told of no job that it was missed.
         factory.ledger.record_no_more()
         made = factory.store.fact("made")
         leaving.ask(
             factory.store,
             owner.config_file(factory.opts),
-            files=unrecorded.paths(factory.opts),
-            directories=made if isinstance(made, list) else [],
+            # The minion still asks our executor until then, and pip may remove it at once.
+            files=[*unrecorded.paths(factory.opts), *(stand_ins.present() if stand_ins else ())],
+            directories=[
+                *(stand_ins.directories if stand_ins else ()),
+                *(made if isinstance(made, list) else ()),
+            ],
         )
         return ""
 

@@ -28,7 +28,8 @@ def __virtual__():
     try:
         if not hooks.install(__opts__) and not hooks.stood_down():
             return False, hooks.foreign() or "safeupdate runs on minions only"
-    except SafeUpdateError as err:
+    except (SafeUpdateError, ImportError, SyntaxError) as err:
+        # A part may be missing while pip replaces this package; then the stand-in waits for it.
         return False, str(err)
     return __virtualname__
 
@@ -42,6 +43,7 @@ def start():
     engine.run(
         __opts__,
         __salt__,
-        hooked=not hooks.stood_down(),
+        hooked=not hooks.stood_down() and not hooks.is_late(),
+        late=hooks.is_late(),
         returners=lambda: hooks.returners(__opts__, __salt__),
     )

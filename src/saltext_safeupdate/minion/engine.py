@@ -21,12 +21,16 @@ from .delivery import Delivery
 from .masters import Masters, addresses
 from .returners import Returners
 
+# Seconds between two tries to have a minion without hooks restart.
+_ASK_AGAIN = 60.0
+
 
 def run(
     opts: Mapping[str, Any],
     functions: Mapping[str, Any],
     *,
     hooked: bool,
+    late: bool = False,
     returners: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """
@@ -34,7 +38,8 @@ def run(
 
     *functions* are Salt's execution functions, *returners* loads its returners. *hooked* tells
     whether the minion has our hooks: without them no return of a job is recorded, so none proves
-    that a master hears.
+    that a master hears. *late* tells that it has none because this extension could not be loaded
+    when the minion started: the minion is to restart, once.
     """
     minion = os.getppid()
     factory = Factory(opts)
@@ -60,6 +65,7 @@ def run(
         complaints.tell(err)
     upgrade = Upgrade()
     announced = told = swept = False
+    ask_at = 0.0
     # An engine that outlives its minion must not act beside that of the next one.
     while os.getppid() == minion:
         try:
@@ -80,6 +86,9 @@ def run(
             ticker.tick()
             if hooked:
                 upgraded.restart_if_due(upgrade, factory.settings, opts)
+            elif late and announced and time.monotonic() >= ask_at:
+                ask_at = time.monotonic() + _ASK_AGAIN
+                late = not upgraded.restart_for_hooks(factory.store, factory.settings, opts)
             swept = swept or _swept(opts)
             told = told or masters.tell_of_gone(factory.ledger.open)
         except SafeUpdateError as err:

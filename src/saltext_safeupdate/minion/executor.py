@@ -13,16 +13,28 @@ def needs_hooks(data: Mapping[str, Any]) -> bool:
     return functions.needs_hooks(data.get("fun"))
 
 
-def begin(opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+def begin(
+    opts: Mapping[str, Any], data: Mapping[str, Any], *, late: bool = False
+) -> Mapping[str, Any] | None:
     """
     Take this job's share of the jobs lock, unless it only looks or has one.
 
-    Raise LockHeldError while an update holds new jobs.
+    *late* tells that no process before this one has our hooks. Then a job of a minion that may
+    not start now is held; the answer is what Salt is to take for its return.
+
+    Raise LockHeldError if salt-call may start nothing while an update holds new jobs.
     """
     # A salt-call that only looks starts as fast as without us.
     from ..core.jobs import current
     from ..core.settings import of_minion
 
-    if functions.needs_lock(data.get("fun")):
-        settings, _ = of_minion(opts)
-        current.ensure(settings, str(data.get("jid", "")))
+    if not functions.needs_lock(data.get("fun")):
+        return None
+    settings, _ = of_minion(opts)
+    # What a minion runs has 'ret', what salt-call runs has not.
+    if late and opts.get("multiprocessing", True) and "ret" in data and current.get() is None:
+        from . import late_jobs
+
+        return late_jobs.begin(opts, data, settings)
+    current.ensure(settings, str(data.get("jid", "")))
+    return None

@@ -1,5 +1,5 @@
 """
-The restart after which the minion runs with another version of this extension.
+The restart after which the minion runs with this extension, or with another version of it.
 
 A process of its own asks for it: this one has the old version in its memory, and would load the
 rest of the new one into it.
@@ -10,19 +10,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..core.errors import CommandError
 from ..core.extensions.upgrade import Upgrade
 from ..core.host.command import Run
 from ..core.host.command import run as run_command
 from ..core.jobs import functions
+from ..core.record.store import Store
 from ..core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # Seconds that salt-call gets: it waits for nothing, and hosts may be slow.
 _TIMEOUT = 300.0
+# When the minion was last restarted because it had no hooks, and seconds until it may be again.
+_LATE = "late"
+_AT_MOST_EVERY = 3600.0
 _CALL = "import sys; from salt.scripts import salt_call; sys.exit(salt_call())"
 
 
@@ -43,12 +49,53 @@ def restart_if_due(
         "safeupdate: version %s of the extension is installed: the minion restarts", version
     )
     upgrade.tidy()
+    _restart(settings, opts, f"version {version} of saltext-safeupdate", run)
+    upgrade.settle()
+
+
+def restart_for_hooks(
+    store: Store,
+    settings: Settings,
+    opts: Mapping[str, Any],
+    run: Run = run_command,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """
+    Ask for the deferred restart after which a minion has hooks that was started without us.
+
+    Say whether that is settled: it was asked for, or it is not to be, which is logged. Raises
+    CommandError; then try it again.
+    """
+    last = store.fact(_LATE)
+    if settings.extension_restart != "deferred":
+        _complain("'safeupdate:extension_restart' does not have it restart")
+    elif isinstance(last, dict) and abs(clock() - float(last.get("at", 0.0))) < _AT_MOST_EVERY:
+        _complain("it has just restarted for that, in vain")
+    else:
+        store.set_fact(_LATE, {"at": clock()})
+        log.warning("safeupdate: the extension can be loaded again: the minion restarts")
+        try:
+            _restart(settings, opts, "saltext-safeupdate can be loaded again", run)
+        except CommandError:
+            store.drop_fact(_LATE)
+            raise
+    return True
+
+
+def _complain(reason: str) -> None:
+    log.error(
+        "safeupdate: the minion was started without hooks, and %s. State runs are not ordered and "
+        "few jobs are held. Look at 'safeupdate.check', then restart the minion.",
+        reason,
+    )
+
+
+def _restart(settings: Settings, opts: Mapping[str, Any], reason: str, run: Run) -> None:
     words = (
         *("--local", "--log-level=quiet", "--retcode-passthrough", "-c"),
         os.path.dirname(str(opts.get("conf_file") or "/etc/salt/minion")),
         functions.RESTART,
-        f"reason=version {version} of saltext-safeupdate",
+        f"reason={reason}",
         f"jitter={settings.restart_jitter:g}",
     )
     run((sys.executable, "-c", _CALL, *words), timeout=_TIMEOUT)
-    upgrade.settle()

@@ -68,7 +68,7 @@ class Guard:
     ) -> Any:
         """Call *original*, at once or in a transaction, or raise Deferral."""
         run = runs.current()
-        if _is_inside_transaction() or self._factory.manager is None:
+        if _is_inside_transaction() or not self._can_look() or self._factory.manager is None:
             return original(*args, **kwargs)
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
@@ -78,7 +78,7 @@ class Guard:
             changes = self._own.changed_by(request)
         except SafeUpdateError as err:
             raise CommandExecutionError(str(err)) from err
-        if not changes:
+        if not changes or not self._can_change():
             return original(*args, **kwargs)
         self._refuse_quarantined(changes)
         if run is not None and run.inside and not run.finishing:
@@ -86,6 +86,26 @@ class Guard:
         return self.transact(
             lambda: original(*args, **kwargs), f"{fun}: {', '.join(sorted(changes))}"
         )
+
+    def _can_look(self) -> bool:
+        """Tell whether our part for this package manager is there; Salt's own works without."""
+        try:
+            return self._factory.manager is not None
+        except ImportError as err:
+            return _missing(err)
+
+    @staticmethod
+    def _can_change() -> bool:
+        """Tell whether what a transaction needs is there, before anything has begun."""
+        try:
+            from ..core.prepare import resolution
+            from ..core.supervisor import adoption, initiator, quiet_transaction, requests
+            from ..core.transactional import closing
+            from . import transactions
+        except ImportError as err:
+            return _missing(err)
+        needed = (resolution, adoption, initiator, quiet_transaction, requests, closing)
+        return all((*needed, transactions))
 
     def _refuse_quarantined(self, changes: Mapping[str, Change]) -> None:
         # Imported before anything changes, and not by processes that change nothing.
@@ -166,8 +186,11 @@ class Guard:
         return result
 
     def _has_snapshots(self) -> bool:
+        """Tell whether this is a transactional system, and what looks after it is there."""
+        if not self._can_look():
+            return False
         manager = self._factory.manager
-        return manager is not None and manager.snapshots is not None
+        return manager is not None and manager.snapshots is not None and self._can_change()
 
     # -- the service -----------------------------------------------------------
 
@@ -179,6 +202,8 @@ class Guard:
             name = str(args[0] if args else kwargs.get("name", ""))
             if name.removesuffix(".service") != self._factory.settings.service:
                 return original(*args, **kwargs)
+        if not self._can_change():
+            return original(*args, **kwargs)
         run = runs.current()
         if run is not None:
             run.ask_for_restart(f"{fun} in a state run")
@@ -197,6 +222,16 @@ class Guard:
             requests.restart(self._factory.initiator(jid), jid=jid, reason=reason)
         except (SafeUpdateError, OSError) as err:
             raise CommandExecutionError(str(err)) from err
+
+
+def _missing(err: ImportError) -> bool:
+    """Log that a part of this package is gone; jobs do without it."""
+    log.error(
+        "safeupdate: the own packages change as with plain Salt: a part of saltext-safeupdate is "
+        "missing (%s). Install it again for the minion's Python.",
+        err,
+    )
+    return False
 
 
 def _jid() -> str:

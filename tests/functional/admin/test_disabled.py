@@ -65,6 +65,7 @@ def test_no_difference_is_left(host):
         == set(would["changes"])
         == {
             str(host.path / "minion.d" / "safeupdate.conf"),
+            str(host.path / "minion.d" / ".safeupdate.d"),
             str(host.path / "units" / "salt-minion.service.d" / "50-safeupdate-guard.conf"),
             str(host.path / "state"),
             str(host.path / "locks"),

@@ -107,6 +107,43 @@ def test_right_after_the_set_up_a_restart_is_pending_and_that_is_all(made, tmp_p
     assert _codes(made) == ["hooks"]
 
 
+@pytest.mark.parametrize("option", ["executor_dirs", "engines_dirs"])
+@pytest.mark.parametrize("named", [None, [], ["/nowhere"], "text"])
+def test_nothing_stands_in_for_a_package_that_is_gone(made, option, named):
+    made.opts[option] = named
+    (problem,) = _found(made)
+    assert problem["code"] == "stand-in"
+    assert "no job at all" in problem["problem"]
+
+
+def test_stand_ins_that_the_minion_has_not_read_yet(made, tmp_path):
+    """It was set up by an earlier version, and the state has run again."""
+    made.opts = {
+        **salt.config.DEFAULT_MINION_OPTS,
+        **made.opts,
+        "conf_file": str(tmp_path / "minion"),
+        "extension_modules": str(tmp_path / "extmods"),
+    }
+    del made.opts["executor_dirs"]
+    SetUp(made, None, True).carry_out()
+    assert _codes(made) == ["restart-pending"]
+
+
+def test_a_stand_in_that_was_changed(made, tmp_path):
+    made.opts = {
+        **salt.config.DEFAULT_MINION_OPTS,
+        **made.opts,
+        "conf_file": str(tmp_path / "minion"),
+        "extension_modules": str(tmp_path / "extmods"),
+    }
+    SetUp(made, None, True).carry_out()
+    assert _found(made) == []
+    (changed,) = tmp_path.rglob("safeupdate_executor.py")
+    changed.write_text("")
+    (problem,) = _found(made)
+    assert (problem["code"], str(changed) in problem["problem"]) == ("stand-in", True)
+
+
 @pytest.mark.parametrize(("text", "named"), [('__version__ = "9.9"\n', "9.9"), (None, "not in")])
 def test_another_version_of_the_extension_on_the_disk(made, monkeypatch, tmp_path, text, named):
     if text:

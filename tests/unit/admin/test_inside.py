@@ -108,7 +108,8 @@ def test_the_set_up_goes_into_the_snapshot_and_the_rest_is_asked_for(
     states.__salt__["safeupdate.restart"] = module.restart
     ret = states.enabled("x", str(config))
     drop_in = tmp_path / "units/salt-minion.service.d/50-safeupdate-guard.conf"
-    assert (ret["result"], set(ret["changes"])) == (True, {str(config), str(drop_in)})
+    written = {str(config), str(config.parent / ".safeupdate.d"), str(drop_in)}
+    assert (ret["result"], set(ret["changes"])) == (True, written)
     assert str(tmp_path / "state/stop_guard.sh") in drop_in.read_text()
     assert not (tmp_path / "state").exists()
     assert [wish["action"] for wish in wishes(transaction)] == [GUARD, "safeupdate.restart"]

@@ -38,6 +38,7 @@ class Directory:
         for name in ("minion.d", "master.d"):
             (path / name).mkdir(parents=True)
         self.ours = path / "minion.d" / "safeupdate.conf"
+        self.stand_ins = path / "minion.d" / ".safeupdate.d"
         self.masters = path / "master.d" / "safeupdate.conf"
         self.write("master.d/id.conf", id="x")
 
@@ -209,7 +210,12 @@ class TestMinion:
         config.write(
             "minion", module_executors=["splay", "safeupdate", "direct_call"], engines=[OURS]
         )
-        assert not SetUp(made, None, True).restarts
+        before = config.minion()
+        wanted = SetUp(made, None, True)
+        # Only what stands in for a package that is gone is added.
+        assert wanted.changes()[str(config.ours)]["new"].keys() == {"executor_dirs", "engines_dirs"}
+        wanted.carry_out()
+        assert config.minion() == before
 
     def test_a_file_of_the_administrator_is_not_replaced(self, config, enable, made):
         config.write("minion.d/safeupdate.conf", safeupdate={"watch_timeout": 60})
@@ -279,6 +285,8 @@ class TestMinion:
             "new": {
                 "module_executors": ["safeupdate", "direct_call"],
                 "engines": ["a", "b", "safeupdate"],
+                "executor_dirs": [str(config.stand_ins / "executor")],
+                "engines_dirs": [str(config.stand_ins / "engines")],
             },
         }
         wanted.carry_out()
@@ -300,6 +308,47 @@ class TestMinion:
         (config.path / "minion.d").touch()
         with pytest.raises(SafeUpdateError, match="The configuration is as it was"):
             wanted.carry_out()
+
+
+class TestStandIns:
+    def directories(self, config):
+        found = salt.config.minion_config(str(config.path / "minion"), minion_id="x")
+        return found.get("executor_dirs"), found.get("engines_dirs")
+
+    def test_salt_looks_for_them_where_they_are(self, config, enable):
+        enable()
+        executors, engines = self.directories(config)
+        assert (executors, engines) == (
+            [str(config.stand_ins / "executor")],
+            [str(config.stand_ins / "engines")],
+        )
+        assert sorted(path.name for path in config.stand_ins.rglob("*.py")) == [
+            "safeupdate_engine.py",
+            "safeupdate_executor.py",
+            "transactional_update_executor.py",
+        ]
+
+    def test_directories_of_the_main_file_stay(self, config, enable):
+        config.write("minion", engines_dirs=["/a"], executor_dirs=["/b"])
+        enable()
+        executors, engines = self.directories(config)
+        assert (executors[:1], engines[:1]) == (["/b"], ["/a"])
+        assert len(executors) == len(engines) == 2
+
+    def test_what_differs_is_written_again_without_a_restart(self, config, enable, made):
+        enable()
+        (config.stand_ins / "executor" / "safeupdate_executor.py").write_text("")
+        (config.stand_ins / "engines" / "safeupdate_engine.py").unlink()
+        wanted = SetUp(made, None, True)
+        assert (list(wanted.changes()), wanted.restarts) == ([str(config.stand_ins)], False)
+        wanted.carry_out()
+        assert SetUp(made, None, True).changes() == {}
+
+    def test_a_directory_that_another_file_would_hide_is_refused(self, config, made):
+        config.write("minion", include="last.conf")
+        config.write("last.conf", executor_dirs=["/b"])
+        with pytest.raises(SafeUpdateError, match=r"'executor_dirs'.*hidden by another file"):
+            SetUp(made, None, True)
 
 
 class TestSettings:
@@ -394,7 +443,9 @@ class TestStopGuard:
     def test_nothing_is_written_before_it_is_carried_out(self, made, config):
         wanted = SetUp(made, None, True)
         assert wanted.restarts
-        assert set(wanted.changes()) == {str(config.ours), made.stop_guard.drop_in}
+        ours = {str(config.ours), str(config.stand_ins)}
+        assert set(wanted.changes()) == {*ours, made.stop_guard.drop_in}
+        assert not config.stand_ins.exists()
         assert set(SetUp(made, None, True).changes()) == set(wanted.changes())
         wanted.carry_out()
         again = SetUp(made, None, True)
@@ -416,7 +467,7 @@ class TestStopGuard:
     def test_a_host_without_systemd_has_no_stop_guard(self, made, config, guarded):
         made.stop_guard = None
         wanted = SetUp(made, None, guarded)
-        assert list(wanted.changes()) == [str(config.ours)]
+        assert list(wanted.changes()) == [str(config.ours), str(config.stand_ins)]
         wanted.carry_out()
         assert SetUp(made, None, guarded).changes() == {}
 

@@ -62,7 +62,24 @@ class TestConfiguration:
         assert made.store.fact("made") == [str(ours.parent)]
         TakingOff(made).carry_out()
         assert not ours.exists()
-        assert made.store.fact("leaving")["directories"] == [str(ours.parent)]
+        assert made.store.fact("leaving")["directories"][-1] == str(ours.parent)
+
+    def test_stand_ins_go_when_the_minion_does_not_ask_our_executor_any_more(self, made, ours):
+        SetUp(made, None, False).carry_out()
+        directory = ours.parent / ".safeupdate.d"
+        wanted = TakingOff(made)
+        assert wanted.changes()[str(directory)] == {"old": "stand-ins", "new": ""}
+        wanted.carry_out()
+        asked = made.store.fact("leaving")
+        there = {str(path) for path in directory.rglob("*.py")}
+        assert len(there) == 3
+        assert there <= set(asked["files"])
+        # Python compiles what Salt loads.
+        (directory / "executor" / "__pycache__").mkdir()
+        (directory / "executor" / "__pycache__" / "x.pyc").touch()
+        wanted._leaving()._remove(asked)
+        assert not directory.exists()
+        assert ours.parent.exists()
 
     @pytest.mark.parametrize("engines", [["a", {"b": {"c": 1}}], {"a": {}, "b": None}])
     def test_what_was_repeated_of_the_main_file_goes(self, made, config, ours, engines):

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.minion.upgraded import restart_if_due
+from saltext_safeupdate.minion.upgraded import restart_for_hooks, restart_if_due
 
 OPTS = {"conf_file": "/etc/salt2/minion"}
 
@@ -67,3 +68,34 @@ def test_it_is_tried_again_if_it_is_refused():
     with pytest.raises(CommandError, match="under way"):
         restart_if_due(upgrade, Settings(), OPTS, refuse)
     assert not upgrade.settled
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(str(tmp_path / "safeupdate.db"))
+
+
+def test_a_minion_without_hooks_restarts_once_and_not_for_ever(store, run, calls, caplog):
+    for at, times in ((1e9, 1), (1e9 + 60, 1), (1e9 + 4000, 2)):
+        assert restart_for_hooks(store, Settings(), OPTS, run, lambda at=at: at)
+        assert len(calls) == times
+    assert calls[0][0][-2] == "reason=saltext-safeupdate can be loaded again"
+    assert caplog.text.count("just restarted for that, in vain") == 1
+
+
+def test_a_minion_without_hooks_is_left_alone_if_the_administrator_wants_that(
+    store, run, calls, caplog
+):
+    assert restart_for_hooks(store, Settings(extension_restart="manual"), OPTS, run)
+    assert calls == []
+    assert "then restart the minion" in caplog.text
+
+
+def test_a_restart_that_cannot_be_asked_for_is_asked_for_again(store, run, calls):
+    def fails(argv, *, timeout):
+        raise CommandError(argv, "exit status 1")
+
+    with pytest.raises(CommandError):
+        restart_for_hooks(store, Settings(), OPTS, fails)
+    assert restart_for_hooks(store, Settings(), OPTS, run)
+    assert len(calls) == 1

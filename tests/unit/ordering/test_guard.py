@@ -1,5 +1,6 @@
 """The guard in front of the functions that open a transaction of a transactional system."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -164,3 +165,52 @@ def test_an_update_that_is_left_before_its_boot_comes_to_its_end(factory):
     assert factory.launched == launched
     _handled(factory, BACK, rollback)
     assert factory.launched == launched + 1
+
+
+class _Gone:
+    """Of a package that is gone, only what is in memory can be imported."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.startswith("saltext_safeupdate."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    ("fun", "gone"),
+    [
+        (FUN, "core.supervisor.adoption"),
+        ("pkg.install", "core.prepare.resolution"),
+        ("pkg.install", "core.supervisor.quiet_transaction"),
+        ("service.restart", "core.supervisor.requests"),
+    ],
+)
+def test_without_a_part_of_this_package_functions_do_what_salts_do(
+    factory, monkeypatch, caplog, fun, gone
+):
+    own = OwnPackages(factory)
+    monkeypatch.setattr(own, "changed_by", lambda request: {"salt-minion": ("1", "2")})
+    handler = Guard(factory, own).handlers()[fun]
+    parent, _, last = f"saltext_safeupdate.{gone}".rpartition(".")
+    monkeypatch.delitem(sys.modules, f"{parent}.{last}", raising=False)
+    monkeypatch.delattr(sys.modules[parent], last, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Gone, *sys.meta_path])
+
+    def original(name=None, refresh=False, **kwargs):
+        return f"did {name}"
+
+    assert handler(fun, original, ("salt-minion",), {}) == "did salt-minion"
+    assert "as with plain Salt" in caplog.text
+    assert not factory.store.exists()
+
+
+def test_without_the_part_for_this_package_manager_packages_are_installed(
+    factory, monkeypatch, caplog
+):
+    def gone(self):
+        raise ModuleNotFoundError("No module named 'saltext_safeupdate.core.packages.apt'")
+
+    monkeypatch.setattr(SimulatedFactory, "manager", property(gone, lambda self, value: None))
+    handler = Guard(factory, OwnPackages(factory)).handlers()["pkg.install"]
+    assert handler("pkg.install", lambda name: f"did {name}", ("vim",), {}) == "did vim"
+    assert "as with plain Salt" in caplog.text

@@ -90,6 +90,7 @@ class TestEnabled:
             }
         )
         made.asked, made.config = [], tmp_path / "minion.d" / "safeupdate.conf"
+        made.stand_ins = made.config.parent / ".safeupdate.d"
         monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
         monkeypatch.setattr(factory, "Factory", lambda _: made)
         functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
@@ -101,7 +102,7 @@ class TestEnabled:
     def test_it_writes_the_configuration_and_asks_for_a_restart(self, minion):
         ret = module.enabled("x")
         assert ret["result"] is True
-        assert list(ret["changes"]) == [str(minion.config)]
+        assert list(ret["changes"]) == [str(minion.config), str(minion.stand_ins)]
         assert "engines:" in minion.config.read_text()
         assert minion.asked == ["safeupdate.enabled"]
         assert "The minion restarts as soon as" in ret["comment"]
@@ -134,7 +135,8 @@ class TestEnabled:
     def test_it_changes_nothing_in_test_mode(self, minion):
         minion.opts["test"] = True
         ret = module.enabled("x")
-        assert (ret["result"], list(ret["changes"])) == (None, [str(minion.config)])
+        wanted = [str(minion.config), str(minion.stand_ins)]
+        assert (ret["result"], list(ret["changes"])) == (None, wanted)
         assert "would restart" in ret["comment"]
         assert not minion.config.exists()
         assert minion.asked == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import tempfile
 
@@ -91,6 +92,18 @@ def remove(path: str) -> bool:
     except FileNotFoundError:
         return False
     sync_directory(os.path.dirname(path))
+    return True
+
+
+def remove_directory(path: str) -> bool:
+    """Remove a directory if nothing but compiled Python is in it; tell whether it is gone now."""
+    try:
+        if os.listdir(path) == ["__pycache__"]:
+            shutil.rmtree(os.path.join(path, "__pycache__"))
+        os.rmdir(path)
+    except OSError:
+        # It is not there, is none, or others have something in it.
+        return False
     return True
 
 

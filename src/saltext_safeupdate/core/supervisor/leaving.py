@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import SafeUpdateError
 from ..host import minions
-from ..host.files import remove
+from ..host.files import remove, remove_directory
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.store import Store
@@ -139,7 +139,7 @@ class Leaving:
         for directory in (settings.run_dir, settings.state_dir):
             _remove_empty(directory)
         for directory in _paths(asked.get("directories")):
-            _remove_directory(directory)
+            remove_directory(directory)
 
 
 def kept(settings: Settings) -> list[str]:
@@ -172,19 +172,10 @@ def _remove_tree(path: str) -> None:
 
 def _remove_empty(directory: str) -> None:
     """Remove the directory if nothing is in it, and those above it that minions share."""
-    if _remove_directory(directory):
+    if remove_directory(directory):
         parent = os.path.dirname(directory)
         if os.path.basename(parent) in _SHARED:
             _remove_empty(parent)
-
-
-def _remove_directory(directory: str) -> bool:
-    try:
-        os.rmdir(directory)
-    except OSError:
-        # It is not there, is none, or others have something in it.
-        return False
-    return True
 
 
 def _paths(value: object) -> list[str]:

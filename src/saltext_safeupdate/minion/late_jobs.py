@@ -1,0 +1,87 @@
+"""
+Jobs of a minion that was started without this extension, which has come back meanwhile.
+
+Its main process neither records nor holds a job, so the job's own process does, until the minion
+has restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import salt.payload
+
+from ..core.errors import SafeUpdateError
+from ..core.host import locks, processes
+from ..core.jobs import current
+from ..core.jobs.admission import Admission
+from ..core.jobs.ledger import Ledger, State
+from ..core.record.store import Store
+from ..core.settings import Settings
+from . import publication
+
+log = logging.getLogger(__name__)
+
+# What Salt takes from a function whose job returns later.
+_LATER = {"__no_return__": True}
+
+
+def begin(
+    opts: Mapping[str, Any], data: Mapping[str, Any], settings: Settings
+) -> Mapping[str, Any] | None:
+    """
+    Begin the job of this process with a share of the jobs lock, or hold it.
+
+    If it cannot be held, it runs as with plain Salt. Return what Salt is to take for its return,
+    or None if it runs.
+    """
+    lock, may_start = Admission(settings, Store(settings.database)).share()
+    job = current.Job(jid=str(data.get("jid", "")), lock=lock)
+    # Salt returns each of several functions, whatever it is told.
+    key = publication.key(data) if isinstance(data.get("fun"), str) else ""
+    ledger = Ledger(settings.database)
+    try:
+        if may_start:
+            _take_up(ledger, job, key)
+        elif key and locks.held(settings.run_dir, "engine"):
+            # The engine brings it back when this process is gone and jobs may start.
+            ledger.hold(
+                key,
+                jid=job.jid,
+                fun=publication.function(data),
+                master=str(opts.get("master", "")),
+                call=salt.payload.dumps(dict(data)),
+                owner=processes.me(),
+            )
+            log.info("safeupdate: job %s is held until the minion has restarted", job.jid)
+            return _LATER
+    except SafeUpdateError as err:
+        log.warning("safeupdate: job %s runs as with plain Salt: %s", job.jid, err)
+    if not may_start:
+        log.warning(
+            "safeupdate: job %s runs although new jobs are held: the minion was started without "
+            "saltext-safeupdate, and nobody could run the job later",
+            job.jid,
+        )
+    current.begin(job)
+    return None
+
+
+def _take_up(ledger: Ledger, job: current.Job, key: str) -> None:
+    """Record that a job runs that was held before."""
+    known = ledger.full(key) if key and ledger.exists() else None
+    if known is None or known.state is not State.HELD:
+        return
+    ledger.accept(
+        key,
+        jid=known.jid,
+        fun=known.fun,
+        master=known.master,
+        call=known.call or b"",
+        owner=processes.identity(os.getppid()),
+        over=(State.HELD,),
+    )
+    job.key, job.attempt = key, ledger.begin(key, processes.me())

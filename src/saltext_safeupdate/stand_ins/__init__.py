@@ -1,0 +1,1 @@
+"""What Salt loads in the place of this extension while that cannot be loaded."""

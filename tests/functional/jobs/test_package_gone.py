@@ -1,0 +1,218 @@
+"""A minion whose configuration names this extension, while its package is gone, or half there."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import salt.loader
+import salt.minion
+import salt.utils.jid
+import salt.version
+
+from saltext_safeupdate.admin.stand_ins import StandIns
+from saltext_safeupdate.core.jobs.ledger import Ledger
+from tests.support.forked import forked
+from tests.support.removable import Removable, in_a_new_process
+from tests.support.waiting import wait_for
+
+from .masterless import Masterless
+
+newest = pytest.mark.skipif(
+    not salt.version.__version__.startswith("3008"),
+    reason="Salt's loader, which differs by series, is tested on each; the minion once",
+)
+
+
+def _cut(path, size=200):
+    path.write_text(path.read_text()[:size] + "\n(")
+
+
+# What may be the matter with the package, and with what stands in for it.
+PACKAGES = {
+    "there": lambda package: None,
+    "gone": lambda package: package.remove(),
+    "an empty directory": lambda package: (package.remove(), package.home.mkdir()),
+    "without the executor": lambda package: (package.home / "executors/safeupdate.py").unlink(),
+    "half a file of the executor": lambda package: _cut(package.home / "executors/safeupdate.py"),
+    "without the room of the executor": lambda package: (
+        package.home / "minion/executor.py"
+    ).unlink(),
+    "without the hooks": lambda package: (package.home / "hooks.py").unlink(),
+    "half a file of the hooks": lambda package: _cut(package.home / "hooks.py"),
+    "without the patches": lambda package: (package.home / "minion/patches.py").unlink(),
+    "an error of another kind": lambda package: (package.home / "factory.py").write_text(
+        "raise OSError(5, 'a disk')"
+    ),
+}
+STAND_INS = {
+    "removed": lambda directory: (directory / "safeupdate_executor.py").unlink(),
+    "broken": lambda directory: (directory / "safeupdate_executor.py").write_text("("),
+    "empty": lambda directory: (directory / "safeupdate_executor.py").write_text(""),
+    "without its directory": lambda directory: directory.rename(f"{directory}.away"),
+}
+
+
+@pytest.fixture
+def site(tmp_path):
+    """The package, the stand-ins beside a configuration, and the opts of the minion."""
+    stand_ins = StandIns(str(tmp_path / "safeupdate.conf"))
+    stand_ins.write()
+    places = {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")}
+    opts = {
+        **salt.config.DEFAULT_MINION_OPTS,
+        "__role": "minion",
+        "id": "minion",
+        "cachedir": str(tmp_path / "cache"),
+        "extension_modules": str(tmp_path / "extmods"),
+        "conf_file": str(tmp_path / "minion"),
+        "grains": {},
+        "pillar": {},
+        "file_client": "local",
+        "module_executors": ["safeupdate", "direct_call"],
+        "engines": [{"safeupdate": {}}],
+        "executor_dirs": [stand_ins.place("executor_dirs")],
+        "engines_dirs": [stand_ins.place("engines_dirs")],
+        "safeupdate": places,
+    }
+    return SimpleNamespace(package=Removable(tmp_path / "site"), stand_ins=stand_ins, opts=opts)
+
+
+def _job(opts, executors=None, fun="test.echo"):
+    """Run a job through Salt's own code, with the executors that its loader finds."""
+    functions = salt.loader.minion_mods(opts, whitelist=["test"])
+    minion = SimpleNamespace(
+        connected=False,
+        opts=opts,
+        functions=functions,
+        executors=salt.loader.executors(opts, functions),
+    )
+    executors = list(executors or opts["module_executors"])
+    data = {"fun": fun, "jid": salt.utils.jid.gen_jid({}), "arg": ["it runs"], "ret": ""}
+    data["module_executors"] = executors
+    # Salt asks this of each executor first, and so loads all that there are.
+    assert all(f"{name}.allow_missing_func" not in minion.executors for name in executors)
+    run = salt.minion.Minion._execute_job_function
+    return run(minion, "test.echo", data["arg"], executors, opts, data)
+
+
+@pytest.mark.parametrize("matter", PACKAGES)
+def test_a_job_runs_whatever_is_the_matter_with_the_package(site, matter):
+    PACKAGES[matter](site.package)
+    found, said = in_a_new_process(site.package, lambda: _job(site.opts))
+    assert found == "it runs"
+    told = [line for line in said if "as with plain Salt" in line]
+    assert len(told) == (matter != "there"), said
+
+
+@pytest.mark.parametrize("matter", STAND_INS)
+def test_nothing_that_is_the_matter_with_a_stand_in_fails_a_job(site, matter):
+    STAND_INS[matter](Path(site.stand_ins.place("executor_dirs")))
+    assert in_a_new_process(site.package, lambda: _job(site.opts))[0] == "it runs"
+
+
+def test_without_a_stand_in_no_job_runs(site):
+    """So the tests can fail."""
+    site.package.remove()
+    site.opts["executor_dirs"] = []
+    found, _ = in_a_new_process(site.package, lambda: _job(site.opts))
+    assert "Executor 'safeupdate' is not available" in found
+
+
+EXECUTORS = ["safeupdate", "transactional_update", "direct_call"]
+
+
+@pytest.mark.parametrize("fun", ["test.echo", "state.apply"])
+def test_on_a_transactional_system_functions_run_and_state_runs_say_why_not(
+    site, monkeypatch, tmp_path, fun
+):
+    """Where Salt has its own executor of this name, that one does what it does."""
+    tool = tmp_path / "bin" / "transactional-update"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin")
+    site.package.remove()
+    alone = [*EXECUTORS[:1], "transactional_update"]
+    found = [
+        in_a_new_process(site.package, lambda e=each: _job(site.opts, e, fun))
+        for each in (EXECUTORS, alone)
+    ]
+    if fun == "test.echo":
+        assert [value for value, _ in found] == ["it runs", "it runs"]
+    elif _has_its_own():
+        # It goes for its own execution module, which this minion does not load.
+        assert all("transactional_update.apply" in str(value) for value, _ in found), found
+    else:
+        assert all("no transaction can be opened. Nothing was done" in value for value, _ in found)
+
+
+def _has_its_own():
+    return importlib.util.find_spec("salt.executors.transactional_update") is not None
+
+
+ENGINE = """
+import json, sys
+def run(opts, functions, **told):
+    told.pop("returners")
+    open(opts["told"], "w").write(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize("matter", ["gone", "without the patches"])
+def test_the_engine_comes_by_itself_when_the_package_is_there_again(site, tmp_path, matter):
+    (engine,) = Path(site.stand_ins.place("engines_dirs")).glob("*.py")
+    engine.write_text(engine.read_text().replace("_INTERVAL = 10.0", "_INTERVAL = 0.02"))
+    site.opts["told"] = str(tmp_path / "told")
+    (site.package.home / "minion/engine.py").write_text(ENGINE)
+    PACKAGES[matter](site.package)
+
+    def work():
+        engines = salt.loader.engines(site.opts, {}, [], {})
+        # In the main process, which starts what it finds; then in a child of it.
+        assert "safeupdate.start" in engines
+        child = forked(lambda hear, say: engines["safeupdate.start"]())
+        with child as waits:
+            site.package.put_back()
+            (site.package.home / "minion/engine.py").write_text(ENGINE)
+            assert waits.wait() == 0
+        return json.loads((tmp_path / "told").read_text())
+
+    found, _ = in_a_new_process(site.package, work)
+    assert found == {"hooked": False, "late": True}
+
+
+@newest
+def test_a_real_minion_runs_its_jobs_while_pip_would_replace_the_package(tmp_path_factory):
+    place = tmp_path_factory.mktemp("m")
+    package = Removable(place / "site")
+    stand_ins = StandIns(str(place / "safeupdate.conf"))
+    stand_ins.write()
+    minion = Masterless(
+        place,
+        executor_dirs=[stand_ins.place("executor_dirs")],
+        engines_dirs=[stand_ins.place("engines_dirs")],
+        safeupdate={"extension_restart": "manual"},
+    )
+    minion.prelude = package.prelude
+    ledger = Ledger(minion.settings.database)
+    try:
+        minion.start()
+        minion.wait_for("startup", 1)
+        minion.queue(salt.utils.jid.gen_jid({}), "before")
+        minion.wait_for("before", 1)
+        package.remove()
+        gone = salt.utils.jid.gen_jid({})
+        minion.queue(gone, "gone")
+        minion.wait_for("gone", 1)
+        (told,) = [line for line in minion.log().splitlines() if "as with plain Salt" in line]
+        assert f"{gone} (cmd.run)" in told
+        package.put_back()
+        minion.queue(salt.utils.jid.gen_jid({}), "again")
+        minion.wait_for("again", 1)
+        assert minion.log().count("as with plain Salt") == 1
+        # Its main process had everything in its memory: nothing of these jobs is open.
+        wait_for(lambda: ledger.open() == [], "the end of its jobs")
+    finally:
+        minion.kill()
