@@ -570,9 +570,25 @@ def test_a_transaction_that_changes_the_minion_is_looked_after(host):
     rig.ok("sh", "-c", f"mkdir -p {place} && ln -sf /usr/bin/* /usr/sbin/* {place}")
     for name in ("apt-get", "dpkg-query"):
         rig.path(f"{place}/{name}").unlink(missing_ok=True)
+
+    def salt_call(function, *words):
+        return rig.run("env", f"PATH=/usr/local/sbin:{place}", *rig.salt_argv(function, *words))
+
+    host("quarantine", version="3008.4-1")
+    install = " ".join(("rpm", "--upgrade", *host.files("3008.4")))
+    state = ("transactional_update.single", "cmd.run", install, "activate_transaction=True")
+    done = salt_call(*state)
+    report = chunk(json.loads(done.stdout)["local"], "_|-report")
+    assert (done.returncode, report["result"]) == (1, False)
+    assert "3008.4-1 was rolled back on this minion (update u0" in report["comment"]
+    assert (rig.default(), rig.numbers(), host.reboots()) == (2, [1, 2], [])
+    assert host("status")["last"] is None
+
     files = host.files("3008.3")
-    call = rig.salt_argv("transactional_update.run", json.dumps(["rpm", "--upgrade", *files]))
-    rig.ok("env", f"PATH=/usr/local/sbin:{place}", *call)
+    done = salt_call("transactional_update.run", json.dumps(["rpm", "--upgrade", *files]))
+    assert done.returncode == 0, done.stderr
+    done = salt_call("transactional_update.apply_snapshot")
+    assert "reboot instead" in done.stderr
 
     def waits():
         found = host("status")

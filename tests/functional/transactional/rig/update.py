@@ -138,6 +138,9 @@ class Updating:
             before = self.initiator().versions()
             self.manager.snapshots.install(given["files"])
             adopt(self.initiator(), before, reason="transactional_update.pkg_install")
+        elif what == "quarantine":
+            versions = dict.fromkeys(OWN, given["version"])
+            self.store.quarantine(versions, "u0", "it did not start.")
         elif what == "supervise":
             supervisor(self.chosen, self.services, self.manager).run()
         last = self.store.latest() if self.store.exists() else None
