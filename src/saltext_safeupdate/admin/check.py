@@ -18,7 +18,7 @@ from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import of_minion
 from ..factory import Factory, enabled
-from . import checks_of_files, errors, executors, facts, provenance
+from . import checks_of_files, checks_of_snapshots, errors, executors, facts, provenance
 from .checks_of_files import Problem
 
 # Bytes that the database should be able to grow by: returns that masters do not get at once.
@@ -370,6 +370,7 @@ _CHECKS: tuple[Look, ...] = (
     _own_packages,
     _state_dir,
     _last_update,
+    checks_of_snapshots.applied,
     _stop_guard,
 )
 # What a restart of a minion that is set up puts right.

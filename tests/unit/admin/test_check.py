@@ -1,6 +1,7 @@
 """What is not set up right, each problem by itself."""
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +15,11 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
+from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
 from tests.support.factory import record
+from tests.support.simulated import FakeTransactional
 
 
 def _found(made, answer="3008.3"):
@@ -300,6 +304,17 @@ def test_what_somebody_works_on_is_not_interrupted(made, name):
     holder = locks.acquire(made.settings.run_dir, name, "")
     assert _found(made) == []
     holder.close()
+
+
+def test_an_update_that_somebody_has_applied(made):
+    made.manager = FakeTransactional(**made.manager.versions)
+    update = Update(id="u1", kind="update", phase=Phase.WAITING_FOR_BOOT)
+    versions = {"salt-minion": "3009.0"}
+    boot = Boot(awaits=update.this_boot)
+    made.store.save(replace(update, boot=boot, versions_to=versions))
+    assert "applied" not in _codes(made)
+    made.manager.snapshots.contents[1].update(versions)
+    assert "applied" in _codes(made)
 
 
 @pytest.mark.parametrize("phase", [Phase.FAILED, Phase.ROLLED_BACK])
