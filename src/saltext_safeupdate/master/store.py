@@ -9,7 +9,6 @@ overwrites what the other has written. Records and the quarantine are changed un
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -19,8 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.errors import CacheError, InputError, LockHeldError, RecordError
-from ..core.host.files import make_private, open_private
+from ..core.errors import InputError, LockHeldError, RecordError
 from ..fleet import inventory, stored
 from ..fleet import plan as plans
 from ..fleet.inventory import Record
@@ -28,6 +26,7 @@ from ..fleet.plan import Plan
 from ..fleet.rollout import Rollout
 from ..fleet.stored import Outline
 from .cache import ROOT, Cache
+from .store_lock import ENGINE, RECORDS, locked
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class Store:
 
     def __init__(self, opts: Mapping[str, Any], *, page: int = PAGE) -> None:
         self.cache = Cache(opts)
-        self._lock = os.path.join(str(opts["cachedir"]), ROOT, "store.lock")
+        self._locks = os.path.join(str(opts["cachedir"]), ROOT)
         self._page = page
         self._saved: dict[str, _Saved] = {}
         # Sheets as they were stored when they were read and checked, and what they say.
@@ -107,7 +106,7 @@ class Store:
         sheets: dict[int, list[Record]] = {}
         for record in records:
             sheets.setdefault(_sheet_of(record.minion), []).append(record)
-        with self._locked():
+        with locked(self._locks, RECORDS):
             for sheet, listed in sorted(sheets.items()):
                 known = self._sheet(sheet, keep=True)
                 for record in listed:
@@ -121,7 +120,7 @@ class Store:
         """Drop what is known of minions; return those of whom something was."""
         wanted = {minions} if isinstance(minions, str) else set(minions)
         gone: list[str] = []
-        with self._locked():
+        with locked(self._locks, RECORDS):
             for sheet in sorted({_sheet_of(minion) for minion in wanted}):
                 known = self._sheet(sheet, keep=True)
                 if dropped := wanted.intersection(known):
@@ -237,9 +236,16 @@ class Store:
         is of another version.
         """
         name = _checked(rollout_id)
-        told = self._head(name)
-        if told is None:
-            return None
+        while (told := self._head(name)) is not None:
+            try:
+                return self._whole(name, told)
+            except RecordError:
+                # Whoever drives it may have saved it meanwhile, page by page.
+                if (self._head(name) or {}).get("revision") == told.get("revision"):
+                    raise
+        return None
+
+    def _whole(self, name: str, told: Mapping[str, Any]) -> Rollout:
         try:
             saved = _Saved(str(told["revision"]), [(str(a), str(b)) for a, b in told["pages"]])
             rows = [row for n in range(len(saved.pages)) for row in self._rows(name, saved, n)]
@@ -261,7 +267,10 @@ class Store:
         What has not changed is not written. Raises LockHeldError if somebody else has saved it
         since this process has read or saved it.
         """
-        name = _checked(rollout.plan.id)
+        with locked(self._locks, ENGINE):
+            self._save(_checked(rollout.plan.id), rollout)
+
+    def _save(self, name: str, rollout: Rollout) -> None:
         told = self._head(name)
         before = self._saved.get(name, _Saved())
         if (told or {}).get("revision", "") != before.revision:
@@ -365,36 +374,17 @@ class Store:
 
     def quarantine(self, version: str, because: str) -> None:
         """Keep a version from everybody until somebody allows it again."""
-        with self._locked():
+        with locked(self._locks, RECORDS):
             self.cache.write(ROLLOUTS, _QUARANTINE, {**self.quarantined(), version: because})
 
     def allow(self, version: str) -> bool:
         """Let everybody have a version again; tell whether it was in quarantine."""
-        with self._locked():
+        with locked(self._locks, RECORDS):
             found = self.quarantined()
             if found.pop(version, None) is None:
                 return False
             self.cache.write(ROLLOUTS, _QUARANTINE, found)
         return True
-
-    # -- inside ----------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Have what is read and written back in here changed by nobody else of this master."""
-        try:
-            make_private(os.path.dirname(self._lock))
-            fd = open_private(self._lock)
-        except OSError as err:
-            raise CacheError(
-                f"{self._lock} cannot be opened ({err}), so nothing was stored. See that the user "
-                "of the master may write to its 'cachedir'."
-            ) from err
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
 
 def _checked(name: str) -> str:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import pwd
 import stat
+import threading
 from dataclasses import replace
 
 import pytest
@@ -374,6 +375,58 @@ def test_two_engines_never_drive_one_rollout(opts: dict[str, object]) -> None:
     with pytest.raises(LockHeldError, match="Only one engine"):
         one.save_rollout(found)
     other.save_rollout(theirs)
+
+
+def test_two_engines_that_save_at_the_same_moment_do_not_both(opts: dict[str, object]) -> None:
+    """One has looked who saved last; the other one does so before the first one writes."""
+    one, other = Store(opts), Store(opts)
+    found = begun(one)
+    theirs = other.rollout(found.plan.id)
+    assert theirs is not None
+    refused: list[str] = []
+
+    def save_theirs() -> None:
+        try:
+            other.save_rollout(theirs)
+        except LockHeldError as err:
+            refused.append(str(err))
+
+    second = threading.Thread(target=save_theirs)
+    real = one.cache.write
+
+    def write(bank: str, key: str, document: object) -> None:
+        if not second.ident:
+            second.start()
+            second.join(0.3)
+            assert second.is_alive(), "it waits"
+        real(bank, key, document)
+
+    one.cache.write = write  # type: ignore[method-assign]
+    one.save_rollout(found)
+    second.join()
+    assert "Only one engine" in refused[0]
+    one.save_rollout(found)
+
+
+def test_what_is_saved_while_it_is_read_is_read_again(opts: dict[str, object]) -> None:
+    writer, reader = Store(opts, page=7), Store(opts)
+    found = begun(writer)
+    name = found.minions[found.plan.minions[-1]]
+    saves = iter(range(3))
+    real = reader.cache.read
+
+    def read(bank: str, key: str) -> object:
+        told = real(bank, key)
+        if key.endswith(".head") and next(saves, None) is not None:
+            # As often as its page takes the place of the one that the head names.
+            for _ in range(2):
+                name.number += 1
+                writer.save_rollout(found)
+        return told
+
+    reader.cache.read = read  # type: ignore[method-assign]
+    assert reader.rollout(found.plan.id) == found
+    assert next(saves, None) is None
 
 
 def test_plans_are_never_changed(opts: dict[str, object]) -> None:
