@@ -62,6 +62,13 @@ class Answers:
 
 def send(minion: Any, data: Mapping[str, Any], value: Any, retcode: int = 0) -> None:
     """Return *value* for a job from the main process."""
+    sending = minion._return_pub_main(as_return(data, value, retcode))
+    if asyncio.iscoroutine(sending):
+        minion.io_loop.create_task(sending)
+
+
+def as_return(data: Mapping[str, Any], value: Any, retcode: int = 0) -> dict[str, Any]:
+    """Return what Salt sends as the return of a job."""
     ret = {
         "return": value,
         "retcode": retcode,
@@ -73,9 +80,7 @@ def send(minion: Any, data: Mapping[str, Any], value: Any, retcode: int = 0) -> 
     for name in ("user", "master_id"):
         if name in data:
             ret[name] = data[name]
-    sending = minion._return_pub_main(ret)
-    if asyncio.iscoroutine(sending):
-        minion.io_loop.create_task(sending)
+    return ret
 
 
 def _asked_for(data: Mapping[str, Any]) -> str:

@@ -7,10 +7,13 @@ sees to it that a job which ends without a return is not taken for an interrupte
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from salt.exceptions import SaltException
 
 from ..core.errors import SafeUpdateError
 from ..core.host import processes
@@ -21,11 +24,13 @@ from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
-from . import queues, unrecorded
+from . import answers, queues, unrecorded
 from .complaints import Complaints
 
 log = logging.getLogger(__name__)
 
+# What a file system that is full says.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Seconds that the main process waits for the database; it has the whole minion to serve.
 MAIN_BUSY_TIMEOUT = 5.0
 
@@ -99,7 +104,12 @@ class JobProcess:
                 # Without a connection Salt drops the return; with a record it only waits. A
                 # minion that has no pillar has no master, and Salt looks into it if it had one.
                 minion.connected = True
-            value = original(cls, minion, opts, data, *more)
+            try:
+                value = original(cls, minion, opts, data, *more)
+            except OSError as err:
+                if err.errno in _NO_SPACE and not job.key and not job.returned:
+                    _tell_of_full_disk(minion, data, job, err)
+                raise
             if job.key and not job.returned:
                 self._ended_without_return(opts, job)
             return value
@@ -136,6 +146,8 @@ class JobProcess:
     def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:
         """Write down that the function of the job begins, and call it."""
         job = current.get()
+        if job is not None:
+            job.begun = True
         if job is not None and job.says:
             job.says = False
             try:
@@ -171,6 +183,23 @@ class JobProcess:
         except SafeUpdateError as err:
             self._complaints.log("the end of job %s is not recorded", job.jid, err)
             unrecorded.note(opts)
+
+
+def _tell_of_full_disk(
+    minion: Any, data: Mapping[str, Any], job: current.Job, err: OSError
+) -> None:
+    """Return a job that Salt has given up and no ledger knows: nobody else would tell of it."""
+    became = (
+        "What it had done by then stays done; look before you send it again."
+        if job.begun
+        else "It was not run; send it again when there is space."
+    )
+    told = f"ERROR: The minion could not write what it needs for this job ({err}). {became}"
+    log.error("safeupdate: job %s is not recorded: %s", job.jid, told)
+    try:
+        minion._return_pub(answers.as_return(data, told, retcode=1))
+    except (SaltException, OSError) as failed:
+        log.error("safeupdate: job %s cannot be answered either: %s", job.jid, failed)
 
 
 def tidy_up(original: Callable[..., Any], minion: Any) -> None:

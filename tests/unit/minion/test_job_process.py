@@ -1,5 +1,6 @@
 """What the process of a job does before the job runs, and after."""
 
+import errno
 import os
 from dataclasses import replace
 
@@ -50,6 +51,29 @@ def test_a_job_that_was_taken_over_does_not_run(world):
     world.ledger.take(world.ledger.full(JID), "engine")
     world.run(data)
     assert not hasattr(world.minion, "sent")
+
+
+@pytest.mark.parametrize(
+    ("begins", "says"), [(False, "It was not run; send it again"), (True, "What it had done by")]
+)
+def test_a_job_that_a_full_disk_has_ended_is_told_of(world, begins, says):
+    """No ledger knows it, and Salt only writes into its log."""
+
+    def target(cls, minion, opts, data, *rest):
+        if begins:
+            world.job_process.function(lambda minion: None, minion)
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/cache/salt/minion/proc/1")
+
+    sent = []
+    world.minion._return_pub = sent.append
+    data = world.publish(arg=["x"])
+    world.tickets[id(data)] = Ticket(None, "")
+    with pytest.raises(OSError, match="No space"):
+        world.job_process.target(target, None, world.minion, world.minion.opts, data)
+    current.end()
+    (ret,) = sent
+    assert (ret["jid"], ret["fun"], ret["retcode"], ret["success"]) == (JID, data["fun"], 1, False)
+    assert says in ret["return"]
 
 
 def test_that_the_function_begins_is_recorded_just_before_it_does(world):

@@ -21,7 +21,7 @@ class Job:
     ``lock`` is None if the locks could not be used when it began, or if it began although jobs
     are held. ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or
     more if it is resumed, ``says`` tells that the ledger waits for word that its function
-    begins, ``waited`` that it was held until an update had ended,
+    begins, ``begun`` that it has, ``waited`` that it was held until an update had ended,
     ``returned`` that it has given its return to Salt, ``stored`` that the ledger has that return.
     """
 
@@ -30,6 +30,7 @@ class Job:
     key: str = ""
     attempt: int = 1
     says: bool = False
+    begun: bool = False
     waited: bool = False
     returned: bool = False
     stored: bool = False

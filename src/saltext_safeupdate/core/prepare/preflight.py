@@ -18,13 +18,13 @@ from typing import NamedTuple
 from ..errors import InputError, SafeUpdateError
 from ..extensions.distributions import Extension
 from ..extensions.requires import unfit
+from ..host import room
 from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
 from .beside import Told
 from .removed_modules import Use, gone, series
 
-# Bytes and files that have to stay free on each file system that is written to.
-_RESERVE = 32 << 20
+# Files that have to stay free on each file system that is written to.
 _FILES = 20_000
 # Seconds by which the clock may be behind the newest index of packages.
 _CLOCK_TOLERANCE = 3600.0
@@ -173,7 +173,7 @@ def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
     for directory, size in needed.items():
         systems.setdefault(host.device(_there(directory, host)), {})[directory] = size
     for places in systems.values():
-        wanted, names = sum(places.values()) + _RESERVE, ", ".join(sorted(places))
+        wanted, names = sum(places.values()) + room.RESERVE, ", ".join(sorted(places))
         system = host.statvfs(_there(min(places), host))
         free = system.f_bavail * system.f_frsize
         if system.f_flag & os.ST_RDONLY:
@@ -185,9 +185,9 @@ def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
         elif free < wanted:
             yield Finding(
                 "disk-space",
-                f"The file system of {names} has {_mib(free)} free; the update needs "
-                f"{_mib(wanted)} there.",
-                f"Free at least {_mib(wanted - free)}.",
+                f"The file system of {names} has {room.shown(free)} free; the update needs "
+                f"{room.shown(wanted)} there.",
+                f"Free at least {room.shown(wanted - free)}.",
             )
         elif system.f_files and system.f_favail < _FILES:
             yield Finding(
@@ -408,7 +408,3 @@ def _there(directory: str, host: Host) -> str:
     while not host.exists(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return directory
-
-
-def _mib(size: int) -> str:
-    return f"{max(1, size >> 20)} MiB"

@@ -6,7 +6,8 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from ..errors import VerificationError
+from ..errors import SafeUpdateError, VerificationError
+from ..host import room
 from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.store import Store
@@ -19,24 +20,35 @@ _FACT = "staged"
 class Staging:
     """One set of packages at a time, in ``<state_dir>/staged``; this extension has its own."""
 
-    def __init__(self, state_dir: str, store: Store, manager: PackageManager) -> None:
+    def __init__(
+        self,
+        state_dir: str,
+        store: Store,
+        manager: PackageManager,
+        *,
+        statvfs: room.Statvfs = os.statvfs,
+    ) -> None:
         name = "staged-extension" if isinstance(manager, OwnExtension) else _FACT
         self._fact = name
         self._directory = os.path.join(state_dir, name)
         self._store = store
         self._manager = manager
+        self._state_dir = state_dir
+        self._statvfs = statvfs
 
     def stage(self, targets: Mapping[str, str]) -> list[File]:
         """
         Return the verified files; what is there already is not fetched again. Idempotent.
 
-        Raises CommandError, or VerificationError if a file was altered since it was staged.
+        Raises CommandError, VerificationError if a file was altered since it was staged, or
+        SafeUpdateError if there is no room: then what is there stays, and nothing is fetched.
         """
         found = self._store.fact(self._fact)
         if found and found["targets"] == dict(targets):
             staged = files(found["files"])
             self._manager.verify(staged)
             return staged
+        self._refuse_without_room(targets)
         self.drop()
         os.makedirs(self._directory, mode=0o700)
         fresh = self._manager.download(targets, self._directory)
@@ -57,6 +69,19 @@ class Staging:
             self.drop()
             return str(err)
         return ""
+
+    def _refuse_without_room(self, targets: Mapping[str, str]) -> None:
+        """Raise SafeUpdateError if the download, and what follows it, would fill the disk."""
+        # What is staged already makes room for it.
+        found = room.free(self._state_dir, self._statvfs) + room.size(self._directory)
+        wanted = self._manager.needs(targets) + room.RESERVE
+        if found < wanted:
+            raise SafeUpdateError(
+                f"There is no room to download {', '.join(sorted(targets))}: the file system of "
+                f"{self._state_dir} has {room.shown(found)} free, and {room.shown(wanted)} are "
+                f"needed. Nothing was downloaded or changed; free {room.shown(wanted - found)} "
+                "and ask again."
+            )
 
     def staged(self) -> dict[str, str]:
         """Return the versions that are staged; empty if none are."""

@@ -1,8 +1,9 @@
+import os
 import pathlib
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError, VerificationError
+from saltext_safeupdate.core.errors import CommandError, SafeUpdateError, VerificationError
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.store import Store
 from tests.support.simulated import FakePackages
@@ -54,6 +55,34 @@ def test_a_download_that_fails_leaves_nothing_staged(staging, packages):
     with pytest.raises(CommandError):
         staging.stage(TARGETS)
     assert staging.staged() == {}
+
+
+@pytest.mark.parametrize(("free", "fits"), [(132 << 20, True), ((132 << 20) - 4096, False)])
+def test_the_room_is_looked_at_before_anything_is_fetched(tmp_path, packages, free, fits):
+    """The rest is for the jobs that run meanwhile: they have to be recorded."""
+    system = list(os.statvfs(tmp_path))
+    system[1], system[4] = 4096, free // 4096  # f_frsize, f_bavail
+    store = Store(str(tmp_path / "safeupdate.db"))
+    asked = []
+
+    def statvfs(path):
+        asked.append(path)
+        return os.statvfs_result(system)
+
+    staging = Staging(str(tmp_path), store, packages, statvfs=statvfs)
+    packages.needs = lambda targets: 100 << 20 if targets == TARGETS else 0
+    staging.stage({"salt": "3"})
+    if fits:
+        assert staging.stage(TARGETS)
+        return
+    packages.download = lambda *args: pytest.fail("fetched")
+    kept = staging.staged_files()
+    system[4] -= sum(-(-os.path.getsize(file.path) // 4096) for file in kept)
+    with pytest.raises(SafeUpdateError, match=r"131 MiB free, and 132 MiB are needed\."):
+        staging.stage(TARGETS)
+    assert asked[-1] == str(tmp_path)
+    assert staging.staged() == {"salt": "3"}, "what is there stays"
+    assert os.path.exists(kept[0].path)
 
 
 def test_dropped_twice(staging):

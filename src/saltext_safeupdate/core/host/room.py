@@ -1,0 +1,33 @@
+"""Room on file systems: what has to stay free, and how much is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+# Bytes that have to stay free: jobs that run meanwhile have to be recorded, and Salt writes a file
+# for each of them.
+RESERVE = 32 << 20
+
+Statvfs = Callable[[str], os.statvfs_result]
+
+
+def free(directory: str, statvfs: Statvfs = os.statvfs) -> int:
+    """Return how many bytes are free for everybody where a directory is, or is to be made."""
+    while not os.path.exists(directory) and os.path.dirname(directory) != directory:
+        directory = os.path.dirname(directory)
+    system = statvfs(directory)
+    return system.f_bavail * system.f_frsize
+
+
+def size(directory: str) -> int:
+    """Return how many bytes the files below a directory take; 0 if it is not there."""
+    return sum(
+        os.lstat(os.path.join(place, name)).st_blocks * 512
+        for place, _, names in os.walk(directory)
+        for name in names
+    )
+
+
+def shown(count: int) -> str:
+    return f"{max(1, count >> 20)} MiB"
