@@ -248,6 +248,8 @@ def _start(rollout: Rollout) -> list[Action]:
         minion = rollout.minions[name]
         if minion.step is not Step.WAITING or minion.staged == "asked":
             continue
+        if free < 1 and not minion.engaged:
+            continue
         if minion.away or standing.in_doubt(rollout, minion):
             continue
         if rollout.elapsed < max(minion.not_before, rollout.wave_began + _delay(rollout, name)):

@@ -38,12 +38,12 @@ class Step(str, Enum):
     @property
     def settled(self) -> bool:
         """Nothing more is expected of the minion, unless it says something else itself."""
-        return self not in (Step.WAITING, Step.ASKED, Step.UPDATING, Step.TO_REBOOT)
+        return self not in _OPEN
 
     @property
     def active(self) -> bool:
         """The minion has been asked to update, and may be away because of that."""
-        return self in (Step.ASKED, Step.UPDATING)
+        return self in _ACTIVE
 
     @property
     def bad(self) -> bool:
@@ -54,6 +54,8 @@ class Step(str, Enum):
 # What a minion is brought to: a version of Salt, and one of this extension; empty for "any".
 Goal = tuple[str, str]
 
+_ACTIVE = (Step.ASKED, Step.UPDATING)
+_OPEN = (Step.WAITING, *_ACTIVE, Step.TO_REBOOT)
 BAD = (Step.ROLLED_BACK, Step.FAILED, Step.REFUSED, Step.TIMED_OUT, Step.SUPERSEDED)
 # Who may be down for good: somebody has to look.
 BROKEN = (Step.FAILED, Step.TIMED_OUT)

@@ -108,7 +108,8 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
         known = rollout.minions.items()
         chosen = [name for name, minion in known if minion.step.active]
         # An answer may have been lost.
-        doubted = [n for n, m in known if standing.in_doubt(rollout, m) and not m.away]
+        asked = [n for n, m in known if m.silent_since >= 0 and not m.away]
+        doubted = [n for n in asked if standing.in_doubt(rollout, rollout.minions[n])]
         chosen += doubted[:DOUBTED]
     # Those of the next wave download already.
     ahead = rollout.plan.waves[: rollout.wave + 2]

@@ -35,7 +35,13 @@ def in_doubt(rollout: Rollout, minion: Minion) -> bool:
 
 def down(rollout: Rollout) -> list[str]:
     """Return the minions that are away, may be, or may not come back by themselves."""
-    return [name for name, minion in rollout.minions.items() if holds(rollout, minion)]
+    # Of thousands only these have to be looked at closely.
+    return [
+        name
+        for name, each in rollout.minions.items()
+        if each.engaged or each.away or each.silent_since >= 0 or each.step in BROKEN
+        if holds(rollout, each)
+    ]
 
 
 def free(rollout: Rollout) -> int:
