@@ -128,6 +128,8 @@ def not_looked_after(found: Mapping[str, Any]) -> str:
     """Return who should look after a rollout and does not; empty if that is as it should be."""
     if found.get("looked_after", True):
         return ""
+    if reason := found.get("stood_down"):
+        return f"nobody looks after it: {clean(reason, 500)}"
     return (
         f"nobody looks after it: the engine 'safeupdate_redeliver' of {clean(found['owner'])} has "
         f"not done so since {moment(found['looked'])}; see whether that master runs, and its log"

@@ -40,6 +40,8 @@ def _refuse_without_an_engine(store: Store, account: Account, name: str) -> None
     found = store.outline(name)
     if found is None or found.owner != account.fact(rollouts.OWNER) or _is_looked_after(found):
         return
+    if reason := account.fact(accounts.STOOD_DOWN):
+        raise SafeUpdateError(reason)
     raise SafeUpdateError(
         f"The engine 'safeupdate_redeliver' of this master has not looked after the rollout {name} "
         f"since {moment(found.looked)}, so nobody would do it. Nothing was changed; see whether "
@@ -80,7 +82,7 @@ def run(
     if not found.waves:
         return {**_nothing_to_do(found), "changed": changed}
     order(opts, rollouts.BEGIN, {"plan": found.id})
-    told = shown(store, found.id) if background else follow(opts, found.id)
+    told = shown(store, found.id, opts=opts) if background else follow(opts, found.id)
     return {**told, "changed": changed}
 
 
@@ -106,24 +108,30 @@ def stored_plan(store: Store, plan_id: str) -> Plan:
 def follow(opts: Mapping[str, Any], rollout_id: str) -> dict[str, Any]:
     """Show a rollout until it stands, if there is somebody to see it; return how it stands then."""
     store = Store(opts)
-    progress.follow(lambda: shown(store, rollout_id), progress.watched(opts))
-    return shown(store, rollout_id)
+    progress.follow(lambda: shown(store, rollout_id, opts=opts), progress.watched(opts))
+    return shown(store, rollout_id, opts=opts)
 
 
-def shown(store: Store, rollout_id: str, *, rows: bool = False) -> dict[str, Any]:
-    """Return how a rollout stands, with a row for each minion if they are wanted."""
+def shown(
+    store: Store, rollout_id: str, *, rows: bool = False, opts: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """
+    Return how a rollout stands, with a row for each minion if they are wanted.
+
+    *opts* are those of the master that asks: it knows why its own engine stands down.
+    """
     found = store.rollout(rollout_id)
     if found is None:
         raise InputError(
             f"There is no rollout {rollout_id}. 'salt-run safeupdate.status' lists all."
         )
-    return _told(found) | ({"rows": summary.rows(found)} if rows else {})
+    return _told(found, opts) | ({"rows": summary.rows(found)} if rows else {})
 
 
-def _told(found: Rollout) -> dict[str, Any]:
+def _told(found: Rollout, opts: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {
         **summary.summary(found, time.time()),
-        **_looked_after(found),
+        **_looked_after(found, opts),
         "history": [list(line) for line in found.history[-20:]],
     }
 
@@ -131,13 +139,23 @@ def _told(found: Rollout) -> dict[str, Any]:
 def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return how all rollouts stand, the newest last."""
     found = Store(opts).outlines()
-    return {name: {**summary.line(told), **_looked_after(told)} for name, told in found.items()}
+    return {
+        name: {**summary.line(told), **_looked_after(told, opts)} for name, told in found.items()
+    }
 
 
-def _looked_after(found: Rollout | Outline) -> dict[str, Any]:
+def _looked_after(
+    found: Rollout | Outline, opts: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    reason = ""
+    if opts is not None and not found.mode.final:
+        account = Account(accounts.path_of(opts))
+        if account.fact(rollouts.OWNER) == found.owner:
+            reason = account.fact(accounts.STOOD_DOWN)
     return {
         "owner": refusals.shown(found.owner),
-        "looked_after": _is_looked_after(found),
+        "looked_after": _is_looked_after(found) and not reason,
+        "stood_down": reason,
     }
 
 

@@ -272,7 +272,8 @@ def status(rollout=None, rows=False):
     ``--out json``, or called by a program, it returns data. ``mode`` is ``running``, ``paused``,
     ``stopped`` (see ``why``: too much has failed, the version is in quarantine, or nobody can
     begin), ``aborting``, ``aborted`` or ``finished``.
-    ``looked_after`` is ``False`` if no engine has driven it for two minutes.
+    ``looked_after`` is ``False`` if no engine has driven it for two minutes, or if that of this
+    master stands down: ``stood_down`` says why.
 
     CLI Example:
 
@@ -294,7 +295,7 @@ def status(rollout=None, rows=False):
     if rollout is None:
         listed = orders.listed(__opts__)
         return progress.listed_text(listed) if person else listed
-    found = orders.shown(Store(__opts__), rollout, rows=bool(rows))
+    found = orders.shown(Store(__opts__), rollout, rows=bool(rows), opts=__opts__)
     return progress.text(found) if person else found
 
 

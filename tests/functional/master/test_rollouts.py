@@ -7,6 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step, begin
+from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import orders, planning, progress, rollouts
 from saltext_safeupdate.master.store import Store
 from tests.functional.master.fleet_site import WANTED, Fleet, Master, Time
@@ -240,6 +241,20 @@ def test_what_is_long_over_is_removed_once_a_day(master, fleet, monkeypatch):
         master.tick(3600.0)
     assert len(looks) == 2
     assert master.order(rollouts.RESUME, paused)["mode"] == "running"
+
+
+def test_an_engine_that_stands_down_is_seen_in_the_rollouts_that_it_drove(master):
+    """It says why, at once, and nothing can be ordered of it."""
+    name = master.begin(master.plan("m0"))
+    reason = "This Salt is not known: something differs."
+    master.account.set_fact(accounts.STOOD_DOWN, reason)
+    told = orders.shown(master.store(), name, opts=master.opts)
+    assert (told["looked_after"], told["stood_down"]) == (False, reason)
+    assert f"nobody looks after it: {reason}" in progress.text(told)
+    with pytest.raises(SafeUpdateError, match=reason):
+        orders.order(master.opts, rollouts.PAUSE, {})
+    other = {**master.opts, "cachedir": str(master.cache)}
+    assert orders.shown(master.store(), name, opts=other)["stood_down"] == ""
 
 
 def test_who_looks_at_what_is_over_reads_little(master, monkeypatch):

@@ -90,7 +90,7 @@ def test_every_key_of_a_status_is_explained_and_no_other() -> None:
     rows = re.findall(r"^\| ((?:`[a-z_]+` ?)+) \| ", STATUS.partition("## Exit")[0], re.M)
     told = {key for row in rows for key in re.findall(r"[a-z_]+", row)}
     # What the runner adds to the summary.
-    added = {"owner", "looked_after", "history"}
+    added = {"owner", "looked_after", "stood_down", "history"}
     assert told == set(summary.summary(world.rollout, world.now)) | added
     (line,) = re.findall(r"one for each minion: (.*?)\. `asked`", STATUS, re.S)
     assert set(re.findall(r"`([a-z_]+)`", line)) == set(summary.rows(world.rollout)[0])

@@ -130,6 +130,8 @@ def test_a_dead_engine_is_seen() -> None:
     assert told in text.text(dead).splitlines()[1]
     assert told in text.changes(found, dead)[0]
     assert text.changes(dead, dead) == []
+    reason = "This Salt is not known: it differs."
+    assert f"nobody looks after it: {reason}" in text.text(dead | {"stood_down": reason})
 
 
 def test_it_began_when_it_was_started_and_not_when_it_was_planned() -> None:
