@@ -55,7 +55,11 @@ class Fleet:
         elif fun == "safeupdate.prefetch":
             host.staged = "done"
         elif fun == "safeupdate.plan":
-            return {"findings": self.findings.get(name, []), "steps": ["10-x"]}, True
+            return {
+                "findings": self.findings.get(name, []),
+                "steps": ["10-x"],
+                "reboot": name == "m0",
+            }, True
         self.most_busy = max(self.most_busy, sum(each.busy for each in self.hosts.values()))
         found = vars(host.report(question, refused))
         return {key: value for key, value in found.items() if key != "minion"}, True

@@ -46,6 +46,7 @@ def steps(master, name):
 def test_a_whole_rollout(master, fleet):
     plan = master.plan()
     assert (plan.left_out, plan.steps["m0"]) == ({}, ("10-x",))
+    assert plan.reboots == {"m0"}
     assert not any(host.taken for host in fleet.hosts.values()), "a plan starts nothing"
     assert master.check(plan) == []
     name = master.begin(plan)

@@ -402,9 +402,12 @@ def test_a_boot_that_undoes_a_state_fails_it(rig, state, enabled, why):
 
 
 def test_files_that_vanish_are_named(rig):
-    rig.sls("home", FILE.format(name="/home/user/file", text="x"))
+    gone = "gone:\n  file.absent:\n    - name: /var/lib/gone\n"
+    rig.sls("home", FILE.format(name="/home/user/file", text="x") + gone)
     found = rig.salt("transactional_update.sls", "home")
-    assert "/home/user/file" in chunk(found, "_|-report")["comment"]
+    said = chunk(found, "_|-report")["comment"]
+    assert "nobody will see it: /home/user/file." in said
+    assert "does not see what the live system has there: /var/lib/gone." in said
     script = "for place in home run var/lib etc; do echo x > /$place/y; done"
     report = rig.salt("transactional_update.call", "cmd.run", script, "transaction_report=True")[
         "transaction"

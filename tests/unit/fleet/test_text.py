@@ -148,7 +148,7 @@ def test_a_plan() -> None:
     facts = {name: plan.Facts(version=OLD) for name in names}
     facts["db1"] = plan.Facts(version=NEW, extension="1.2")
     facts["db2"] = plan.Facts(version=OLD, problem=EVIL)
-    facts["web2"] = plan.Facts(version=OLD, steps=("10-config",))
+    facts["web2"] = plan.Facts(version=OLD, steps=("10-config",), reboot=True)
     wanted = request.from_mapping(
         {
             "groups": [{"name": name, "target": f"{name}*"} for name in members],
@@ -169,6 +169,7 @@ def test_a_plan() -> None:
     assert "mon-fri 22:00-04:00 Europe/Berlin" in lines[2]
     assert "web (canaries)      2  web0, web10" in told
     assert "Away now, updated when they come back (1)\n  web7" in told
+    assert "A reboot of the host activates it (1)\n  web2" in told
     assert "Left out (3)" in told
     assert f"runs {NEW} already: db1" in told
     assert "excluded: web1" in told
