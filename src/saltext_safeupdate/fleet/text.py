@@ -254,6 +254,8 @@ def plan_text(plan: Plan) -> str:
     if plan.away:
         result += ["", f"Away now, updated when they come back ({len(plan.away)})"]
         result.append(f"  {_names(sorted(plan.away))}")
+        if len(plan.away) >= plan.unavailable:
+            result.append("  Nobody begins before some are back: exclude them, or allow more")
     if plan.reboots:
         result += ["", f"A reboot of the host activates it ({len(plan.reboots)})"]
         result.append(f"  {_names(sorted(plan.reboots))}")

@@ -1,5 +1,6 @@
 """Plans and rollouts as a person reads them, whatever minions say."""
 
+import dataclasses
 import re
 import unicodedata
 
@@ -162,6 +163,9 @@ def test_a_plan() -> None:
     others = {"web4": "r7", "web5": "r7", "other": "r8"}
     made = plan.make(wanted, members, facts, plan_id="p1", seconds=120.0, elsewhere=others, **given)
     told = text.plan_text(made)
+    assert "Nobody begins before" not in told
+    stuck = dataclasses.replace(made, unavailable=len(made.away))
+    assert "web7\n  Nobody begins before some are back" in text.plan_text(stuck)
     lines = told.splitlines()
     assert lines[0] == f"Plan p1: extension 1.2, then Salt {NEW} for 30 of 33 minions in 5 waves"
     assert "about" in lines[1]
