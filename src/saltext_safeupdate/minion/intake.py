@@ -213,7 +213,7 @@ class Intake:
         # From here on it must not start, or it would run twice.
         instead(original)
         jid = str(data.get("jid"))
-        if queues.find(minion.opts, jid) is None and not self._has_begun(jid):
+        if queues.find(minion.opts, jid) is None and not self._is_known(jid):
             log.error("safeupdate: job %s could not be held and was not run", jid)
             answers.send(
                 minion,
@@ -252,6 +252,13 @@ class Intake:
     def _is_abandoned(self, key: str) -> bool:
         job = self._ledger.full(key)
         return job is not None and not processes.alive(job.runner)
+
+    def _is_known(self, jid: str) -> bool:
+        """Tell whether the ledger has the job: if it is held in no queue, the engine sees to it."""
+        try:
+            return self._ledger.exists() and bool(self._ledger.find(jid))
+        except SafeUpdateError:
+            return False
 
     def _has_begun(self, jid: str) -> bool:
         try:

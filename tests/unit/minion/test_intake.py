@@ -365,3 +365,20 @@ class TestWithoutLocks:
         world.intake.process_queue(lambda minion: pytest.fail("it works on it"), world.minion)
         store.save(update.advance(Phase.FAILED))
         assert world.publish(queued=True, **{queues.OF_JOBS: True}) is not None
+
+
+def test_a_job_that_no_queue_takes_is_held_in_the_ledger(world, drain, monkeypatch):
+    """The disk is full below 'cachedir' only: the engine brings it back, so no error is told."""
+    monkeypatch.setattr(queues, "put", lambda *given, **more: None)
+    assert world.publish() is None
+    assert [job.state for job in world.ledger.find(JID)] == [State.HELD]
+    assert world.minion.answers == []
+
+
+def test_a_job_that_nobody_can_hold_is_told_to_its_master(world, drain, monkeypatch):
+    monkeypatch.setattr(queues, "put", lambda *given, **more: None)
+    os.makedirs(world.settings.database)
+    assert world.publish() is None
+    (answer,) = world.minion.answers
+    assert (answer["jid"], answer["retcode"]) == (JID, 1)
+    assert "could not be held" in answer["return"]

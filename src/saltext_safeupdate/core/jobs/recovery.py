@@ -72,10 +72,11 @@ class Recovery:
         if functions.waits_for_update(job.fun):
             over = self.wait_is_over(job) and job.jid not in queued()
             return Action.RUN if over else Action.WAIT
-        if self.alive(job.owner) or job.jid in queued():
+        if job.jid in queued():
             self._missing.pop((job.key, job.state), None)
             return Action.WAIT
-        # The minion may just have taken it out.
+        # The minion may just have taken it out. Otherwise somebody has emptied the queue, or it
+        # could not be written: the disk was full.
         return Action.RUN if self._for_long(job, HAND_OVER) else Action.WAIT
 
     def _for_long(self, job: Job, seconds: float) -> bool:

@@ -262,12 +262,12 @@ class Ticker:
         try:
             self.delivery.run(job)
         except OSError as err:
-            # The engine of the next minion tries again: the job is held and has no file.
-            log.error(
-                "safeupdate: job %s is held but cannot be queued (%s): make space below 'cachedir' "
-                "and restart the minion",
-                job.jid,
-                err.strerror or err,
+            # It is tried again soon: the job is held and has no file.
+            self.complain(
+                SafeUpdateError(
+                    f"Job {job.jid} is held and cannot be queued ({err.strerror or err}): make "
+                    "space below 'cachedir'. It is tried again."
+                )
             )
             return
         if functions.waits_for_update(job.fun):

@@ -265,10 +265,25 @@ def test_a_job_that_cannot_be_queued_is_not_lost(world, monkeypatch, caplog):
         raise OSError(28, "No space left on device")
 
     world.job("1", fun="state.apply")
+    run = world.run
     monkeypatch.setattr(world, "run", full)
     world.tick()
     assert world.state("1") is State.HELD
     assert "make space" in caplog.text
+    monkeypatch.setattr(world, "run", run)
+    for _ in range(4):
+        world.tick()
+    assert world.started == ["1"]
+
+
+def test_held_jobs_whose_queue_was_emptied_begin(world):
+    """As by 'saltutil.clear_cache', under the minion that goes on; 11 of 12 never began."""
+    for number in range(12):
+        jid = str(number)
+        world.ledger.hold(jid, jid=jid, fun="cmd.run", master="m", call=b"c", owner="main")
+    for _ in range(4):
+        world.tick()
+    assert sorted(world.started, key=int) == [str(number) for number in range(12)]
 
 
 def test_phases_are_published_until_the_master_has_them(world):
