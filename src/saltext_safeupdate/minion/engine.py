@@ -89,8 +89,8 @@ def run(
             elif late and announced and time.monotonic() >= ask_at:
                 ask_at = time.monotonic() + _ASK_AGAIN
                 late = not upgraded.restart_for_hooks(factory.store, factory.settings, opts)
-            swept = swept or _swept(opts)
             told = told or masters.tell_of_gone(factory.ledger.open)
+            swept = swept or _swept(opts)
         except SafeUpdateError as err:
             complaints.tell(err)
         except OSError as err:

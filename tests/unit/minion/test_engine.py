@@ -26,3 +26,19 @@ def test_it_lives_on_and_says_why(monkeypatch, tmp_path, caplog, problem):
     engine.run(given, {"event.send": None}, hooked=True)
     assert len(ticks) == 2
     assert str(problem) in caplog.text
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_reboot_has_left_of_a_transaction_goes(monkeypatch, tmp_path, there):
+    tool = "/usr/sbin/transactional-update" if there else None
+    monkeypatch.setattr(engine.shutil, "which", lambda name: tool)
+    left = tmp_path / ("f" * 32)
+    left.mkdir()
+    ticks, parent = [], os.getpid()
+    monkeypatch.setattr(Ticker, "tick", lambda self: ticks.append(left.exists()))
+    monkeypatch.setattr(engine.os, "getppid", lambda: parent if len(ticks) < 2 else 1)
+    given = {**opts(tmp_path), "cachedir": str(tmp_path), "id": "m1", "master": "m"}
+    given["safeupdate"]["tick_interval"] = 0.01
+    given["transactional_update"] = {"handover_dir": str(tmp_path)}
+    engine.run(given, {"event.send": None}, hooked=True)
+    assert ticks == [True, not there], "after the first look at what jobs need"
