@@ -92,6 +92,12 @@ def _awaited(rollout: Rollout, minion: Minion) -> None:
         minion.silent_since = rollout.elapsed
 
 
+def _asked_again(rollout: Rollout, minion: Minion) -> bool:
+    """Tell whether it should have answered just now. A slow host gets no more than two for one."""
+    late = rollout.elapsed - minion.silent_since - standing.DOUBT
+    return 0 < late <= 2 * ASK_INTERVAL
+
+
 def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
     """
     Ask those that are at work often, and all others seldom.
@@ -109,8 +115,7 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
         chosen = [name for name, minion in known if minion.step.active]
         # An answer may have been lost.
         asked = [n for n, m in known if m.silent_since >= 0 and not m.away]
-        doubted = [n for n in asked if standing.in_doubt(rollout, rollout.minions[n])]
-        chosen += doubted[:DOUBTED]
+        chosen += [n for n in asked if _asked_again(rollout, rollout.minions[n])][:DOUBTED]
     # Those of the next wave download already.
     ahead = rollout.plan.waves[: rollout.wave + 2]
     chosen += [

@@ -5,7 +5,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import controller, rollout, standing, steering
-from saltext_safeupdate.fleet.actions import Cancel, Quarantine, Start
+from saltext_safeupdate.fleet.actions import Ask, Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
 from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World, ended
@@ -161,6 +161,22 @@ def test_who_is_away_in_a_later_wave_counts_too() -> None:
     world.run(3600)
     assert world.rollout.why == "", "somebody may begin again"
     assert sum(bool(host.taken) for host in world.hosts.values()) == 31
+
+
+def test_who_has_not_answered_is_asked_again_and_a_slow_host_not_again_and_again() -> None:
+    world = World(fleet(4), canaries=0, soak=0, jitter=0, stage=False, max_unavailable=1)
+    world.hosts["m0003"].away = ((0, 2e9),)
+    world.rollout.minions["m0003"].away = False
+    asked = []
+    for _ in range(11):
+        # As if nobody were at work and nobody could begin.
+        found = world.tick()
+        asked += [
+            world.rollout.elapsed for a in found if isinstance(a, Ask) and "m0003" in a.minions
+        ]
+    assert asked[0] == 5
+    assert all(20 < at <= 30 for at in asked[1:]), asked
+    assert 1 <= len(asked[1:]) <= 2
 
 
 def test_those_that_are_away_for_too_long_stop_it_and_somebody_may_go_on_without_them() -> None:
