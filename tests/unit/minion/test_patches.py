@@ -11,8 +11,10 @@ import salt.utils.state
 
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import patches as minion_patches
+from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.returns import without_payload
 
 from .conftest import JID
@@ -89,6 +91,32 @@ def test_a_job_that_salt_starts_passes_the_intake(settings, tmp_path, monkeypatc
     for _ in range(2):
         minion._invoke_execution({"jid": JID, "fun": "cmd.run", "arg": []})
     assert [data["jid"] for data in started] == [JID], "it is known"
+
+
+@pytest.mark.usefixtures("salts_own")
+def test_a_job_that_is_held_does_not_start_by_an_error_of_ours(settings, tmp_path, monkeypatch):
+    """It would run now and later. Before it is held, it runs as with plain Salt."""
+
+    def fails(*_):
+        raise RuntimeError("ours")
+
+    started, queued = [], []
+    minion_class = salt.minion.Minion
+    monkeypatch.setattr(minion_class, "_invoke_execution", lambda self, data: started.append(data))
+    monkeypatch.setattr(minion_class, "_queue_job", lambda self, data: queued.append(data))
+    names = ("_invoke_execution", "_queue_job")
+    patches.apply([row for row in _table(settings) if row.name in names])
+    monkeypatch.setattr(patches, "_troubles", {})
+    monkeypatch.setattr(queues, "find", fails)
+    drain = locks.acquire(settings.run_dir, "drain", "")
+    minion = _minion(tmp_path)
+    minion._invoke_execution({"jid": JID, "fun": "cmd.run", "arg": []})
+    assert (len(started), len(queued)) == (0, 1)
+    monkeypatch.setattr(functions, "starts_at_once", fails)
+    minion._invoke_execution({"jid": JID[:-1] + "9", "fun": "cmd.run", "arg": []})
+    assert (len(started), len(queued)) == (1, 1)
+    drain.close()
+    assert set(patches.troubles().values()) == {"RuntimeError: ours"}
 
 
 @pytest.mark.usefixtures("salts_own")
