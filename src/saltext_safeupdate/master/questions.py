@@ -10,6 +10,7 @@ nothing.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +19,8 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import InputError, RecordError, SafeUpdateError
-from ..core.host import processes
+from ..core.errors import InputError, LockUnavailableError, RecordError, SafeUpdateError
+from ..core.host import locks, processes
 from . import account as accounts
 from . import replies
 from .account import Account
@@ -50,6 +51,8 @@ PACE = 0.2
 MOST_BYTES = 256 << 20
 # Seconds that the engine has to take up what it is asked, and that a runner waits between looks.
 TAKEN_TIMEOUT, LOOK_INTERVAL = 60.0, 0.2
+# Seconds that an engine has to come back whose process has ended.
+GONE_TIMEOUT = 5.0
 ASK = "ask"
 
 Heard = Callable[[str, bytes], object]
@@ -251,6 +254,17 @@ def ask(
     return {minion: replies.unpack(packed) for minion, packed in answers}
 
 
+def _engine_is_gone(account: Account) -> bool:
+    """Tell whether the engine has run and ended: while it runs it has its lock."""
+    directory = os.path.dirname(account.path)
+    if not os.path.exists(os.path.join(directory, "engine.lock")):
+        return False
+    try:
+        return not locks.held(directory, "engine")
+    except LockUnavailableError:
+        return False
+
+
 def call(
     calls: Calls,
     what: str,
@@ -287,6 +301,12 @@ def call(
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' was started anew meanwhile. What was asked "
                     "for may have been done: look first, then ask again."
+                )
+            if not state and passed > GONE_TIMEOUT and _engine_is_gone(calls.account):
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
+                    "was started. See whether salt-master runs, and what its log says of the "
+                    "engine."
                 )
             if not state and passed > TAKEN_TIMEOUT:
                 raise SafeUpdateError(

@@ -4,7 +4,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.master import account as accounts
-from saltext_safeupdate.master import questions
+from saltext_safeupdate.master import engine, questions
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.calls import Calls
 from saltext_safeupdate.master.engine import Desk
@@ -104,6 +104,17 @@ def test_an_engine_that_is_not_there_is_a_clear_error(site, tmp_path):
     ):
         questions.ask({"cachedir": str(tmp_path / "other")}, ["a"], "safeupdate.report")
     assert site.published == []
+
+
+def test_an_engine_that_has_died_is_told_of_soon(site):
+    """Its lock tells: nobody has to wait for a minute."""
+    site.pause = lambda seconds: setattr(site, "now", site.now + seconds)
+    with engine.alone(site.account), pytest.raises(SafeUpdateError, match="does not answer"):
+        site.ask(["a"])
+    began = site.now
+    with pytest.raises(SafeUpdateError, match="does not run, and nothing was started"):
+        site.ask(["a"])
+    assert site.now - began < 2 * questions.GONE_TIMEOUT
 
 
 def test_an_engine_that_is_started_anew_is_told_of(site):
