@@ -169,7 +169,6 @@ def test_who_has_not_answered_is_asked_again_and_a_slow_host_not_again_and_again
     world.rollout.minions["m0003"].away = False
     asked = []
     for _ in range(11):
-        # As if nobody were at work and nobody could begin.
         found = world.tick()
         asked += [
             world.rollout.elapsed for a in found if isinstance(a, Ask) and "m0003" in a.minions
