@@ -76,6 +76,10 @@ class RecordError(SafeUpdateError):
     """The database cannot be read or written, or a newer version wrote it."""
 
 
+class DamagedError(SafeUpdateError):
+    """What is stored of one job cannot be read; what is stored of others can."""
+
+
 class CacheError(SafeUpdateError):
     """The cache of the master cannot be used at all."""
 

@@ -11,6 +11,7 @@ import salt.payload
 import salt.utils.event
 import salt.version
 
+from ..core.errors import DamagedError
 from ..core.jobs.ledger import Job
 from ..core.jobs.ticker import Answer
 from ..core.record.store import PhaseRow
@@ -104,7 +105,7 @@ class Delivery:
         master = self._masters.in_charge_of(job.master, f"the return of job {job.jid}")
         if master is None:
             return Answer.NONE
-        load = salt.payload.loads(job.payload)
+        load = _read(job.payload)
         request = str(uuid.uuid4())
         with salt.utils.event.get_event("minion", opts=self._opts, listen=True) as bus:
             bus.fire_event(
@@ -118,7 +119,9 @@ class Delivery:
     @staticmethod
     def call(job: Job) -> dict[str, Any]:
         """Return what was published."""
-        found: dict[str, Any] = salt.payload.loads(job.call)
+        found = _read(job.call)
+        if str(found.get("jid")) != job.jid:
+            raise DamagedError("What was published is of another job.")
         return found
 
     def run(self, job: Job) -> None:
@@ -152,7 +155,7 @@ class Delivery:
 
     def describe(self, job: Job, text: str) -> bytes:
         """Return the failed return of a job, with *text* as what it says."""
-        call = salt.payload.loads(job.call) if job.call else {}
+        call = _known_of(job)
         load = {
             "cmd": "_return",
             "id": self._opts["id"],
@@ -174,11 +177,31 @@ class Delivery:
 
     def hand_over(self, job: Job, payload: bytes) -> None:
         """Give a return that :meth:`describe` has made to the returners of the job."""
-        self._returners.hand_over(
-            salt.payload.loads(job.call) if job.call else {}, salt.payload.loads(payload)
-        )
+        self._returners.hand_over(_known_of(job), salt.payload.loads(payload))
 
     def _queue_opts(self, master: str) -> dict[str, Any]:
         """Return the opts that name the queues of the minion's part for this master."""
         # The opts of this Salt are slow to copy.
         return {"cachedir": self._opts["cachedir"], "master": master}
+
+
+def _read(stored: object) -> dict[str, Any]:
+    """Return what is stored of a job. Raises DamagedError."""
+    if not isinstance(stored, bytes):
+        raise DamagedError("Nothing that can be read is stored of it.")
+    try:
+        found = salt.payload.loads(stored)
+    except Exception as err:
+        # The serializer raises errors of many kinds for bytes that it did not write.
+        raise DamagedError(f"What is stored of it cannot be read: {err}") from err
+    if not isinstance(found, dict):
+        raise DamagedError("What is stored of it is no mapping.")
+    return found
+
+
+def _known_of(job: Job) -> dict[str, Any]:
+    """Return what was published; empty if that is not known any more."""
+    try:
+        return _read(job.call) if job.call else {}
+    except DamagedError:
+        return {}

@@ -9,16 +9,19 @@ rest of the row stays for a while, so that a job which is published again is rec
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..host import processes
 from ..record.database import Database
 from . import jids as job_ids
 from . import packing
+from .job import Job, State, of_row
+
+__all__ = ["KEEP_DELIVERED", "UNKNOWN", "Job", "Ledger", "State"]
 
 # Delivered jobs that are remembered, so that they are not run again.
 KEEP_DELIVERED = 20_000
@@ -27,51 +30,6 @@ UNKNOWN = "unknown"
 # The fact from when on it has every job, and seconds that a job has to be younger than that.
 _FROM = "recorded_from"
 _MARGIN = 5.0
-
-
-class State(Enum):
-    """Where a job is."""
-
-    HELD = "held"
-    ACCEPTED = "accepted"
-    RUNNING = "running"
-    FINISHED = "finished"
-    DELIVERED = "delivered"
-
-    @property
-    def ended(self) -> bool:
-        return self in (State.FINISHED, State.DELIVERED)
-
-
-class Job(NamedTuple):
-    """
-    A row. ``call`` is what was published, ``payload`` what is to be returned.
-
-    ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
-    process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
-    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is the runner that says when it
-    begins the function, and has not: empty if it has, or does not say so.
-    """
-
-    key: str
-    jid: str
-    fun: str
-    master: str
-    state: State
-    owner: str
-    runner: str
-    accepted: float
-    changed: float
-    attempts: int
-    sends: int
-    unbegun: str
-    call: bytes | None
-    payload: bytes | None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether its function may have begun."""
-        return not self.unbegun or self.unbegun != self.runner
 
 
 _FIELDS = ", ".join(f"jobs.{name}" for name in Job._fields[:-2])
@@ -269,13 +227,17 @@ class Ledger(Database):
         """Return the state of a job and the code it returned; None if it is not known."""
         with self.connection() as db:
             row = db.execute("SELECT state, retcode FROM jobs WHERE jid = ?", (jid,)).fetchone()
-        return None if row is None else (State(row[0]), int(row[1]))
+        # A row that cannot be read is one that is known all the same.
+        with contextlib.suppress(ValueError, TypeError):
+            return None if row is None else (State(row[0]), int(row[1]))
+        return State.RUNNING, 0
 
     def open(self) -> list[Job]:
         """Return what has not been delivered, oldest first, without the contents."""
         return self._select(f"{_BARE} WHERE state != 'delivered' ORDER BY accepted", ())
 
     def full(self, key: str) -> Job | None:
+        """Return a job with its contents; None if it is not known. May raise DamagedError."""
         found = self._select(f"{_FULL} WHERE jobs.key = ?", (key,))
         if not found:
             return None
@@ -379,7 +341,8 @@ class Ledger(Database):
         """Replace the undelivered return of a job."""
         with self.transaction() as db:
             db.execute(
-                "UPDATE contents SET payload = ? WHERE key = ? AND payload IS NOT NULL",
+                "INSERT OR REPLACE INTO contents (key, payload) "
+                "SELECT key, ? FROM jobs WHERE key = ? AND state = 'finished'",
                 (payload, key),
             )
 
@@ -415,4 +378,4 @@ class Ledger(Database):
     def _select(self, statement: str, values: tuple[object, ...]) -> list[Job]:
         with self.connection() as db:
             rows = db.execute(statement, values).fetchall()
-        return [Job(*row)._replace(state=State(row[4])) for row in rows]
+        return [job for row in rows if (job := of_row(row)) is not None]

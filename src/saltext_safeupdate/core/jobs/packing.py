@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 
+from ..errors import DamagedError
+
 # Bytes from which on a return is stored compressed, and how that begins. No return does.
 _LARGE = 256 << 10
 _PACKED = b"\x00zlib"
@@ -15,6 +17,12 @@ def packed(payload: bytes) -> bytes:
 
 
 def unpacked(payload: bytes | None) -> bytes | None:
+    """Return the return that is stored so. Raises DamagedError."""
+    if payload is not None and not isinstance(payload, bytes):
+        raise DamagedError("The stored return is none.")
     if payload is None or not payload.startswith(_PACKED):
         return payload
-    return zlib.decompress(payload[len(_PACKED) :])
+    try:
+        return zlib.decompress(payload[len(_PACKED) :])
+    except zlib.error as err:
+        raise DamagedError(f"The stored return cannot be unpacked: {err}") from err

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from ..errors import LockUnavailableError, SafeUpdateError
+from ..errors import DamagedError, LockUnavailableError, SafeUpdateError
 from ..extensions import ourselves
 from ..host import locks, processes
 from ..record.store import PhaseRow, Store
@@ -242,22 +242,25 @@ class Ticker:
         jobs = self.ledger.open()
         self._recovery.forget(jobs)
         for job in jobs:
-            action, reason = self._recovery(job, queued)
-            if action is Action.RUN and self.ledger.take(job, self.owner):
-                self._run(job.key)
-            elif action is Action.REPORT:
-                self._report(job, reason)
+            try:
+                action, reason = self._recovery(job, queued)
+                if action is Action.RUN and self.ledger.take(job, self.owner):
+                    self._run(job.key)
+                elif action is Action.REPORT:
+                    self._report(job, reason)
+            except DamagedError as err:
+                self._give_up(job, err)
 
     def _wait_is_over(self, bare: Job) -> bool:
         job = self.ledger.full(bare.key)
-        if job is None or job.call is None:
+        if job is None:
             return False
         call = self.delivery.call(job)
         return self._waits.is_over(job.key, call, job.accepted)
 
     def _run(self, key: str) -> None:
         job = self.ledger.full(key)
-        if job is None or job.call is None:
+        if job is None:
             return
         try:
             self.delivery.run(job)
@@ -278,6 +281,20 @@ class Ticker:
             job.jid,
             job.attempts + 1,
         )
+
+    def _give_up(self, bare: Job, err: DamagedError) -> None:
+        """Tell the master of a job of which something is stored that nobody can read."""
+        text = (
+            f"ERROR: Job {bare.jid} ({bare.fun}) was {bare.state.value} on this minion, and its "
+            f"database is damaged there. {err} Nothing more is done about this job; look whether "
+            "it ran, and what it changed."
+        )
+        payload = self.delivery.describe(bare, text)
+        if bare.state is State.FINISHED:
+            self.ledger.replace(bare.key, payload)
+        else:
+            self.ledger.finish(bare.key, payload, retcode=1)
+        log.error("safeupdate: job %s is given up: %s", bare.jid, err)
 
     def _report(self, bare: Job, reason: str) -> None:
         job = self.ledger.full(bare.key)
@@ -328,11 +345,16 @@ class Ticker:
                 continue
             if bare.master in away:
                 continue
-            job = self.ledger.full(bare.key)
-            if job is None or job.state is not State.FINISHED or job.payload is None:
+            try:
+                job = self.ledger.full(bare.key)
+                if job is None or job.state is not State.FINISHED:
+                    continue
+                self.ledger.sent(job.key)
+                answer = self.delivery.send(job)
+            except DamagedError as err:
+                self._give_up(bare, err)
+                refused += 1
                 continue
-            self.ledger.sent(job.key)
-            answer = self.delivery.send(job)
             if answer is Answer.TAKEN:
                 self.ledger.delivered(job.key)
                 delivered += 1
@@ -346,7 +368,11 @@ class Ticker:
         return sending, delivered, refused
 
     def _drop_return(self, key: str) -> None:
-        job = self.ledger.full(key)
+        try:
+            job = self.ledger.full(key)
+        except DamagedError:
+            # It is given up when it is to be sent.
+            return
         if job is None or job.payload is None or len(job.payload) <= _SMALL:
             return
         text = (

@@ -1,0 +1,79 @@
+"""One job of the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+log = logging.getLogger(__name__)
+
+# Rows that this process has told to be unreadable.
+_told: set[object] = set()
+
+
+class State(Enum):
+    """Where a job is."""
+
+    HELD = "held"
+    ACCEPTED = "accepted"
+    RUNNING = "running"
+    FINISHED = "finished"
+    DELIVERED = "delivered"
+
+    @property
+    def ended(self) -> bool:
+        return self in (State.FINISHED, State.DELIVERED)
+
+
+class Job(NamedTuple):
+    """
+    A row. ``call`` is what was published, ``payload`` what is to be returned.
+
+    ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
+    process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
+    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is the runner that says when it
+    begins the function, and has not: empty if it has, or does not say so.
+    """
+
+    key: str
+    jid: str
+    fun: str
+    master: str
+    state: State
+    owner: str
+    runner: str
+    accepted: float
+    changed: float
+    attempts: int
+    sends: int
+    unbegun: str
+    call: bytes | None
+    payload: bytes | None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its function may have begun."""
+        return not self.unbegun or self.unbegun != self.runner
+
+
+def of_row(row: Sequence[Any]) -> Job | None:
+    """Return a row of the ledger as a job; None if it has what no version of us writes there."""
+    job = Job(*row)
+    texts = (job.key, job.jid, job.fun, job.master, job.owner, job.runner)
+    numbers = (job.accepted, job.changed, job.attempts, job.sends)
+    if (
+        all(isinstance(each, str) for each in texts)
+        and all(isinstance(each, int | float) for each in numbers)
+        and row[4] in [state.value for state in State]
+    ):
+        return job._replace(state=State(row[4]))
+    if job.key not in _told:
+        _told.add(job.key)
+        log.error(
+            "safeupdate: the row %r of the ledger cannot be read and is left alone: nobody hears "
+            "of its job. Look what became of it, and delete the row from the table 'jobs'.",
+            job.key,
+        )
+    return None

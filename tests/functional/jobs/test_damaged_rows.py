@@ -1,0 +1,144 @@
+"""Rows of the ledger that nobody can read: they end no engine, and hold up no other job."""
+
+import contextlib
+import sqlite3
+from types import SimpleNamespace
+
+import pytest
+import salt.payload
+import salt.utils.event
+
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.ticker import Ticker
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.minion import queues
+from saltext_safeupdate.minion.delivery import Delivery
+
+BAD, GOOD = "20260101000000000001", "20260101000000000002"
+SAYS = {"cmd": "_return", "jid": GOOD, "return": "it"}
+
+
+class Bus:
+    """The minion's own, behind which a master takes every return."""
+
+    def __init__(self):
+        self.taken = []
+
+    def fire_event(self, load, tag, timeout=None):
+        self.taken.append(load)
+
+    def get_event(self, tag, wait):
+        return {"ret": None}
+
+
+class World:
+    """An engine with the real delivery, and a clock."""
+
+    def __init__(self, tmp_path, bus):
+        self.now, self.bus = 1e9, bus
+        settings = Settings(state_dir=str(tmp_path / "state"), run_dir=str(tmp_path / "run"))
+        self.opts = {"id": "m1", "cachedir": str(tmp_path / "cache"), "master": "m"}
+        self.ledger = Ledger(settings.database, clock=lambda: self.now)
+        masters = SimpleNamespace(in_charge_of=lambda master, what: master)
+        functions = {"event.send": lambda tag, data: True}
+        self.ticker = Ticker(
+            settings=settings,
+            store=Store(settings.database),
+            ledger=self.ledger,
+            delivery=Delivery(self.opts, functions, masters),
+            launch=lambda: None,
+            owner="main",
+            clock=lambda: self.now,
+            monotonic=lambda: self.now,
+        )
+
+    def finished(self, jid):
+        self.ledger.add_undelivered(
+            jid, jid=jid, fun="cmd.run", master="m", payload=salt.payload.dumps(SAYS)
+        )
+
+    def held(self, jid):
+        call = salt.payload.dumps({"jid": jid, "fun": "cmd.run", "arg": []})
+        self.ledger.hold(jid, jid=jid, fun="cmd.run", master="m", call=call, owner="x:1:1")
+
+    def damage(self, statement, *values):
+        with contextlib.closing(sqlite3.connect(self.ledger.path)) as db, db:
+            assert db.execute(f"{statement} WHERE key = '{BAD}'", values).rowcount == 1
+
+    def run(self, looks=12):
+        for _ in range(looks):
+            self.now += 5
+            self.ticker.tick()
+
+    def told(self, jid):
+        return [load for load in self.bus.taken if load["jid"] == jid]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    bus = Bus()
+    monkeypatch.setattr(
+        salt.utils.event, "get_event", lambda *args, **kwargs: contextlib.nullcontext(bus)
+    )
+    return World(tmp_path, bus)
+
+
+ODD = {
+    "no msgpack": b"\xc1\xc1",
+    "cut short": salt.payload.dumps({**SAYS, "long": "x" * 99})[:20],
+    "a list": salt.payload.dumps([1]),
+    "nothing": None,
+    "a number": 5,
+    "text": "text",
+}
+
+
+@pytest.mark.parametrize("stored", [*ODD.values(), b"\x00zlib x"], ids=[*ODD, "not packed"])
+def test_a_return_that_cannot_be_read_is_told_and_the_others_arrive(world, stored):
+    world.finished(BAD)
+    world.finished(GOOD)
+    world.damage("UPDATE contents SET payload = ?", stored)
+    world.run()
+    assert [load["return"] for load in world.told(GOOD)] == ["it"]
+    (told,) = world.told(BAD)
+    assert (told["retcode"], told["id"]) == (1, "m1")
+    assert "its database is damaged there" in told["return"]
+    assert world.ledger.open() == []
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [*ODD.values(), salt.payload.dumps({"fun": "cmd.run"}), salt.payload.dumps({"jid": "../../x"})],
+    ids=[*ODD, "no jid", "another jid"],
+)
+def test_a_held_job_that_cannot_be_read_is_told_and_not_run_and_the_others_run(world, stored):
+    world.held(BAD)
+    world.held(GOOD)
+    world.damage("UPDATE contents SET call = ?", stored)
+    world.run()
+    assert queues.jids(world.opts) == {GOOD}
+    (told,) = world.told(BAD)
+    assert "was held on this minion" in told["return"]
+    assert [job.jid for job in world.ledger.open()] == [GOOD]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("state", "martian"), ("state", 5), ("accepted", "then"), ("changed", b"x")),
+        *(("attempts", "many"), ("fun", b"x"), ("jid", 5.5)),
+    ],
+)
+def test_a_row_that_no_version_writes_is_left_alone_and_said_once(world, caplog, column, value):
+    world.held(BAD)
+    world.finished(GOOD)
+    world.damage(f"UPDATE jobs SET {column} = ?", value)
+    world.run()
+    assert world.ledger.outcome(GOOD) == (State.DELIVERED, 0)
+    said = [line for line in caplog.text.splitlines() if "of the ledger cannot be read" in line]
+    assert len(said) <= 1
+    if column != "jid":
+        # SQLite makes text of a number there.
+        assert world.ledger.find(BAD) == []
+        assert world.told(BAD) == []
