@@ -27,6 +27,7 @@ OWN_PLACES = (
 )
 
 _installed: dict[str, int] = {}
+_replaced: list[Patch] = []
 _stood_down: list[str] = []
 _foreign: list[str] = []
 
@@ -48,7 +49,8 @@ def install(opts: Mapping[str, Any]) -> bool:
     if _is_foreign(factory):
         return False
     try:
-        patches.apply(_table(factory))
+        replaced = _table(factory)
+        patches.apply(replaced)
     except UnknownSaltError as err:
         _stood_down.append(str(err))
         log.error(
@@ -56,8 +58,14 @@ def install(opts: Mapping[str, Any]) -> bool:
         )
         return False
     _installed["pid"] = os.getpid()
+    _replaced[:] = replaced
     log.debug("safeupdate: hooks installed")
     return True
+
+
+def table() -> list[Patch]:
+    """Return what is replaced in this process; empty if nothing is."""
+    return list(_replaced)
 
 
 def adopt(function: Any) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .core.errors import SafeUpdateError
+from .core.prepare.known import Row
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,14 @@ class Patch(NamedTuple):
         """What a message calls the function."""
         module = getattr(self.owner, "__module__", "")
         return ".".join(filter(None, (module, self.owner.__name__, self.name)))
+
+    @property
+    def row(self) -> Row:
+        """The same as plain data, to be compared with sources."""
+        of_module = isinstance(self.owner, types.ModuleType)
+        module = self.owner.__name__ if of_module else self.owner.__module__
+        owner = "" if of_module else self.owner.__name__
+        return Row(module, owner, self.name, self.parameters, self.may_wait)
 
 
 def unchanged(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,9 +1,11 @@
 """What happens when the hooks are put into a process."""
 
 import functools
+import importlib
 import inspect
 import logging
 import os
+import pathlib
 
 import pytest
 import salt.minion
@@ -13,6 +15,7 @@ from saltext_safeupdate.admin import check
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.record import owner
 from saltext_safeupdate.engines import safeupdate as engine
 from saltext_safeupdate.executors import safeupdate as executor
@@ -203,7 +206,8 @@ def _started(engine, monkeypatch):
     """Return what the engine tells its loop of the hooks."""
     told = []
 
-    def run(opts, functions, *, hooked, late, returners):
+    def run(opts, functions, *, hooked, late, returners, table):
+        assert table or not hooked
         told.append({"hooked": hooked, "late": late})
 
     monkeypatch.setattr(minion_engine, "run", run)
@@ -239,3 +243,14 @@ def test_a_minion_with_the_places_of_another_one_leaves_salt_as_it_is(
         Factory(second).initiator()
     assert [each.code for each in check._owner(Factory(second))] == ["shared-state"]
     assert not list(check._owner(Factory(first)))
+
+
+def test_the_table_that_is_written_down_says_of_this_salt_what_it_is():
+    """What is read from sources before an update agrees with what the hooks find afterwards."""
+    rows = [row.row for row in ROWS.values()]
+    assert {row.place for row in rows} == set(ROWS)
+
+    def source(module):
+        return pathlib.Path(importlib.import_module(module).__file__).read_text(encoding="utf-8")
+
+    assert known.differences(rows, source) == []

@@ -13,7 +13,7 @@ from ..core.extensions.distributions import Extension
 from ..core.host import backup, locks
 from ..core.host.command import run as run_command
 from ..core.packages.manager import PackageManager
-from ..core.prepare import beside, resolution
+from ..core.prepare import beside, known, resolution
 from ..core.prepare.preflight import Circumstances, Finding, other_update, preflight
 from ..core.prepare.removed_modules import Use
 from ..core.prepare.resolution import Resolved
@@ -45,6 +45,7 @@ def findings(
     uses, unrendered = _uses(opts, functions)
     staging = factory.staging() if resolved.staged else None
     extensions, python, unlisted = _extensions(factory, staging)
+    too_old, unread = _too_old(factory, staging, resolved)
     others, daemons = factory.others(), factory.daemons()
     quarantined = factory.store.quarantined() if factory.store.exists() else []
     found = preflight(
@@ -71,6 +72,7 @@ def findings(
             unaware=beside.unaware(daemons, factory.known() if daemons else ()),
             masters=beside.masters(daemons),
             other_minions_policy=settings.other_minions,
+            too_old=too_old,
             obstacle=factory.services.obstacle(settings.service),
         )
     )
@@ -81,7 +83,7 @@ def findings(
         resolution.refuse_downgrade(resolved)
     except InputError as err:
         found.append(Finding("downgrade", str(err), "See the message."))
-    return [*found, *unrendered, *unlisted]
+    return [*found, *unrendered, *unlisted, *unread]
 
 
 def needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
@@ -105,6 +107,22 @@ def _uses(opts: Mapping[str, Any], functions: Functions) -> tuple[Collection[Use
         return facts.state_uses(opts, functions), []
     except SafeUpdateError as err:
         return (), [Finding("module-gone", str(err), "Fix them, and look again.", False)]
+
+
+def _too_old(
+    factory: Factory, staging: Staging | None, resolved: Resolved
+) -> tuple[tuple[str, str] | None, list[Finding]]:
+    """Say that the extension does not know the staged Salt, if so; and what cannot be read."""
+    if staging is None:
+        return None, []
+    store, place = factory.store, factory.settings.state_dir
+    files = [file.path for file in staging.staged_files()]
+    try:
+        different = known.unknown(known.noted(store), resolved.targets, files, place, run_command)
+    except (OSError, SafeUpdateError) as err:
+        problem = f"This could not be checked: {err}"
+        return None, [Finding("extension-too-old", problem, "Fix that, and look again.", False)]
+    return (known.refusal(different, resolved.targets) if different else None), []
 
 
 def _extensions(

@@ -45,5 +45,6 @@ def start():
         __salt__,
         hooked=not hooks.stood_down() and not hooks.is_late(),
         late=hooks.is_late(),
+        table=[each.row for each in hooks.table()],
         returners=lambda: hooks.returners(__opts__, __salt__),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import LockUnavailableError, SafeUpdateError
@@ -14,6 +14,8 @@ from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
 from ..core.host.minions import register
 from ..core.jobs.ticker import Ticker
+from ..core.prepare import known
+from ..core.prepare.known import Row
 from ..factory import Factory
 from . import unrecorded, upgraded
 from .complaints import Complaints
@@ -32,6 +34,7 @@ def run(
     hooked: bool,
     late: bool = False,
     returners: Callable[[], Mapping[str, Any]] = dict,
+    table: Sequence[Row] = (),
 ) -> None:
     """
     Run until the minion ends.
@@ -40,6 +43,7 @@ def run(
     whether the minion has our hooks: without them no return of a job is recorded, so none proves
     that a master hears. *late* tells that it has none because this extension could not be loaded
     when the minion started: the minion is to restart, once.
+    *table* is what they replace.
     """
     minion = os.getppid()
     factory = Factory(opts)
@@ -73,11 +77,13 @@ def run(
                 lock = _alone(factory, complaints)
             if not announced:
                 factory.ledger.anchor()
+                known.note(factory.store, table)
                 ticker.started(
                     delivery.salt_version,
                     master=has_master(opts, hooked=hooked),
                     masters=addresses(opts),
-                    hooked=hooked,
+                    # One that is late is to restart, and knows its Salt.
+                    hooked=None if late else hooked,
                     startup_delay=opts.get("random_startup_delay") or 0,
                     took=host_wait.age(minion),
                 )

@@ -65,7 +65,8 @@ class Circumstances:
     *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
     is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
     what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
-    *obstacle* is why the minion could not be restarted on this host; empty if it could.
+    *obstacle* is why the minion could not be restarted on this host; empty if it could. *too_old*
+    says that this extension does not know the target, as :mod:`.known` does.
     """
 
     manager: PackageManager
@@ -91,6 +92,7 @@ class Circumstances:
     masters: Sequence[Told] = ()
     other_minions_policy: str = "stop"
     obstacle: str = ""
+    too_old: Told | None = None
 
 
 @dataclass(frozen=True)
@@ -338,6 +340,11 @@ def _masters(known: Circumstances, host: Host) -> Iterator[Finding]:
         yield Finding("master-beside", problem, fix, blocking=False)
 
 
+def _too_old(known: Circumstances, host: Host) -> Iterator[Finding]:
+    if known.too_old:
+        yield Finding("extension-too-old", *known.too_old)
+
+
 def _restart(known: Circumstances, host: Host) -> Iterator[Finding]:
     if known.obstacle:
         yield Finding(
@@ -378,6 +385,7 @@ CHECKS: dict[str, Callable[[Circumstances, Host], Iterator[Finding]]] = {
     "other-minion": _minions,
     "other-minion-unaware": _unaware,
     "master-beside": _masters,
+    "extension-too-old": _too_old,
     "no-restart": _restart,
     "disk-space": _disk_space,
     "signature-policy": _signatures,

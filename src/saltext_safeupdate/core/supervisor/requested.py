@@ -17,7 +17,7 @@ from ..extensions.staging import stage_beside_salt
 from ..host import linked_copy
 from ..packages.manager import PackageManager
 from ..packages.request import File
-from ..prepare import resolution, revisions
+from ..prepare import known, resolution, revisions
 from ..prepare.resolution import Resolver
 from ..prepare.revisions import Previous
 from ..prepare.staging import Staging
@@ -113,6 +113,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
         snapshot = _former_snapshot(manager, previous)
     else:
         new, altered = _download(context, manager, update.versions_to)
+        _refuse_unknown(context, update, new)
     way_back = context.revisions.secure(
         update.id, sorted(update.versions_from), update.way_back.paths
     )
@@ -136,6 +137,18 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
         ),
         "progress": replace(update.progress, master=probe.reaches_master(context, _MASTER_TIMEOUT)),
     }
+
+
+def _refuse_unknown(context: Context, update: Update, new: list[File]) -> None:
+    """Raise SafeUpdateError if the extension does not know the Salt of these packages."""
+    if update.of_extension:
+        return
+    files = [file.path for file in new]
+    rows, place = known.noted(context.store), context.settings.state_dir
+    different = known.unknown(rows, update.versions_to, files, place, context.command)
+    if different:
+        problem, fix = known.refusal(different, update.versions_to)
+        raise SafeUpdateError(f"{problem} {fix}")
 
 
 def _stage_beside(context: Context, update: Update, new: list[File]) -> tuple[str, list[str]]:

@@ -7,6 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import watchdog
@@ -157,6 +158,27 @@ class TestWaiting:
         host.supervise()
         assert host.store.get("u1").phase is Phase.CANCELLED
         assert (host.last.id, host.last.phase) == ("u2", Phase.COMMITTED)
+
+
+def test_a_salt_that_the_extension_does_not_know_is_not_installed(host, monkeypatch):
+    seen = []
+
+    def unknown(rows, targets, files, place, run):
+        seen.append((rows, targets))
+        return ["salt.minion.Minion is not there"]
+
+    monkeypatch.setattr(known, "unknown", unknown)
+    row = known.Row("salt.minion", "Minion", "x", ("self",))
+    known.note(host.store, [row])
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert seen == [([row], NEW)]
+    assert "does not know Salt 3007.15" in host.last.reason
+    assert "newer than" in host.last.reason
+    assert host.packages.versions == OLD
+    assert host.restarts() == []
+    host.assert_at_peace()
 
 
 class TestStaging:
