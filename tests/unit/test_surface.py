@@ -16,7 +16,7 @@ import saltext_safeupdate
 
 ROOT = pathlib.Path(saltext_safeupdate.__file__).parent
 # Rooms that no loader looks into.
-ROOMS = ("admin", "core", "file_roots", "fleet", "master", "minion", "ordering")
+ROOMS = ("admin", "core", "file_roots", "fleet", "master", "minion", "ordering", "stand_ins")
 REPO = pathlib.Path(__file__).parents[2]
 
 # Files that a loader finds. A new one is added here.
