@@ -277,6 +277,8 @@ def run(
     """
     Run a command in a new snapshot and return what it printed.
 
+    If edits of the live ``/etc`` were lost, that is said below.
+
     command
         A list, or a string that is split with the shell's rules. There is no shell:
         nothing in it is interpreted. The tool writes it to its log: use :py:func:`call` for
