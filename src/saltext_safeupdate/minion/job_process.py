@@ -90,6 +90,7 @@ class JobProcess:
             key=ticket.key,
             attempt=attempt,
             says=says,
+            blind=bool(ticket.key) and not says,
             waited=ticket.waited,
         )
         current.begin(job)
@@ -151,8 +152,9 @@ class JobProcess:
         if job is not None and job.says:
             job.says = False
             try:
-                Ledger(self._settings.database).begin_function(job.key)
+                Ledger(self._settings.database, busy_timeout=job.patience).begin_function(job.key)
             except SafeUpdateError as err:
+                job.blind = True
                 self._without_record(minion.opts, job.key, err)
         return original(minion, *args, **kwargs)
 
@@ -161,24 +163,25 @@ class JobProcess:
         if not key:
             return 1, False
         try:
-            return Ledger(self._settings.database).begin(key, processes.me(), says=True), True
+            ledger = Ledger(self._settings.database, busy_timeout=current.PATIENCE)
+            return ledger.begin(key, processes.this_thread(), says=True), True
         except SafeUpdateError as err:
             self._without_record(opts, key, err)
             return 1, False
 
     def _without_record(self, opts: Any, key: str, err: SafeUpdateError) -> None:
         self._complaints.log("job %s runs without a record", key, err)
-        unrecorded.note(opts, key, processes.me())
+        unrecorded.note(opts, key, processes.this_thread())
 
     def _ended_without_return(self, opts: Any, job: current.Job) -> None:
         """Record that it has put itself into the queue of the states, or is not to return."""
-        ledger = Ledger(self._settings.database)
+        ledger = Ledger(self._settings.database, busy_timeout=job.patience)
         try:
             if queues.find(opts, job.jid) is not None:
-                ledger.put_back(job.key, processes.me())
+                ledger.put_back(job.key, processes.this_thread())
             else:
                 for found in ledger.find(job.jid):
-                    if found.key == job.key and found.runner == processes.me():
+                    if found.key == job.key and found.runner == processes.this_thread():
                         ledger.delivered(job.key)
         except SafeUpdateError as err:
             self._complaints.log("the end of job %s is not recorded", job.jid, err)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import salt.payload
@@ -52,15 +52,16 @@ class Returns:
         """Store what Salt is about to send."""
         load = original(minion, ret, ret_cmd)
         job = current.get()
-        if ret_cmd != "_return" or job is None or not job.key or str(load.get("jid")) != job.jid:
+        if ret_cmd != "_return" or job is None or not job.key or not _is_of(job, load):
             return load
         try:
             code = load.get("retcode")
-            Ledger(self._settings.database).finish(
+            self._ledger(job).finish(
                 job.key, salt.payload.dumps(load), code if isinstance(code, int) else 0
             )
             job.stored = True
         except SafeUpdateError as err:
+            job.blind = True
             self._complaints.log("the return of job %s is sent without a record", job.jid, err)
         return load
 
@@ -68,8 +69,9 @@ class Returns:
         """Send the return; it stays in the ledger if the master did not acknowledge it."""
         job = current.get()
         jid = str(ret.get("jid", ""))
-        key = job.key if job is not None and job.jid == jid else ""
-        if job is not None and job.jid == jid:
+        key = ""
+        if job is not None and _is_of(job, ret):
+            key = job.key
             job.returned = True
         arrived = False
         try:
@@ -103,13 +105,17 @@ class Returns:
             self._complaints.log("the return of job %s waits for no turn", load.get("jid"), err)
             return None
 
+    def _ledger(self, job: current.Job | None) -> Ledger:
+        patience = current.PATIENCE if job is None else job.patience
+        return Ledger(self._settings.database, busy_timeout=patience)
+
     def _settle(
         self, minion: Any, ret: dict[str, Any], jid: str, key: str, *, arrived: bool
     ) -> None:
         """Record what has become of a return."""
         try:
             if arrived and key:
-                Ledger(self._settings.database).delivered(key)
+                self._ledger(current.get()).delivered(key)
             elif not arrived and not key:
                 self._store(minion, ret, jid)
         except SafeUpdateError as err:
@@ -125,13 +131,25 @@ class Returns:
     def _store(self, minion: Any, ret: dict[str, Any], jid: str) -> None:
         """Store an undelivered return of a job that is not recorded."""
         load = {"cmd": "_return", "id": minion.opts["id"], **ret}
-        Ledger(self._settings.database).add_undelivered(
+        self._ledger(current.get()).add_undelivered(
             f"{jid}:{os.getpid()}:{time.time_ns()}",
             jid=jid,
             fun=publication.function(ret),
             master=str(minion.opts.get("master", "")),
             payload=salt.payload.dumps(load),
         )
+
+
+def _is_of(job: current.Job, ret: Mapping[str, Any]) -> bool:
+    """
+    Tell whether this is the one return of the job that the ledger has a row for.
+
+    From 3008 on, a state run returns for each of the minion's resources as well, under its JID.
+    """
+    of_resource = ret.get("resource_id")
+    return str(ret.get("jid", "")) == job.jid and (
+        not of_resource or job.key.endswith(f":{of_resource}")
+    )
 
 
 def without_payload(record: logging.LogRecord) -> bool:

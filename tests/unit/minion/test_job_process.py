@@ -2,13 +2,14 @@
 
 import errno
 import os
+import threading
 from dataclasses import replace
 
 import pytest
 import salt.minion
 
 from saltext_safeupdate.core.errors import RecordError
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.parts import Code
@@ -191,3 +192,18 @@ def test_a_minion_that_is_torn_down_while_it_tidies_up_says_nothing(world, runni
     else:
         job_process.tidy_up(tidy, minion)
     assert not hasattr(minion, "schedule")
+
+
+def test_a_job_that_is_a_thread_is_known_by_its_thread(world):
+    """Its minion lives on: what the thread could not return is sent, or its end is reported."""
+    world.minion.opts["multiprocessing"] = False
+    data = world.publish()
+    seen = []
+    world.while_it_runs = lambda: seen.append(world.ledger.full(JID).runner)
+    thread = threading.Thread(target=lambda: world.run(data))
+    thread.start()
+    thread.join()
+    (runner,) = seen
+    assert runner != processes.me()
+    assert not processes.alive(runner)
+    assert processes.this_thread() == processes.me()

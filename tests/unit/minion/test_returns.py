@@ -1,6 +1,8 @@
 """A return is stored before it is sent, and kept until its master has it."""
 
+import contextlib
 import logging
+import sqlite3
 
 import pytest
 import salt.payload
@@ -111,3 +113,55 @@ def test_what_could_not_be_sent_is_not_logged(caplog):
     assert "secret" not in caplog.text
     assert "{'cmd': '_return', 'jid': '1'} request. id=request" in caplog.text
     assert "kept" in caplog.text
+
+
+def test_of_several_returns_of_a_job_each_is_kept_until_its_master_has_it(world):
+    """On 3008, a state run returns for each resource of its minion, and at last for itself."""
+    data = world.publish(JID, "state.apply")
+    world.minion.acknowledge = ""
+
+    def returned():
+        for resource in ("web1", "web2"):
+            ret = {"jid": JID, "fun": "state.apply", "return": resource, "resource_id": resource}
+            world.returns.publish(FakeMinion._return_pub, world.minion, ret)
+
+    world.while_it_runs = returned
+    world.run(data, "its own")
+    kept = [world.ledger.full(job.key) for job in world.ledger.undelivered()]
+    loads = [salt.payload.loads(job.payload) for job in kept]
+    found = {load.get("resource_id"): load["return"] for load in loads}
+    assert found == {"web1": "web1", "web2": "web2", None: "its own"}
+
+
+def test_a_return_of_a_resource_that_arrived_leaves_the_job_as_it_is(world):
+    data = world.publish(JID, "state.apply")
+
+    def returned():
+        ret = {"jid": JID, "fun": "state.apply", "return": "x", "resource_id": "web1"}
+        world.returns.publish(FakeMinion._return_pub, world.minion, ret)
+        assert world.states() == {JID: "running"}
+
+    world.while_it_runs = returned
+    world.run(data, "its own")
+    assert world.states() == {JID: "delivered"}
+
+
+def test_a_database_that_is_locked_delays_a_job_once_and_not_at_each_step(world, monkeypatch):
+    waited = []
+    monkeypatch.setattr(current, "PATIENCE", 0.02)
+    monkeypatch.setattr(current, "_BLIND_PATIENCE", 0.01)
+    data = world.publish()
+    with contextlib.closing(sqlite3.connect(world.ledger.path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        connect = sqlite3.connect
+        monkeypatch.setattr(
+            sqlite3,
+            "connect",
+            lambda path, timeout, **more: waited.append(timeout) or connect(path, timeout, **more),
+        )
+        world.run(data)
+    of_job = [timeout for timeout in waited if timeout in (0.02, 0.01)]
+    assert of_job[0] == 0.02
+    assert of_job[1:]
+    assert set(of_job[1:]) == {0.01}
+    assert world.minion.sent["return"] == "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -69,6 +70,11 @@ def since_boot() -> float:
 def me() -> str:
     """Return the identity of this process."""
     return identity(os.getpid())
+
+
+def this_thread() -> str:
+    """Return the identity of this thread; that of the first is the identity of its process."""
+    return identity(threading.get_native_id())
 
 
 def in_background(work: Callable[[], object]) -> None:

@@ -13,6 +13,12 @@ from ..settings import Settings
 from .admission import Admission
 
 
+# Seconds that a job waits for the database if another process writes, and that it waits when it
+# has done so in vain: it runs without a record then, and is not to stand still at each step.
+PATIENCE = 10.0
+_BLIND_PATIENCE = 0.5
+
+
 @dataclass(kw_only=True)
 class Job:
     """
@@ -22,7 +28,8 @@ class Job:
     are held. ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or
     more if it is resumed, ``says`` tells that the ledger waits for word that its function
     begins, ``begun`` that it has, ``waited`` that it was held until an update had ended,
-    ``returned`` that it has given its return to Salt, ``stored`` that the ledger has that return.
+    ``returned`` that it has given its return to Salt, ``stored`` that the ledger has that return,
+    ``blind`` that it has waited for the database in vain.
     """
 
     jid: str
@@ -34,6 +41,12 @@ class Job:
     waited: bool = False
     returned: bool = False
     stored: bool = False
+    blind: bool = False
+
+    @property
+    def patience(self) -> float:
+        """How many seconds it waits for the database, which it does several times."""
+        return _BLIND_PATIENCE if self.blind else PATIENCE
 
     def share(self) -> Lock:
         """Return its share of the jobs lock. Raise LockUnavailableError if it has none."""
