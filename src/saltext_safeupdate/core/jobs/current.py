@@ -12,7 +12,6 @@ from ..record.store import Store
 from ..settings import Settings
 from .admission import Admission
 
-
 # Seconds that a job waits for the database if another process writes, and that it waits when it
 # has done so in vain: it runs without a record then, and is not to stand still at each step.
 PATIENCE = 10.0
