@@ -16,10 +16,11 @@ import pytest
 import salt.client
 import salt.runner
 import salt.utils.jid
+import salt.utils.minions
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.master import questions
+from saltext_safeupdate.master import questions, targets
 from saltext_safeupdate.master.store import Store
 from tests.integration.conftest import LOGS
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion, without_a_key
@@ -402,6 +403,39 @@ def test_starts_in_the_name_of_others_are_no_query(stage):
     # One for the runner, and those that the engine sends in any case, however slow this is.
     assert len(stage.victim.queries) - before < 10
     stage.assert_unharmed()
+
+
+def test_nobody_is_in_a_target_because_another_minion_says_so(stage):
+    """Since 3008 minions tell of their resources, whose names and grains are their own choice."""
+    chosen = {"role": "chosen"}
+    ids = ["victim", "plain", "made-up", "made\nup"]
+    told = {"resources": {"ssh": ids}, "resource_grains": {f"ssh:{name}": chosen for name in ids}}
+    stage.mallory.lie({"cmd": "_register_resources", **told})
+    checker = salt.utils.minions.CkMinions(stage.opts.copy())
+    if hasattr(checker, "_check_resource_minions"):
+        found = checker.check_minions("role:chosen", "grain")["minions"]
+        assert "victim" in found, "Salt itself is not deceived any more"
+        assert "victim" in checker.check_minions("mall*")["minions"]
+    for target, kind, meant in (
+        ("role:chosen", "grain", []),
+        ("role:ch.*", "grain_pcre", []),
+        ("G@role:chosen or T@ssh or T@ssh:victim", "compound", []),
+        ("mall* and not T@ssh", "compound", ["mallory"]),
+        ("mall*", "glob", ["mallory"]),
+        ("made-up", "glob", []),
+    ):
+        assert targets.targeted(stage.opts, target, kind) == meant
+    stage.victim.away = True
+    # Salt waits for the victim as well, and the victim is asked for it.
+    jid = stage.client.pub("mall*", "test.echo", ["for others"])["jid"]
+    stage.published[jid] = ("test.echo", ["for others"])
+    wait_for(lambda: stage._heard(jid), "the job is published")
+    stage.victim.away = False
+    report = stage.redeliver("victim")
+    assert jid not in report["published"]
+    stage.mallory.lie({"cmd": "_register_resources", "resources": {}, "resource_grains": {}})
+    stage.assert_unharmed()
+    assert stage.ran(stage.victim, jid) == 0
 
 
 # -- at random -----------------------------------------------------------------------

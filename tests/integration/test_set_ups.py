@@ -224,6 +224,7 @@ class Minion(RealMinion):
                 "request_channel_timeout": 3,
                 "auth_timeout": 3,
                 "acceptance_wait_time": 1,
+                "grains": {"where": "here"},
                 **{name: _filled(value, at) for name, value in set_up.options.items()},
                 **options,
             },
@@ -359,7 +360,7 @@ def _lives(set_up, master, minion):
             wait_for(lambda: waited not in minion.jobs(), "the job to end")
         minion.kill()
     minion.step(set_up.step)
-    missed = master.publish(minion, "cmd.run", minion.noting("missed"), *SHELL)
+    missed, others = _publish_meanwhile(master, minion)
     minion.start()
     master.wait_minion(minion)
 
@@ -376,6 +377,7 @@ def _lives(set_up, master, minion):
         for jid in (missed, waited):
             wait_for(lambda jid=jid: master.returned(minion, jid), "a return")
         wait_for(lambda: ledger.open() == [], "the end of all")
+        wait_for(lambda: others.isdisjoint(master.waits_for(minion)), "it is told who is not meant")
     minion.wait_for("startup", 2)
     if set_up.starts > 2:
         minion.kill()
@@ -386,6 +388,25 @@ def _lives(set_up, master, minion):
     counts = [minion.notes(word) for word in ("job", "begun", "waited", "held")]
     assert counts == [1, 1, 1, 1]
     assert minion.notes("missed") == set_up.keeps
+    assert minion.notes("others") == 0
+
+
+def _publish_meanwhile(master, minion):
+    """
+    Publish a job that a minion misses, and others that are not for it; return what it is to get.
+
+    Salt waits for it with each of them, because the master knows no grains of it any more.
+    """
+    master.remember(minion)
+    only = f"L@{minion.id} and"
+    command = minion.noting("others")
+    others = {
+        master.aim(f"{only} {target}", "compound", "cmd.run", command, *SHELL)
+        for target in ("not G@where:here", "S@203.0.113.0/24", "not ( G@where:he* or I@no:such )")
+    }
+    assert None not in others
+    target = f"{only} not G@where:there"
+    return master.aim(target, "compound", "cmd.run", minion.noting("missed"), *SHELL), others
 
 
 def test_held_jobs_begin_although_the_clock_was_set_back(masters, begin):

@@ -7,8 +7,11 @@ import salt.channel.client
 import salt.config
 import salt.crypt
 import salt.exceptions
+import salt.loader
 import salt.payload
 import zmq
+
+from saltext_safeupdate.core.jobs.missed_jobs import MEANT, NOT_MEANT, about
 
 QUERY = "safeupdate.accepted"
 
@@ -45,6 +48,7 @@ class RawMinion:
             auth_tries=5,
             request_channel_timeout=60,
             __role="minion",
+            grains={},
         )
         (path / "pki").mkdir(parents=True)
         self.auth = salt.crypt.SAuth(self.opts)
@@ -116,6 +120,8 @@ class HonestMinion(RawMinion):
     def __init__(self, master, minion_id, path, *, ledger=True):
         self.ran, self.away, self.slow, self.ledger = [], False, False, ledger
         self.queries, self.failing = [], 0
+        opts = {**salt.config.minion_config(None), "id": minion_id, "grains": {}}
+        self._matchers = salt.loader.matchers(opts, loaded_base_name=f"honest.{minion_id}")
         super().__init__(master, minion_id, path)
 
     def heard(self, load):
@@ -126,6 +132,7 @@ class HonestMinion(RawMinion):
         if fun == QUERY:
             self.queries.append(load)
             answer = {asked: "delivered" for asked in load["arg"][0] if asked in known}
+            answer |= self._said(load["arg"][1], known)
             if self.failing:
                 self.failing -= 1
                 self.returns(jid, fun, "ERROR: it is locked", success=False, retcode=1)
@@ -139,10 +146,17 @@ class HonestMinion(RawMinion):
                 self.returns(jid, fun, True)
 
     def _meant(self, load):
-        target = load["tgt"]
-        if load.get("tgt_type") == "list":
-            return self.id in target
-        return target in ("*", self.id)
+        match = self._matchers[f"{load.get('tgt_type', 'glob')}_match.match"]
+        return bool(match(load["tgt"], opts=self.opts))
+
+    def _said(self, aims, known):
+        """Return of each publication whether it is meant, as Salt's own matchers say."""
+        return {
+            about(number): MEANT if self._meant(aim) else NOT_MEANT
+            for aim in aims
+            for number, jid in aim["jobs"].items()
+            if jid not in known
+        }
 
     def returns(self, jid, fun, value, **more):
         """Return a job to the master."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import salt.cache
 import salt.client
 import salt.config
 import salt.exceptions
@@ -72,6 +73,28 @@ class RealMaster:
     def publish(self, minion, fun, *args):
         """Publish a job to one minion; return its JID."""
         return self._client.pub([minion.id], fun, list(args), tgt_type="list")["jid"]
+
+    def aim(self, target, kind, fun, *args):
+        """Publish a job to a target; return its JID, None if Salt waits for nobody."""
+        published = self._client.pub(target, fun, list(args), tgt_type=kind)
+        return (published or {}).get("jid")
+
+    def remember(self, minion, grains=None, pillar=None):
+        """Have it believe that a minion has these grains and this pillar, or know of none."""
+        cache = salt.cache.factory(self.opts)
+        # Where each Salt keeps them.
+        banks = ((("grains", minion.id), grains), (("pillar", minion.id), pillar))
+        both = {"grains": grains, "pillar": pillar}
+        for place, known in (*banks, ((f"minions/{minion.id}", "data"), both if grains else None)):
+            if known is None:
+                cache.flush(*place)
+            else:
+                cache.store(*place, known)
+
+    def waits_for(self, minion):
+        """Return the jobs that the minion has neither returned nor called not meant."""
+        account = Account(path_of(self.opts))
+        return {one.jid for one in account.since(0) if minion.id in one.waiting}
 
     def call(self, minion, fun, *args):
         """Run a job on a minion, and return what it returns."""

@@ -25,6 +25,7 @@ import salt.crypt
 import salt.loader
 import salt.utils.asynchronous
 
+from saltext_safeupdate.core.jobs.missed_jobs import MEANT, about
 from saltext_safeupdate.fleet.judge import Report
 from tests.support.raw_minion import QUERY
 from tests.support.waiting import wait_for
@@ -397,8 +398,12 @@ def _plan(host: Machine, now: float, version: str | None = None, **_: object) ->
     }
 
 
-def _accepted(host: Machine, now: float, jids: Iterable[str]) -> object:
-    return {jid: "delivered" for jid in jids if host.ran[jid]}
+def _accepted(
+    host: Machine, now: float, jids: Iterable[str], aims: Iterable[Mapping] = ()
+) -> object:
+    """Answer as a minion that is meant by whatever it hears of: here Salt waits for no others."""
+    said = {about(number): MEANT for aim in aims for number in aim["jobs"]}
+    return said | {jid: "delivered" for jid in jids if host.ran[jid]}
 
 
 def _nothing(*_: object, **__: object) -> object:

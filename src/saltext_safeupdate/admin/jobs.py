@@ -11,12 +11,20 @@ import salt.payload
 
 from ..core.errors import InputError, LockHeldError, SafeUpdateError
 from ..core.host import processes
-from ..core.jobs import current
+from ..core.jobs import current, missed_jobs
 from ..core.jobs import jids as job_ids
 from ..core.jobs.ledger import UNKNOWN, Job, State
 from ..factory import Factory
 from ..minion import queues, unrecorded
 from ..minion.masters import ONE_OF_SEVERAL
+from ..ordering import matching
+
+# What the minion says of a publication that it has not accepted.
+_SAID = {
+    True: missed_jobs.MEANT,
+    False: missed_jobs.NOT_MEANT,
+    None: missed_jobs.UNDECIDED,
+}
 
 
 def listed(factory: Factory) -> dict[str, Any]:
@@ -46,14 +54,17 @@ def _described(job: Job) -> dict[str, Any]:
     }
 
 
-def accepted(factory: Factory, jids: object) -> dict[str, str]:
+def accepted(factory: Factory, jids: object, aims: object = None) -> dict[str, str]:
     """
     Return the states of those jobs that this minion has, in its ledger or in a queue.
 
-    Of a job that it may have run without a record, the state is "unknown".
+    Of a job that it may have run without a record, the state is "unknown". *aims* are targets,
+    each with its publications; of those whose jobs it does not have, the answer is whether they
+    are meant for this minion.
     """
     if not isinstance(jids, list) or not all(isinstance(jid, str | int) for jid in jids):
         raise InputError("'jids' must be a list of job IDs.")
+    targets = _targets(aims)
     wanted = [str(jid) for jid in jids]
     queued = {str(job.get("jid")): "held" for job in queues.listed(factory.opts)}
     if factory.ledger.exists():
@@ -65,7 +76,41 @@ def accepted(factory: Factory, jids: object) -> dict[str, str]:
     for jid in wanted:
         if known.get(jid, UNKNOWN) == UNKNOWN and jid in queued:
             known[jid] = queued[jid]
-    return known
+    return known | _meant(factory, targets, known)
+
+
+def _targets(aims: object) -> list[dict[str, Any]]:
+    listed = [] if aims is None else aims
+    if not isinstance(listed, list) or not all(
+        isinstance(aim, dict)
+        and isinstance(aim.get("jobs"), dict)
+        and isinstance(aim.get("tgt_type"), str)
+        and isinstance(aim.get("delimiter"), str)
+        and "tgt" in aim
+        for aim in listed
+    ):
+        raise InputError(
+            "'aims' must be a list of targets, each with 'tgt', 'tgt_type', 'delimiter' and 'jobs'."
+        )
+    return listed
+
+
+def _meant(
+    factory: Factory, targets: list[dict[str, Any]], known: dict[str, str]
+) -> dict[str, str]:
+    """Return of each publication of an unknown job whether it is meant for this minion."""
+    # Salt's matchers are loaded only if there is a question for them.
+    wanted = [aim for aim in targets if not known.keys() >= set(map(str, aim["jobs"].values()))]
+    found: dict[str, str] = {}
+    decided = matching.decided(factory.opts, wanted) if wanted else []
+    for aim, meant in zip(wanted, decided, strict=True):
+        said = _SAID[meant]
+        found |= {
+            missed_jobs.about(number): said
+            for number, jid in aim["jobs"].items()
+            if str(jid) not in known
+        }
+    return found
 
 
 def _ahead() -> float:

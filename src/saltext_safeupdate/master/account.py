@@ -8,30 +8,42 @@ minions can write to, are not.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
+import math
 import os
 import secrets
 import sqlite3
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..core.errors import RecordError
 from ..core.host import processes
 from ..core.record.database import Database
+from . import aiming, audience, tables
+from .aiming import Target
+from .audience import Audience
 
-# What the account holds at most: publications, and bytes of what they said and to whom.
+# What the account holds at most: publications, and bytes of all that is stored of them.
 MOST_ROWS, MOST_BYTES = 10_000, 64 << 20
 # Bytes of one publication; a larger one is not redelivered.
 MOST_OF_ONE = 8 << 20
+# Sets of minions that may come to be stored of a publication: who waits, who got it how often.
+_SETS = 4
+# Publications that are written about in one transaction: workers wait for it.
+_AT_ONCE = 200
+# Audiences that are kept unpacked.
+_UNPACKED = 16
+# Seconds for which an outcome is kept that nobody has fetched: who asked was killed.
+_KEPT = 600.0
 # Seconds that a worker of the master waits for another one that writes.
 BUSY_TIMEOUT = 3.0
 # The argument with which the engine has a publication go out again.
 TICKET = "safeupdate_ticket"
 # The argument that marks a question of the engine: nobody gets it again.
 QUESTION = "safeupdate_question"
+EVERYBODY = Target("*")
 # Names of facts.
 ENGINE, STOOD_DOWN = "engine", "stood_down"
 
@@ -50,11 +62,12 @@ class Published(NamedTuple):
 
 
 class Again(NamedTuple):
-    """What is to be published once more, as it was, and to whom."""
+    """What is to be published once more, as it was, to whom of its target."""
 
     jid: str
     load: bytes
     minions: list[str]
+    target: Target
 
 
 class Request(NamedTuple):
@@ -68,37 +81,10 @@ class Request(NamedTuple):
 class Account(Database):
     """One database file below the master's ``cachedir``; see :class:`Database`."""
 
-    VERSION = 2
+    VERSION = 3
     ADDED = ()
     SETTING = "cachedir"
-    SCHEMA = """
-CREATE TABLE IF NOT EXISTS publications (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, jid TEXT NOT NULL, audience TEXT NOT NULL,
-    boot TEXT NOT NULL, up REAL NOT NULL, at REAL NOT NULL, size INTEGER NOT NULL
-);
-CREATE INDEX IF NOT EXISTS publications_size ON publications (size);
-CREATE INDEX IF NOT EXISTS publications_audience ON publications (audience);
-CREATE TABLE IF NOT EXISTS loads (number INTEGER PRIMARY KEY, load BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS audiences (digest TEXT PRIMARY KEY, minions BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS waiting (number INTEGER PRIMARY KEY, minions BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS times (number INTEGER PRIMARY KEY, minions TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS tickets (
-    ticket TEXT PRIMARY KEY, number INTEGER NOT NULL, minions BLOB NOT NULL
-);
-CREATE TABLE IF NOT EXISTS requests (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, minions BLOB NOT NULL, timeout REAL NOT NULL,
-    state TEXT NOT NULL DEFAULT '', report TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS calls (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, given BLOB NOT NULL,
-    state TEXT NOT NULL DEFAULT '', outcome BLOB
-);
-CREATE TABLE IF NOT EXISTS answers (
-    number INTEGER NOT NULL, minion TEXT NOT NULL, answer BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
-"""
+    SCHEMA = tables.SCHEMA
 
     def __init__(
         self,
@@ -113,35 +99,38 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
         super().__init__(path, clock=clock, busy_timeout=busy_timeout)
         self._since_boot = since_boot
         self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._unpacked: dict[bytes, Audience] = {}
 
     # -- what the workers of the master write ----------------------------------
 
-    def published(self, jid: str, load: bytes, minions: Iterable[str]) -> int:
+    def published(
+        self, jid: str, load: bytes, minions: Iterable[str], target: Target = EVERYBODY
+    ) -> int:
         """
         Write down a publication; return how many older ones had to go for it.
 
-        It survives the death of every process. After a power cut the last ones may be missing.
+        *minions* are those that Salt waits for, *target* is whom it was for. It survives the
+        death of every process. After a power cut the last ones may be missing.
         """
-        packed = _pack(minions)
+        names, count = audience.packed(minions)
+        aim = target.text()
         if len(load) > MOST_OF_ONE:
             raise RecordError(
                 f"A publication of {len(load)} bytes is too large for the account of the master. "
                 "It was published, but minions that miss it do not get it again."
             )
-        audience = hashlib.sha256(packed).hexdigest()
+        size = tables.ROW + len(load) + _SETS * (count // 8 + 1)
         with self.transaction(durable=False) as db:
-            new = db.execute("INSERT OR IGNORE INTO audiences VALUES (?, ?)", (audience, packed))
-            # Most jobs are for the same minions as others: these are stored once.
-            size = len(load) + (len(packed) if new.rowcount else 0)
             inserted = db.execute(
-                "INSERT INTO publications (jid, audience, boot, up, at, size) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (jid, audience, processes.boot(), self._since_boot(), self._clock(), size),
+                "INSERT INTO publications (jid, audience, target, boot, up, at, size) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(jid, tables.members(db, names), tables.target(db, aim)),
+                    *(processes.boot(), self._since_boot(), self._clock(), size),
+                ),
             )
             db.execute("INSERT INTO loads VALUES (?, ?)", (inserted.lastrowid, load))
-            surplus = self._surplus(db)
-            self._delete(db, surplus)
-        return len(surplus)
+            return self._make_room(db)
 
     def redeem(self, ticket: object) -> Again | None:
         """Return what a ticket is for, once; None for one that the engine has not written."""
@@ -149,56 +138,112 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
             return None
         with self.transaction(durable=False) as db:
             row = db.execute(
-                "SELECT jid, load, tickets.minions FROM tickets JOIN publications USING (number) "
-                "JOIN loads USING (number) WHERE ticket = ?",
+                "SELECT jid, load, tickets.minions, targets.target FROM tickets "
+                "JOIN publications USING (number) JOIN loads USING (number) "
+                "JOIN targets ON targets.number = publications.target WHERE ticket = ?",
                 (ticket,),
             ).fetchone()
             db.execute("DELETE FROM tickets WHERE ticket = ?", (ticket,))
-        return Again(row[0], row[1], _unpack(row[2])) if row else None
+        return Again(row[0], row[1], json.loads(row[2]), aiming.read(row[3])) if row else None
 
     # -- what the engine reads and writes --------------------------------------
 
     def since(self, number: int) -> Iterator[Published]:
         """Yield the publications that are newer than this number, the oldest first."""
         with self.connection() as db:
+            newest = db.execute("SELECT max(at) FROM publications").fetchone()[0]
             rows = db.execute(
-                "SELECT number, jid, boot, up, at, coalesce(waiting.minions, audiences.minions), "
-                "times.minions FROM publications JOIN audiences ON digest = audience "
-                "LEFT JOIN waiting USING (number) LEFT JOIN times USING (number) "
-                "WHERE number > ? ORDER BY number",
+                "SELECT publications.number, jid, boot, up, at, members.digest, members.minions, "
+                "waiting.minions, times.minions FROM publications "
+                "JOIN members ON members.number = audience "
+                "LEFT JOIN waiting ON waiting.number = publications.number "
+                "LEFT JOIN times ON times.number = publications.number "
+                "WHERE publications.number > ? ORDER BY publications.number",
                 (number,),
             )
             # One after another: all of them, spelled out, may be some millions of names.
-            for which, jid, boot, up, at, who, times in rows:
-                age = self._age(boot, up, at)
-                yield Published(which, jid, age, _unpack(who), json.loads(times or "{}"))
+            for which, jid, boot, up, at, digest, names, left, times in rows:
+                all_of_them = self._audience(digest, names)
+                waiting = all_of_them.names if left is None else all_of_them.listed(left)
+                counted = all_of_them.counted(times) if times else {}
+                yield Published(which, jid, self._age(boot, up, at, newest), waiting, counted)
+
+    def targets(self, numbers: Iterable[int]) -> dict[int, Target]:
+        """Return whom these publications were for, as far as they are still there."""
+        found = {}
+        with self.connection() as db:
+            for number in numbers:
+                row = db.execute(
+                    "SELECT targets.target FROM publications "
+                    "JOIN targets ON targets.number = publications.target "
+                    "WHERE publications.number = ?",
+                    (number,),
+                ).fetchone()
+                if row:
+                    found[number] = aiming.read(row[0])
+        return found
 
     def ticket(self, number: int, minions: Iterable[str], times: Mapping[str, int]) -> str:
         """Write down that a publication goes out again, to these minions; return the ticket."""
         ticket = secrets.token_hex(16)
+        listed = json.dumps(sorted(minions))
+        # Without an audience the publication is gone, and the ticket is for nothing.
+        counts = b"".join(found.counts(times) for _, found in self._audiences([number]))
         with self.transaction(durable=False) as db:
-            db.execute("INSERT INTO tickets VALUES (?, ?, ?)", (ticket, number, _pack(minions)))
-            db.execute("INSERT OR REPLACE INTO times VALUES (?, ?)", (number, json.dumps(times)))
+            # The engine publishes one after the other: another ticket was never redeemed.
+            db.execute("DELETE FROM tickets WHERE number = ?", (number,))
+            db.execute("INSERT INTO tickets VALUES (?, ?, ?)", (ticket, number, listed))
+            db.execute("INSERT OR REPLACE INTO times VALUES (?, ?)", (number, counts))
         return ticket
 
     def settle(self, done: Iterable[int], waiting: Mapping[int, Iterable[str]]) -> None:
         """Delete publications with all that they said; write down who still waits for others."""
-        done = list(done)
-        with self.transaction(durable=False) as db:
-            self._delete(db, done)
-            for number, minions in waiting.items():
-                if db.execute("SELECT 1 FROM publications WHERE number = ?", (number,)).fetchone():
-                    db.execute(
-                        "INSERT OR REPLACE INTO waiting VALUES (?, ?)", (number, _pack(minions))
-                    )
-        if done:
+        gone = list(done)
+        sets = [
+            (number, found.members(waiting[number])) for number, found in self._audiences(waiting)
+        ]
+        for at in range(0, max(len(gone), len(sets)), _AT_ONCE):
+            with self.transaction(durable=False) as db:
+                tables.delete(db, gone[at : at + _AT_ONCE])
+                db.executemany(
+                    "INSERT OR REPLACE INTO waiting SELECT number, ? FROM publications "
+                    "WHERE number = ?",
+                    [(members, number) for number, members in sets[at : at + _AT_ONCE]],
+                )
+        if gone:
             self.scrub()
 
     def forget_tickets(self) -> None:
         """Delete tickets that nobody has redeemed, and requests that nobody waits for."""
         with self.transaction(durable=False) as db:
-            for table in ("tickets", "requests", "calls", "answers"):
-                db.execute(f"DELETE FROM {table}")
+            tables.forget_asked(db)
+
+    def expire(self) -> None:
+        """Delete outcomes that nobody has fetched: who asked was killed."""
+        before = self._since_boot() - _KEPT
+        with self.connection() as db:
+            if not db.execute(
+                "SELECT 1 FROM calls WHERE done < ? "
+                "UNION ALL SELECT 1 FROM requests WHERE done < ?",
+                (before, before),
+            ).fetchone():
+                return
+        with self.transaction(durable=False) as db:
+            for table in ("requests", "calls"):
+                db.execute(f"DELETE FROM {table} WHERE done < ?", (before,))
+            db.execute("DELETE FROM answers WHERE number NOT IN (SELECT number FROM calls)")
+
+    def now(self) -> float:
+        """Return when something is done, by a clock that does not jump."""
+        return self._since_boot()
+
+    def anchor_anew(self) -> None:
+        """Keep a connection open to the file that is there now, as :meth:`anchor` does."""
+        if self._anchor is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._anchor.close()
+            self._anchor = None
+        self.anchor()
 
     # -- what an administrator asks of the engine ------------------------------
 
@@ -206,7 +251,8 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
         """Ask the engine to look for what these minions have missed; return the number."""
         with self.transaction(durable=False) as db:
             inserted = db.execute(
-                "INSERT INTO requests (minions, timeout) VALUES (?, ?)", (_pack(minions), timeout)
+                "INSERT INTO requests (minions, timeout) VALUES (?, ?)",
+                (json.dumps(list(minions)), timeout),
             )
         return int(inserted.lastrowid or 0)
 
@@ -220,14 +266,14 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
                 "SELECT number, minions, timeout FROM requests WHERE state = '' ORDER BY number"
             ).fetchall()
             db.execute("UPDATE requests SET state = 'taken' WHERE state = ''")
-        return [Request(number, _unpack(who), timeout) for number, who, timeout in rows]
+        return [Request(number, json.loads(who), timeout) for number, who, timeout in rows]
 
     def answer(self, number: int, report: Mapping[str, Any]) -> None:
         """Answer a request; nothing happens if nobody waits for it any more."""
         with self.transaction(durable=False) as db:
             db.execute(
-                "UPDATE requests SET state = 'done', report = ? WHERE number = ?",
-                (json.dumps(report), number),
+                "UPDATE requests SET state = 'done', report = ?, done = ? WHERE number = ?",
+                (json.dumps(report), self._since_boot(), number),
             )
 
     def outcome(self, number: int) -> tuple[str, dict[str, Any]]:
@@ -259,36 +305,63 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 
     # -- inside ----------------------------------------------------------------
 
-    def _age(self, boot: str, up: float, at: float) -> float:
-        """Return seconds. Only across a boot does the wall clock count, and it may have jumped."""
+    def _age(self, boot: str, up: float, at: float, newest: float) -> float:
+        """
+        Return seconds. Only across a boot does the wall clock count.
+
+        If it was set back since the newest publication, it says nothing about those before the
+        boot. They are too old for any window then: an old job gets no new one.
+        """
         if boot == processes.boot():
             return max(0.0, self._since_boot() - up)
-        return max(0.0, self._clock() - at)
+        now = self._clock()
+        return now - at if now >= newest else math.inf
 
-    def _surplus(self, db: sqlite3.Connection) -> list[int]:
-        """Return the oldest publications that are too many."""
-        rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
-        surplus: list[int] = []
-        if rows <= self._most_rows and size <= self._most_bytes:
-            return surplus
-        for number, its in db.execute("SELECT number, size FROM publications ORDER BY number"):
+    def _audiences(self, numbers: Iterable[int]) -> list[tuple[int, Audience]]:
+        """Return the audiences of these publications, as far as they are still there."""
+        with self.connection() as db:
+            rows = [
+                db.execute(
+                    "SELECT publications.number, digest, minions FROM publications "
+                    "JOIN members ON members.number = audience WHERE publications.number = ?",
+                    (number,),
+                ).fetchone()
+                for number in numbers
+            ]
+        return [(row[0], self._audience(row[1], row[2])) for row in rows if row]
+
+    def _audience(self, digest: bytes, minions: bytes) -> Audience:
+        found = self._unpacked.pop(digest, None) or Audience(minions)
+        # The last ones that were used stay.
+        self._unpacked[digest] = found
+        if len(self._unpacked) > _UNPACKED:
+            del self._unpacked[next(iter(self._unpacked))]
+        return found
+
+    def _make_room(self, db: sqlite3.Connection) -> int:
+        """Delete the oldest publications that are too many; return how many."""
+        gone = 0
+        while True:
+            rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
+            size += tables.size_of_shared(db)
             if rows <= self._most_rows and size <= self._most_bytes:
-                break
-            surplus.append(number)
-            rows, size = rows - 1, size - its
-        return surplus
+                return gone
+            oldest = db.execute("SELECT number, size FROM publications ORDER BY number")
+            surplus: list[int] = []
+            for number, its in oldest.fetchmany(_AT_ONCE):
+                if rows <= self._most_rows and size <= self._most_bytes:
+                    break
+                surplus.append(number)
+                rows, size = rows - 1, size - its
+            tables.delete(db, surplus)
+            gone += len(surplus)
+            if not surplus:
+                return gone
 
-    @staticmethod
-    def _delete(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
-        gone = [(number,) for number in numbers]
-        if not gone:
-            return
-        for table in ("publications", "loads", "waiting", "times", "tickets"):
-            db.executemany(f"DELETE FROM {table} WHERE number = ?", gone)
-        db.execute(
-            "DELETE FROM audiences WHERE NOT EXISTS "
-            "(SELECT 1 FROM publications WHERE audience = digest)"
-        )
+    @classmethod
+    def _migrate(cls, db: sqlite3.Connection) -> None:
+        tables.drop_earlier(db, cls.VERSION)
+        super()._migrate(db)
 
     def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:
         # That it was set aside has been logged. What was published before is not redelivered.
@@ -305,12 +378,3 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 def path_of(opts: Mapping[str, Any]) -> str:
     """Return where the account of the master with these opts is."""
     return os.path.join(str(opts["cachedir"]), "safeupdate", "account.db")
-
-
-def _pack(minions: Iterable[str]) -> bytes:
-    return zlib.compress("\n".join(minions).encode(), 1)
-
-
-def _unpack(packed: bytes) -> list[str]:
-    text = zlib.decompress(packed).decode()
-    return text.split("\n") if text else []

@@ -88,8 +88,8 @@ class Calls:
         """Write down what came of a call; nothing if nobody waits for it any more."""
         with self.account.transaction(durable=False) as db:
             db.execute(
-                "UPDATE calls SET state = 'done', outcome = ? WHERE number = ?",
-                (_packed(outcome), number),
+                "UPDATE calls SET state = 'done', outcome = ?, done = ? WHERE number = ?",
+                (_packed(outcome), self.account.now(), number),
             )
 
 

@@ -17,7 +17,7 @@ from ..core.errors import InputError, LockUnavailableError, RecordError
 from ..core.host import processes
 from ..core.host.locks import Lock
 from . import account as accounts
-from . import follower, hooks, questions, rollouts
+from . import follower, hooks, questions, rollouts, targets
 from .account import Account, path_of
 from .calls import Call, Calls
 from .notes import Notes
@@ -35,6 +35,8 @@ _GATHER = 0.1
 _LOOK_INTERVAL = 5.0
 # Seconds that the engine of an earlier master may take to end.
 _PATIENCE = 15.0
+# Seconds from one look for outcomes that nobody has fetched to the next.
+_TIDY_INTERVAL = 60.0
 # Reads of the pipe with answers, one after the other.
 _MOST_READS = 64
 
@@ -70,7 +72,13 @@ def run(
 
 def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
     with Redelivery(opts, account) as work:
-        following = follower.Follower(work, account, window=look_back)
+        following = follower.Follower(
+            work,
+            account,
+            window=look_back,
+            accepted=lambda: targets.accepted(opts),
+            renewed=lambda: _say(account, ""),
+        )
         asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
         desk = Desk(asking, Calls(account), hooks.answers())
         driving = _rollouts(opts, account, asking, desk)
@@ -138,7 +146,7 @@ class Desk:
         # What else runners may ask for, and who does it.
         self.orders: dict[str, Callable[[Call], dict[str, Any]]] = {}
         self._stamp: tuple[int, ...] = ()
-        self._next = 0.0
+        self._next = self._next_tidying = 0.0
 
     def tick(self) -> None:
         """Take answers of minions and calls of runners, and do what is due."""
@@ -151,6 +159,7 @@ class Desk:
             for call in self._taken():
                 self._do(call)
             self._asker.tick()
+            self._tidy()
         except RecordError as err:
             log.error("safeupdate: %s", err)
         self._asking.tick()
@@ -163,6 +172,12 @@ class Desk:
         # What changes the account from here on is seen the next time.
         self._stamp, self._next = stamp, now + _LOOK_INTERVAL
         return taken
+
+    def _tidy(self) -> None:
+        now = self._clock()
+        if now >= self._next_tidying:
+            self._next_tidying = now + _TIDY_INTERVAL
+            self._calls.account.expire()
 
     def _do(self, call: Call) -> None:
         if call.what == questions.ASK:
@@ -181,6 +196,6 @@ def _say(account: Account, reason: str) -> None:
         account.set_fact(accounts.STOOD_DOWN, reason)
         account.set_fact(accounts.ENGINE, "started")
         account.forget_tickets()
-        account.anchor()
+        account.anchor_anew()
     except RecordError as err:
         log.error("safeupdate: %s", err)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from salt.exceptions import SaltException
 from ..core.errors import RecordError
 from ..core.host import processes
 from ..core.jobs.missed_jobs import Answer, Tracker
-from . import notes
+from . import aiming, notes
 from .account import Account, Request
 from .redelivery import Redelivery
 
@@ -24,6 +24,10 @@ INTERVAL = 1.0
 SETTLE_INTERVAL = 5.0
 # Publications in one interval, at most.
 MOST_AT_ONCE = 20
+# Seconds after which keys are looked up in any case.
+_KEYS_INTERVAL = 60.0
+# Seconds from one complaint about a minion to the next, and minions that are remembered for it.
+_TELL_INTERVAL, _MOST_TOLD = 3600.0, 1000
 
 
 @dataclass
@@ -37,17 +41,39 @@ class _Asked:
         default_factory=lambda: {
             "published": {},
             "accepted": {},
+            "not_meant": {},
+            "undecided": {},
             "no_answer": [],
             "not_set_up": [],
         }
     )
 
 
+class _Accepted:
+    """The minions whose keys are accepted, looked up when it may have changed."""
+
+    def __init__(self, look: Callable[[], Collection[str]]) -> None:
+        self._look = look
+        self._known: frozenset[str] = frozenset()
+        self._next = self._stale = 0.0
+
+    def among(self, minions: list[str], now: float) -> list[str]:
+        """Return those of *minions* whose keys are accepted."""
+        if now >= self._stale or (now >= self._next and not self._known.issuperset(minions)):
+            self._known = frozenset(self._look())
+            self._next, self._stale = now + INTERVAL, now + _KEYS_INTERVAL
+        if self._known.issuperset(minions):
+            return minions
+        return [minion for minion in minions if minion in self._known]
+
+
 class Follower:
     """
     Follows what this master publishes, and publishes again what minions have missed.
 
-    *window* is how far it looks back, in seconds.
+    *window* is how far it looks back, in seconds. *accepted* returns the minions whose keys are
+    accepted: Salt also waits for others, which minions have made up. *renewed* is called if there
+    is another account, because the one before was unreadable or was removed.
     """
 
     def __init__(
@@ -56,16 +82,22 @@ class Follower:
         account: Account,
         *,
         window: float,
+        accepted: Callable[[], Collection[str]] | None = None,
+        renewed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = processes.since_boot,
     ) -> None:
         self._work = work
         self._account = account
         self._clock = clock
+        self._window = window
+        self._renewed = renewed
+        self._accepted = _Accepted(accepted) if accepted else None
         self._tracker = Tracker(window=window)
-        self._seen = 0
+        self._seen = self._file = 0
         self._stamp: tuple[int, ...] = ()
         self._again: dict[int, set[str]] = {}
         self._requests: list[_Asked] = []
+        self._undecided: dict[str, float] = {}
         self._next_look = self._next_settling = 0.0
 
     def heard(self, taken: Iterable[list[Any]]) -> None:
@@ -100,10 +132,17 @@ class Follower:
         stamp = self._account.stamp()
         if stamp == self._stamp:
             return
+        if self._file and stamp[0] != self._file:
+            self._start_anew()
+        self._file = stamp[0]
         try:
             for one in self._account.since(self._seen):
-                at = self._clock() - one.age
-                self._tracker.published(one.number, one.jid, one.waiting, at, one.times)
+                now = self._clock()
+                waiting = one.waiting
+                if self._accepted:
+                    waiting = self._accepted.among(waiting, now)
+                at = now - one.age
+                self._tracker.published(one.number, one.jid, waiting, at, one.times)
                 self._seen = one.number
             for request in self._account.take_requests():
                 self._take(request)
@@ -112,14 +151,38 @@ class Follower:
             return
         self._stamp = stamp
 
+    def _start_anew(self) -> None:
+        """Go on with another account, whose numbers begin anew. What was before is forgotten."""
+        self._tracker = Tracker(window=self._window)
+        self._again.clear()
+        self._seen = 0
+        self._renewed()
+
     def _answered(self, query: str, minion: str, answer: object) -> None:
         meant = self._tracker.answered(query, minion, answer, self._clock())
         if meant is None:
             return
         for number in meant.missed:
             self._again.setdefault(number, set()).add(minion)
+        if meant.undecided:
+            self._cannot_decide(minion, meant.undecided)
         for request in self._requests:
             self._note(request, minion, answer, meant)
+
+    def _cannot_decide(self, minion: str, jids: Iterable[str]) -> None:
+        """Say once in a while that a minion cannot tell for whom jobs are."""
+        now = self._clock()
+        if now >= self._undecided.get(minion, 0.0):
+            if len(self._undecided) >= _MOST_TOLD:
+                self._undecided.clear()
+            self._undecided[minion] = now + _TELL_INTERVAL
+            log.warning(
+                "safeupdate: %r cannot tell whether it was meant by %s, so nothing of that is "
+                "published again to it. Has it the same version of saltext-safeupdate as the "
+                "master? Its log tells more.",
+                minion,
+                ", ".join(jids),
+            )
 
     def _returned(self, jid: str, minion: str) -> None:
         self._tracker.returned(jid, minion, self._clock())
@@ -133,8 +196,12 @@ class Follower:
         if query is None:
             return
         try:
-            jid = self._work.ask(query.minions, query.jids)
-        except (SaltException, OSError) as err:
+            # One that is not in the account any more is asked for, and never published again.
+            targets = self._account.targets(query.numbers)
+            jids = {number: self._tracker.jid(number) for number in targets}
+            aims = aiming.asked(targets, jids, query.minions)
+            jid = self._work.ask(query.minions, query.jids, aims)
+        except (RecordError, SaltException, OSError) as err:
             log.error("safeupdate: minions cannot be asked what they missed: %s", err)
             jid = ""
         self._tracker.asked(jid, query, self._clock())
@@ -192,8 +259,12 @@ class Follower:
             report["not_set_up"].append(minion)
             request.open[minion].clear()
             return
-        known = report["accepted"].setdefault(minion, {})
-        known |= {jid: answer[jid] for jid in meant.asked if jid in answer}
+        for name, jids in (("not_meant", meant.not_meant), ("undecided", meant.undecided)):
+            for jid in request.open[minion].intersection(jids):
+                report[name].setdefault(jid, []).append(minion)
+        if answer is not False:
+            known = report["accepted"].setdefault(minion, {})
+            known |= {jid: answer[jid] for jid in meant.asked if jid in answer}
         request.open[minion].difference_update(meant.asked)
 
     def _end_requests(self) -> None:

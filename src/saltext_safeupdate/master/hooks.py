@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import salt.master
 import salt.payload
@@ -23,8 +23,9 @@ from .. import patches
 from ..core.errors import RecordError
 from ..core.jobs import functions
 from ..patches import Patch
-from . import questions, replies, senders
+from . import aiming, questions, replies, senders
 from .account import QUESTION, TICKET, Account, path_of
+from .aiming import Target, Undecidable
 from .notes import RETURN, START, Notes, heard
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,16 @@ ENGINE = "safeupdate_redeliver"
 START_TAGS = ("salt/minion/*/start", "minion_start")
 # The protocol from which on the channel knows for certain which minion sends.
 _AUTH_VERSION = 3
+# What says whom a publication is for.
+_AIM = ("tgt", "tgt_type", "delimiter")
+# Publications that may be under way at once; more were never sent.
+_MOST_UNSENT = 100
 # Seconds from one complaint about the account to the next.
 _COMPLAINT_INTERVAL = 60.0
 
 # What the functions that are replaced take, and how a publication is kept from going out.
 _PREPARED = ("self", "minions", "jid", "clear_load", "extra", "missing")
+_SENT = ("self", "load")
 _CALLED = ("self", "func", "load")
 _REFUSES = (PublishError,)
 
@@ -159,6 +165,19 @@ def _engines(opts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
                 yield options
 
 
+class _Unsent(NamedTuple):
+    """
+    What Salt is about to send.
+
+    *load* is what it sends, and *content* what is in it but for the target.
+    """
+
+    load: dict[str, Any]
+    content: dict[str, Any]
+    minions: list[str]
+    target: Target
+
+
 class Keeper:
     """What takes the place of functions of Salt's master, in each of its workers."""
 
@@ -177,6 +196,7 @@ class Keeper:
         self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
         self._clock = clock
         self._complain_at = 0.0
+        self._unsent: dict[int, _Unsent] = {}
 
     def table(self) -> list[Patch]:
         """Return what is replaced in Salt, and what we could not do without."""
@@ -184,6 +204,7 @@ class Keeper:
         return [
             Patch(clear, "publish", ("self", "clear_load"), patches.unchanged, may_wait=True),
             Patch(clear, "_prep_pub", _PREPARED, patches.replaced(_PREPARED, self._prep, _REFUSES)),
+            Patch(clear, "_send_pub", _SENT, patches.replaced(_SENT, self._send), may_wait=True),
             Patch(aes, "_return", ("self", "load"), patches.unchanged, may_wait=True),
             Patch(aes, "_minion_event", ("self", "load"), patches.unchanged),
             Patch(aes, "run_func", _CALLED, patches.replaced(_CALLED, self._run)),
@@ -251,7 +272,7 @@ class Keeper:
         # The engine asks its own questions anew, if it still wants to know.
         ours = "id" in extra or QUESTION in extra
         if minions and not ours and functions.is_redelivered(load.get("fun")):
-            self._write_down(load, minions)
+            self._note_unsent(load, minions)
         return load
 
     def _again(
@@ -261,18 +282,59 @@ class Keeper:
         again = self._account.redeem(ticket)
         if again is None:
             raise PublishError("safeupdate: this ticket is not valid; nothing was published")
+        try:
+            words = aiming.again(again.target, set(minions).intersection(again.minions))
+        except Undecidable as err:
+            raise PublishError(f"safeupdate: nothing was published again: {err}") from err
         load: dict[str, Any] = salt.payload.loads(again.load)
-        load.pop("delimiter", None)
-        load["tgt"] = sorted(set(minions).intersection(again.minions))
-        load["tgt_type"] = "list"
+        load |= {"tgt": words, "tgt_type": "compound"}
         clear_load["jid"] = load["jid"]
         return load
 
-    def _write_down(self, load: Mapping[str, Any], minions: Iterable[str]) -> None:
-        """Write into the account; the publication goes out in any case."""
+    def _note_unsent(self, load: dict[str, Any], minions: Iterable[str]) -> None:
+        """Keep in mind what is about to be sent."""
+        target = aiming.of(load)
+        try:
+            aiming.check(target)
+        except (Undecidable, TypeError, ValueError) as err:
+            self._complain(
+                f"Minions that miss job {load.get('jid')} do not get it again, because none could "
+                f"tell whether it is meant: {err}."
+            )
+            return
+        # Salt may add to it until it is sent.
+        content = {key: value for key, value in load.items() if key not in _AIM}
+        self._unsent[id(load)] = _Unsent(load, content, list(minions), target)
+        if len(self._unsent) > _MOST_UNSENT:
+            del self._unsent[next(iter(self._unsent))]
+
+    def _send(self, original: Callable[..., Any], master: Any, load: Any) -> Any:
+        """What Salt has sent is written down. What it could not send must never come later."""
+        unsent = self._unsent.pop(id(load), None)
+        outcome = original(master, load)
+        if unsent is None or unsent.load is not load:
+            return outcome
+        if inspect.isawaitable(outcome):
+            return self._once_sent(outcome, unsent)
+        self._write_down(unsent)
+        return outcome
+
+    async def _once_sent(self, sending: Awaitable[Any], unsent: _Unsent) -> Any:
+        outcome = await sending
+        try:
+            self._write_down(unsent)
+        except Exception as err:  # noqa: BLE001 (it is told)
+            patches.tell("salt.master.ClearFuncs._send_pub", err)
+        return outcome
+
+    def _write_down(self, sent: _Unsent) -> None:
+        """Write into the account."""
         try:
             gone = self._account.published(
-                str(load["jid"]), salt.payload.dumps(load), sorted(minions)
+                str(sent.content["jid"]),
+                salt.payload.dumps(sent.content),
+                sent.minions,
+                sent.target,
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
             self._complain(err)

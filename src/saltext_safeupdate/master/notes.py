@@ -123,7 +123,7 @@ def _answer(jid: object, minion: str, load: Mapping[Any, Any]) -> tuple[Any, ...
     """
     Return the note of an answer: the states of jobs that a minion has.
 
-    They are None if it does not have the function. An error is no answer: it will be asked again.
+    They are None if it does not have the function, and False if it failed: it is asked again.
     """
     success = load.get("success", load.get("retcode", 0) == 0)
     answer = load.get("return")
@@ -134,7 +134,7 @@ def _answer(jid: object, minion: str, load: Mapping[Any, Any]) -> tuple[Any, ...
             if _is_jid(each)
         }
         return ANSWER, jid, minion, states
-    return (ANSWER, jid, minion, None) if inventory.is_lacking(answer) else None
+    return ANSWER, jid, minion, None if inventory.is_lacking(answer) else False
 
 
 # Characters of a JID, and of the state of a job, at most.

@@ -37,10 +37,18 @@ class Redelivery:
     def __exit__(self, *_: object) -> None:
         self._client.destroy()
 
-    def ask(self, minions: Iterable[str], jids: Iterable[str]) -> str:
-        """Ask minions which of these jobs they have; return the JID of the query."""
+    def ask(
+        self, minions: Iterable[str], jids: Iterable[str], aims: Sequence[Mapping[str, Any]]
+    ) -> str:
+        """
+        Ask minions which of these jobs they have, and which of the others are meant for them.
+
+        *aims* are as :func:`.aiming.asked` returns them. Returns the JID of the query.
+        """
         published = self._client.pub(
-            sorted(minions), functions.QUERY, [sorted(jids)], tgt_type="list"
+            *(sorted(minions), functions.QUERY, [sorted(jids), list(aims)]),
+            tgt_type="list",
+            nocache=True,
         )
         return str((published or {}).get("jid") or "")
 

@@ -1,12 +1,22 @@
-"""Who is meant by a target: minions whose keys this master has accepted."""
+"""
+Who is meant by a target: minions whose keys this master has accepted.
+
+Since 3008, a minion tells its master which resources it has, of any names and grains, and Salt
+takes them for minions in many targets. Here they are none, whatever they are called.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import salt.utils.minions
+
+from . import aiming
+
+log = logging.getLogger(__name__)
 
 # Where local files keep the keys of minions. Of a key in two places, the last one counts.
 _ACCEPTED, _PLACES = "minions", ("minions", "minions_pre", "minions_rejected")
@@ -20,16 +30,59 @@ def targeted(
 
     Those of whom the master does not know whether they are count if it is *greedy*.
     """
-    checker = salt.utils.minions.CkMinions(dict(opts))
-    accepted = set(_looked_at_once(checker))
+    checker = _checker(opts)
+    accepted = _sound(_looked_at_once(checker))
     if tgt_type == "list":
         # Salt compares each name with each key, or looks for files of each name.
         listed = target.split(",") if isinstance(target, str) else target
         found = listed if isinstance(listed, list | tuple) else ()
     else:
         found = checker.check_minions(target, tgt_type, greedy=greedy)["minions"]
-    # Salt has others in it as well: resources, and minions of which only grains are left.
+    # Salt has others in it as well: minions of which only grains are left.
     return sorted(accepted.intersection(found))
+
+
+def accepted(opts: Mapping[str, Any]) -> frozenset[str]:
+    """Return all minions whose keys this master has accepted."""
+    return _sound(_looked_at_once(_checker(opts)))
+
+
+def _checker(opts: Mapping[str, Any]) -> Any:
+    """Return what decides about targets in Salt, without what minions say of resources."""
+    checker = salt.utils.minions.CkMinions(dict(opts))
+    for name, replacement in _WITHOUT_RESOURCES.items():
+        if hasattr(checker, name):
+            setattr(checker, name, replacement)
+    return checker
+
+
+def _nobody(*args: object, **kwargs: object) -> dict[str, list[str]]:
+    return {"minions": [], "missing": []}
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """Add nothing to what was found by grains."""
+
+
+# Where CkMinions of Salt 3008 takes resources for minions.
+_WITHOUT_RESOURCES = {
+    "_check_resource_minions": _nobody,
+    "_augment_grain_match_with_resource_grains": _nothing,
+    "_augment_with_resources": list,
+}
+
+
+def _sound(minions: Iterable[str]) -> frozenset[str]:
+    """Leave out IDs that could be taken for several, or for another one."""
+    found = set(minions)
+    odd = {minion for minion in found if not aiming.is_sound(minion)}
+    if odd:
+        log.warning(
+            "safeupdate: minions with a comma or with characters that cannot be printed in their "
+            "IDs are left alone: %s",
+            ", ".join(sorted(map(ascii, odd))),
+        )
+    return frozenset(found - odd)
 
 
 def _looked_at_once(checker: Any) -> list[str]:

@@ -429,9 +429,9 @@ def forget(jid):
         return job_actions.forget(Factory(__opts__), jid)
 
 
-def accepted(jids):
+def accepted(jids, aims=None):
     """
-    Return which of these jobs this minion has accepted, with their states.
+    Return which of these jobs this minion has accepted, with their states, and which are for it.
 
     The master asks this before it publishes a job again. A job that is not in the answer has
     never arrived, or its function is one that the ledger does not record. A job is ``unknown``
@@ -446,11 +446,17 @@ def accepted(jids):
     jids
         List of job IDs.
 
-    :raises CommandExecutionError: if ``jids`` is not a list of job IDs, or the database cannot
-        be read.
+    aims
+        List of targets. Each has ``tgt``, ``tgt_type`` and ``delimiter`` as they were published,
+        and ``jobs``: the job ID of each publication, by its number. If the minion does not have
+        the job, the answer says under ``#`` and that number whether Salt's own matcher on this
+        minion says that it is ``meant``, ``not meant`` or ``undecided``. Defaults to none.
+
+    :raises CommandExecutionError: if ``jids`` is not a list of job IDs, ``aims`` is not such a
+        list, or the database cannot be read.
     """
     with errors.as_salts():
-        return job_actions.accepted(Factory(__opts__), jids)
+        return job_actions.accepted(Factory(__opts__), jids, aims)
 
 
 def check():

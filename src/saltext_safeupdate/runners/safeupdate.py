@@ -38,13 +38,14 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     Publish again, under their JIDs, the jobs that minions have missed.
 
     The engine ``safeupdate_redeliver`` of this master does it: it asks each minion which jobs it
-    has accepted of those that it has not returned. The jobs that the minion does not know are
-    published to it again; the others are left alone. Minions without this extension are left
-    alone as well. The engine does the same by itself, whenever a minion starts and from time to
-    time; this has it done now. How far it looks back is the engine's ``window``.
+    has accepted of those that it has not returned, and which of the others are meant for it.
+    These are published to it again; the rest is left alone. Minions without this extension are
+    left alone as well. The engine does the same by itself, whenever a minion starts and from time
+    to time; this has it done now. How far it looks back is the engine's ``window``.
 
-    Returns ``published`` (minions by JID), ``accepted`` (states of jobs by minion),
-    ``no_answer`` and ``not_set_up`` (minions).
+    Returns ``published``, ``not_meant`` and ``undecided`` (minions by JID), ``accepted`` (states of
+    jobs by minion), ``no_answer`` and ``not_set_up`` (minions). If a job is ``undecided``, the
+    minion could not say whether it is meant, and does not get it.
 
     CLI Example:
 

@@ -10,82 +10,20 @@ from saltext_safeupdate.core.jobs.functions import QUERY
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import engine, hooks, redelivery
 from saltext_safeupdate.master.account import TICKET, Account, path_of
-from saltext_safeupdate.master.follower import Follower
-from saltext_safeupdate.master.hooks import Keeper
-from saltext_safeupdate.master.notes import Notes
+from tests.functional.master.redelivery_site import Site
 from tests.support.forked import forked
 
 JID = "20260101120000000000"
 
 
-class Site:
-    """A master in one process, and the minions that hear it."""
-
-    def __init__(self, path):
-        self.path, self.now = path, 100.0
-        self.account = self.open()
-        self.notes, self.answers = Notes(), Notes()
-        table = {p.name: p.replace for p in Keeper(self.account, self.notes, self.answers).table()}
-        self.prep_pub = table["_prep_pub"](self.salts_prep_pub)
-        self.run_func = table["run_func"](lambda *_: None)
-        self.published, self.there = [], set()
-        self.known = {"a": {}, "b": {}}
-        self.start()
-
-    def open(self):
-        return Account(str(self.path / "account.db"), since_boot=lambda: self.now)
-
-    def start(self):
-        """Start the engine, perhaps again."""
-        self.engine = Follower(self.worker(), self.open(), window=600.0, clock=lambda: self.now)
-
-    def worker(self):
-        work = redelivery.Redelivery({}, self.open())
-        work._client = self
-        return work
-
-    @staticmethod
-    def salts_prep_pub(master, minions, jid, load, extra, missing):
-        return {**load, "jid": jid}
-
-    def pub(self, tgt, fun, arg, tgt_type="list", jid="", **extra):
-        """Publish as LocalClient does, to those that are there."""
-        jid = jid or f"query{len(self.published)}"
-        load = {"fun": fun, "arg": arg, "tgt": tgt, "tgt_type": tgt_type, "user": "root"}
-        sent = self.prep_pub(self, sorted(tgt), jid, load, extra, [])
-        self.published.append(sent)
-        for minion in sorted(self.there.intersection(sent["tgt"])):
-            self.runs(minion, sent)
-        return {"jid": sent["jid"], "minions": sorted(tgt)}
-
-    def runs(self, minion, load):
-        if load["fun"] == QUERY:
-            value = {j: "delivered" for j in load["arg"][0] if j in self.known[minion]}
-        elif load["jid"] in self.known[minion]:
-            return
-        else:
-            value = self.known[minion][load["jid"]] = load["arg"]
-        returned = {"id": minion, "jid": load["jid"], "fun": load["fun"], "return": value}
-        self.run_func(self, "_return", returned)
-
-    def pause(self, seconds=1.0):
-        self.now += seconds
-        self.engine.heard(self.notes.read(0))
-        self.engine.tick()
-
-    def redeliver(self, *minions):
-        return redelivery.redeliver(
-            self.open(), minions, 5.0, clock=lambda: self.now, pause=lambda _: self.pause()
-        )
-
-
 @pytest.fixture
 def site(tmp_path):
     made = Site(tmp_path)
+    made.add("a", "b")
+    made.there = set()
     made.account.set_fact(accounts.ENGINE, "started")
     yield made
-    made.notes.close()
-    made.answers.close()
+    made.close()
 
 
 def test_what_was_missed_is_published_as_it_was(site):
@@ -98,6 +36,8 @@ def test_what_was_missed_is_published_as_it_was(site):
     assert site.redeliver("a", "b") == {
         "published": {},
         "accepted": {},
+        "not_meant": {},
+        "undecided": {},
         "no_answer": [],
         "not_set_up": [],
     }
@@ -115,7 +55,7 @@ def test_the_engine_does_it_by_itself_after_a_restart_of_the_master(site):
         site.pause()
     asked, again = site.published[before:]
     assert (asked["fun"], asked["tgt"]) == (QUERY, ["b"]), "that the other has returned is known"
-    assert (again["jid"], again["tgt"]) == (JID, ["b"])
+    assert (again["jid"], again["tgt"]) == (JID, ["L@b"])
     site.pause(10.0)
     assert list(site.open().since(0)) == []
 

@@ -1,14 +1,18 @@
 """The account of a master: what was published, to whom, and who has returned it."""
 
+import math
 import os
+import sqlite3
 import stat
-import zlib
 
 import pytest
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.master.account import MOST_OF_ONE, Account
+from saltext_safeupdate.master import audience
+from saltext_safeupdate.master.account import EVERYBODY, MOST_OF_ONE, Account
+from saltext_safeupdate.master.aiming import Target
+from saltext_safeupdate.master.calls import Calls
 
 SECRET = b"correct-horse-battery-staple"
 
@@ -70,16 +74,27 @@ def test_a_clock_that_is_set_changes_no_age(account, clocks):
     assert next(account.since(0)).age == 5.0
 
 
-def test_across_a_boot_the_wall_clock_counts_and_gives_a_full_window_after_a_jump(
-    account, clocks, monkeypatch
-):
+def test_across_a_boot_the_wall_clock_counts(account, clocks, monkeypatch):
     account.published("1", b"load", ["a"])
     monkeypatch.setattr(processes, "boot", lambda: "another")
     clocks.up = 0.0
     clocks.wall += 30
     assert next(account.since(0)).age == 30.0
-    clocks.wall -= 100_000
-    assert next(account.since(0)).age == 0.0
+
+
+def test_a_clock_that_was_set_back_over_a_boot_gives_no_old_job_a_new_window(
+    account, clocks, monkeypatch
+):
+    account.published("1", b"load", ["a"])
+    clocks.wall += 1000
+    account.published("2", b"load", ["a"])
+    monkeypatch.setattr(processes, "boot", lambda: "another")
+    clocks.up = 0.0
+    clocks.wall -= 500
+    assert [one.age for one in account.since(0)] == [math.inf, math.inf]
+    account.published("3", b"load", ["a"])
+    clocks.up = 5.0
+    assert [one.age for one in account.since(2)] == [5.0]
 
 
 def test_who_has_returned_survives_and_what_is_done_leaves_nothing(account, make):
@@ -93,17 +108,17 @@ def test_who_has_returned_survives_and_what_is_done_leaves_nothing(account, make
     account.settle([first], {})
     assert [one.number for one in make().since(0)] == [second]
     assert SECRET not in stored(account)
-    assert zlib.compress(b"a\nb", 1) not in stored(account)
+    assert audience.compressed(audience.packed("ab")[0]) not in stored(account)
 
 
 def test_a_ticket_is_for_one_publication_and_one_time(account):
     account.published("1", b"load", ["a", "b"])
     (one,) = account.since(0)
-    ticket = account.ticket(one.number, ["b"], {"b": 2})
-    assert next(account.since(0)).times == {"b": 2}
+    ticket = account.ticket(one.number, ["b"], {"a": 3, "b": 2})
+    assert next(account.since(0)).times == {"a": 3, "b": 2}
     assert account.redeem("another") is None
     assert account.redeem({"ticket": ticket}) is None
-    assert account.redeem(ticket) == ("1", b"load", ["b"])
+    assert account.redeem(ticket) == ("1", b"load", ["b"], EVERYBODY)
     assert account.redeem(ticket) is None
 
 
@@ -136,7 +151,7 @@ def test_the_oldest_go_if_they_are_too_large(make):
 
 
 def test_the_same_minions_are_stored_once(make):
-    account = make(most_bytes=100_000)
+    account = make(most_bytes=400_000)
     minions = [f"minion-{number * 7919 % 100_003}" for number in range(10_000)]
     for number in range(50):
         assert account.published(str(number), b"load", minions) == 0
@@ -183,3 +198,96 @@ def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path):
     account = Account(str(tmp_path / "file" / "account.db"))
     with pytest.raises(RecordError, match="'cachedir'"):
         account.published("1", b"load", ["a"])
+
+
+def size_of(account):
+    return len(stored(account))
+
+
+def test_all_that_is_stored_of_a_publication_is_bounded(make):
+    """Nobody returns it, everybody gets it again, and some have said that they have it."""
+    account = make(most_bytes=400_000)
+    minions = [f"minion-{number:04}" for number in range(1000)]
+    numbers = []
+    for number in range(300):
+        account.published(str(number), b"load", minions, Target("minion-*"))
+    account.settle([], {one.number: minions[:500] for one in account.since(0)})
+    for one in account.since(0):
+        numbers.append(one.number)
+        account.ticket(one.number, [], dict.fromkeys(minions, 3))
+    assert len(numbers) == 300
+    assert [one.waiting for one in account.since(299)] == [minions[:500]]
+    assert next(account.since(299)).times == dict.fromkeys(minions, 3)
+    # What a publication cannot share with others.
+    account.scrub()
+    assert size_of(account) < 400_000
+
+
+def test_minions_and_targets_that_nobody_shares_count_as_well(make):
+    account = make(most_bytes=100_000)
+    for number in range(100):
+        minions = [f"minion-{number * 7919 % 100_003}" for number in range(number, number + 1000)]
+        account.published(str(number), b"load", minions, Target(f"minion-{number}*" * 50))
+    left = len(list(account.since(0)))
+    assert 1 < left < 50
+    assert len(account.targets(range(101))) == left
+    account.settle(range(101), {})
+    with account.connection() as db:
+        for table in ("members", "targets", "loads"):
+            assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def test_names_are_never_joined(account):
+    """The ID of a minion may have a new line in it."""
+    account.published("1", b"load", ["a\nb", "c"])
+    account.ask(["a\nb"], 5.0)
+    (one,) = account.since(0)
+    assert one.waiting == ["a\nb", "c"]
+    assert account.take_requests()[0].minions == ["a\nb"]
+    account.settle([], {one.number: ["a\nb"]})
+    assert next(account.since(0)).waiting == ["a\nb"]
+    assert account.redeem(account.ticket(one.number, ["a\nb"], {})).minions == ["a\nb"]
+
+
+def test_whom_it_was_for_is_kept(account):
+    target = Target(["G|@os|D*", "and", "not", "web1"], "compound", "|")
+    account.published("1", b"load", ["a"], target)
+    account.published("2", b"load", ["a"])
+    assert account.targets([1, 2, 3]) == {1: target, 2: EVERYBODY}
+
+
+def test_what_somebody_asked_who_was_killed_expires(account, clocks):
+    calls = Calls(account)
+    request, call = account.ask(["a"], 5.0), calls.put("ask", {})
+    calls.take(), account.take_requests()
+    calls.add_answers(call, [("a", b"answer")])
+    clocks.up += 10_000
+    account.expire()
+    account.answer(request, {"published": {}})
+    calls.finish(call, {"x": 1})
+    clocks.up += 500
+    account.expire()
+    assert account.outcome(request)[0] == calls.outcome(call)[0] == "done"
+    clocks.up += 500
+    account.expire()
+    assert account.outcome(request) == ("", {})
+    assert calls.outcome(call) == (None, {})
+    assert calls.answers(call) == []
+
+
+def test_of_what_an_earlier_version_has_written_nothing_is_published_again(make, tmp_path):
+    """It does not say whom it was for, and it may hold what must not stay."""
+    os.makedirs(tmp_path / "safeupdate")
+    with sqlite3.connect(tmp_path / "safeupdate" / "account.db") as db:
+        db.execute("CREATE TABLE loads (number INTEGER PRIMARY KEY, load BLOB NOT NULL)")
+        db.execute("CREATE TABLE audiences (digest TEXT PRIMARY KEY, minions BLOB NOT NULL)")
+        db.execute("PRAGMA secure_delete = ON")
+        db.execute("INSERT INTO loads VALUES (1, ?)", (SECRET,))
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    account = make()
+    assert list(account.since(0)) == []
+    account.published("1", b"load", ["a"])
+    assert [one.jid for one in account.since(0)] == ["1"]
+    account.scrub()
+    assert SECRET not in stored(account)

@@ -6,8 +6,16 @@ import pytest
 from salt.exceptions import SaltClientError
 
 from saltext_safeupdate.core.errors import RecordError
-from saltext_safeupdate.core.jobs.missed_jobs import FIRST_INTERVAL, PATIENCE
+from saltext_safeupdate.core.jobs.missed_jobs import (
+    FIRST_INTERVAL,
+    MEANT,
+    NOT_MEANT,
+    PATIENCE,
+    UNDECIDED,
+    about,
+)
 from saltext_safeupdate.master.account import Published, Request
+from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
 
 
@@ -17,16 +25,19 @@ class FakeAccount:
     def __init__(self, world):
         self.world, self.rows, self.requests = world, [], []
         self.answers, self.gone, self.waiting, self.changes = {}, [], {}, 0
-        self.error = None
+        self.error, self.file = None, 1
 
     def stamp(self):
-        return (self.changes,)
+        return (self.file, self.changes)
 
     def since(self, number):
         if self.error:
             raise self.error
         now = self.world.now
         return [row._replace(age=now - row.age) for row in self.rows if row.number > number]
+
+    def targets(self, numbers):
+        return {row.number: Target("*") for row in self.rows if row.number in numbers}
 
     def take_requests(self):
         taken, self.requests = self.requests, []
@@ -50,10 +61,11 @@ class FakeWork:
     def __init__(self):
         self.asked, self.published, self.error = [], [], None
 
-    def ask(self, minions, jids):
+    def ask(self, minions, jids, aims):
         if self.error:
             raise self.error
         self.asked.append((sorted(minions), sorted(jids)))
+        self.aims = aims
         return f"q{len(self.asked)}"
 
     def publish(self, number, jid, minions, times):
@@ -67,7 +79,28 @@ class World:
     def __init__(self):
         self.now = 1000.0
         self.account, self.work = FakeAccount(self), FakeWork()
-        self.follower = Follower(self.work, self.account, window=3600.0, clock=lambda: self.now)
+        self.accepted, self.renewed = None, 0
+        self.follower = Follower(
+            self.work,
+            self.account,
+            window=3600.0,
+            accepted=self.keys,
+            renewed=self.renew,
+            clock=lambda: self.now,
+        )
+
+    def keys(self):
+        if self.accepted is None:
+            return {minion for row in self.account.rows for minion in row.waiting}
+        return self.accepted
+
+    def renew(self):
+        self.renewed += 1
+
+    def answers(self, query, minion, known, verdict=MEANT):
+        """Have a minion answer that it knows these jobs, and the others are meant for it."""
+        said = {about(row.number): verdict for row in self.account.rows}
+        self.note("answer", query, minion, said | known)
 
     def new(self, jid, *minions, age=0.0, times=None):
         number = len(self.account.rows) + 1
@@ -106,8 +139,8 @@ def test_what_minions_have_missed_is_published_again_once_for_all_of_them(world)
     world.new("1", "a", "b")
     world.new("2", "a", "b")
     world.pass_time(PATIENCE)
-    world.note("answer", "q1", "a", {"1": "running"})
-    world.note("answer", "q1", "b", {})
+    world.answers("q1", "a", {"1": "running"})
+    world.answers("q1", "b", {})
     assert world.work.published == []
     world.pass_time(INTERVAL)
     assert world.work.published == [
@@ -119,7 +152,7 @@ def test_what_minions_have_missed_is_published_again_once_for_all_of_them(world)
 def test_what_has_returned_meanwhile_is_not_published_again(world):
     world.new("1", "a")
     world.pass_time(PATIENCE)
-    world.note("answer", "q1", "a", {})
+    world.answers("q1", "a", {})
     world.note("return", "1", "a")
     world.pass_time(INTERVAL)
     assert world.work.published == []
@@ -127,11 +160,11 @@ def test_what_has_returned_meanwhile_is_not_published_again(world):
 
 def test_an_answer_to_a_query_of_others_is_nothing_to_it(world):
     world.new("1", "a", "b")
-    world.note("answer", "q1", "a", {})
+    world.answers("q1", "a", {})
     world.pass_time(PATIENCE)
     world.note("return", "1", "b")
-    world.note("answer", "q2", "a", {})
-    world.note("answer", "q1", "stranger", {})
+    world.answers("q2", "a", {})
+    world.answers("q1", "stranger", {})
     world.pass_time(INTERVAL)
     assert world.work.published == []
 
@@ -177,7 +210,7 @@ def test_a_flood_is_published_little_by_little(world):
     for number in range(count):
         world.new(f"{number:02}", "a")
     world.pass_time(PATIENCE)
-    world.note("answer", "q1", "a", {})
+    world.answers("q1", "a", {})
     world.pass_time(INTERVAL)
     assert len(world.work.published) == MOST_AT_ONCE
     world.pass_time(INTERVAL)
@@ -190,7 +223,7 @@ def test_a_request_is_answered_when_everybody_has_answered(world):
     world.request("a", "b", "c", "other")
     world.pass_time(INTERVAL)
     assert world.work.asked == [(["a", "b", "c"], ["1", "2"])]
-    world.note("answer", "q1", "a", {"2": "held"})
+    world.answers("q1", "a", {"2": "held"})
     world.note("answer", "q1", "b", None)
     world.note("return", "1", "c")
     assert world.account.answers == {}
@@ -199,6 +232,8 @@ def test_a_request_is_answered_when_everybody_has_answered(world):
         1: {
             "published": {"1": ["a"]},
             "accepted": {"a": {"2": "held"}},
+            "not_meant": {},
+            "undecided": {},
             "no_answer": [],
             "not_set_up": ["b"],
         }
@@ -228,7 +263,7 @@ def test_a_master_that_cannot_publish_tries_again_later(world, caplog):
     world.work.error = None
     world.pass_time(FIRST_INTERVAL)
     assert world.work.asked == [(["a"], ["1"])]
-    world.note("answer", "q1", "a", {})
+    world.answers("q1", "a", {})
     world.work.error = OSError("full")
     world.pass_time(INTERVAL)
     assert "job 1 cannot be published again: full" in caplog.text
@@ -255,3 +290,69 @@ def test_requests_and_deletions_that_cannot_be_written_end_nothing(world, caplog
     world.account.error = RecordError("full")
     world.pass_time(SETTLE_INTERVAL)
     assert caplog.text.count("full") >= 2
+
+
+def test_each_target_is_asked_once_with_its_publications(world):
+    world.new("1", "a")
+    world.new("2", "a")
+    world.pass_time(PATIENCE)
+    jobs = {"1": "1", "2": "2"}
+    assert world.work.aims == [{"tgt": "*", "tgt_type": "glob", "delimiter": ":", "jobs": jobs}]
+
+
+def test_what_was_not_for_a_minion_is_never_published_to_it(world):
+    world.new("1", "a", "b")
+    world.request("a", "b")
+    world.pass_time(INTERVAL)
+    world.answers("q1", "a", {}, NOT_MEANT)
+    world.answers("q1", "b", {})
+    for _ in range(5):
+        world.note("start", "a")
+        world.pass_time(600.0)
+    assert world.work.published == [("1", ["b"], {"b": 1})]
+    assert all("a" not in minions for minions, _ in world.work.asked[1:])
+    report = world.account.answers[1]
+    assert (report["published"], report["not_meant"]) == ({"1": ["b"]}, {"1": ["a"]})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"#1": UNDECIDED}, {"#1": "Meant"}, False],
+    ids=["none", "undecided", "odd", "error"],
+)
+def test_what_nobody_can_decide_is_told_and_not_published(world, caplog, answer):
+    world.new("1", "a")
+    world.request("a")
+    world.pass_time(INTERVAL)
+    world.note("answer", "q1", "a", answer)
+    world.pass_time(INTERVAL)
+    assert world.work.published == []
+    assert world.account.answers[1]["undecided"] == {"1": ["a"]}
+    assert world.account.answers[1]["no_answer"] == []
+    assert "'a' cannot tell whether it was meant by 1" in caplog.text
+
+
+def test_only_minions_with_accepted_keys_are_waited_for(world):
+    """Salt also waits for resources, which a minion has told of; the names are its choice."""
+    world.accepted = {"a"}
+    world.new("1", "a", "resource")
+    world.pass_time(PATIENCE)
+    assert world.work.asked == [(["a"], ["1"])]
+    world.accepted = {"a", "new"}
+    world.new("2", "new", "resource")
+    world.pass_time(PATIENCE)
+    assert world.work.asked[-1] == (["new"], ["2"])
+
+
+def test_another_account_is_followed_from_its_beginning(world):
+    """The one before was set aside, or somebody has removed it."""
+    for number in range(3):
+        world.new(f"old{number}", "a")
+    world.pass_time(1.0)
+    world.account.rows.clear()
+    world.account.file = 2
+    world.new("1", "b")
+    world.pass_time(PATIENCE + INTERVAL)
+    assert world.renewed == 1
+    world.pass_time(PATIENCE)
+    assert world.work.asked == [(["b"], ["1"])]

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 
 import pytest
 import salt.config
@@ -34,6 +35,8 @@ class Master:
         self._prep_pub = table["_prep_pub"].replace(self._salts_prep_pub)
         # What Salt makes of a call, if not what it was given.
         self.outcome = None
+        self._send_pub = table["_send_pub"].replace(self._salts_send_pub)
+        self.sent = []
         self._run_func = table["run_func"].replace(self._salts_run_func)
 
     def _salts_run_func(self, master, func, load):
@@ -44,9 +47,18 @@ class Master:
         self.announced.append(jid)
         return {key: value for key, value in clear_load.items() if key not in ("key", "kwargs")}
 
+    def _salts_send_pub(self, master, load):
+        if self.outcome:
+            return self.outcome
+        self.sent.append(dict(load))
+        load["salt"] = "adds to it"
+        return None
+
     def publish(self, minions=("a", "b"), jid=JID, extra=None, **load):
         load = {"fun": "cmd.run", "arg": ["x"], "tgt": "*", "tgt_type": "glob", **load}
-        return self._prep_pub(self, list(minions), jid, load, extra or {}, [])
+        load = self._prep_pub(self, list(minions), jid, load, extra or {}, [])
+        self._send_pub(self, load)
+        return load
 
     def call(self, func, load):
         return self._run_func(self, func, load)
@@ -97,17 +109,47 @@ def test_answers_to_questions_have_a_pipe_of_their_own(master):
     assert master.answers.read(0) == []
 
 
-def test_a_ticket_publishes_what_was_published_and_only_to_those_that_missed_it(master):
-    original = master.publish(user="alice", ret="mysql", delimiter="|", metadata={"a": 1})
+def test_a_ticket_publishes_what_was_published_to_those_that_missed_it_and_were_meant(master):
+    master.publish(
+        *(["a", "b"],),
+        **{"tgt": "os|Debian", "tgt_type": "grain", "delimiter": "|", "user": "alice"},
+        **{"ret": "mysql", "metadata": {"a": 1}},
+    )
+    (original,) = master.sent
     (one,) = master.account.since(0)
     ticket = master.account.ticket(one.number, ["b", "gone"], {})
-    again = master.publish(
-        ["b", "c"], fun=functions.QUERY, arg=[[]], extra={TICKET: ticket}, user="root"
-    )
+    master.publish(["b", "c"], fun=functions.QUERY, arg=[[]], extra={TICKET: ticket}, user="root")
     del original["delimiter"]
-    assert again == {**original, "tgt": ["b"], "tgt_type": "list"}
+    words = ["L@b", "and", "(", "G|@os|Debian", ")"]
+    assert master.sent[1] == {**original, "tgt": words, "tgt_type": "compound"}
     assert master.announced == [JID], "it is announced once, and the job cache stays as it was"
     assert len(list(master.account.since(0))) == 1
+
+
+def test_what_minions_cannot_decide_is_published_once_and_told(master, caplog):
+    load = master.publish(tgt="os::Debian", tgt_type="grain", delimiter="::")
+    assert master.sent == [{key: load[key] for key in load if key != "salt"}]
+    assert not master.account.exists()
+    assert "do not get it again, because none could tell" in caplog.text
+
+
+def test_what_salt_could_not_send_never_comes_later(master):
+    """The worker may die, or the sending fail, after the job was announced."""
+    load = {"fun": "cmd.run", "arg": ["x"], "tgt": "*", "tgt_type": "glob"}
+    master._prep_pub(master, ["a"], JID, load, {}, [])
+    assert not master.account.exists()
+
+    async def later(error):
+        if error:
+            raise error
+        assert list(master.account.since(0)) == []
+
+    for error, count in ((OSError("no"), 0), (None, 1)):
+        load = master._prep_pub(master, ["a"], JID, dict(load), {}, [])
+        master.outcome = later(error)
+        with contextlib.suppress(OSError):
+            asyncio.run(master._send_pub(master, load))
+        assert len(list(master.account.since(0))) == count
 
 
 def test_without_a_ticket_of_the_engine_nothing_is_published(master):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.core.jobs.missed_jobs import MOST_JOBS
+from saltext_safeupdate.core.jobs.missed_jobs import MOST_JOBS, UNDECIDED, about
 from saltext_safeupdate.master.notes import ANSWER, RETURN, START, Notes, heard, is_sound
 
 QUERY = "safeupdate.accepted"
@@ -69,6 +69,8 @@ def test_the_answer_to_the_longest_query_fits(notes):
     note = note_of("_return", jid=JID, fun=QUERY, **{"return": answer})
     assert note == (ANSWER, JID, "a", answer)
     assert notes.write(*note[:2], "a" * 253, note[3])
+    answer = {about(10**12 + number): UNDECIDED for number in range(MOST_JOBS)}
+    assert notes.write(ANSWER, JID, "a" * 253, answer)
 
 
 def _failed(answer):
@@ -90,10 +92,10 @@ def _failed(answer):
         (_failed("'safeupdate.accepted' is not available."), (ANSWER, JID, "a", None)),
         (_failed("'safeupdate' __virtual__ returned False"), (ANSWER, JID, "a", None)),
         # An error says nothing of whether it has a ledger.
-        (_failed("ERROR: The database is locked"), None),
-        (_failed({}), None),
-        ({"jid": JID, "fun": QUERY, "return": {}, "retcode": 1}, None),
-        ({"jid": JID, "fun": QUERY, "return": ["1"]}, None),
+        (_failed("ERROR: The database is locked"), (ANSWER, JID, "a", False)),
+        (_failed({}), (ANSWER, JID, "a", False)),
+        ({"jid": JID, "fun": QUERY, "return": {}, "retcode": 1}, (ANSWER, JID, "a", False)),
+        ({"jid": JID, "fun": QUERY, "return": ["1"]}, (ANSWER, JID, "a", False)),
     ],
 )
 def test_what_a_return_means(load, expected):

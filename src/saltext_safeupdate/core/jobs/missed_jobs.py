@@ -1,19 +1,21 @@
 """
 Which published jobs minions have missed: the master's side of "exactly once".
 
-The master sends a query to a minion that was away: which of these jobs has it accepted? The
-others are published to it again. Silence decides nothing, and no error does: a minion that does
-not answer is asked again later.
-
-A set of minions is one integer with a bit for each: 1,000 jobs for 10,000 minions take 3 MB.
+The master sends a query to a minion that was away: which of these jobs has it accepted, and which
+of the others are meant for it? Those are published to it again. The minion alone decides that: the
+master only knows whom it may have meant. Silence decides nothing, and no error does: a minion that
+does not answer is asked again later.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from . import minion_sets
+from .minion_sets import Numbered
 
 # Seconds that a job gets to return before a query is about it.
 PATIENCE = 15.0
@@ -27,45 +29,62 @@ _HEARD, _HEARD_INTERVAL = 900.0, 60.0
 START_INTERVAL = 10.0
 # How often a job is published again to the same minion.
 TIMES = 3
-# What one query is about, at most. An answer has to fit into one note of a worker.
+# What one query is about, at most: publications, minions. An answer has to fit into one note of a
+# worker.
 MOST_JOBS, MOST_MINIONS = 80, 200
 # Minions from which on numbers are freed.
 _RECYCLE_AT = 1000
 # Queries whose answers count.
 _QUERIES = 100
+# Returns of jobs that are not known yet, which may be written down any moment.
+_EARLY = 1000
+# What a minion says of a publication that it has not accepted.
+MEANT, NOT_MEANT, UNDECIDED = "meant", "not meant", "undecided"
+
+
+def about(number: int | str) -> str:
+    """Return how an answer names a publication, of which a minion says whether it is meant."""
+    return f"#{number}"
 
 
 class Query(NamedTuple):
-    """Which minions to ask, and for which jobs."""
+    """Which minions to ask, for which jobs and their publications."""
 
     minions: list[str]
     jids: list[str]
+    numbers: list[int]
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer:
     """
     What the answer of a minion means.
 
     *missed* are the numbers of the publications that it has to get again, *asked* the jobs
-    that it was asked for. *plain*: it has no ledger, so nobody knows what it has run.
+    that it was asked for. *not_meant* are those of them that were for others, *undecided* those
+    of which it could not say that. *plain*: it has no ledger, so nobody knows what it has run.
     """
 
     missed: list[int]
     asked: list[str]
     plain: bool = False
+    not_meant: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Job:
     """
-    A publication. *accepted*: those that have it in their ledger. *sent*: those that it has
-    just been published to again. *spent*: those that do not get it once more.
+    A publication. *accepted*: those that have it in their ledger. *undecided*: those that could
+    not say whether they are meant. *sent*: those that it has just been published to again.
+    *spent*: those that do not get it once more.
     """
 
     jid: str
     at: float
     waiting: int
     accepted: int = 0
+    undecided: int = 0
     sent: int = 0
     sent_at: float = 0.0
     spent: int = 0
@@ -88,6 +107,7 @@ class _Sent:
     """A query that was published, and who has not answered it."""
 
     jids: list[str]
+    numbers: frozenset[int]
     minions: int
 
 
@@ -105,15 +125,14 @@ class Tracker:
         self._least = self._recycle_at = recycle_at
         self._jobs: dict[int, _Job] = {}
         self._by_jid: dict[str, list[int]] = {}
-        self._bits: dict[str, int] = {}
-        self._names: list[str] = []
-        self._free: list[int] = []
+        self._minions = Numbered()
         self._asked: dict[int, _Asked] = {}
         self._wakes: list[tuple[float, int]] = []
         # Minions that are not asked now, that cannot answer, that have just started.
         self._resting = self._plain = self._fresh = 0
         self._queries: dict[str, _Sent] = {}
         self._done: list[int] = []
+        self._early: dict[tuple[str, str], None] = {}
 
     # -- what happens ----------------------------------------------------------
 
@@ -126,9 +145,11 @@ class Tracker:
         times: Mapping[str, int] | None = None,
     ) -> None:
         """Note a publication. *times* is how often minions have got it again already."""
-        job = _Job(jid, at, self._set(minions))
+        early = {minion for its, minion in self._early if its == jid}
+        job = _Job(jid, at, self._minions.members(set(minions) - early if early else minions))
+        job.changed = bool(early)
         for minion, count in (times or {}).items():
-            bit = self._number(minion)
+            bit = self._minions.number(minion)
             job.times[bit] = count
             if count >= TIMES:
                 job.spent |= 1 << bit
@@ -139,7 +160,12 @@ class Tracker:
 
     def returned(self, jid: str, minion: str, now: float) -> None:
         """Note a return: a minion that did not answer for long is asked again soon."""
-        number = self._bits.get(minion)
+        if jid not in self._by_jid:
+            # It is written down after it was published, and somebody may be very quick.
+            self._early[jid, minion] = None
+            if len(self._early) > _EARLY:
+                del self._early[next(iter(self._early))]
+        number = self._minions.find(minion)
         if number is None:
             return
         asked = self._asked.get(number)
@@ -152,10 +178,7 @@ class Tracker:
         for which in self._by_jid.get(jid, ())[:]:
             job = self._jobs[which]
             if job.waiting & bit:
-                job.waiting ^= bit
-                job.changed = True
-                if not job.waiting:
-                    self._drop(which)
+                self._let_go(which, bit)
 
     def started(self, minion: str, now: float, *, forced: bool = False) -> None:
         """
@@ -163,7 +186,7 @@ class Tracker:
 
         Unless it is *forced*, another start soon after one has it asked a little later.
         """
-        number = self._bits.get(minion)
+        number = self._minions.find(minion)
         if number is None:
             return
         asked = self._asked.setdefault(number, _Asked(now))
@@ -182,6 +205,7 @@ class Tracker:
         self._fresh |= bit
         for job in self._jobs.values():
             job.accepted &= ~bit
+            job.undecided &= ~bit
         # What the one before was asked, and answers late, says nothing about this one.
         for query in self._queries.values():
             query.minions &= ~bit
@@ -192,70 +216,98 @@ class Tracker:
         """Return whom to ask now, and for which jobs; None if nobody is due."""
         self._forget(now)
         self._wake(now)
-        open_jobs = [(job.jid, self._unknown(job, now)) for job in self._jobs.values()]
+        open_jobs = [(n, job.jid, self._unknown(job, now)) for n, job in self._jobs.items()]
         wanted = 0
-        for _, minions in open_jobs:
+        for _, _, minions in open_jobs:
             wanted |= minions
-        chosen = _lowest(wanted & ~(self._resting | self._plain), MOST_MINIONS)
+        chosen = minion_sets.lowest(wanted & ~(self._resting | self._plain), MOST_MINIONS)
         jids: dict[str, None] = {}
+        numbers: list[int] = []
         meant = 0
-        for jid, minions in open_jobs:
+        for number, jid, minions in open_jobs:
             if minions & chosen:
                 meant |= minions & chosen
                 jids[jid] = None
-                if len(jids) == MOST_JOBS:
+                numbers.append(number)
+                if len(numbers) == MOST_JOBS:
                     break
-        return Query(self._listed(meant), list(jids)) if meant else None
+        return Query(self._minions.listed(meant), list(jids), numbers) if meant else None
 
     def asked(self, jid: str, query: Query, now: float) -> None:
         """Note that *query* has been published as the job *jid*; empty if it could not be."""
-        minions = self._set(query.minions)
-        if len(query.jids) < MOST_JOBS:
+        minions = self._minions.members(query.minions)
+        if len(query.numbers) < MOST_JOBS:
             self._fresh &= ~minions
-        for number in _numbers(minions):
+        for number in minion_sets.numbers(minions):
             asked = self._asked.setdefault(number, _Asked(now))
             heard = asked.heard is not None and now < asked.heard + _HEARD
             last = _HEARD_INTERVAL if heard else LAST_INTERVAL
             self._rest(number, asked, now + asked.interval)
             asked.interval = min(asked.interval * 2, last)
         if jid:
-            self._queries[jid] = _Sent(query.jids, minions)
+            self._queries[jid] = _Sent(query.jids, frozenset(query.numbers), minions)
             for old in list(self._queries)[:-_QUERIES]:
                 del self._queries[old]
 
     def answered(self, jid: str, minion: str, answer: object, now: float) -> Answer | None:
-        """Note an answer to the query *jid*; None if this minion was not asked, or has answered."""
+        """
+        Note an answer to the query *jid*; None if this minion was not asked, or has answered.
+
+        It has the states of jobs by JID, and by :func:`about` whether it is meant by others. It is
+        False if the minion failed, and anything else if it does not know the query.
+        """
         query = self._queries.get(jid)
-        number = self._bits.get(minion)
+        number = self._minions.find(minion)
         if query is None or number is None or not query.minions >> number & 1:
             return None
         bit = 1 << number
         query.minions ^= bit
         asked = self._asked.setdefault(number, _Asked(now))
+        if answer is False:
+            # An error: it is asked again, as if it had not answered.
+            return Answer([], query.jids, undecided=query.jids)
         if not isinstance(answer, Mapping):
             self._plain |= bit
             return Answer([], query.jids, plain=True)
         asked.interval = FIRST_INTERVAL
         self._rest(number, asked, now + FIRST_INTERVAL)
-        if len(query.jids) == MOST_JOBS:
+        if len(query.numbers) == MOST_JOBS:
             # There may be more than one query can be about.
             self._resting &= ~bit
-        missed = []
+        found = Answer([], query.jids)
         for which in query.jids:
-            # Of two publications under one JID a minion runs the first that it gets.
             mine = [n for n in self._by_jid.get(which, ()) if self._jobs[n].waiting & bit]
-            for place, each in enumerate(mine):
-                job = self._jobs[each]
-                if which in answer:
-                    job.accepted |= bit
-                elif place == 0 and not job.spent & bit:
-                    self._send_again(job, number, now)
-                    missed.append(each)
-        return Answer(missed, query.jids)
+            if which in answer:
+                for each in mine:
+                    self._jobs[each].accepted |= bit
+                continue
+            said = {n: answer.get(about(n)) for n in mine if n in query.numbers}
+            if NOT_MEANT in said.values():
+                found.not_meant.append(which)
+            if not {MEANT, NOT_MEANT}.issuperset(said.values()):
+                found.undecided.append(which)
+            again = self._judge(said, number)
+            if again is not None:
+                self._send_again(self._jobs[again], number, now)
+                found.missed.append(again)
+        return found
+
+    def _judge(self, said: Mapping[int, object], minion: int) -> int | None:
+        """Note what a minion says of publications of one job; return that which it gets again."""
+        bit = 1 << minion
+        for each, word in said.items():
+            if word == NOT_MEANT:
+                self._let_go(each, bit)
+            elif word != MEANT:
+                self._jobs[each].undecided |= bit
+        # Of several publications under one JID a minion runs the first that it gets.
+        first = next((each for each, word in said.items() if word == MEANT), None)
+        return None if first is None or self._jobs[first].spent & bit else first
 
     def waiting(self, minion: str) -> list[str]:
         """Return the jobs that this minion has not returned and may still get again."""
-        bit = 1 << self._bits.get(minion, len(self._names))
+        number = self._minions.find(minion)
+        bit = 0 if number is None else 1 << number
         return list({j.jid: None for j in self._jobs.values() if j.waiting & ~j.spent & bit})
 
     def jid(self, number: int) -> str:
@@ -266,7 +318,9 @@ class Tracker:
     def times(self, number: int) -> dict[str, int]:
         """Return how often a publication was published again, by minion."""
         job = self._jobs.get(number)
-        return {self._names[n]: count for n, count in job.times.items()} if job else {}
+        if job is None:
+            return {}
+        return {self._minions.name(number): count for number, count in job.times.items()}
 
     # -- what is to be written down --------------------------------------------
 
@@ -281,50 +335,32 @@ class Tracker:
         for number, job in self._jobs.items():
             if job.changed and now >= job.at + PATIENCE:
                 job.changed = False
-                changed[number] = self._listed(job.waiting)
+                changed[number] = self._minions.listed(job.waiting)
         return changed
-
-    # -- sets ------------------------------------------------------------------
-
-    def _number(self, minion: str) -> int:
-        number = self._bits.get(minion)
-        if number is None:
-            if self._free:
-                number = self._free.pop()
-                self._names[number] = minion
-            else:
-                number = len(self._names)
-                self._names.append(minion)
-            self._bits[minion] = number
-        return number
-
-    def _set(self, minions: Iterable[str]) -> int:
-        members = bytearray(len(self._names) // 8 + 1)
-        for minion in minions:
-            number = self._number(minion)
-            if number // 8 >= len(members):
-                members.extend(bytes(len(members) + 1))
-            members[number // 8] |= 1 << number % 8
-        return int.from_bytes(members, "little")
 
     def numbered(self) -> int:
         """Return how many numbers of minions there are, for those who watch over memory."""
-        return len(self._names)
-
-    def _listed(self, minions: int) -> list[str]:
-        return [self._names[number] for number in _numbers(minions)]
+        return self._minions.highest
 
     # -- time ------------------------------------------------------------------
 
     def _unknown(self, job: _Job, now: float) -> int:
         """Return of whom nobody knows whether they have the job."""
-        found = job.waiting & ~(job.accepted | job.spent)
+        found = job.waiting & ~(job.accepted | job.undecided | job.spent)
         if job.sent:
             if now < job.sent_at + FIRST_INTERVAL:
                 found &= ~job.sent
             else:
                 job.sent = 0
         return found if now >= job.at + PATIENCE else found & self._fresh
+
+    def _let_go(self, number: int, bit: int) -> None:
+        """Wait no more for this minion."""
+        job = self._jobs[number]
+        job.waiting &= ~bit
+        job.changed = True
+        if not job.waiting:
+            self._drop(number)
 
     def _send_again(self, job: _Job, number: int, now: float) -> None:
         job.sent |= 1 << number
@@ -348,7 +384,7 @@ class Tracker:
     def _forget(self, now: float) -> None:
         for number in [n for n, job in self._jobs.items() if job.at < now - self._window]:
             self._drop(number)
-        if len(self._bits) > self._recycle_at:
+        if len(self._minions) > self._recycle_at:
             self._recycle()
 
     def _recycle(self) -> None:
@@ -356,10 +392,8 @@ class Tracker:
         live = 0
         for job in self._jobs.values():
             live |= job.waiting
-        for number in range(len(self._names)):
-            if not live >> number & 1 and self._bits.pop(self._names[number], None) is not None:
-                self._free.append(number)
-                self._asked.pop(number, None)
+        for number in self._minions.keep(live):
+            self._asked.pop(number, None)
         for job in self._jobs.values():
             job.times = {n: count for n, count in job.times.items() if live >> n & 1}
             job.spent &= live
@@ -367,7 +401,7 @@ class Tracker:
             query.minions &= live
         self._resting, self._plain = self._resting & live, self._plain & live
         self._fresh &= live
-        self._recycle_at = max(self._least, 2 * len(self._bits))
+        self._recycle_at = max(self._least, 2 * len(self._minions))
 
     def _drop(self, number: int) -> None:
         job = self._jobs.pop(number)
@@ -376,22 +410,3 @@ class Tracker:
         if not left:
             del self._by_jid[job.jid]
         self._done.append(number)
-
-
-def _numbers(members: int) -> Iterator[int]:
-    """Yield the numbers in a set."""
-    text = bin(members)[:1:-1]
-    at = text.find("1")
-    while at >= 0:
-        yield at
-        at = text.find("1", at + 1)
-
-
-def _lowest(members: int, most: int) -> int:
-    """Return a set of the lowest numbers of a set."""
-    if members.bit_count() <= most:
-        return members
-    for place, number in enumerate(_numbers(members), start=1):
-        if place == most:
-            return members & ((1 << number + 1) - 1)
-    return members

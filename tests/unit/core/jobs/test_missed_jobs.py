@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 from saltext_safeupdate.core.jobs import missed_jobs
 from saltext_safeupdate.core.jobs.missed_jobs import (
     FIRST_INTERVAL,
+    MEANT,
     MOST_JOBS,
     MOST_MINIONS,
+    NOT_MEANT,
     PATIENCE,
     START_INTERVAL,
     TIMES,
+    UNDECIDED,
     Query,
     Tracker,
+    about,
 )
 
 
@@ -36,7 +40,12 @@ class World:
             self.tracker.asked(query, due, now)
         return due
 
+    def said(self, answer, verdict=MEANT):
+        """Return an answer of a minion that is, or is not, meant by all publications."""
+        return {about(number): verdict for number in range(1, self.count + 1)} | answer
+
     def missed(self, query, minion, answer, now):
+        answer = self.said(answer)
         found = self.tracker.answered(query, minion, answer, now)
         return found and [self.tracker.jid(number) for number in found.missed]
 
@@ -56,7 +65,7 @@ def test_a_minion_is_asked_when_it_has_started_and_gets_what_it_missed(world, tr
     world.published("2", ["a"], 101)
     assert tracker.due(102) is None
     tracker.started("a", 102)
-    assert world.ask(103) == Query(["a"], ["1", "2"])
+    assert world.ask(103) == Query(["a"], ["1", "2"], [1, 2])
     assert world.missed("q", "a", {"1": "running"}, 104) == ["2"]
 
 
@@ -98,11 +107,11 @@ def test_a_minion_that_could_not_be_asked_is_asked_soon_after_it_is_heard_of(wor
     world.published("1", ["a"], 100)
     tracker.started("a", 100)
     for question, now in enumerate((101, 200, 300, 500)):
-        assert world.ask(now, str(question)) == Query(["a"], ["1"])
+        assert world.ask(now, str(question)) == Query(["a"], ["1"], [1])
     assert tracker.due(600) is None
     tracker.returned("2", "a", 601)
     assert tracker.due(602) is None
-    assert tracker.due(640) == Query(["a"], ["1"])
+    assert tracker.due(640) == Query(["a"], ["1"], [1])
 
 
 def test_a_minion_that_was_heard_of_is_asked_every_minute_for_a_while(world, tracker):
@@ -124,7 +133,7 @@ def test_what_was_accepted_is_not_asked_for_again_until_the_next_start(world, tr
     assert world.missed("q", "a", {"1": "accepted"}, 102) == []
     assert tracker.due(1000) is None
     tracker.started("a", 1000)
-    assert tracker.due(1001) == Query(["a"], ["1"])
+    assert tracker.due(1001) == Query(["a"], ["1"], [1])
 
 
 def test_starts_that_never_end_are_a_few_queries(world, tracker):
@@ -149,7 +158,7 @@ def test_a_second_start_soon_after_one_is_not_forgotten(world, tracker):
     world.published("2", ["a"], 1)
     assert START_INTERVAL < PATIENCE
     assert tracker.due(START_INTERVAL - 1) is None
-    assert tracker.due(START_INTERVAL) == Query(["a"], ["1", "2"])
+    assert tracker.due(START_INTERVAL) == Query(["a"], ["1", "2"], [1, 2])
 
 
 def test_a_minion_without_a_ledger_gets_nothing_again(world, tracker):
@@ -160,7 +169,7 @@ def test_a_minion_without_a_ledger_gets_nothing_again(world, tracker):
     assert (answer.missed, answer.plain) == ([], True)
     assert tracker.due(2000) is None
     tracker.started("a", 2000)
-    assert tracker.due(2001) == Query(["a"], ["1"])
+    assert tracker.due(2001) == Query(["a"], ["1"], [1])
 
 
 def test_what_comes_late_of_the_one_before_says_nothing(world, tracker):
@@ -169,7 +178,7 @@ def test_what_comes_late_of_the_one_before_says_nothing(world, tracker):
     assert world.ask(PATIENCE)
     tracker.started("a", 20)
     assert tracker.answered("q", "a", None, 20) is None
-    assert tracker.due(20) == Query(["a"], ["1"])
+    assert tracker.due(20) == Query(["a"], ["1"], [1])
 
 
 def test_a_cut_network_is_noticed_without_a_start(world):
@@ -201,7 +210,7 @@ def test_a_job_is_published_again_a_few_times_at_most(world, tracker):
 
 def test_how_often_it_was_is_known_after_a_restart(world, tracker):
     world.published("1", ["a", "b"], 0, times={"a": TIMES, "b": TIMES - 1})
-    assert world.ask(PATIENCE) == Query(["b"], ["1"])
+    assert world.ask(PATIENCE) == Query(["b"], ["1"], [1])
     assert world.missed("q", "b", {}, 16) == ["1"]
     assert tracker.waiting("b") == []
 
@@ -213,7 +222,7 @@ def test_what_has_just_been_sent_again_is_not_asked_for_at_once(world, tracker):
     assert world.missed("q", "a", {}, 16) == ["1"]
     tracker.started("a", 17)
     assert tracker.due(18) is None
-    assert tracker.due(16 + FIRST_INTERVAL) == Query(["a"], ["1"])
+    assert tracker.due(16 + FIRST_INTERVAL) == Query(["a"], ["1"], [1])
 
 
 def test_the_window_is_bounded(world, tracker):
@@ -228,8 +237,8 @@ def test_a_batch_publishes_one_job_in_parts(world, tracker):
     world.published("1", ["a"], 0)
     world.published("1", ["b"], 1)
     tracker.started("b", 2)
-    assert world.ask(2) == Query(["b"], ["1"])
-    assert tracker.answered("q", "b", {}, 3).missed == [2]
+    assert world.ask(2) == Query(["b"], ["1"], [2])
+    assert tracker.answered("q", "b", world.said({}), 3).missed == [2]
     tracker.returned("1", "a", 4)
     assert tracker.take_done() == [1]
 
@@ -238,8 +247,78 @@ def test_of_two_publications_under_one_jid_the_first_goes_out_again(world, track
     """A minion would have run the first that it got."""
     world.published("1", ["a"], 0)
     world.published("1", ["a"], 1)
-    assert world.ask(20) == Query(["a"], ["1"])
-    assert tracker.answered("q", "a", {}, 21).missed == [1]
+    assert world.ask(20) == Query(["a"], ["1"], [1, 2])
+    assert tracker.answered("q", "a", world.said({}), 21).missed == [1]
+
+
+def test_of_two_publications_under_one_jid_the_first_that_is_for_it_goes_out_again(world, tracker):
+    world.published("1", ["a"], 0)
+    world.published("1", ["a"], 1)
+    world.ask(20)
+    answer = {about(1): NOT_MEANT, about(2): MEANT}
+    found = tracker.answered("q", "a", answer, 21)
+    assert (found.missed, found.not_meant) == ([2], ["1"])
+
+
+def test_what_was_for_others_is_over_for_this_minion(world, tracker):
+    """Salt waits for more minions than it means. No later query is about it, and no start."""
+    world.published("1", ["a", "b"], 0)
+    assert world.ask(20).minions == ["a", "b"]
+    found = tracker.answered("q", "a", world.said({}, NOT_MEANT), 21)
+    assert (found.missed, found.not_meant, found.undecided) == ([], ["1"], [])
+    assert tracker.waiting("a") == []
+    tracker.started("a", 100)
+    assert world.ask(200, "q2").minions == ["b"]
+    assert tracker.take_changed(200) == {1: ["b"]}
+    tracker.answered("q2", "b", world.said({}, NOT_MEANT), 201)
+    assert tracker.take_done() == [1]
+
+
+@pytest.mark.parametrize("verdict", [UNDECIDED, "", "Meant", None, 5])
+def test_what_a_minion_cannot_decide_it_does_not_get_and_is_asked_when_it_has_started(
+    world, tracker, verdict
+):
+    world.published("1", ["a"], 0)
+    world.ask(20)
+    found = tracker.answered("q", "a", world.said({}, verdict), 21)
+    assert (found.missed, found.undecided) == ([], ["1"])
+    assert tracker.due(3000) is None
+    tracker.started("a", 3000)
+    assert world.ask(3001, "q2").jids == ["1"]
+    assert world.missed("q2", "a", {}, 3002) == ["1"]
+
+
+def test_an_answer_that_says_nothing_of_it_has_nothing_published_again(world, tracker):
+    """As minions with an earlier extension would answer, if they did."""
+    world.published("1", ["a"], 0)
+    world.ask(20)
+    found = tracker.answered("q", "a", {}, 21)
+    assert (found.missed, found.undecided) == ([], ["1"])
+
+
+def test_only_publications_that_were_asked_for_are_answered(world, tracker):
+    world.published("1", ["a"], 0)
+    world.ask(20)
+    world.published("1", ["a"], 20)
+    assert tracker.answered("q", "a", {about(2): MEANT}, 21).missed == []
+
+
+def test_a_minion_that_failed_is_asked_again(world, tracker):
+    world.published("1", ["a"], 0)
+    world.ask(20)
+    found = tracker.answered("q", "a", False, 21)
+    assert (found.missed, found.undecided, found.plain) == ([], ["1"], False)
+    assert tracker.due(20 + FIRST_INTERVAL) == Query(["a"], ["1"], [1])
+
+
+def test_a_return_that_comes_before_its_job_is_written_down(world, tracker):
+    tracker.returned("1", "a", 0)
+    tracker.returned("2", "a", 0)
+    world.published("1", ["a", "b"], 0)
+    assert (tracker.waiting("a"), tracker.waiting("b")) == ([], ["1"])
+    assert tracker.take_changed(PATIENCE) == {1: ["b"]}
+    world.published("2", ["a"], 0)
+    assert tracker.take_done() == [2]
 
 
 def test_one_query_is_not_about_everything(world, tracker):
@@ -250,7 +329,8 @@ def test_one_query_is_not_about_everything(world, tracker):
     assert len(first.jids) == MOST_JOBS
     world.missed("q", "a", {}, 2)
     # The rest follows at once; what has just been sent is not asked for again.
-    assert world.ask(3, "q2") == Query(["a"], [str(MOST_JOBS + n) for n in range(10)])
+    rest = range(MOST_JOBS, MOST_JOBS + 10)
+    assert world.ask(3, "q2") == Query(["a"], [str(n) for n in rest], [n + 1 for n in rest])
 
 
 def test_one_query_is_not_for_everybody(world):
@@ -274,7 +354,15 @@ def test_minions_that_are_gone_do_not_add_up():
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "\n", ""])
 JIDS = st.sampled_from(["1", "2", "3", "q", ""])
-ANSWERS = st.none() | st.dictionaries(JIDS, st.text(max_size=3), max_size=3)
+ANSWERS = st.one_of(
+    st.none(),
+    st.just(False),
+    st.dictionaries(
+        JIDS | st.integers(1, 9).map(about),
+        st.sampled_from(["", "held", MEANT, MEANT, MEANT, NOT_MEANT, UNDECIDED]),
+        max_size=6,
+    ),
+)
 WORLDS = st.lists(
     st.one_of(
         st.tuples(st.just("published"), JIDS, st.lists(NAMES, max_size=4)),
@@ -287,18 +375,22 @@ WORLDS = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(WORLDS)
 def test_whatever_happens_a_minion_only_gets_what_it_was_meant_to_get_and_has_not_returned(events):
     """The same as with plain sets."""
     tracker, now, number, queries = Tracker(window=1000), 0.0, 0, 0
-    waiting, times = {}, {}
+    waiting, times, asked, early, done = {}, {}, set(), set(), set()
     for kind, *values in events:
+        done.update(tracker.take_done())
         if kind == "published":
             number += 1
             tracker.published(number, values[0], values[1], now)
-            waiting[number] = (values[0], now, set(values[1]))
+            minions = {minion for minion in values[1] if (values[0], minion) not in early}
+            waiting[number] = (values[0], now, minions)
         elif kind == "returned":
+            if all(jid != values[0] for n, (jid, *_) in waiting.items() if n not in done):
+                early.add((values[0], values[1]))
             tracker.returned(*values, now)
             for jid, _, minions in waiting.values():
                 if jid == values[0]:
@@ -309,7 +401,7 @@ def test_whatever_happens_a_minion_only_gets_what_it_was_meant_to_get_and_has_no
             now += values[0]
             query = tracker.due(now)
             if query:
-                queries += 1
+                queries, asked = queries + 1, set(query.numbers)
                 tracker.asked(f"q{queries}", query, now)
                 open_jids = {
                     (jid, minion)
@@ -325,8 +417,14 @@ def test_whatever_happens_a_minion_only_gets_what_it_was_meant_to_get_and_has_no
                 jid, _, minions = waiting[which]
                 assert minion in minions
                 assert jid not in answer
+                assert answer[about(which)] == MEANT
                 times[which, minion] = times.get((which, minion), 0) + 1
                 assert times[which, minion] <= missed_jobs.TIMES
-    for which in tracker.take_done():
+            if found and answer:
+                for which in asked:
+                    jid, _, minions = waiting[which]
+                    if jid not in answer and answer.get(about(which)) == NOT_MEANT:
+                        minions.discard(minion)
+    for which in done.union(tracker.take_done()):
         _, at, minions = waiting[which]
         assert not minions or at < now - 1000

@@ -1,0 +1,163 @@
+"""
+Whom a publication was for, and how it goes out again so that the minion decides that anew.
+
+What Salt waits for is no more than a guess of the master: its grains and pillar of a minion may be
+old or missing. What goes out again is aimed with Salt's own compound targets, at the minions by
+name *and* by what the target was. So Salt itself decides on the minion, whatever runs there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from salt.defaults import DEFAULT_TARGET_DELIM
+
+# The letters that a compound target has for other kinds of targets.
+_LETTERS = {
+    "grain": "G",
+    "grain_pcre": "P",
+    "pillar": "I",
+    "pillar_exact": "I",
+    "pillar_pcre": "J",
+    "pcre": "E",
+    "ipcidr": "S",
+    "range": "R",
+}
+_WITH_DELIMITER = frozenset("GPIJ")
+# Kinds for which a minion minds another delimiter.
+_MINDING_DELIMITER = frozenset(("grain", "grain_pcre", "pillar"))
+# What means resources of minions, and not the minions themselves.
+_OF_RESOURCES = ("T@", "M@")
+_OPERATORS = frozenset(("and", "or", "not", "(", ")"))
+# Characters of a target, as text: a question is about many of them, and everybody gets it.
+LONGEST = 16 << 10
+
+
+class Undecidable(ValueError):
+    """No minion could decide on its own whether it is meant."""
+
+
+class Target(NamedTuple):
+    """A target as it was published. *tgt* is text, or a list of names or of words."""
+
+    tgt: Any
+    tgt_type: str = "glob"
+    delimiter: str = DEFAULT_TARGET_DELIM
+
+    def text(self) -> str:
+        return json.dumps(self, separators=(",", ":"))
+
+
+def of(load: Mapping[str, Any]) -> Target:
+    """Return the target of a publication."""
+    return Target(
+        load.get("tgt"),
+        str(load.get("tgt_type", "glob")),
+        str(load.get("delimiter", DEFAULT_TARGET_DELIM)),
+    )
+
+
+def read(text: str) -> Target:
+    """Return what :meth:`Target.text` has written."""
+    return Target(*json.loads(text))
+
+
+def is_sound(minion: str) -> bool:
+    """Tell whether an ID can be told from others in a target: no comma, no control characters."""
+    return minion.isprintable() and "," not in minion
+
+
+def narrowed(target: Target, minions: Iterable[str]) -> Target:
+    """Return what a target says of these minions; a list may have the names of thousands."""
+    if target.tgt_type != "list":
+        return target
+    tgt = target.tgt
+    listed = frozenset(tgt.split(",") if isinstance(tgt, str) else tgt)
+    return target._replace(tgt=sorted(listed.intersection(minions)))
+
+
+def asked(
+    targets: Mapping[int, Target], jids: Mapping[int, str], minions: Iterable[str]
+) -> list[dict[str, Any]]:
+    """
+    Return what minions are asked of publications: who is meant by each target.
+
+    *jids* has the job of each publication. A minion answers for those that it has not accepted.
+    """
+    names = list(minions)
+    found: dict[str, dict[str, Any]] = {}
+    for number, target in targets.items():
+        aim = narrowed(target, names)
+        asked = found.setdefault(aim.text(), {**aim._asdict(), "jobs": {}})
+        asked["jobs"][str(number)] = jids[number]
+    return list(found.values())
+
+
+def again(target: Target, minions: Iterable[str]) -> list[str]:
+    """
+    Return the compound target that means those of *minions* that were meant.
+
+    Raises Undecidable if there is none, or no minion's ID can be told from others.
+    """
+    names = sorted(minions)
+    if target.tgt_type == "list":
+        names = list(narrowed(target, names).tgt)
+    if not names or not all(map(is_sound, names)):
+        raise Undecidable("no minion is left that it could be for")
+    words = [] if target.tgt_type == "list" else ["and", "(", *_words(target), ")"]
+    return [f"L@{','.join(names)}", *words]
+
+
+def check(target: Target) -> None:
+    """Raise Undecidable if what was for this target could not go out again."""
+    if target.tgt_type == "list":
+        if not isinstance(target.tgt, str | list | tuple):
+            raise Undecidable(f"a list of minions is no {type(target.tgt).__name__}")
+        return
+    if len(target.text()) > LONGEST:
+        raise Undecidable(f"its target has more than {LONGEST} characters")
+    _words(target)
+
+
+def _words(target: Target) -> list[str]:
+    """Return the words of a compound target that means the same, on the minion."""
+    kind, tgt = target.tgt_type, target.tgt
+    if kind == "compound":
+        words = tgt.split() if isinstance(tgt, str) else tgt
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise Undecidable("its target is no text")
+        return _balanced(list(words))
+    if not isinstance(tgt, str) or "\n" in tgt:
+        raise Undecidable("its target is no line of text")
+    if kind == "glob":
+        if tgt in _OPERATORS or "@" in tgt[1:3]:
+            raise Undecidable(f"{tgt!r} means something else among other targets")
+        return [tgt]
+    letter = _LETTERS.get(kind)
+    if letter is None:
+        raise Undecidable(f"minions do not know targets of the kind {kind!r}")
+    if kind == "pillar_exact" and any(mark in tgt for mark in "*?["):
+        raise Undecidable("an exact pillar with *, ? or [ means something else among other targets")
+    delimiter = target.delimiter if kind in _MINDING_DELIMITER else DEFAULT_TARGET_DELIM
+    if letter not in _WITH_DELIMITER:
+        return [f"{letter}@{tgt}"]
+    if len(delimiter) != 1 or delimiter == "\n":
+        raise Undecidable(f"its delimiter {delimiter!r} is not one character")
+    return [f"{letter}{delimiter}@{tgt}"]
+
+
+def _balanced(words: list[str]) -> list[str]:
+    """Return the words of a target if they stay among themselves within parentheses."""
+    depth = 0
+    for word in words:
+        depth += (word == "(") - (word == ")")
+        if depth < 0 or "\n" in word:
+            break
+        if word.startswith(_OF_RESOURCES):
+            raise Undecidable("it is for resources")
+    else:
+        if not depth:
+            return words
+    raise Undecidable("its parentheses do not match")

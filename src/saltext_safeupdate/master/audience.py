@@ -1,0 +1,62 @@
+"""
+Sets of minions as the account stores them: a list of names once, then a bit for each of them.
+
+Ten thousand jobs of ten thousand minions that nobody returns are ten thousand times 1,250 bytes
+then, and not the names of all.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+
+
+def packed(minions: Iterable[str]) -> tuple[bytes, int]:
+    """Return the names of minions as text, the same for the same minions, and their number."""
+    names = sorted(set(minions))
+    return json.dumps(names, separators=(",", ":")).encode(), len(names)
+
+
+def compressed(text: bytes) -> bytes:
+    return zlib.compress(text, 1)
+
+
+class Audience:
+    """The minions of a publication, in their order."""
+
+    def __init__(self, blob: bytes) -> None:
+        self.names: list[str] = json.loads(zlib.decompress(blob))
+        self._places: dict[str, int] = {}
+
+    def members(self, minions: Iterable[str]) -> bytes:
+        """Return the set of these minions; those that are not among the names are left out."""
+        if not self._places:
+            self._places = {name: place for place, name in enumerate(self.names)}
+        found = bytearray((len(self.names) + 7) // 8)
+        for minion in minions:
+            place = self._places.get(minion)
+            if place is not None:
+                found[place >> 3] |= 1 << (place & 7)
+        return bytes(found)
+
+    def listed(self, members: bytes) -> list[str]:
+        """Return the minions of a set."""
+        bits = bin(int.from_bytes(members, "little"))[:1:-1]
+        return [name for name, bit in zip(self.names, bits, strict=False) if bit == "1"]
+
+    def counts(self, times: Mapping[str, int]) -> bytes:
+        """Return how often something was for each minion: a set for once, one for twice, ..."""
+        return b"".join(
+            self.members(minion for minion, count in times.items() if count >= least)
+            for least in range(1, max(times.values(), default=0) + 1)
+        )
+
+    def counted(self, counts: bytes) -> dict[str, int]:
+        """Return what :meth:`counts` was given."""
+        size = (len(self.names) + 7) // 8
+        found: dict[str, int] = {}
+        for at in range(0, len(counts), size):
+            for minion in self.listed(counts[at : at + size]):
+                found[minion] = found.get(minion, 0) + 1
+        return found

@@ -1,0 +1,130 @@
+"""What the account of the master is made of, and what is done to its rows in a transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Collection
+
+from . import audience
+
+# Bytes that a row takes up beside what is in it.
+ROW = 200
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS publications (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, jid TEXT NOT NULL, audience INTEGER NOT NULL,
+    target INTEGER NOT NULL, boot TEXT NOT NULL, up REAL NOT NULL, at REAL NOT NULL,
+    size INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS publications_size ON publications (size);
+CREATE INDEX IF NOT EXISTS publications_audience ON publications (audience);
+CREATE INDEX IF NOT EXISTS publications_target ON publications (target);
+CREATE TABLE IF NOT EXISTS loads (number INTEGER PRIMARY KEY, load BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS members (
+    number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, size INTEGER NOT NULL,
+    minions BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS targets (
+    number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, size INTEGER NOT NULL,
+    target TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS waiting (number INTEGER PRIMARY KEY, minions BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS times (number INTEGER PRIMARY KEY, minions BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS tickets (
+    ticket TEXT PRIMARY KEY, number INTEGER NOT NULL, minions TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS tickets_number ON tickets (number);
+CREATE TABLE IF NOT EXISTS requests (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, minions TEXT NOT NULL, timeout REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT '', report TEXT NOT NULL DEFAULT '', done REAL
+);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS calls (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, given BLOB NOT NULL,
+    state TEXT NOT NULL DEFAULT '', outcome BLOB, done REAL
+);
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER NOT NULL, minion TEXT NOT NULL, answer BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
+"""
+
+
+def drop_earlier(db: sqlite3.Connection, version: int) -> None:
+    """
+    Drop what an earlier version has written, if *version* is the first with these tables.
+
+    It does not say whom a publication was for, so nothing of it can be published again.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    if 0 < db.execute("PRAGMA user_version").fetchone()[0] < version:
+        names = db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall()
+        for (name,) in names:
+            db.execute(f"DROP TABLE {name}")
+        db.execute("PRAGMA user_version = 0")
+    db.execute("COMMIT")
+
+
+def members(db: sqlite3.Connection, names: bytes) -> int:
+    """Return the number of these minions, which most jobs have in common with others."""
+    digest = hashlib.sha256(names).digest()
+    row = db.execute("SELECT number FROM members WHERE digest = ?", (digest,)).fetchone()
+    if row:
+        return int(row[0])
+    packed = audience.compressed(names)
+    inserted = db.execute(
+        "INSERT INTO members (digest, size, minions) VALUES (?, ?, ?)",
+        (digest, len(packed) + ROW, packed),
+    )
+    return int(inserted.lastrowid or 0)
+
+
+def target(db: sqlite3.Connection, text: str) -> int:
+    """Return the number of a target."""
+    digest = hashlib.sha256(text.encode()).digest()
+    row = db.execute("SELECT number FROM targets WHERE digest = ?", (digest,)).fetchone()
+    if row:
+        return int(row[0])
+    inserted = db.execute(
+        "INSERT INTO targets (digest, size, target) VALUES (?, ?, ?)",
+        (digest, len(text) + ROW, text),
+    )
+    return int(inserted.lastrowid or 0)
+
+
+def size_of_shared(db: sqlite3.Connection) -> float:
+    """Return the bytes of what publications have in common."""
+    sizes = [
+        db.execute(f"SELECT total(size) FROM {table}").fetchone()[0]
+        for table in ("members", "targets")
+    ]
+    return float(sum(sizes))
+
+
+def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Delete publications, with what no other one has in common with them."""
+    shared: dict[str, set[int]] = {"audience": set(), "target": set()}
+    for number in numbers:
+        row = db.execute(
+            "SELECT audience, target FROM publications WHERE number = ?", (number,)
+        ).fetchone()
+        if row:
+            shared["audience"].add(row[0])
+            shared["target"].add(row[1])
+    gone = [(number,) for number in numbers]
+    for table in ("publications", "loads", "waiting", "times", "tickets"):
+        db.executemany(f"DELETE FROM {table} WHERE number = ?", gone)
+    for table, column in (("members", "audience"), ("targets", "target")):
+        db.executemany(
+            f"DELETE FROM {table} WHERE number = ? "
+            f"AND NOT EXISTS (SELECT 1 FROM publications WHERE {column} = ?)",
+            [(number, number) for number in shared[column]],
+        )
+
+
+def forget_asked(db: sqlite3.Connection) -> None:
+    """Delete what an earlier engine was asked, and what it has answered."""
+    for table in ("tickets", "requests", "calls", "answers"):
+        db.execute(f"DELETE FROM {table}")

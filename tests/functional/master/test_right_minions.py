@@ -1,0 +1,263 @@
+"""
+Those that run a job are among those that Salt's own matcher on the minion means, and run it once.
+
+Whatever the target is, whatever the master knows of grains and pillar, and whatever is lost,
+restarted and published again. Both Salt's code for whom a master waits and that for whom a minion
+is meant are real.
+"""
+
+import pathlib
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from saltext_safeupdate.master import account as accounts
+from saltext_safeupdate.master import aiming
+from saltext_safeupdate.master.aiming import Target, Undecidable
+from tests.functional.master.redelivery_site import Ears, Site
+
+NAMES = ("db1", "web1", "web2")
+NODEGROUP = ["(", "G@os:Debian", "or", "L@db1", ")"]
+# What minions are, and what a master may believe that they are.
+KINDS = (
+    {"grains": {"os": "Debian", "roles": ["web", "a|b"], "ipv4": ["10.0.0.1"]}, "env": "prod"},
+    {"grains": {"os": "RedHat", "roles": ["db"], "ipv4": ["10.99.0.1"]}, "env": "test"},
+)
+# Each way to target, and what may be meant by it.
+TARGETS = (
+    ("*", "glob", ":"),
+    ("web[12]", "glob", ":"),
+    ("web.", "pcre", ":"),
+    (["web1", "nobody", "db1"], "list", ":"),
+    ("web2,db1", "list", ":"),
+    ("os:Debian", "grain", ":"),
+    ("os|RedHat", "grain", "|"),
+    ("roles|a|b", "grain", "|"),
+    ("os:D.*", "grain_pcre", ":"),
+    ("env:prod", "pillar", ":"),
+    ("env@prod", "pillar", "@"),
+    ("env:pro", "pillar_pcre", ":"),
+    ("env:prod", "pillar_exact", ":"),
+    ("10.99.0.0/16", "ipcidr", ":"),
+    ("10.0.0.1", "ipcidr", ":"),
+    ("not G@os:Debian", "compound", ":"),
+    ("not I@env:prod", "compound", ":"),
+    ("web* and not S@10.0.0.0/16", "compound", ":"),
+    ("G|@os|Debian or ( J@env:te.t and not E@db1 )", "compound", ":"),
+    (NODEGROUP, "compound", ":"),
+    (["not", *NODEGROUP], "compound", ":"),
+    ("web* ) or ( *", "compound", ":"),
+    ("web* db*", "compound", ":"),
+    ("and web*", "compound", ":"),
+    ("", "compound", ":"),
+    ("env:prod", "compound_pillar_exact", ":"),
+    ("%web", "range", ":"),
+)
+
+
+def grains_of(kind):
+    return dict(KINDS[kind]["grains"])
+
+
+def pillar_of(kind):
+    return {"env": KINDS[kind]["env"]}
+
+
+def is_it(site, name, kind):
+    """Make a minion what it is, or something else; Salt loads its matchers anew then."""
+    host = site.hosts[name]
+    host.opts.update(grains=grains_of(kind), pillar=pillar_of(kind))
+    host.ears.refresh()
+
+
+class World(Site):
+    """It looks at each run whether Salt's own matcher on that minion has let it through."""
+
+    def __init__(self, path, kinds, known, cached):
+        super().__init__(path)
+        self.originals = {}
+        self.add(*NAMES)
+        self.account.set_fact(accounts.ENGINE, "started")
+        self.with_keys()["minion_data_cache"] = cached
+        for name, kind in zip(NAMES, kinds, strict=True):
+            is_it(self, name, kind)
+        for name, kind in zip(NAMES, known, strict=True):
+            if kind is not None:
+                self.remember(name, grains_of(kind), pillar_of(kind))
+
+    def order(self, target, number):
+        tgt, kind, delimiter = target
+        jid = f"2026010112000000{number:04}"
+        more = {} if delimiter == ":" else {"delimiter": delimiter}
+        self.originals[jid] = {"fun": "test.echo", "arg": ["x"], "tgt": tgt, "tgt_type": kind}
+        self.originals[jid] |= {"jid": jid, **more}
+        found = self.pub(tgt, "test.echo", ["x"], kind, jid, **more)
+        return jid, found["minions"]
+
+    def was_run(self, host, load):
+        super().was_run(host, load)
+        assert host.hears(self.originals[load["jid"]]), f"{host.name} runs {load}"
+        assert self.runs.count((host.name, load["jid"])) == 1
+
+
+WORLDS = {
+    "kinds": st.tuples(*[st.sampled_from((0, 1))] * 3),
+    "known": st.tuples(*[st.sampled_from((0, 1, None))] * 3),
+    "cached": st.booleans(),
+    "events": st.lists(
+        st.one_of(
+            st.tuples(st.just("publish"), st.sampled_from(TARGETS)),
+            st.tuples(st.just("publish"), st.sampled_from(TARGETS)),
+            st.tuples(st.sampled_from(["up", "down", "mute", "heard"]), st.sampled_from(NAMES)),
+            st.tuples(st.just("becomes"), st.sampled_from(NAMES), st.sampled_from((0, 1))),
+            st.tuples(st.just("wait"), st.sampled_from([1.0, 20.0, 60.0])),
+            st.tuples(st.just("engine")),
+            st.tuples(st.just("redeliver")),
+        ),
+        min_size=3,
+        max_size=12,
+    ),
+}
+# What was seen: grains that the master has lost, and a host in another network that ran it.
+SEEN = {
+    "kinds": (0, 0, 1),
+    "known": (None, None, None),
+    "cached": False,
+    "events": [("down", "web1"), ("publish", ("not G@os:Debian", "compound", ":"))],
+}
+
+
+@pytest.mark.parametrize(
+    "count", [12, pytest.param(1000, marks=pytest.mark.soak)], ids=["short", "long"]
+)
+def test_only_who_is_meant_runs_a_job_and_once(count):
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @example(**SEEN)
+    @example(**{**SEEN, "cached": True, "known": (1, 1, 1)})
+    @given(**WORLDS)
+    def whatever_happens(kinds, known, cached, events):
+        with tempfile.TemporaryDirectory() as path:
+            world = World(pathlib.Path(path), kinds, known, cached)
+            try:
+                play(world, events)
+            finally:
+                world.close()
+
+    whatever_happens()
+
+
+def play(world, events):
+    waited, changed = {}, set()
+    for number, (what, *values) in enumerate(events):
+        if what == "publish":
+            jid, minions = world.order(*values, number)
+            waited[jid] = set(minions)
+        elif what == "becomes":
+            is_it(world, *values)
+            changed.add(values[0])
+        elif what == "wait":
+            world.pause(*values)
+        elif what == "engine":
+            world.start()
+        elif what == "redeliver":
+            world.redeliver(*NAMES)
+        elif what in ("up", "down"):
+            world.hosts[values[0]].up = what == "up"
+        else:
+            world.hosts[values[0]].mute = what == "mute"
+    for host in world.hosts.values():
+        host.up, host.mute = True, False
+    for _ in range(12):
+        world.pause(10.0)
+    # Whoever was waited for and is meant has it, if a compound target can say who that is.
+    for jid, minions in waited.items():
+        for name in minions - changed:
+            host = world.hosts[name]
+            if host.hears(world.originals[jid]) and can_go_out(world.originals[jid]):
+                assert jid in host.ran
+
+
+def can_go_out(load):
+    try:
+        aiming.check(aiming.of(load))
+    except Undecidable:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def ears():
+    """Minions of each kind, by name, kind and address."""
+    import salt.config
+
+    made = []
+    for name in NAMES:
+        for kind in range(len(KINDS)):
+            opts = salt.config.DEFAULT_MINION_OPTS.copy()
+            opts.update(id=name, grains=grains_of(kind), pillar=pillar_of(kind))
+            made.append(Ears(opts))
+    return made
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_what_goes_out_again_means_the_same_on_the_minion(ears, target):
+    """Beside the names of minions that it is for; whom Salt means by nothing gets nothing."""
+    load = {"fun": "test.echo", "arg": [], "jid": "1"}
+    tgt, kind, delimiter = target
+    original = {**load, "tgt": tgt, "tgt_type": kind, "delimiter": delimiter}
+    try:
+        aiming.check(Target(*target))
+    except Undecidable:
+        assert not any(each._target_load(dict(original)) for each in ears)
+        return
+    for each in ears:
+        name = each.opts["id"]
+        words = aiming.again(Target(*target), [name]) if kind != "list" else None
+        if words is None:
+            listed = aiming.narrowed(Target(*target), [name]).tgt
+            words = aiming.again(Target(*target), [name]) if listed else ["L@nobody"]
+        again = {**load, "tgt": words, "tgt_type": "compound"}
+        assert each._target_load(dict(again)) == each._target_load(dict(original)), words
+        other = aiming.again(Target("*"), ["other"])
+        words = [*other, "and", "(", *words, ")"]
+        assert not each._target_load({**again, "tgt": words})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target("os::Debian", "grain", "::"),
+        Target("env:pro*", "pillar_exact"),
+        Target("not", "glob"),
+        Target("G@os:Debian", "glob"),
+        Target("T@ssh:web1", "compound"),
+        Target("web* or M@web1", "compound"),
+        Target(["a", 5], "compound"),
+        Target("a\nb", "glob"),
+        Target(["x\ny"], "compound"),
+        Target("x" * aiming.LONGEST, "glob"),
+        Target(5, "list"),
+        Target(None, "pcre"),
+    ],
+    ids=str,
+)
+def test_what_a_compound_target_cannot_say_does_not_go_out_again(target):
+    with pytest.raises(Undecidable):
+        aiming.check(target)
+
+
+def test_ids_that_could_be_taken_for_others_get_nothing_again():
+    for odd in ("web1,db1", "web1\ndb1", "web\x1b1", "web\u202e1"):
+        with pytest.raises(Undecidable):
+            aiming.again(Target("*"), [odd, "db1"])
+
+
+def test_many_publications_of_one_target_are_one_question():
+    targets = {1: Target("*"), 2: Target(["a", "b", "c"], "list"), 3: Target("*")}
+    asked = aiming.asked(targets, {1: "10", 2: "20", 3: "30"}, ["b", "d"])
+    assert [(aim["tgt"], aim["jobs"]) for aim in asked] == [
+        ("*", {"1": "10", "3": "30"}),
+        (["b"], {"2": "20"}),
+    ]
