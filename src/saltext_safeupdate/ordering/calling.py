@@ -15,7 +15,7 @@ from .deferring import Deferring, StateCall
 from .ordering import Ordering
 from .own_packages import OwnPackages
 from .resume import KEYWORD, Resume
-from .runs import Deferral, Memo, Run
+from .runs import Deferral, LeftOut, Memo, Run
 from .testmode import TestMode
 
 _CALL = "salt.state.State.call"
@@ -86,6 +86,7 @@ class Calling:
                     let_go.tell(run_dir, ret)
                 if (
                     run.restart_asked
+                    or run.left_out
                     or ret.get("result") is None
                     or (
                         run.recorded
@@ -116,7 +117,8 @@ class Calling:
         self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any]
     ) -> None:
         asked, run.restart_asked = run.restart_asked, False
-        self._after(run, state, low, ret, asked)
+        left_out, run.left_out = run.left_out, []
+        self._after(run, state, low, ret, asked, left_out)
         if run.recorded:
             self._resume.record(state, low, ret)
 
@@ -129,6 +131,7 @@ class Calling:
         if run is None or run.finishing or retries > 1 or state.mocked:
             return self._resume.call(state, low, chunks, running, retries, call)
         memo, asked, plain = run.memo, run.restart_asked, run.plain
+        left_out, run.left_out = run.left_out, []
         run.memo = Memo() if low["state"] == "module" else None
         run.restart_asked = run.plain = False
         run.calling += 1
@@ -145,8 +148,9 @@ class Calling:
             run.calling -= 1
             run.memo, run.plain = memo, plain
             run.restart_asked, asked = asked, run.restart_asked
+            run.left_out, left_out = left_out, run.left_out
         if isinstance(ret, dict):
-            self._after(run, state, low, ret, asked)
+            self._after(run, state, low, ret, asked, left_out)
         return ret
 
     def _alone(
@@ -163,8 +167,15 @@ class Calling:
         return called[0]
 
     def _after(
-        self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any], asked: bool
+        self,
+        run: Run,
+        state: Any,
+        low: dict[str, Any],
+        ret: dict[str, Any],
+        asked: bool,
+        left_out: list[LeftOut],
     ) -> None:
+        results.tell_left_out(ret, left_out)
         if ret.get("result") is False:
             let_go.tell(self._run_dir, ret)
         if asked:

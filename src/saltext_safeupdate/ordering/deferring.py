@@ -103,7 +103,8 @@ class Deferring:
         with self._own.excluded(run) as possible:
             if possible:
                 return self._called(called)
-        if called.low.get("pkgs"):
+        if called.low.get("pkgs") or called.low.get("dist_upgrade"):
+            # A change of the whole distribution takes no names, or does not heed them.
             return None
         others = self._own.other_upgrades()
         if not others:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,11 +20,12 @@ from salt.exceptions import CommandExecutionError
 
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
-from ..core.packages.request import Change
 from ..factory import Factory
-from . import old_tree, package_calls, runs
+from . import chosen, old_tree, package_calls, runs
 from .loaders import Handler
 from .own_packages import OwnPackages
+from .package_calls import Call
+from .quarantine import Quarantine
 from .results import DEFERRED_RESTART
 
 log = logging.getLogger(__name__)
@@ -45,9 +46,10 @@ _inside = threading.local()
 class Guard:
     """Decides what becomes of a call of an execution function that may change the minion."""
 
-    def __init__(self, factory: Factory, own: OwnPackages) -> None:
+    def __init__(self, factory: Factory, own: OwnPackages, quarantine: Quarantine) -> None:
         self._factory = factory
         self._own = own
+        self._quarantine = quarantine
         # What an administrator has to know of the newest transaction of this process.
         self.warning = ""
 
@@ -73,19 +75,22 @@ class Guard:
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
             return original(*args, **kwargs)
-        kwargs = package_calls.refresh_first(original, kwargs)
+        call = package_calls.refresh_first(Call(fun, original, args, kwargs))
         try:
+            request = chosen.exactly(request, call)
             changes = self._own.changed_by(request)
+            if changes and not self._can_change():
+                changes = {}
+            refusal = self._quarantine.refusal(changes)
+            if refusal is not None:
+                return self._quarantine.make_rest(call, request, refusal)
+            if changes and run is not None and run.inside and not run.finishing:
+                raise runs.Deferral(changes, self._own.names_to_defer(request, frozenset(changes)))
         except SafeUpdateError as err:
             raise CommandExecutionError(str(err)) from err
-        if not changes or not self._can_change():
-            return original(*args, **kwargs)
-        self._refuse_quarantined(changes)
-        if run is not None and run.inside and not run.finishing:
-            raise runs.Deferral(changes, self._own.names_to_defer(request, frozenset(changes)))
-        return self.transact(
-            lambda: original(*args, **kwargs), f"{fun}: {', '.join(sorted(changes))}"
-        )
+        if not changes:
+            return call.make()
+        return self.transact(call.make, f"{fun}: {', '.join(sorted(changes))}")
 
     def _can_look(self) -> bool:
         """Tell whether our part for this package manager is there; Salt's own works without."""
@@ -106,20 +111,6 @@ class Guard:
             return _missing(err)
         needed = (resolution, adoption, initiator, quiet_transaction, requests, closing)
         return all((*needed, transactions))
-
-    def _refuse_quarantined(self, changes: Mapping[str, Change]) -> None:
-        # Imported before anything changes, and not by processes that change nothing.
-        from ..core.prepare import resolution
-
-        store = self._factory.store
-        try:
-            resolution.refuse_quarantined(
-                {name: change.new for name, change in changes.items()},
-                {},
-                store.quarantined() if store.exists() else (),
-            )
-        except SafeUpdateError as err:
-            raise CommandExecutionError(str(err)) from err
 
     def transact(
         self,

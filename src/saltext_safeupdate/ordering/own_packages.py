@@ -49,7 +49,8 @@ class OwnPackages:
                 # The real call will fail in the same way and say so; it is deferred if it names
                 # an own package.
                 log.debug("the package manager cannot simulate: %s", err)
-                found = {name: Change("", "") for name in own & part.names}
+                asked = dict(part.targets)
+                found = {name: Change("", asked[name] or "") for name in own & part.names}
             changes |= found
         return {
             name: change for name, change in changes.items() if name in own and name not in excluded
@@ -69,7 +70,7 @@ class OwnPackages:
         self, request: Request, targets: Sequence[tuple[str, str | None]]
     ) -> frozenset[str]:
         """Return those of the targets that each pull an own package along, by halving."""
-        part = Request(action=request.action, targets=tuple(targets), release=request.release)
+        part = replace(request, targets=tuple(targets), files=())
         if not targets or not self.changed_by(part):
             return frozenset()
         if len(targets) == 1:
@@ -99,7 +100,7 @@ class OwnPackages:
         ]
 
     @contextmanager
-    def excluded(self, run: runs.Run) -> Iterator[bool]:
+    def excluded(self, run: runs.Run | None) -> Iterator[bool]:
         """
         Have upgrades of everything leave the own packages alone.
 
@@ -113,11 +114,13 @@ class OwnPackages:
                 return
             before = {name: os.environ.get(name) for name in env}
             os.environ.update(env)
-            run.excluded = names
+            if run is not None:
+                run.excluded = names
             try:
                 yield True
             finally:
-                run.excluded = frozenset()
+                if run is not None:
+                    run.excluded = frozenset()
                 for name, value in before.items():
                     if value is None:
                         del os.environ[name]

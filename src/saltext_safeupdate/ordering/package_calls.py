@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import salt.utils.data
 
 from ..core.packages.request import Action, Request
+from .chunks import without_packages
 
 ACTIONS = {
     "pkg.install": Action.INSTALL,
@@ -28,7 +28,35 @@ _ROOTS = ("installroot", "root")
 _TAKEN = {("aptpkg", "upgrade"): ("downloadonly", "download_only")}
 # Those that make options of yum or dnf of them: of True a switch, of a text an option.
 _OPTIONS = (("yumpkg", "update"), ("yumpkg", "upgrade"))
-_PLAIN_VERSION = re.compile(r"^[A-Za-z0-9.+~:_-]+$")
+# What chooses among the repositories; where the module honours it, its front end is told so.
+REPOSITORIES = ("fromrepo", "repo", "enablerepo", "disablerepo", "disableexcludes")
+# What a refresh of the metadata takes from the call that wants it.
+_OF_REFRESH = ("cache_valid_time", *REPOSITORIES)
+
+
+class Call(NamedTuple):
+    """A call of an execution function, whose arguments fit it."""
+
+    fun: str
+    original: Callable[..., Any]
+    args: Any
+    kwargs: Mapping[str, Any]
+
+    def make(self) -> Any:
+        return self.original(*self.args, **self.kwargs)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments by name, however they were given."""
+        bound = inspect.signature(self.original).bind_partial(*self.args, **self.kwargs).arguments
+        return {**bound, **bound.get("kwargs", {})}
+
+    def with_arguments(self, **changed: Any) -> Call:
+        """Return the call with some arguments changed."""
+        bound = inspect.signature(self.original).bind_partial(*self.args, **self.kwargs)
+        for name in changed.keys() & bound.signature.parameters.keys():
+            bound.arguments[name] = changed.pop(name)
+        return self._replace(args=bound.args, kwargs={**bound.kwargs, **changed})
 
 
 def requested(
@@ -45,37 +73,80 @@ def requested(
     given = {**bound, **bound.get("kwargs", {})}
     if _leaves_the_system_alone(original, given):
         return None
-    targets = tuple(_targets(given))
-    files = tuple(
-        str(path)
-        for source in given.get("sources") or ()
-        for path in (source.values() if isinstance(source, dict) else (source,))
-        if os.path.isabs(str(path))
-    )
-    sourced = tuple(
-        (str(name), None)
-        for source in given.get("sources") or ()
-        if isinstance(source, dict)
-        for name, path in source.items()
-        if not os.path.isabs(str(path))
-    )
+    files, sourced = _sources(original, given)
     action = ACTIONS[fun]
     if given.get("advisory_ids"):
         # Nobody can say beforehand which packages a patch holds.
         action = Action.UPGRADE
     return Request(
         action=action,
-        targets=targets + sourced,
+        targets=(*targets(given), *sourced),
         files=files,
-        release=str(given["fromrepo"]) if given.get("fromrepo") else None,
+        release=_release(original, given),
+        options=_options(original, given),
         full=bool(given.get("dist_upgrade")),
     )
 
 
+def _release(original: Callable[..., Any], given: Mapping[str, Any]) -> str | None:
+    """Return the release or repository to install from; None if there may be several."""
+    named = given.get("fromrepo")
+    if not named and _place(original)[0] != "zypperpkg":
+        # An older name, which zypper's module does not know.
+        named = given.get("repo")
+    if isinstance(named, list | tuple):
+        named = named[0] if len(named) == 1 else None
+    return str(named) if named else None
+
+
+def _options(original: Callable[..., Any], given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options that Salt's module for yum and dnf makes of its choice of repositories."""
+    if _place(original)[0] != "yumpkg" or given.get("fromrepo") or given.get("repo"):
+        # A single repository is named in ``release``.
+        return ()
+    return tuple(
+        f"--{key}={value}"
+        for key in ("disablerepo", "enablerepo", "disableexcludes")
+        for value in _as_list(given.get(key))
+    )
+
+
+def _as_list(value: object) -> list[object]:
+    if not value:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _sources(
+    original: Callable[..., Any], given: Mapping[str, Any]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str | None], ...]]:
+    """Return the package files, and what is only known by its name because there is no file."""
+    files: list[str] = []
+    named: list[tuple[str, str | None]] = []
+    for source in given.get("sources") or ():
+        for name, path in source.items() if isinstance(source, dict) else ((None, source),):
+            file = _file(original, str(path), given)
+            if file:
+                files.append(file)
+            elif name is not None:
+                named.append((str(name), None))
+    return tuple(files), tuple(named)
+
+
+def _file(original: Callable[..., Any], path: str, given: Mapping[str, Any]) -> str:
+    """Return where the file is, or where Salt puts its copy; empty if it cannot be had."""
+    if os.path.isabs(path):
+        return path
+    functions = inspect.unwrap(original).__globals__.get("__salt__") or {}
+    if "://" not in path or "cp.cache_file" not in functions:
+        return ""
+    # The call itself fetches it as well, and then finds that it is the same.
+    return str(functions["cp.cache_file"](path, given.get("saltenv") or "base") or "")
+
+
 def _leaves_the_system_alone(original: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     """Tell whether the function only looks, downloads, or changes another system."""
-    plain = inspect.unwrap(original)
-    place = (str(plain.__globals__.get("__name__", "")).rpartition(".")[2], plain.__name__)
+    place = _place(original)
     honoured = {*inspect.signature(original).parameters, *_TAKEN.get(place, ())}
     if any(given.get(key) for key in _SWITCHES if key in honoured):
         return True
@@ -85,11 +156,18 @@ def _leaves_the_system_alone(original: Callable[..., Any], given: Mapping[str, A
     return any(_elsewhere(given.get(key)) for key in _ROOTS if key in honoured)
 
 
+def _place(original: Callable[..., Any]) -> tuple[str, str]:
+    """Return the file of the function's module, and the name of the function."""
+    plain = inspect.unwrap(original)
+    return str(plain.__globals__.get("__name__", "")).rpartition(".")[2], plain.__name__
+
+
 def _elsewhere(root: object) -> bool:
     return bool(root) and os.path.realpath(str(root)) != "/"
 
 
-def _targets(given: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+def targets(given: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield the packages that the arguments name, each with the version that they ask for."""
     if given.get("sources"):
         return
     pkgs = given.get("pkgs")
@@ -108,21 +186,50 @@ def _targets(given: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _version(given: Any) -> str | None:
-    """Return a plain version; a condition or pattern is resolved by Salt's package module."""
-    text = str(given or "")
-    return text if _PLAIN_VERSION.match(text) and text != "latest" else None
+    """Return the version as it was asked for: also a pattern, or a comparison."""
+    text = str(given or "").strip()
+    return text if text not in ("", "latest") else None
 
 
-def refresh_first(original: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def refresh_first(call: Call) -> Call:
     """
-    Refresh the metadata now if the call would; return the arguments for the call without that.
+    Refresh the metadata now if the call would; return the call without that.
 
-    So the simulation and the call see the same versions.
+    So the simulation and the call see the same versions. How old the metadata may be, and of
+    which repositories it is, is what the call says.
     """
-    parameter = inspect.signature(original).parameters.get("refresh")
+    signature = inspect.signature(call.original)
+    parameter = signature.parameters.get("refresh")
     default = parameter.default if parameter is not None else False
-    refresh_db = inspect.unwrap(original).__globals__.get("refresh_db")
-    if refresh_db is None or not salt.utils.data.is_true(kwargs.get("refresh", default)):
-        return kwargs
-    refresh_db()
-    return {**kwargs, "refresh": False}
+    given = call.given
+    refresh_db = inspect.unwrap(call.original).__globals__.get("refresh_db")
+    if refresh_db is None or not salt.utils.data.is_true(given.get("refresh", default)):
+        return call
+    refresh_db(**_taken(refresh_db, {k: given[k] for k in _OF_REFRESH if given.get(k)}))
+    return call.with_arguments(refresh=False)
+
+
+def _taken(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the arguments that the function takes."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return dict(arguments)
+    return {key: value for key, value in arguments.items() if key in parameters}
+
+
+def without(call: Call, names: frozenset[str]) -> Call | None:
+    """Return the call without the packages *names*; None if it names no other package."""
+    given = call.given
+    for key in ("pkgs", "sources"):
+        if given.get(key):
+            rest = without_packages({key: _as_list(given[key])}, names)
+            return None if rest is None else call.with_arguments(**rest)
+    others = [name for name in str(given.get("name") or "").split(",") if name.strip() not in names]
+    return call.with_arguments(name=",".join(others)) if any(others) else None
+
+
+def only(call: Call, names: list[str]) -> Call | None:
+    """Return the upgrade for the packages *names*; None if the function takes no names."""
+    if "pkgs" not in inspect.signature(call.original).parameters:
+        return None
+    return call.with_arguments(pkgs=names)

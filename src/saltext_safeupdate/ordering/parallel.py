@@ -100,11 +100,13 @@ def _call_in_process(
                 MARKER: marked(deferral, low),
             },
         )
-    if run.restart_reason:
+    if run.restart_reason or run.left_out:
         with salt.utils.files.fopen(path, "rb") as file:
             ret = salt.state.msgpack_deserialize(file.read())
-        results.announce_restart(ret)
-        ret[MARKER] = {**ret.get(MARKER, {}), "restart": run.restart_reason}
+        results.tell_left_out(ret, run.left_out)
+        if run.restart_reason:
+            results.announce_restart(ret)
+            ret[MARKER] = {**ret.get(MARKER, {}), "restart": run.restart_reason}
         _write(path, ret)
 
 

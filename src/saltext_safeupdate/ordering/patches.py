@@ -19,6 +19,7 @@ from .ending import Ending
 from .guard import Guard
 from .ordering import Ordering
 from .own_packages import OwnPackages
+from .quarantine import Quarantine
 from .resume import Resume
 from .testmode import TestMode
 
@@ -28,14 +29,15 @@ def patches(
 ) -> list[Patch]:
     """Build the objects that order state runs; return the table that puts them into Salt."""
     own = OwnPackages(factory)
-    guard = Guard(factory, own)
+    quarantine = Quarantine(factory, own)
+    guard = Guard(factory, own, quarantine)
     resuming = Resume(settings, no_time)
     ordering = Ordering(resuming, Ending(guard, resuming.call))
     calling = Calling(
         ordering=ordering,
         deferring=Deferring(own, resuming.call),
         resume=resuming,
-        test_mode=TestMode(own, settings.service),
+        test_mode=TestMode(own, quarantine, settings.service),
         own=own,
         run_dir=settings.run_dir,
     )

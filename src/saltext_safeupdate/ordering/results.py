@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import salt.state
 
 from .chunks import join_comments, listed
-from .runs import Deferral, Level, Pending
+from .runs import Deferral, LeftOut, Level, Pending
 
 DEFERRED = (
     "Deferred to the end of the run by safeupdate: the minion itself runs from {names}, and "
@@ -158,3 +158,15 @@ def announce_restart(ret: dict[str, Any]) -> None:
     if DEFERRED_RESTART not in comment:
         comment = join_comments(comment, DEFERRED_RESTART)
     ret["comment"] = comment
+
+
+def tell_left_out(ret: dict[str, Any], left_out: Iterable[LeftOut]) -> None:
+    """Have the result say what was left out, fail if that was named, and show the rest."""
+    for each in left_out:
+        comment = join_comments(ret.get("comment"))
+        if each.text not in comment:
+            ret["comment"] = join_comments(comment, each.text)
+        # Some state functions forget what was changed before an error.
+        ret["changes"] = {**each.changes, **(ret.get("changes") or {})}
+        if each.named:
+            ret["result"] = False

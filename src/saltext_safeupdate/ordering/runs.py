@@ -25,6 +25,17 @@ class Deferral(BaseException):
         self.names = names
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What a call left out because its version is in quarantine."""
+
+    text: str
+    # Whether the call names packages. Then it has failed, else it was about everything.
+    named: bool
+    # What the rest of the call has changed.
+    changes: Mapping[str, Any]
+
+
 @dataclass
 class Level:
     """The outermost run, or one nested in a state of it: its chunks and their results."""
@@ -105,6 +116,8 @@ class Run:
     restart_asked: bool = False
     # The results of the states that have asked for it.
     restarted: list[dict[str, Any]] = field(default_factory=list)
+    # What the state that is being called has left out.
+    left_out: list[LeftOut] = field(default_factory=list)
 
     @property
     def inside(self) -> bool:

@@ -15,6 +15,7 @@ from saltext_safeupdate.core.transactional.roots import Subvolume
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.guard import Guard
 from saltext_safeupdate.ordering.own_packages import OwnPackages
+from saltext_safeupdate.ordering.quarantine import Quarantine
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
 
 FUN = "transactional_update.pkg_update"
@@ -66,8 +67,13 @@ def _call(factory, versions=None, base=None):
     return _handled(factory, FUN, original, "salt-minion", args="x"), *refused
 
 
+def _guard(factory):
+    own = OwnPackages(factory)
+    return Guard(factory, own, Quarantine(factory, own))
+
+
 def _handled(factory, fun, original, *args, **kwargs):
-    handler = Guard(factory, OwnPackages(factory)).handlers()[fun]
+    handler = _guard(factory).handlers()[fun]
     return handler(fun, original, args, kwargs)
 
 
@@ -190,7 +196,7 @@ def test_without_a_part_of_this_package_functions_do_what_salts_do(
 ):
     own = OwnPackages(factory)
     monkeypatch.setattr(own, "changed_by", lambda request: {"salt-minion": ("1", "2")})
-    handler = Guard(factory, own).handlers()[fun]
+    handler = Guard(factory, own, Quarantine(factory, own)).handlers()[fun]
     parent, _, last = f"saltext_safeupdate.{gone}".rpartition(".")
     monkeypatch.delitem(sys.modules, f"{parent}.{last}", raising=False)
     monkeypatch.delattr(sys.modules[parent], last, raising=False)
@@ -211,6 +217,6 @@ def test_without_the_part_for_this_package_manager_packages_are_installed(
         raise ModuleNotFoundError("No module named 'saltext_safeupdate.core.packages.apt'")
 
     monkeypatch.setattr(SimulatedFactory, "manager", property(gone, lambda self, value: None))
-    handler = Guard(factory, OwnPackages(factory)).handlers()["pkg.install"]
+    handler = _guard(factory).handlers()["pkg.install"]
     assert handler("pkg.install", lambda name: f"did {name}", ("vim",), {}) == "did vim"
     assert "as with plain Salt" in caplog.text

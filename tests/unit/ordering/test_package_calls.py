@@ -1,12 +1,17 @@
 """What a call asks for, compared with what Salt's own package modules then do."""
 
+import functools
 import inspect
 
 import pytest
+from salt.exceptions import CommandExecutionError
 from salt.modules import aptpkg, yumpkg, zypperpkg
 
+from saltext_safeupdate.core.host.command import Result
+from saltext_safeupdate.core.packages.dnf import Dnf
 from saltext_safeupdate.core.packages.request import Action
-from saltext_safeupdate.ordering import package_calls
+from saltext_safeupdate.ordering import chosen, package_calls
+from saltext_safeupdate.ordering.package_calls import Call
 
 FUNCTIONS = [
     (module, name)
@@ -123,3 +128,131 @@ def test_every_function_that_may_change_something_has_been_tried():
         name.removeprefix("pkg.") for name in package_calls.ACTIONS
     }
     assert set(package_calls.ACTIONS.values()) == set(Action)
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "passed"),
+    [
+        (aptpkg, {"cache_valid_time": 3600}, {"cache_valid_time": 3600}),
+        (yumpkg, {"fromrepo": "testing"}, {"fromrepo": "testing"}),
+        (yumpkg, {"enablerepo": "testing"}, {"enablerepo": "testing"}),
+        (zypperpkg, {}, {}),
+    ],
+)
+@pytest.mark.parametrize("refresh", [True, False])
+def test_the_metadata_is_refreshed_once_and_as_the_call_says(
+    ran, monkeypatch, module, given, passed, refresh
+):
+    refreshed = []
+    salts = module.refresh_db
+
+    @functools.wraps(inspect.unwrap(salts))
+    def refresh_db(*args, **kwargs):
+        refreshed.append(kwargs)
+
+    monkeypatch.setattr(module, "refresh_db", refresh_db)
+    arguments = {"name": "salt-minion", "refresh": refresh, **given}
+    call = package_calls.refresh_first(Call("pkg.install", module.install, (), arguments))
+    call.make()
+    assert [
+        {key: value for key, value in each.items() if key in package_calls.REPOSITORIES}
+        | {key: value for key, value in each.items() if key == "cache_valid_time"}
+        for each in refreshed
+    ] == ([passed] if refresh else [])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"fromrepo": "testing"},
+        {"repo": "testing"},
+        {"enablerepo": "testing", "disablerepo": ["base", "updates"]},
+        {"disableexcludes": "main"},
+        {},
+    ],
+    ids=str,
+)
+def test_the_simulation_asks_the_repositories_that_the_call_asks(ran, given):
+    yumpkg.install(name="salt-minion", **given)
+    (command,) = (each for each in ran if "install" in each)
+    request = package_calls.requested(
+        "pkg.install", yumpkg.install, (), {"name": "salt-minion", **given}
+    )
+    asked = []
+
+    def run(argv, **_):
+        asked.append(argv)
+        return Result(argv=argv, returncode=0, stdout="", stderr="")
+
+    Dnf(run).plan(request)
+    (simulated,) = asked
+    about = ("--enablerepo", "--disablerepo", "--disableexcludes")
+    assert [word for word in simulated if word.startswith(about)] == [
+        word for word in command if word.startswith(about)
+    ]
+
+
+def compared(one, other, **_):
+    one, other = (each.rpartition(":")[2] for each in (one, other))
+    return (one > other) - (one < other)
+
+
+OFFERED = ["1:3008.3-1", "3007.15-1", "3007.14-1"]
+
+
+@pytest.mark.parametrize(
+    ("module", "asked", "chosen_"),
+    [
+        (yumpkg, None, None),
+        (yumpkg, "latest", None),
+        (yumpkg, "3007.15", "3007.15"),
+        (yumpkg, "=3007.15-1", "3007.15-1"),
+        (yumpkg, "3007.*", "3007.15-1"),
+        (yumpkg, "3008.*", "1:3008.3-1"),
+        (yumpkg, "<3007.15-1", "3007.14-1"),
+        (yumpkg, ">9", ">9"),
+        (yumpkg, "3009.*", "3009.*"),
+        (zypperpkg, "3007.*", "3007.15-1"),
+        (aptpkg, "3007.*", "3007.*"),
+        (aptpkg, "<=3007.14-1", "3007.14-1"),
+    ],
+)
+@pytest.mark.parametrize("way", ["version", "pkgs"])
+def test_the_version_is_the_one_that_salt_chooses(monkeypatch, module, asked, chosen_, way):
+    monkeypatch.setattr(module, "list_repo_pkgs", lambda *names, **_: {names[0]: OFFERED})
+    monkeypatch.setattr(module, "version_cmp", compared)
+    given = (
+        {"name": "salt-minion", "version": asked}
+        if way == "version"
+        else {"pkgs": [{"salt-minion": asked}]}
+    )
+    call = Call("pkg.install", module.install, (), given)
+    request = package_calls.requested("pkg.install", module.install, (), given)
+    assert chosen.exactly(request, call).targets == (("salt-minion", chosen_),)
+
+
+def test_a_list_that_cannot_be_had_changes_nothing(monkeypatch):
+    def list_repo_pkgs(*names, **_):
+        raise CommandExecutionError("no repository answers")
+
+    monkeypatch.setattr(yumpkg, "list_repo_pkgs", list_repo_pkgs)
+    given = {"name": "salt-minion", "version": "3007.*"}
+    request = package_calls.requested("pkg.install", yumpkg.install, (), given)
+    call = Call("pkg.install", yumpkg.install, (), given)
+    assert chosen.exactly(request, call) == request
+
+
+def test_arguments_are_found_however_they_are_given():
+    def install(name=None, refresh=False, pkgs=None, sources=None, **kwargs):
+        return name, refresh, pkgs, sources, kwargs
+
+    def rest(*args, **kwargs):
+        call = package_calls.without(Call("pkg.install", install, args, kwargs), {"salt-minion"})
+        return call and call.make()
+
+    assert rest("vim,salt-minion", True) == ("vim", True, None, None, {})
+    assert rest(None, False, ["vim", "salt-minion"], x=1) == (None, False, ["vim"], None, {"x": 1})
+    assert rest(pkgs=[{"vim": "2", "salt-minion": "2"}])[2] == [{"vim": "2"}]
+    assert rest(sources=[{"vim": "/v"}, {"salt-minion": "/m"}])[3] == [{"vim": "/v"}]
+    assert rest("salt-minion") is None
+    assert rest(pkgs=["salt-minion"]) is None

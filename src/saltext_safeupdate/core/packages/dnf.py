@@ -58,7 +58,9 @@ class Dnf(Rpm):
     def plan(self, request: Request, *, locked: bool = True) -> dict[str, Change]:
         names = [f"{n}-{v}" if v else n for n, v in request.targets]
         argv = (self.name, "--assumeno", *(() if locked else self._unlocked(request.names)))
-        argv = (*argv, _WORDS[request.action], *operands(self.name, names))
+        if request.release:
+            argv = (*argv, "--disablerepo=*", f"--enablerepo={request.release}")
+        argv = (*argv, *request.options, _WORDS[request.action], *operands(self.name, names))
         result = self._run(argv, timeout=_SOLVE_TIMEOUT, ok=(0, 1))
         if result.returncode == 1 and not _NO.search(result.stderr):
             raise CommandError(

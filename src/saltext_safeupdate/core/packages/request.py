@@ -39,13 +39,15 @@ class Request:
     What a package manager is to do.
 
     *targets* are pairs of a name and a version (None: the newest). For an upgrade they may be
-    empty, which means everything. *files* are package files.
+    empty, which means everything. *files* are package files. *release* is the release, or for
+    rpm the one repository, to take them from. *options* choose among the repositories of dnf.
     """
 
     action: Action
     targets: tuple[tuple[str, str | None], ...] = ()
     files: tuple[str, ...] = ()
     release: str | None = None
+    options: tuple[str, ...] = ()
     full: bool = False
 
     @property

@@ -24,6 +24,11 @@ _DOWNLOAD_TIMEOUT = 1800.0
 _ZYPPER_OK = (0, 100, 101, 102, 103, 106)
 _NOTHING_FOUND = 104
 _MAIN = re.compile(r"^\[main\][ \t]*$", re.MULTILINE)
+# What the settings file says about the file of locks: where it is, and whether it counts.
+_LOCKS = re.compile(
+    r"^[ \t]*locksfile\.(?P<name>\w+)[ \t]*=[ \t]*(?P<value>.*?)[ \t]*$\n?", re.MULTILINE
+)
+_LOCK = "\ntype: package\nmatch_type: glob\ncase_sensitive: on\nsolvable_name: {name}\n"
 
 
 class Zypper(Rpm):
@@ -38,10 +43,12 @@ class Zypper(Rpm):
         run: Run,
         settings: str = "/etc/zypp/zypp.conf",
         repositories: str = "/etc/zypp/repos.d",
+        locks: str = "/etc/zypp/locks",
     ) -> None:
         super().__init__(run)
         self._settings = settings
         self._repositories = repositories
+        self._locks_file = locks
 
     def plan(self, request: Request, *, locked: bool = True) -> dict[str, Change]:
         if request.action is Action.AUTOREMOVE:
@@ -57,8 +64,21 @@ class Zypper(Rpm):
             Action.UPGRADE: ("dist-upgrade" if request.full else "update", "--dry-run"),
         }
         names = [f"{n}={v}" if v else n for n, v in request.targets]
+        options = self._from(request)
         with self._unlocked(() if locked else request.names) as env:
-            return self._zypper(*words[request.action], *operands(self.name, names), env=env)
+            return self._zypper(
+                *words[request.action], *options, *operands(self.name, names), env=env
+            )
+
+    def _from(self, request: Request) -> tuple[str, ...]:
+        """Return the options that take packages from one repository, as Salt's module has them."""
+        if not request.release:
+            return ()
+        if request.action is Action.INSTALL:
+            return ("--force", "--force-resolution", "--from", request.release)
+        if request.action is Action.UPGRADE:
+            return ("--from" if request.full else "--repo", request.release)
+        return ()
 
     def _zypper(
         self,
@@ -116,6 +136,20 @@ class Zypper(Rpm):
     def _locks(self) -> set[str]:
         return parse_locked(self._zypper("locks"))
 
+    def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
+        """Lock the packages in a file that only processes with this environment read."""
+        settings = repositories.text(self._settings)
+        theirs = {match["name"]: match["value"] for match in _LOCKS.finditer(settings)}
+        locks = ""
+        if theirs.get("apply", "yes").lower() not in ("no", "false", "off", "0"):
+            locks = repositories.text(theirs.get("path") or self._locks_file)
+        file = os.path.join(directory, "locks")
+        write_atomic(file, locks + "".join(_LOCK.format(name=name) for name in packages))
+        ours = f"[main]\nlocksfile.apply = yes\nlocksfile.path = {file}\n"
+        config = os.path.join(directory, "zypp.conf")
+        write_atomic(config, _in_main(_LOCKS.sub("", settings), ours))
+        return {"ZYPP_CONF": config}
+
     def signature_policy(self) -> str | None:
         return repositories.unchecked(self._settings, self._repositories, default=True)
 
@@ -130,8 +164,14 @@ class Zypper(Rpm):
 
 def without_locks(settings: str) -> str:
     """Return the settings file with locks switched off."""
-    off = "[main]\nlocksfile.apply = no\n"
-    return _MAIN.sub(off, settings, count=1) if _MAIN.search(settings) else off + settings
+    return _in_main(settings, "[main]\nlocksfile.apply = no\n")
+
+
+def _in_main(settings: str, section: str) -> str:
+    """Return the settings file with the lines of *section* first in its main section."""
+    if _MAIN.search(settings):
+        return _MAIN.sub(lambda _: section, settings, count=1)
+    return section + settings
 
 
 def parse_zypper(text: str) -> dict[str, Change]:

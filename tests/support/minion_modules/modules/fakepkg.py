@@ -1,8 +1,10 @@
 """A package manager that only writes a file; everything that a ``pkg`` state asks for."""
 
+import fnmatch
 import os
 
 import salt.utils.data
+import salt.utils.pkg
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.core.packages.request import Action
@@ -34,19 +36,30 @@ def _targets(name, pkgs, sources, version=None):
         yield name, version
 
 
+def _exact(name, version):
+    """Return the version that is meant, as Salt's module for dnf finds it."""
+    version = str(version or "").lstrip("=")
+    offered = list_repo_pkgs(name)[name]
+    if version.startswith(("<", ">")):
+        return salt.utils.pkg.match_version(version, offered) or version
+    if "*" in version:
+        return next(iter(fnmatch.filter(offered, version)), version)
+    return version or None
+
+
 def _change(what, action, targets, keep=()):
     database = _database()
     before = database.installed
     try:
-        targets = [(name, version or None) for name, version in targets]
+        targets = [(name, _exact(name, version)) for name, version in targets]
         database.apply(what, database.plan(action, targets, keep))
     except Unavailable as err:
         raise CommandExecutionError(str(err)) from err
     return salt.utils.data.compare_dicts(before, database.installed)
 
 
-def refresh_db(**kwargs):
-    _database().note("refresh_db")
+def refresh_db(cache_valid_time=0, **kwargs):
+    _database().note("refresh_db", *([str(cache_valid_time)] if cache_valid_time else ()))
     return True
 
 
@@ -86,7 +99,7 @@ def install(
 ):
     targets = list(_targets(name, pkgs, sources, version))
     if salt.utils.data.is_true(refresh):
-        refresh_db()
+        refresh_db(kwargs.get("cache_valid_time", 0))
     if downloadonly:
         database = _database()
         plan = database.plan(Action.INSTALL, targets)
@@ -139,6 +152,6 @@ def list_holds(full=False, **kwargs):
     return _database().load()["locked"]
 
 
-def list_repo_pkgs(*names, **kwargs):
+def list_repo_pkgs(*names, byrepo=False, **kwargs):
     available = _database().load()["available"]
     return {name: list(reversed(available.get(name, {}))) for name in names}

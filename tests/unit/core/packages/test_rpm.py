@@ -1,3 +1,4 @@
+import configparser
 import pathlib
 
 import pytest
@@ -131,6 +132,14 @@ def test_what_dnf_says_that_it_would_do(name, changes):
         (_request(Action.UPGRADE), ("upgrade",)),
         (_request(Action.UPGRADE, "a"), ("upgrade", "--", "a")),
         (_request(Action.AUTOREMOVE), ("autoremove",)),
+        (
+            _request(Action.INSTALL, "a", release="testing"),
+            ("--disablerepo=*", "--enablerepo=testing", "install", "--", "a"),
+        ),
+        (
+            _request(Action.INSTALL, "a", options=("--enablerepo=testing",)),
+            ("--enablerepo=testing", "install", "--", "a"),
+        ),
     ],
 )
 def test_how_dnf_is_asked(front_end, request_, words):
@@ -199,6 +208,19 @@ ZYPPER = ("zypper", "--non-interactive", "--xmlout")
         (_request(Action.PURGE, "a"), ("remove", "--dry-run", "--", "a")),
         (_request(Action.UPGRADE), ("update", "--dry-run")),
         (_request(Action.UPGRADE, full=True), ("dist-upgrade", "--dry-run")),
+        (
+            _request(Action.UPGRADE, full=True, release="testing"),
+            ("dist-upgrade", "--dry-run", "--from", "testing"),
+        ),
+        (_request(Action.UPGRADE, release="testing"), ("update", "--dry-run", "--repo", "testing")),
+        (
+            _request(Action.INSTALL, "a", release="testing"),
+            (
+                *("install", "--dry-run", "--oldpackage", "--force", "--force-resolution"),
+                *("--from", "testing", "--", "a"),
+            ),
+        ),
+        (_request(Action.REMOVE, "a", release="testing"), ("remove", "--dry-run", "--", "a")),
     ],
 )
 def test_how_zypper_is_asked(request_, words):
@@ -265,8 +287,37 @@ def test_the_age_counts_and_not_the_order():
     assert rpm_output.parse_instances(text) == {"a.noarch": ["3-1", "2-1", "1-1"]}
 
 
-def test_there_is_no_way_to_leave_packages_out(tmp_path):
+def test_dnf_has_no_way_to_leave_packages_out(tmp_path):
     assert _rpm({})[0].without(["salt"], str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "theirs"),
+    [
+        ("", "usual"),
+        ("[main]\narch = x86_64\n", "usual"),
+        ("[main]\nlocksfile.path = {elsewhere}\n", "elsewhere"),
+        ("[main]\nlocksfile.apply = no\n", ""),
+    ],
+    ids=["none", "others", "path", "off"],
+)
+def test_zypper_locks_what_it_leaves_out_for_one_process(tmp_path, settings, theirs):
+    for name in ("usual", "elsewhere"):
+        (tmp_path / name).write_text(f"\ntype: package\nsolvable_name: {name}\n")
+    conf = tmp_path / "conf"
+    conf.write_text(settings.format(elsewhere=tmp_path / "elsewhere"))
+    out = tmp_path / "out"
+    out.mkdir()
+    manager = Zypper(FakeRunner(), settings=str(conf), locks=str(tmp_path / "usual"))
+    env = manager.without(["salt", "salt-minion"], str(out))
+    parser = configparser.ConfigParser()
+    parser.read(env["ZYPP_CONF"])
+    assert parser["main"]["locksfile.apply"] == "yes"
+    locks = pathlib.Path(parser["main"]["locksfile.path"])
+    assert locks.parent == out
+    names = [line.split()[1] for line in locks.read_text().splitlines() if "solvable_name" in line]
+    assert names == [*([theirs] if theirs else []), "salt", "salt-minion"]
+    assert ("arch" in parser["main"]) == ("arch" in settings)
 
 
 def test_the_stamp_changes_with_the_database(tmp_path, monkeypatch):

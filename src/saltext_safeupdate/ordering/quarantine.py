@@ -1,0 +1,140 @@
+"""
+Versions in quarantine: what would install one goes on without the minion's own packages.
+
+A version that was rolled back must not come again with each highstate. Nothing else depends on
+that, so the call is made for everything else, and its result says what was left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from salt.exceptions import CommandExecutionError
+
+from ..core.packages.choice import matches
+from ..core.packages.request import Action, Change, Request
+from ..core.record.store import Quarantined
+from ..factory import Factory
+from . import chosen, package_calls, runs
+from .chunks import listed
+from .own_packages import OwnPackages
+from .package_calls import Call
+from .runs import LeftOut
+
+log = logging.getLogger(__name__)
+
+# The key under which an upgrade of everything tells of it, beside the packages that changed.
+KEY = "safeupdate"
+_TEXT = (
+    "Left out by safeupdate: {names}. {row.package} {row.version} was rolled back on this minion "
+    "(update {row.id}: {row.reason}), so it is not installed again. {rest} When the cause is "
+    "fixed, allow it with 'safeupdate.unquarantine {row.version}'."
+)
+_WOULD = (
+    "This would be left out by safeupdate: {names}. {row.package} {row.version} was rolled back on "
+    "this minion (update {row.id}: {row.reason}). When the cause is fixed, allow it with "
+    "'safeupdate.unquarantine {row.version}'."
+)
+_REST = "Everything else went on without it."
+_NO_REST = "Nothing was changed."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Changes of the own packages that are refused, with the version in quarantine."""
+
+    names: frozenset[str]
+    row: Quarantined
+
+    def text(self, rest: str, names: frozenset[str] = frozenset()) -> str:
+        return _TEXT.format(names=listed(self.names | names), row=self.row, rest=rest)
+
+    def in_test_mode(self) -> str:
+        return _WOULD.format(names=listed(self.names), row=self.row)
+
+
+class Quarantine:
+    """Leaves the own packages out of calls that would install a version in quarantine."""
+
+    def __init__(self, factory: Factory, own: OwnPackages) -> None:
+        self._factory = factory
+        self._own = own
+
+    def versions(self) -> list[Quarantined]:
+        """Return what is in quarantine. Raise RecordError."""
+        store = self._factory.store
+        return store.quarantined() if store.exists() else []
+
+    def refusal(self, changes: Mapping[str, Change]) -> Refusal | None:
+        """Return why the changes are refused; None if they are not. Raise RecordError."""
+        for row in self.versions() if changes else ():
+            old, new = changes.get(row.package, ("", ""))
+            if new and new != old and matches(row.version, new):
+                return Refusal(names=frozenset(changes), row=row)
+        return None
+
+    def make_rest(self, call: Call, request: Request, refusal: Refusal) -> Any:
+        """
+        Make the call without the own packages, and without what pulls them along.
+
+        Return its result if the call is about everything; else raise CommandExecutionError,
+        which carries what the rest has changed.
+        """
+        everything = request.action is Action.UPGRADE and not request.names
+        if everything and not call.given.get("advisory_ids"):
+            return self._upgrade_rest(call, request, refusal)
+        names = self._own.names_to_defer(request, refusal.names)
+        rest = package_calls.without(call, names)
+        if rest is None or self._changes_own(rest):
+            raise self._failure(refusal.text(_NO_REST))
+        text = refusal.text(_REST, names & request.names)
+        try:
+            changes = rest.make()
+        except CommandExecutionError:
+            _tell(LeftOut(text=text, named=True, changes={}))
+            raise
+        raise self._failure(text, changes)
+
+    def _changes_own(self, call: Call) -> bool:
+        request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
+        return request is not None and bool(self._own.changed_by(chosen.exactly(request, call)))
+
+    def _upgrade_rest(self, call: Call, request: Request, refusal: Refusal) -> Any:
+        text = refusal.text(_REST)
+        run = runs.current()
+        with self._own.excluded(run) as possible:
+            if possible:
+                changes = call.make()
+        if not possible:
+            changes = self._upgrade_by_names(call, request, refusal)
+        told = _tell(LeftOut(text=text, named=False, changes=changes))
+        # The comment of a state says it. A function has nothing but what it returns.
+        return changes if told else {**changes, KEY: text}
+
+    def _upgrade_by_names(self, call: Call, request: Request, refusal: Refusal) -> Any:
+        """Upgrade the other packages by their names: there is no way to leave some out."""
+        others = self._own.other_upgrades()
+        rest = package_calls.only(call, others)
+        if request.full or rest is None:
+            # It takes no names, or does not heed them.
+            raise self._failure(refusal.text(_NO_REST))
+        return rest.make() if others else {}
+
+    def _failure(self, text: str, changes: Any = None) -> CommandExecutionError:
+        """Return the error that says *text*, and what was changed in the way Salt does."""
+        changed = changes if isinstance(changes, dict) else {}
+        _tell(LeftOut(text=text, named=True, changes=changed))
+        return CommandExecutionError(text, info={"changes": changed} if changed else None)
+
+
+def _tell(left_out: LeftOut) -> bool:
+    """Have the result of the state say it; return whether one is being called."""
+    log.warning("safeupdate: %s", left_out.text)
+    run = runs.current()
+    if run is None or not run.inside:
+        return False
+    run.left_out.append(left_out)
+    return True
