@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 from ..host import processes
 from ..record.update import Update
 from .context import Context
 
 _IDLE_INTERVAL = 0.2
 _DELAY_INTERVAL = 1.0
+# Seconds that new jobs are accepted at most between two times in which they are held.
+_LONGEST_ACCEPTED = 86_400.0
+
+log = logging.getLogger("salt-safeupdate")
 
 
 def let_pass(context: Context, update: Update) -> None:
@@ -22,27 +28,45 @@ def wait_until_idle(context: Context, update: Update) -> Update:
     Wait until no job runs, without a bound.
 
     It alternates: for ``safeupdate:jobs_timeout`` new jobs are accepted, for as long they are
-    held. So a job that takes longer than both gets its time, and the others run meanwhile.
+    held. So a job that takes longer than both gets its time, and the others run meanwhile. After
+    jobs were held twice in vain, they are accepted twice as long before each further time, up to
+    a day: a job that hangs does not hold up the others for half of the time for ever.
     Return the record with every lock held, or without any if it has ended meanwhile.
     """
+    held = context.settings.jobs_timeout
+    accepted, again = held, False
     while True:
-        for draining in (False, True):
-            if draining:
-                context.locks.drain.exclusive()
-            found = wait_for_jobs(context, update)
-            if found is not None:
-                return found
+        found = wait_for_jobs(context, update, accepted)
+        if found is None:
+            context.locks.drain.exclusive()
+            found = wait_for_jobs(context, update, held)
+        if found is not None:
+            return found
         context.locks.drain.release()
+        if not again:
+            again = True
+            continue
+        accepted = max(held, min(2 * accepted, _LONGEST_ACCEPTED))
+        log.warning(
+            "A job has run for longer than new jobs may be held (%g s). They are accepted for %g s "
+            "now, and the restart goes on waiting. 'safeupdate.jobs' lists the job; "
+            "'saltutil.kill_job' ends it, 'safeupdate.cancel' calls the restart off.",
+            held,
+            accepted,
+        )
 
 
-def wait_for_jobs(context: Context, update: Update) -> Update | None:
+def wait_for_jobs(context: Context, update: Update, timeout: float | None = None) -> Update | None:
     """
-    Wait until no job runs, for ``safeupdate:jobs_timeout`` at most; None: some still do.
+    Wait until no job runs, for *timeout* seconds at most; None: some still do.
 
+    The time-out defaults to ``safeupdate:jobs_timeout``.
     Return the record with every lock held, or without any if it has ended meanwhile.
     """
     locks = context.locks
-    deadline = context.monotonic() + context.settings.jobs_timeout
+    if timeout is None:
+        timeout = context.settings.jobs_timeout
+    deadline = context.monotonic() + timeout
     while context.monotonic() < deadline:
         if not _earlier_jobs_run(update) and _try_all(context):
             locks.update.exclusive()

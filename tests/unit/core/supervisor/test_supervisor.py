@@ -507,6 +507,26 @@ class TestWaitingRestart:
         assert held == {30: False, 90: True, 150: False, 210: True}
         assert host.last.phase is Phase.COMMITTED
 
+    def test_a_job_that_hangs_holds_up_the_others_ever_more_seldom(self, host, caplog):
+        self._wait(host)
+        job = host.job()
+        held = []
+
+        def look():
+            held.append(locks.held(host.settings.run_dir, "drain"))
+            if len(held) < 300:
+                host.clock.after(30, look)
+            else:
+                job.close()
+
+        host.clock.after(30, look)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        # Of 9,000 seconds: half of the first 240, and ever less of the others.
+        assert sum(held[:8]) == 4
+        assert sum(held) < len(held) // 8
+        assert "safeupdate.jobs" in caplog.text
+
     def test_it_is_cancelled_while_it_waits(self, host):
         update = self._wait(host)
         host.job()
