@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,14 +19,39 @@ class Scheduled:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
+        # The jobs that were told to be left out, with the time for which they were meant.
+        self._left_out: set[tuple[str, datetime.datetime]] = set()
 
     def evaluate(
         self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Look what is due, unless that could not start now."""
         if self._admission.holding():
+            self._tell_of_left_out(schedule)
             return None
         return original(schedule, *args, **kwargs)
+
+    def _tell_of_left_out(self, schedule: Any) -> None:
+        """Say which jobs were due once and for this time: Salt does not run them later."""
+        jobs = (getattr(schedule, "opts", None) or {}).get("schedule")
+        now = datetime.datetime.now()
+        for name, job in jobs.items() if isinstance(jobs, dict) else ():
+            if not isinstance(job, dict) or not {"once", "when"} & job.keys():
+                continue
+            # Salt notes it there when it looks at the job.
+            at = job.get("_next_fire_time")
+            if not isinstance(at, datetime.datetime) or at.replace(tzinfo=None) > now:
+                continue
+            if (name, at) not in self._left_out:
+                self._left_out.add((name, at))
+                log.warning(
+                    "safeupdate: the scheduled job %s (%s) was due at %s and is left out: the "
+                    "minion is updated or restarts. Salt does not run it later; run it by hand if "
+                    "it is needed.",
+                    name,
+                    job.get("function"),
+                    at,
+                )
 
     def run(
         self,

@@ -1,5 +1,6 @@
 """Jobs of the minion's own schedule, in the main process and in its threads."""
 
+import datetime
 import threading
 
 import pytest
@@ -66,6 +67,23 @@ def test_while_jobs_are_held_none_is_started(scheduled, calls):
     assert scheduled.evaluate(calls, None) is None
     assert scheduled.run(calls, Schedule(), "test.ping", {}) is None
     assert calls.jobs == []
+
+
+@pytest.mark.usefixtures("drain")
+def test_a_job_for_one_time_that_is_left_out_is_told_once(scheduled, calls, caplog):
+    now = datetime.datetime.now()
+    past, later = now - datetime.timedelta(seconds=1), now + datetime.timedelta(hours=1)
+    jobs = {
+        "once": {"function": "test.ping", "once": "x", "_next_fire_time": past},
+        "when": {"function": "test.ping", "when": ["x"], "_next_fire_time": past},
+        "later": {"function": "test.ping", "once": "x", "_next_fire_time": later},
+        "often": {"function": "test.ping", "seconds": 5, "_next_fire_time": past},
+        "odd": 5,
+    }
+    for _ in range(3):
+        assert scheduled.evaluate(calls, Schedule(schedule=jobs)) is None
+    told = [line.split("scheduled job ")[1] for line in caplog.text.splitlines()]
+    assert sorted(line.split()[0] for line in told) == ["once", "when"]
 
 
 def test_without_locks_the_schedule_works(scheduled, calls, tmp_path):
