@@ -11,8 +11,9 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench_ledger import scratch
 from table import row
@@ -32,7 +33,9 @@ class Publisher:
     def __init__(self) -> None:
         self.queries = 0
 
-    def ask(self, minions: Iterable[str], jids: Iterable[str]) -> str:
+    def ask(
+        self, minions: Iterable[str], jids: Iterable[str], aims: Sequence[Mapping[str, Any]]
+    ) -> str:
         self.queries += 1
         return f"query{self.queries}"
 
@@ -90,7 +93,10 @@ def main() -> None:
         before = resident()
 
         pipe, work = notes.Notes(), Publisher()
-        following = follower.Follower(work, account, window=WINDOW, clock=lambda: now)
+        keys = frozenset(minions)
+        following = follower.Follower(
+            work, account, window=WINDOW, accepted=lambda: keys, clock=lambda: now
+        )
         began = time.process_time()
         following.tick()
         row("learning all of it at a start", "", f"{time.process_time() - began:.2f} s")

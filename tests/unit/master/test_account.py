@@ -238,8 +238,8 @@ def test_minions_and_targets_that_nobody_shares_count_as_well(make):
 
 
 def test_names_are_never_joined(account):
-    """The ID of a minion may have a new line in it."""
-    account.published("1", b"load", ["a\nb", "c"])
+    """The ID of a minion may have a new line in it. None has the character of no value."""
+    account.published("1", b"load", ["a\nb", "d\0c", "c"])
     account.ask(["a\nb"], 5.0)
     (one,) = account.since(0)
     assert one.waiting == ["a\nb", "c"]
