@@ -369,3 +369,20 @@ def test_rpm_is_killed_while_it_unpacks(container: Container, machine: Managed, 
     _clean(machine, "1" if fix == "back" else "2", names)
     assert {entry.name for entry in os.scandir(folder)} == set(before)
     machine.run("rpm", "--erase", *names)
+
+
+@pytest.mark.parametrize("machine", ["zypper"], indirect=True)
+def test_an_upgrade_of_everything_can_leave_the_minion_alone(
+    container: Container, machine: Managed
+) -> None:
+    """As Salt's module calls it, in the environment that only this process has."""
+    directory = "/var/tmp/without"
+    container.run(["mkdir", "-p", directory])
+    env = machine("without", OWN, directory)
+    for words in (["update"], ["dist-upgrade"]):
+        argv = ["zypper", "--non-interactive", *words, "--dry-run"]
+        plain = container.run(argv).stdout
+        assert "salt-minion" in plain.partition("going to be upgraded")[2], plain
+        kept = container.run(argv, env=env).stdout
+        assert "going to be upgraded" not in kept, kept
+    assert machine("version_locked", OWN) == []
