@@ -49,11 +49,8 @@ PARTS = {
     "tests/lab/test_rpm_host.py": 2,
     "tests/lab/test_update.py": 4,
 }
-# Seconds that lanes take, by words in their names, until a run has measured them.
-USUAL = {
-    **{"lab update": 250, "lab rpm": 250, "lab packages": 250, "lab engine": 220, "lab jobs": 180},
-    **{"functional ordering": 150, "functional transactional": 150, "integration ordering": 120},
-}
+# Seconds that lanes take beside others, for a first run: later ones have measured them.
+USUAL = REPO / "devtools" / "lanes.json"
 RECORD = "lanes.json"
 
 
@@ -72,7 +69,7 @@ class Plan:
         self._cache, self._site, self._tmp = cache, site, tmp
         self._arguments, self._marks = list(arguments), marks
         self._venvs = Venvs(site, tmp)
-        self._measured = measured(cache)
+        self._measured = usual() | measured(cache)
         self._number = 0
 
     def series(self, version: str, paths: Sequence[str]) -> list[Lane]:
@@ -162,8 +159,7 @@ class Plan:
         return lane if timeout is None else replace(lane, timeout=timeout)
 
     def _seconds(self, name: str) -> float:
-        guesses = (seconds for words, seconds in USUAL.items() if words in name)
-        return self._measured.get(name) or next(guesses, Lane.seconds)
+        return self._measured.get(name) or Lane.seconds
 
 
 def groups(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -197,6 +193,12 @@ def alone_with_salt() -> list[str]:
     """Return the files with tests in those places that need Salt nevertheless."""
     found = sorted(path for place in ALONE for path in (REPO / place).rglob("test_*.py"))
     return [str(path.relative_to(REPO)) for path in found if _SALT.search(path.read_text())]
+
+
+def usual() -> dict[str, float]:
+    """Return the seconds that lanes usually take, by name."""
+    found: dict[str, float] = json.loads(USUAL.read_text())
+    return found
 
 
 def measured(cache: Cache) -> dict[str, float]:

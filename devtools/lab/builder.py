@@ -51,6 +51,8 @@ MASKED = (
 )
 MACHINE_ID = "5afe0da7e5afe0da7e5afe0da7e50000"
 SITE = "lib/python3.11/site-packages"
+# Seconds: what the files of a built tree are older than, an hour for each release since 3000.0.
+FIRST_TIME = 1_700_000_000
 
 
 def mount(fstype: str, source: str, target: Path, *options: str) -> None:
@@ -187,7 +189,7 @@ def build_tree(out: Path, rootfs: str, wheels: str, version: str) -> None:
     for name in TESTS:
         for tests in (tree / SITE).glob(f"*/{name}"):
             shutil.rmtree(tests)
-    _whole_seconds(tree)
+    _set_times(tree, version)
     compileall = f"{PREFIX}/bin/python3", "-m", "compileall", "-q", "-j", "2"
     root.chroot(*compileall, f"{PREFIX}/{SITE}")
     print(root.chroot(f"{PREFIX}/bin/salt-minion", "--version"))
@@ -196,13 +198,18 @@ def build_tree(out: Path, rootfs: str, wheels: str, version: str) -> None:
     copy(root.upper / "opt", out / "opt")
 
 
-def _whole_seconds(tree: Path) -> None:
-    """Give the files times that survive a package: byte code is checked against them."""
+def _set_times(tree: Path, version: str) -> None:
+    """
+    Give all files of a version one time, which says nothing of when or beside what it was built.
+
+    Byte code is checked against the time and the size of its source. A package keeps whole
+    seconds, and files of two versions that have one size must not have one time as well.
+    """
+    series, _, release = version.partition(".")
+    then = FIRST_TIME + 3600 * (1000 * (int(series) - 3000) + int(release))
     for folder, _, files in os.walk(tree):
         for name in files:
-            path = os.path.join(folder, name)
-            seen = os.lstat(path)
-            os.utime(path, (int(seen.st_mtime), int(seen.st_mtime)), follow_symlinks=False)
+            os.utime(os.path.join(folder, name), (then, then), follow_symlinks=False)
 
 
 def build_deb(out: Path, rootfs: str, tree: str, source: str, name: str) -> None:

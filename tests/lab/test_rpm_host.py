@@ -29,12 +29,20 @@ from tests.lab.rpm import FRONT_ENDS, NEW, OLD, RpmScene, installed
 _AMBUSH = """
 import os, signal, sys, time
 victim, moment, path = sys.argv[1:]
-known = os.stat(path).st_mtime
+
+def seen():
+    try:
+        with open(path, "rb") as file:
+            return os.fstat(file.fileno()).st_mtime, file.read()
+    except FileNotFoundError:
+        return None
+
+known = seen()
 
 def begun():
     if moment == "scriptlet":
         return os.path.exists("/run/blocked")
-    return os.stat(path).st_mtime != known
+    return seen() != known
 
 def programs():
     for name in filter(str.isdigit, os.listdir("/proc")):

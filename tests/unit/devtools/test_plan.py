@@ -112,6 +112,14 @@ def test_what_was_measured_decides_the_order_of_the_next_run(made, tmp_path):
     assert plan.measured(cache) == {}
 
 
+def test_the_first_run_knows_what_each_lane_usually_takes(made):
+    lanes = [made.alone(), *made.lab(["tests/lab"])]
+    lanes += itertools.chain(*(made.series(version, KINDS) for version in venvs.SERIES))
+    known = plan.usual()
+    assert set(known) == {lane.name for lane in lanes}, "see what .../lanes.json of the cache has"
+    assert [lane.seconds for lane in lanes] == [known[lane.name] for lane in lanes]
+
+
 @pytest.mark.parametrize(
     ("results", "line"),
     [

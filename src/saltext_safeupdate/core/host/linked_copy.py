@@ -10,12 +10,21 @@ manager replaces files by renaming. Processes that run the old code read it from
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 _PREFIX = ".salt-safeupdate-"
+
+
+class _File(NamedTuple):
+    path: str
+    device: int
+    inode: int
+    size: int
 
 
 def make(roots: Iterable[str], identity: str) -> dict[str, str]:
@@ -50,15 +59,37 @@ def remove(copies: Iterable[str]) -> None:
 
 def differing(copies: Mapping[str, str]) -> list[str]:
     """Return the roots whose files differ from those of their copies, except for byte code."""
-    return [
-        root
-        for root, copy in copies.items()
-        if os.path.isdir(copy) and _files(root) != _files(copy)
-    ]
+    return [root for root, copy in copies.items() if os.path.isdir(copy) and _differ(root, copy)]
 
 
-def _files(top: str) -> dict[str, tuple[int, int]]:
-    """Return sizes and times. A link shares them with its original, and a copy has the same."""
+def _differ(root: str, copy: str) -> bool:
+    found, kept = _files(root), _files(copy)
+    if found.keys() != kept.keys():
+        return True
+    return any(_changed(found[name], kept[name]) for name in found)
+
+
+def _changed(one: _File, other: _File) -> bool:
+    """
+    Tell whether the content differs. A link is the same file as its original.
+
+    A file of another version may have the size and the time of the one before: packages that are
+    built reproducibly have one time for all their files.
+    """
+    if (one.device, one.inode) == (other.device, other.inode):
+        return False
+    if one.size != other.size:
+        return True
+    # It remembers what it has seen by size and time.
+    filecmp.clear_cache()
+    try:
+        return not filecmp.cmp(one.path, other.path, shallow=False)
+    except FileNotFoundError:
+        return True
+
+
+def _files(top: str) -> dict[str, _File]:
+    """Return the regular files below a directory by their paths in it, except for byte code."""
     found = {}
     for folder, below, names in os.walk(top):
         below[:] = [name for name in below if name != "__pycache__"]
@@ -67,7 +98,8 @@ def _files(top: str) -> dict[str, tuple[int, int]]:
             with contextlib.suppress(FileNotFoundError):
                 seen = os.lstat(path)
                 if stat.S_ISREG(seen.st_mode):
-                    found[os.path.relpath(path, top)] = (seen.st_size, seen.st_mtime_ns)
+                    each = _File(path, seen.st_dev, seen.st_ino, seen.st_size)
+                    found[os.path.relpath(path, top)] = each
     return found
 
 

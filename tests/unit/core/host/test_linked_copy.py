@@ -112,6 +112,8 @@ def test_a_slash_at_the_end_makes_no_difference(root):
         (lambda root: (root / "modules" / "a.py").unlink(), True),
         (lambda root: (root / "modules" / "a.py;65a0b1c2").write_text(""), True),
         (lambda root: _replaced(root / "modules" / "a.py"), True),
+        (lambda root: _replaced_in_kind(root / "version.py", "new"), True),
+        (lambda root: _replaced_in_kind(root / "version.py", "old"), False),
         # Whoever imports a module, and scriptlets, write byte code.
         (lambda root: (root / "modules" / "__pycache__").mkdir(), False),
         (lambda root: _replaced(root / "modules" / "__pycache__" / "a.pyc"), False),
@@ -137,6 +139,14 @@ def test_without_links_the_copy_is_the_same_too(root, monkeypatch, linked):
 def _replaced(path):
     path.parent.mkdir(exist_ok=True)
     path.with_name("fresh").write_text("another version")
+    path.with_name("fresh").replace(path)
+
+
+def _replaced_in_kind(path, text):
+    """Put another file of the same size and time in its place."""
+    seen = path.stat()
+    path.with_name("fresh").write_text(text)
+    os.utime(path.with_name("fresh"), ns=(seen.st_atime_ns, seen.st_mtime_ns))
     path.with_name("fresh").replace(path)
 
 

@@ -43,7 +43,7 @@ def _kwargs(**kwargs):
 )
 def test_the_update_has_ended_or_the_time_is_up(store, arguments, expected):
     """The minion was started a while after the job was accepted."""
-    waits = update_wait.Waits(store, lambda: 1100.0)
+    waits = update_wait.Waits(store, lambda: 1100.0, lambda: 50.0)
     assert waits.is_over("1", {"arg": arguments}, 1000.0) is expected
 
 
