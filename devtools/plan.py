@@ -79,10 +79,12 @@ class Plan:
             name = f"salt {version} {label}".strip()
             # Whoever names a place means it.
             place = "tests/unit" if label == "unit" else group[0]
+            # Those of integration wait for their daemons, most of the time.
+            busy = not place.startswith("tests/integration")
             if not label or version in ONLY.get(place, venvs.SERIES):
-                lanes += self._parts(name, version, group)
+                lanes += self._parts(name, version, group, busy=busy)
             elif self._marks == LONG:
-                lanes += self._parts(name, version, group, marks="")
+                lanes += self._parts(name, version, group, busy=busy, marks="")
         return lanes
 
     def alone(self) -> Lane:
