@@ -66,8 +66,14 @@ class Scene:
         # Each minion of a host has directories of its own.
         ours = of_minion({"conf_file": f"{self.config_dir}/minion"})[0]
         self.state_dir, self.run_dir = ours.state_dir, ours.run_dir
-        settings = {**(SET_UP if set_up else {}), **(config or {})}
+        settings = {**(self._set_up() if set_up else {}), **(config or {})}
         self.container.write(f"{self.config_dir}/minion.d/lab.conf", minion_config(settings))
+
+    def _set_up(self) -> dict[str, Any]:
+        """Return what the state would write, so that it takes no restart."""
+        stand_ins = f"{self.config_dir}/minion.d/.safeupdate.d"
+        places = {"executor_dirs": "executor", "engines_dirs": "engines"}
+        return {**SET_UP, **{key: [f"{stand_ins}/{name}"] for key, name in places.items()}}
 
     def _extension(self, lab: Lab, site: Path) -> Path:
         return extension_layer(lab, site)
