@@ -62,6 +62,13 @@ class _Accepted:
         if now >= self._stale or (now >= self._next and not self._known.issuperset(minions)):
             self._known = frozenset(self._look())
             self._next, self._stale = now + INTERVAL, now + _KEYS_INTERVAL
+            if not self._known:
+                # Salt also says so if it cannot read the keys. Whom Salt published to is waited
+                # for until it can be told; what goes out again goes through Salt's own look.
+                self._stale = now + INTERVAL
+                log.warning("safeupdate: no key of a minion is accepted, or none can be read")
+        if not self._known:
+            return minions
         if self._known.issuperset(minions):
             return minions
         return [minion for minion in minions if minion in self._known]
@@ -98,6 +105,9 @@ class Follower:
         self._again: dict[int, set[str]] = {}
         self._requests: list[_Asked] = []
         self._undecided: dict[str, float] = {}
+        # What is still to be written down.
+        self._done: list[int] = []
+        self._changed: dict[int, list[str]] = {}
         self._next_look = self._next_settling = 0.0
 
     def heard(self, taken: Iterable[list[Any]]) -> None:
@@ -155,6 +165,9 @@ class Follower:
         """Go on with another account, whose numbers begin anew. What was before is forgotten."""
         self._tracker = Tracker(window=self._window)
         self._again.clear()
+        # They have numbers of the account that is gone; whoever waits for one is told so.
+        self._requests.clear()
+        self._done, self._changed = [], {}
         self._seen = 0
         self._renewed()
 
@@ -232,12 +245,16 @@ class Follower:
         self._next_settling = now + SETTLE_INTERVAL
         # Two changes in one tick of the kernel's clock look like one.
         self._stamp = ()
-        done, changed = self._tracker.take_done(), self._tracker.take_changed(now)
-        if done or changed:
+        self._done += self._tracker.take_done()
+        self._changed |= self._tracker.take_changed(now)
+        if self._done or self._changed:
             try:
-                self._account.settle(done, changed)
+                self._account.settle(self._done, self._changed)
             except RecordError as err:
+                # They are written down with what comes next.
                 log.error("safeupdate: %s", err)
+                return
+            self._done, self._changed = [], {}
 
     # -- what administrators ask for -------------------------------------------
 

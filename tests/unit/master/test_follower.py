@@ -344,6 +344,42 @@ def test_only_minions_with_accepted_keys_are_waited_for(world):
     assert world.work.asked[-1] == (["new"], ["2"])
 
 
+def test_keys_that_cannot_be_read_settle_nothing(world):
+    """Salt says that there are none then."""
+    world.accepted = set()
+    world.new("1", "a")
+    world.pass_time(SETTLE_INTERVAL)
+    assert world.account.gone == []
+    world.accepted = {"a"}
+    world.note("start", "a")
+    world.pass_time(PATIENCE)
+    assert world.work.asked[-1] == (["a"], ["1"])
+
+
+def test_what_could_not_be_settled_is_settled_later(world):
+    world.new("1", "a")
+    world.pass_time(INTERVAL)
+    world.note("return", "1", "a")
+    world.account.error = RecordError("locked")
+    world.pass_time(SETTLE_INTERVAL)
+    assert world.account.gone == []
+    world.account.error = None
+    world.pass_time(SETTLE_INTERVAL)
+    assert world.account.gone == [1]
+
+
+def test_a_request_of_another_account_is_not_answered_in_this_one(world):
+    world.new("1", "a")
+    world.request("a")
+    world.pass_time(INTERVAL)
+    world.account.rows, world.account.file = [], 2
+    world.account.changes += 1
+    world.pass_time(INTERVAL)
+    world.note("answer", "q1", "a", {"1": "held"})
+    world.pass_time(3600.0)
+    assert world.account.answers == {}
+
+
 def test_another_account_is_followed_from_its_beginning(world):
     """The one before was set aside, or somebody has removed it."""
     for number in range(3):
