@@ -44,28 +44,49 @@ class Entry:
         return self.mode, self.owner, self.size, self.mtime
 
 
-def manifest(root: Path) -> dict[str, Entry]:
-    """Look at every file below *root*; directories count by their names only."""
+def manifest(root: Path, unread: set[str]) -> dict[str, Entry]:
+    """
+    Look at every file below *root*; directories count by their names only.
+
+    What cannot be looked at, although it is there, is added to *unread*.
+    """
     found: dict[str, Entry] = {}
     todo = [str(root)]
     while todo:
+        directory = todo.pop()
         try:
-            with os.scandir(todo.pop()) as entries:
+            with os.scandir(directory) as entries:
                 for entry in entries:
-                    info = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(info.st_mode):
-                        todo.append(entry.path)
-                        continue
-                    found[entry.path] = Entry(
-                        mode=info.st_mode,
-                        owner=(info.st_uid, info.st_gid),
-                        size=info.st_size,
-                        mtime=info.st_mtime_ns,
-                        changed=info.st_ctime_ns,
-                    )
-        except OSError:
+                    _look_at(entry, found, todo, unread)
+        except (FileNotFoundError, NotADirectoryError):
             continue  # it went away while it was looked at
+        except OSError as err:
+            log.warning("%s cannot be watched for edits: %s", directory, err)
+            unread.add(directory)
     return found
+
+
+def _look_at(
+    entry: os.DirEntry[str], found: dict[str, Entry], todo: list[str], unread: set[str]
+) -> None:
+    try:
+        info = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return  # the others in its directory are still there
+    except OSError as err:
+        log.warning("%s cannot be watched for edits: %s", entry.path, err)
+        unread.add(entry.path)
+        return
+    if stat.S_ISDIR(info.st_mode):
+        todo.append(entry.path)
+        return
+    found[entry.path] = Entry(
+        mode=info.st_mode,
+        owner=(info.st_uid, info.st_gid),
+        size=info.st_size,
+        mtime=info.st_mtime_ns,
+        changed=info.st_ctime_ns,
+    )
 
 
 def attributes(path: str) -> dict[str, bytes]:
@@ -113,7 +134,9 @@ class EtcWatch:
     """
     Looks at the live /etc before, during and after a transaction.
 
-    An edit is put back only if two looks have seen it alike: it may have been half done.
+    An edit is put back only if two looks have seen it alike: it may have been half done. A file
+    that was deleted is only named: to delete it again would be worse than to leave it. What could
+    not be looked at once is not judged.
     """
 
     root: Path
@@ -124,10 +147,11 @@ class EtcWatch:
     _attributes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     _edited: dict[str, dict[str, bytes]] = field(default_factory=dict)
     _steady: set[str] = field(default_factory=set)
+    _unread: set[str] = field(default_factory=set)
 
     def start(self) -> None:
         """Take the state that later ones are compared with."""
-        self.before = manifest(self.root)
+        self.before = manifest(self.root, self._unread)
         self._attributes = {path: attributes(path) for path in self.before}
 
     def look(self, valid: Callable[[], bool] = lambda: True) -> None:
@@ -137,12 +161,13 @@ class EtcWatch:
         *valid* is asked when all has been looked at; if it says no, nothing is noted: then what
         differs may be the tool's own work.
         """
-        now = manifest(self.root)
+        now = manifest(self.root, self._unread)
         changed = [
             path
             for path in now.keys() | self.before.keys() | self.seen.keys()
             if now.get(path) != self.seen.get(path, self.before.get(path))
             and not _TEMPORARY.search(path)
+            and not self._is_unread(path)
         ]
         self._steady = {path for path in self.seen if path not in changed}
         if not changed or not valid():
@@ -157,7 +182,12 @@ class EtcWatch:
 
     def changed(self) -> bool:
         """Tell whether it differs from how it was at the start."""
-        return manifest(self.root) != self.before
+        now = manifest(self.root, self._unread)
+        return any(
+            now.get(path) != self.before.get(path)
+            for path in now.keys() | self.before.keys()
+            if not self._is_unread(path)
+        )
 
     def finish(self, *, merged: bool) -> dict[str, str]:
         """
@@ -166,8 +196,9 @@ class EtcWatch:
         Those that can be put back are, and are not lost. The copies of what was not lost are
         removed.
         """
-        after = manifest(self.root) if merged else {}
+        after = manifest(self.root, self._unread) if merged else {}
         lost = lost_edits(self.before, self.seen, after) if merged else {}
+        lost = {path: what for path, what in lost.items() if not self._is_unread(path)}
         for path in [path for path in lost if path not in self.seen]:
             if attributes(path) != self._attributes.get(path):
                 del lost[path]  # the transaction changed them, and so the change time
@@ -175,7 +206,7 @@ class EtcWatch:
         for path in self.put_back:
             del lost[path]
         for path in self.seen:
-            if path not in lost:
+            if path not in lost and not self._is_unread(path):
                 self.copy_of(path).unlink(missing_ok=True)
         if self.copies.is_dir() and not any(self.copies.iterdir()):
             self.copies.rmdir()
@@ -185,17 +216,17 @@ class EtcWatch:
         """Return the path that a copy of *path* has."""
         return self.copies / path.lstrip("/").replace("/", "%")
 
+    def _is_unread(self, path: str) -> bool:
+        return any(path == each or path.startswith(f"{each}/") for each in self._unread)
+
     def _put_back(self, path: str, now: Entry | None) -> bool:
         """Put an edit back if the transaction left the file alone; tell whether it is there."""
         edit, then = self.seen.get(path), self.before.get(path)
         untouched = (now and now.kept) == (then and then.kept)
-        if path not in self._steady or not untouched:
+        if edit is None or path not in self._steady or not untouched:
             return False
         try:
-            if edit is None:
-                os.unlink(path)
-            else:
-                _replace(path, self.copy_of(path), edit, self._edited.get(path, {}))
+            _replace(path, self.copy_of(path), edit, self._edited.get(path, {}))
         except OSError as err:
             log.warning("the edit of %s cannot be put back: %s", path, err)
             return False

@@ -1,4 +1,7 @@
 import os
+from unittest.mock import Mock
+
+import pytest
 
 from saltext_safeupdate.core.transactional import etc_watch
 from saltext_safeupdate.core.transactional.etc_watch import Entry, EtcWatch, lost_edits
@@ -82,18 +85,19 @@ def test_what_the_transaction_left_alone_is_put_back(tmp_path):
         (etc / name).write_text("of the transaction")
     lost = watch.finish(merged=True)
 
-    assert set(lost) == {str(etc / name) for name in ("both", "both-created", "late")}
+    assert set(lost) == {str(etc / name) for name in ("both", "both-created", "late", "removed")}
+    assert "was deleted meanwhile" in lost[str(etc / "removed")]
     assert "was created meanwhile, and was replaced" in lost[str(etc / "both-created")]
-    assert sorted(watch.put_back) == [str(etc / name) for name in ("created", "edited", "removed")]
+    assert sorted(watch.put_back) == [str(etc / name) for name in ("created", "edited")]
     assert {path.name for path in etc.iterdir()} == {
-        *("edited", "created", "both", "both-created", "late")
+        *("edited", "created", "both", "both-created", "late", "removed")
     }
     found = (etc / "edited").stat()
     assert ((etc / "edited").read_text(), found.st_mode & 0o777) == ("edited live", 0o640)
     assert (found.st_mtime_ns, os.getxattr(etc / "edited", "user.label")) == (7, b"live")
     assert (etc / "created").read_text() == "edited live"
     assert (etc / "late").read_text() == "before"
-    assert len(list(copies.iterdir())) == len(lost)
+    assert len(list(copies.iterdir())) == len(lost) - 1  # one that was deleted has no copy
 
 
 def test_what_cannot_be_put_back_is_lost_and_kept(tmp_path):
@@ -177,3 +181,71 @@ def test_large_files_and_many_are_not_copied(tmp_path, monkeypatch):
     watch.look()
     assert len(watch.seen) == 7
     assert not (tmp_path / "copies").exists()
+
+
+class Scanned:
+    """A directory as ``scandir`` gives it; *fails* says which error an entry's look raises."""
+
+    def __init__(self, path, fails):
+        with REAL_SCANDIR(path) as entries:
+            self.entries = sorted(entries, key=lambda entry: entry.name)
+        self.fails = fails
+
+    def __enter__(self):
+        return map(self.shown, self.entries)
+
+    def __exit__(self, *_):
+        pass
+
+    def shown(self, entry):
+        fake = Mock(spec=["path", "stat"], path=entry.path)
+        fake.stat.side_effect = self.fails.get(entry.name, entry.stat)
+        return fake
+
+
+REAL_SCANDIR = os.scandir
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("gone"), PermissionError("no"), OSError(5, "")]
+)
+def test_one_file_that_cannot_be_looked_at_makes_no_other_a_deleted_one(
+    tmp_path, monkeypatch, error
+):
+    """A file that vanished in the middle of a look once had the rest of its directory deleted."""
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    for name in ("a", "m", "shadow", "z"):
+        (etc / name).write_text(name)
+    watch = EtcWatch(etc, tmp_path / "copies")
+    watch.start()
+    monkeypatch.setattr(etc_watch.os, "scandir", lambda path: Scanned(path, {"m": error}))
+    watch.look()
+    watch.look()
+    monkeypatch.setattr(etc_watch.os, "scandir", REAL_SCANDIR)
+    assert set(watch.seen) <= {str(etc / "m")}
+    lost = watch.finish(merged=True)
+    assert lost == {} or "there again" in lost[str(etc / "m")]
+    assert {path.name for path in etc.iterdir()} == {"a", "m", "shadow", "z"}
+
+
+def test_a_directory_that_cannot_be_read_is_not_judged(tmp_path, monkeypatch):
+    etc = tmp_path / "etc"
+    (etc / "sub").mkdir(parents=True)
+    for name in ("sub/file", "edited"):
+        (etc / name).write_text("before")
+    watch = EtcWatch(etc, tmp_path / "copies")
+    watch.start()
+
+    def scan(path):
+        if str(path).endswith("/sub"):
+            raise PermissionError("no")
+        return REAL_SCANDIR(path)
+
+    monkeypatch.setattr(etc_watch.os, "scandir", scan)
+    assert not watch.changed()
+    (etc / "edited").write_text("edited")
+    watch.look()
+    assert set(watch.seen) == {str(etc / "edited")}
+    monkeypatch.setattr(etc_watch.os, "scandir", REAL_SCANDIR)
+    assert watch.finish(merged=True) == {}
