@@ -62,6 +62,7 @@ def run(
         stand_down=bool(opts.get("resume_jobs_on_restart")),
         complain=complaints.tell,
         recording=hooked,
+        plain=not hooked and not late,
     )
     try:
         register(factory.settings.registry_dir, factory.noted(main))

@@ -72,12 +72,15 @@ class Recovery:
         if functions.waits_for_update(job.fun):
             over = self.wait_is_over(job) and job.jid not in queued()
             return Action.RUN if over else Action.WAIT
+        # Somebody has emptied the queue, or it could not be written: the disk was full.
+        return Action.RUN if self.is_nowhere(job, queued) else Action.WAIT
+
+    def is_nowhere(self, job: Job, queued: Callable[[], Collection[str]]) -> bool:
+        """Tell whether a held job lies in no queue, and was not just taken out of one."""
         if job.jid in queued():
             self._missing.pop((job.key, job.state), None)
-            return Action.WAIT
-        # The minion may just have taken it out. Otherwise somebody has emptied the queue, or it
-        # could not be written: the disk was full.
-        return Action.RUN if self._for_long(job, HAND_OVER) else Action.WAIT
+            return False
+        return self._for_long(job, HAND_OVER)
 
     def _for_long(self, job: Job, seconds: float) -> bool:
         """Tell whether it has been found like this for so many seconds."""

@@ -19,6 +19,7 @@ from ..record.update import Update
 from ..settings import Settings
 from . import functions, recovery, update_wait
 from .admission import Admission
+from .held import Held
 from .ledger import Job, Ledger, State
 from .recovery import Action, Recovery
 
@@ -93,8 +94,9 @@ class Ticker:
     *launch* starts the supervisor, *owner* identifies the minion's main process, and
     *stand_down* is set if Salt itself resumes jobs. *most_returns* bounds, in bytes, what lies
     there for masters that are away. *complain* is told, each time, why a lock cannot be used.
-    *recording* tells whether the minion records its jobs. *clock* is the time of day, for what
-    is told and recorded; waiting goes by *monotonic*, which nobody sets.
+    *recording* tells whether the minion records its jobs, *plain* that not even their processes
+    do: what is taken out of a queue runs without a word to the ledger. *clock* is the time of
+    day, for what is told and recorded; waiting goes by *monotonic*, which nobody sets.
     """
 
     settings: Settings
@@ -107,6 +109,7 @@ class Ticker:
     most_returns: int = _MOST_RETURNS
     complain: Callable[[SafeUpdateError], None] = _log
     recording: bool = False
+    plain: bool = False
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     _stamp: tuple[int, ...] = ()
@@ -118,6 +121,7 @@ class Ticker:
     _dirty: bool = True
     _probed: str = ""
     _recovery: Recovery = field(init=False)
+    _held: Held = field(init=False)
     _waits: update_wait.Waits = field(init=False)
     _admission: Admission = field(init=False)
 
@@ -133,6 +137,9 @@ class Ticker:
             since=self.monotonic(),
             wait_is_over=self._wait_is_over,
             clock=self.monotonic,
+        )
+        self._held = Held(
+            ledger=self.ledger, recovery=self._recovery, give_up=self._end, plain=self.plain
         )
 
     def started(self, version: str, *, took: float | None = None, **known: Any) -> None:
@@ -241,9 +248,10 @@ class Ticker:
         queued = functools.cache(self.delivery.queued)
         jobs = self.ledger.open()
         self._recovery.forget(jobs)
+        self._held.forget(jobs)
         for job in jobs:
             try:
-                action, reason = self._recovery(job, queued)
+                action, reason = self._held.decide(job, queued)
                 if action is Action.RUN and self.ledger.take(job, self.owner):
                     self._run(job.key)
                 elif action is Action.REPORT:
@@ -266,6 +274,7 @@ class Ticker:
             self.delivery.run(job)
         except OSError as err:
             # It is tried again soon: the job is held and has no file.
+            self._held.note(key, put=False)
             self.complain(
                 SafeUpdateError(
                     f"Job {job.jid} is held and cannot be queued ({err.strerror or err}): make "
@@ -273,6 +282,7 @@ class Ticker:
                 )
             )
             return
+        self._held.note(key, put=True)
         if functions.waits_for_update(job.fun):
             log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
             return
@@ -297,14 +307,18 @@ class Ticker:
         log.error("safeupdate: job %s is given up: %s", bare.jid, err)
 
     def _report(self, bare: Job, reason: str) -> None:
-        job = self.ledger.full(bare.key)
-        if job is None or job.state is not State.RUNNING or job.runner != bare.runner:
-            return
         transactional = shutil.which("transactional-update") is not None
-        text = recovery.interruption(job, reason, self.clock(), transactional=transactional)
+        text = recovery.interruption(bare, reason, self.clock(), transactional=transactional)
+        self._end(bare, text)
+
+    def _end(self, bare: Job, text: str) -> None:
+        """Store that a job has failed with this *text*, unless something happened meanwhile."""
+        job = self.ledger.full(bare.key)
+        if job is None or job.state is not bare.state or job.runner != bare.runner:
+            return
         payload = self.delivery.describe(job, text)
         if self.ledger.finish(job.key, payload, retcode=1):
-            log.warning("safeupdate: job %s was interrupted and is reported", job.jid)
+            log.warning("safeupdate: job %s did not end and is reported", job.jid)
             self.delivery.hand_over(job, payload)
 
     # -- what masters are to get -----------------------------------------------

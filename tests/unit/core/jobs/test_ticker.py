@@ -8,6 +8,7 @@ from saltext_safeupdate.core.errors import LockUnavailableError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import ticker
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
+from saltext_safeupdate.core.jobs.recovery import MOST_STARTS
 from saltext_safeupdate.core.jobs.ticker import Answer, Ticker
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -284,6 +285,58 @@ def test_held_jobs_whose_queue_was_emptied_begin(world):
     for _ in range(4):
         world.tick()
     assert sorted(world.started, key=int) == [str(number) for number in range(12)]
+
+
+def _emptied(world, seconds=300):
+    """Look for a while, and take out at once what comes into the queue; return what did."""
+    found = []
+    for _ in range(seconds // 5):
+        world.tick()
+        found += world.started
+        world.started.clear()
+    return found
+
+
+@pytest.mark.parametrize("fun", ["state.apply", "safeupdate.wait"])
+def test_what_plain_salt_takes_out_of_its_queue_runs_once(world, caplog, fun):
+    """It ran again every 14 s: without hooks nobody writes down that it begins."""
+    world.ticker._held.plain = True
+    world.job("1", fun=fun)
+    assert _emptied(world) == ["1"]
+    assert world.ledger.open() == []
+    assert "left to plain Salt, without a record" in caplog.text
+    assert "not known whether" not in caplog.text
+
+
+def test_what_lies_in_no_queue_under_plain_salt_is_not_run_and_it_is_said(world, caplog):
+    world.ticker._held.plain = True
+    world.ledger.hold("1", jid="1", fun="cmd.run", master="m", call=b"c", owner="before")
+    assert _emptied(world) == []
+    assert world.ledger.open() == []
+    assert "not known whether it ran" in caplog.text
+
+
+def test_what_cannot_be_queued_under_plain_salt_is_not_lost(world, monkeypatch):
+    world.ticker._held.plain = True
+    run, tries = world.run, []
+
+    def full(job):
+        tries.append(job.jid)
+        if len(tries) < 9:
+            raise OSError(28, "No space left on device")
+        run(job)
+
+    monkeypatch.setattr(world, "run", full)
+    world.job("1", fun="state.apply")
+    assert _emptied(world) == ["1"]
+
+
+def test_a_held_job_of_whose_beginning_nothing_is_heard_is_told_at_last(world):
+    world.ledger.hold("1", jid="1", fun="cmd.run", master="m", call=b"c", owner="main")
+    assert len(_emptied(world)) == MOST_STARTS
+    ((jid, payload),) = world.sent
+    assert jid == "1"
+    assert b"is not started again" in payload
 
 
 def test_phases_are_published_until_the_master_has_them(world):
