@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,8 @@ import salt.version
 
 from saltext_safeupdate.admin.stand_ins import StandIns
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.settings import of_minion
+from saltext_safeupdate.minion import publication, queues, unrecorded
 from tests.support.forked import forked
 from tests.support.removable import Removable, in_a_new_process
 from tests.support.waiting import wait_for
@@ -79,7 +82,7 @@ def site(tmp_path):
     return SimpleNamespace(package=Removable(tmp_path / "site"), stand_ins=stand_ins, opts=opts)
 
 
-def _job(opts, executors=None, fun="test.echo"):
+def _job(opts, executors=None, fun="test.echo", **more):
     """Run a job through Salt's own code, with the executors that its loader finds."""
     functions = salt.loader.minion_mods(opts, whitelist=["test"])
     minion = SimpleNamespace(
@@ -89,7 +92,7 @@ def _job(opts, executors=None, fun="test.echo"):
         executors=salt.loader.executors(opts, functions),
     )
     executors = list(executors or opts["module_executors"])
-    data = {"fun": fun, "jid": salt.utils.jid.gen_jid({}), "arg": ["it runs"], "ret": ""}
+    data = {"fun": fun, "jid": salt.utils.jid.gen_jid({}), "arg": ["it runs"], "ret": "", **more}
     data["module_executors"] = executors
     # Salt asks this of each executor first, and so loads all that there are.
     assert all(f"{name}.allow_missing_func" not in minion.executors for name in executors)
@@ -118,6 +121,37 @@ def test_without_a_stand_in_no_job_runs(site):
     site.opts["executor_dirs"] = []
     found, _ = in_a_new_process(site.package, lambda: _job(site.opts))
     assert "Executor 'safeupdate' is not available" in found
+
+
+@pytest.mark.parametrize("resource", [None, {"type": "ssh", "id": "r1"}])
+def test_what_runs_without_the_package_is_not_run_again_when_it_is_back(site, resource):
+    """It was held before, or its master asks for it: both ran it a second time."""
+    Path(site.opts["cachedir"]).mkdir()
+    ledger = Ledger(of_minion(site.opts)[0].database)
+    with ledger.transaction() as db:
+        ledger._record_from(db, time.time() - 60)
+    jid = salt.utils.jid.gen_jid({})
+    held = {"fun": "test.echo", "jid": jid, "arg": ["it runs"], "resource_target": resource}
+    key = publication.key(held)
+    ledger.hold(key, jid=jid, fun="test.echo", master="m", call=b"c", owner="x:1:1")
+    gap = salt.utils.jid.gen_jid({})
+    assert gap not in ledger.known([gap])
+    site.package.remove()
+    for data in ({**held, queues.OF_JOBS: jid}, {"jid": gap, "ret": ""}):
+        assert in_a_new_process(site.package, lambda d=data: _job(site.opts, **d))[0] == "it runs"
+    (noted,) = Path(site.opts["cachedir"]).glob("safeupdate-unrecorded")
+    assert noted.stat().st_mode & 0o777 == 0o600
+    unrecorded.bring_in(site.opts, ledger)
+    assert ledger.open() == []
+    assert ledger.known([jid, gap]) == {jid: "delivered", gap: "unknown"}
+
+
+def test_a_job_runs_also_if_nothing_can_be_written_down(site):
+    Path(site.opts["cachedir"]).write_text("no directory")
+    site.package.remove()
+    found, said = in_a_new_process(site.package, lambda: _job(site.opts))
+    assert found == "it runs"
+    assert any("cannot be written down" in line for line in said), said
 
 
 EXECUTORS = ["safeupdate", "transactional_update", "direct_call"]

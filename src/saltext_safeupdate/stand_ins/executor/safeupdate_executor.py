@@ -7,12 +7,18 @@ plain Salt.
 
 import importlib
 import logging
+import os
+import sys
+import time
 
 log = logging.getLogger(__name__)
 
 __virtualname__ = "safeupdate"
 
 _INSTALLED = "saltext_safeupdate.executors.safeupdate"
+_CURRENT = "saltext_safeupdate.core.jobs.current"
+# Bytes of such a file from which on it tells no time, as for the extension.
+_MOST = 256 * 1024
 
 
 def __virtual__():
@@ -31,5 +37,47 @@ def execute(opts, data, func, args, kwargs):
             data.get("fun"),
             err,
         )
+        _leave_word(opts, data)
         return None
     return installed.execute(opts, data, func, args, kwargs)
+
+
+def _leave_word(opts, data):
+    """
+    Write down for the extension that this job ran, so that it does not run again.
+
+    A minion that has the extension in its memory records its jobs, and salt-call's are not.
+    """
+    current = sys.modules.get(_CURRENT)
+    job = current.get() if current is not None else None
+    if "ret" not in data or (job is not None and job.key):
+        return
+    key = str(data.get("jid", ""))
+    resource = data.get("resource_target")
+    if isinstance(resource, dict):
+        key = f"{key}/{resource.get('type')}:{resource.get('id')}"
+    # One that comes from the queue of the jobs has its whole JID there.
+    kept = data.get("__safeupdate_kept__")
+    if isinstance(kept, str):
+        key = kept + key[len(str(data.get("jid", ""))) :]
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        lines = f"\t{boot} {time.clock_gettime(time.CLOCK_BOOTTIME)}\n"
+        path = os.path.join(opts["cachedir"], "safeupdate-unrecorded")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(fd).st_size >= _MOST:
+                lines = ""
+            if kept:
+                lines = f"{key}\t\n{lines}"
+            if os.write(fd, lines.encode()) < len(lines):
+                os.ftruncate(fd, max(_MOST, os.fstat(fd).st_size))
+        finally:
+            os.close(fd)
+    except OSError as err:
+        log.error(
+            "It cannot be written down that job %s runs (%s): saltext-safeupdate may run it again.",
+            key,
+            err,
+        )
