@@ -18,8 +18,9 @@ from typing import Any
 import salt.payload
 import salt.utils.files
 
-from ..core.errors import SafeUpdateError
+from ..core.errors import DamagedError, SafeUpdateError
 from ..core.host import processes
+from ..core.host.locks import Lock
 from ..core.jobs import functions, update_wait
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
@@ -121,9 +122,28 @@ class Intake:
         if not may_start and not functions.starts_at_once(data.get("fun")):
             self._hold(original, minion, data, queued)
             return None
+        try:
+            return self._start(original, minion, data, lock, waited, (queued, of_jobs))
+        except BaseException:
+            # A share that nobody gives up would keep every update from ever beginning.
+            self._tickets.pop(id(data), None)
+            if lock is not None:
+                lock.close()
+            raise
+
+    def _start(
+        self,
+        original: Callable[..., Any],
+        minion: Any,
+        data: dict[str, Any],
+        lock: Lock | None,
+        waited: bool,
+        source: tuple[bool, bool],
+    ) -> Any:
+        """Start the job with its share of the lock, unless it is known."""
         key: str | None = publication.key(data)
         if key:
-            key = self._accept(minion, data, key, _may_start_from(queued, of_jobs))
+            key = self._accept(minion, data, key, _may_start_from(*source))
         if key is None:
             instead(original)
             if lock is not None:
@@ -240,7 +260,15 @@ class Intake:
             ):
                 # Salt resumes what a restart interrupted, by itself and under its JID.
                 known = self._ledger.accept(key, **described, over=(State.RUNNING,))
+        except DamagedError as err:
+            # Whatever it is, the ledger has it.
+            self._complaints.log("job %s is known and not run", data.get("jid"), err)
+            return None
         except SafeUpdateError as err:
+            if over and self._is_held(key):
+                # It would run again: the engine brings it back when that can be written.
+                self._complaints.log("job %s stays held", data.get("jid"), err)
+                return None
             self._complaints.log("job %s runs without a record", data.get("jid"), err)
             unrecorded.note(minion.opts)
             return ""
@@ -248,6 +276,13 @@ class Intake:
             return key
         log.info("safeupdate: job %s is known (%s) and not run again", data["jid"], known.value)
         return None
+
+    def _is_held(self, key: str) -> bool:
+        try:
+            job = self._ledger.full(key)
+        except SafeUpdateError:
+            return False
+        return job is not None and job.state is State.HELD
 
     def _is_abandoned(self, key: str) -> bool:
         job = self._ledger.full(key)

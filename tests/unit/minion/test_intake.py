@@ -12,7 +12,7 @@ from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
-from saltext_safeupdate.core.jobs.ledger import State
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -382,3 +382,31 @@ def test_a_job_that_nobody_can_hold_is_told_to_its_master(world, drain, monkeypa
     (answer,) = world.minion.answers
     assert (answer["jid"], answer["retcode"]) == (JID, 1)
     assert "could not be held" in answer["return"]
+
+
+def test_a_held_job_that_cannot_be_recorded_stays_held(world, monkeypatch):
+    """It ran without a record, stayed held, and ran again when it came back."""
+    call = {"jid": JID, "fun": "cmd.run", "master": "master1", "call": b"c", "owner": "x:1:1"}
+    world.ledger.hold(JID, **call)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "accept", Mock(side_effect=RecordError("disk full")))
+        assert world.publish(queued=True) is None
+        assert world.publish(OTHER_JID, queued=True) is not None, "nobody else would run it"
+    assert world.states() == {JID: "held"}
+    assert world.publish(queued=True) is not None
+
+
+def test_a_job_whose_state_is_none_is_known(world):
+    world.publish()
+    with world.ledger.transaction() as db:
+        db.execute("UPDATE jobs SET state = 'martian'")
+    assert world.publish() is None
+
+
+def test_an_error_of_ours_leaves_no_share_of_the_lock_behind(world, monkeypatch):
+    """No update and no restart would ever begin."""
+    monkeypatch.setattr(Ledger, "accept", Mock(side_effect=ZeroDivisionError))
+    with pytest.raises(ZeroDivisionError):
+        world.publish()
+    assert world.tickets == {}
+    assert world._alone()

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import DamagedError
 from ..host import processes
 from ..record.database import Database
 from . import jids as job_ids
@@ -87,7 +88,7 @@ class Ledger(Database):
             row = db.execute("SELECT state FROM jobs WHERE key = ?", (key,)).fetchone()
             # An undelivered return is sent when the database has changed.
             db.execute("UPDATE jobs SET changed = ? WHERE key = ?", (now, key))
-        return State(row[0])
+        return _state(row[0])
 
     def hold(
         self, key: str, *, jid: str, fun: str, master: str, call: bytes, owner: str
@@ -104,7 +105,7 @@ class Ledger(Database):
                 db.execute("INSERT INTO contents (key, call) VALUES (?, ?)", (key, call))
                 return None
             row = db.execute("SELECT state FROM jobs WHERE key = ?", (key,)).fetchone()
-        return State(row[0])
+        return _state(row[0])
 
     def put_back(self, key: str, runner: str) -> bool:
         """Record that a job of *runner* (empty: of none yet) went to a queue after all."""
@@ -379,3 +380,10 @@ class Ledger(Database):
         with self.connection() as db:
             rows = db.execute(statement, values).fetchall()
         return [job for row in rows if (job := of_row(row)) is not None]
+
+
+def _state(stored: object) -> State:
+    try:
+        return State(stored)
+    except ValueError as err:
+        raise DamagedError(f"The state of a job is {stored!r} in the ledger.") from err
