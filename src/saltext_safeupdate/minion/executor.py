@@ -28,13 +28,19 @@ def begin(
     from ..core.jobs import current
     from ..core.settings import of_minion
 
-    if not functions.needs_lock(data.get("fun")):
+    # What a minion runs has 'ret', what salt-call runs has not.
+    late = late and "ret" in data and current.get() is None
+    needs_lock = functions.needs_lock(data.get("fun"))
+    if not needs_lock and not late:
         return None
     settings, _ = of_minion(opts)
-    # What a minion runs has 'ret', what salt-call runs has not.
-    if late and opts.get("multiprocessing", True) and "ret" in data and current.get() is None:
+    if late:
         from . import late_jobs
 
-        return late_jobs.begin(opts, data, settings)
+        if needs_lock and opts.get("multiprocessing", True):
+            return late_jobs.begin(opts, data, settings)
+        # A thread has nobody who would give its share of the lock up.
+        late_jobs.settle(data, settings)
+        return None
     current.ensure(settings, str(data.get("jid", "")))
     return None

@@ -21,7 +21,7 @@ from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
-from . import publication
+from . import publication, queues
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +38,17 @@ def begin(
     If it cannot be held, it runs as with plain Salt. Return what Salt is to take for its return,
     or None if it runs.
     """
+    data = _whole(data)
     lock, may_start = Admission(settings, Store(settings.database)).share()
     job = current.Job(jid=str(data.get("jid", "")), lock=lock)
+    key = publication.key(data)
     # Salt returns each of several functions, whatever it is told.
-    key = publication.key(data) if isinstance(data.get("fun"), str) else ""
+    can_hold = bool(key) and isinstance(data.get("fun"), str)
     ledger = Ledger(settings.database)
     try:
         if may_start:
             _take_up(ledger, job, key)
-        elif key and locks.held(settings.run_dir, "engine"):
+        elif can_hold and locks.held(settings.run_dir, "engine"):
             # The engine brings it back when this process is gone and jobs may start.
             ledger.hold(
                 key,
@@ -68,6 +70,24 @@ def begin(
         )
     current.begin(job)
     return None
+
+
+def settle(data: Mapping[str, Any], settings: Settings) -> None:
+    """Have the ledger forget a job that was held and runs now as with plain Salt."""
+    key = publication.key(_whole(data))
+    try:
+        ledger = Ledger(settings.database)
+        known = ledger.full(key) if key and ledger.exists() else None
+        if known is not None and known.state is State.HELD:
+            ledger.forget(key)
+    except SafeUpdateError as err:
+        log.warning("safeupdate: job %s runs as with plain Salt: %s", data.get("jid", ""), err)
+
+
+def _whole(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was published with its whole JID: Salt cuts that of a queued job."""
+    kept = data.get(queues.OF_JOBS)
+    return {**data, "jid": kept} if isinstance(kept, str) else dict(data)
 
 
 def _take_up(ledger: Ledger, job: current.Job, key: str) -> None:

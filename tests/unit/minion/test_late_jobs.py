@@ -10,7 +10,7 @@ from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.settings import of_minion
-from saltext_safeupdate.minion import executor
+from saltext_safeupdate.minion import executor, queues
 
 JID = "20260101000000000000"
 DATA = {"fun": "cmd.run", "jid": JID, "arg": ["true"], "ret": ""}
@@ -98,3 +98,36 @@ def test_otherwise_it_begins_with_its_share_and_without_a_record(opts, ledger):
 def test_salt_call_is_told_that_nothing_may_start(opts, drain, engine):
     with pytest.raises(LockHeldError):
         executor.begin(opts, {"fun": "cmd.run", "jid": JID}, late=True)
+
+
+def _hold(ledger, jid=JID, fun="cmd.run"):
+    ledger.hold(jid, jid=jid, fun=fun, master="m", call=b"c", owner="x:1:1")
+
+
+@pytest.mark.parametrize(
+    ("jid", "data"),
+    [
+        (JID, {"fun": ["cmd.run", "test.sleep"]}),
+        (f"{JID}_123", {queues.OF_JOBS: f"{JID}_123"}),
+    ],
+    ids=["several functions", "unique_jid"],
+)
+def test_what_was_held_is_taken_up_whatever_it_is(opts, ledger, jid, data):
+    """It stayed held, and ran again."""
+    _hold(ledger, jid)
+    assert executor.begin(opts, {**DATA, **data}, late=True) is None
+    assert ledger.full(jid).state is State.RUNNING
+    assert current.get().key == jid
+
+
+@pytest.mark.parametrize(
+    ("fun", "multiprocessing"), [("safeupdate.drain", True), ("cmd.run", False)]
+)
+def test_what_was_held_and_has_no_process_to_record_it_is_settled(
+    opts, ledger, fun, multiprocessing
+):
+    _hold(ledger, fun=fun)
+    opts["multiprocessing"] = multiprocessing
+    assert executor.begin(opts, {**DATA, "fun": fun}, late=True) is None
+    assert _states(ledger) == [(State.DELIVERED, fun, "m")]
+    assert current.get() is None
