@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import salt.version
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 REPORT = "safeupdate.report"
 # Seconds between two questions to minions that are being repaired, and that they have to answer.
 LOOK_INTERVAL, ANSWER_TIMEOUT = 5.0, 30.0
+_UNSURE = "nothing is known of its grains or pillar, so whether it is meant is not known either"
 
 # Asks minions a function; returns their own authenticated answers by minion. See questions.ask.
 Ask = Callable[[list[str], str, Mapping[str, Any], float], Mapping[str, object]]
@@ -33,6 +34,7 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
         raise InputError(f"There are no targets of the type {tgt_type!r}. Nothing was asked.")
     if not isinstance(target, str | list | tuple) or not target:
         raise InputError("A target is needed, such as '*'. Nothing was asked.")
+    targets.refuse_unknowable(opts, target, str(tgt_type))
     found = targets.targeted(opts, target, str(tgt_type))
     if not found:
         raise InputError(
@@ -40,6 +42,11 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
             "asked; 'salt-key -l acc' lists them."
         )
     return found
+
+
+def unsure(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
+    """Return those of whom this master does not know whether they are meant."""
+    return targets.resolved(opts, target, str(tgt_type))[1]
 
 
 class Inventory:
@@ -88,8 +95,13 @@ class Inventory:
         repair: bool = False,
         batch: object = "10%",
         repair_timeout: float = 3600.0,
+        unsure: Iterable[str] = (),
     ) -> dict[str, Any]:
-        """Return what is not as it should be on these minions; *repair* what can be repaired."""
+        """
+        Return what is not as it should be on these minions; *repair* what can be repaired.
+
+        Those of whom it is *unsure* whether they are meant are not repaired.
+        """
         if repair and not asks:
             raise InputError(
                 "Only what minions say now can be repaired. Leave out 'ask=False'; nothing was "
@@ -115,7 +127,9 @@ class Inventory:
             "unreadable": list(self._store.problems),
         }
         if repair:
-            found["repaired"] = self._repair(drifts, records, at_once, repair_timeout)
+            found["repaired"] = self._repair(
+                drifts, records, at_once, repair_timeout, frozenset(unsure)
+            )
         done = found["repaired"]["done"] if repair else {}
         open_ones = [d for d in drifts if not (d.repair and d.minion in done)]
         return {**found, "retcode": int(bool(open_ones))}
@@ -141,19 +155,21 @@ class Inventory:
 
     def _repair(
         self,
-        drifts: Iterable[Drift],
+        drifts: Sequence[Drift],
         records: Mapping[str, Record],
         at_once: int,
         timeout: float,
+        unsure: Container[str],
     ) -> dict[str, Any]:
         """Repair some minions at a time; the first that does not come back well ends it."""
         chosen, left = repairs.choose(
-            drifts,
+            [drift for drift in drifts if drift.minion not in unsure],
             records,
             master=self._master,
             quarantined=self._store.quarantined(),
             taken=self._taken(),
         )
+        left |= {d.minion: _UNSURE for d in drifts if d.repair and d.minion in unsure}
         done: dict[str, str] = {}
         failed: dict[str, str] = {}
         while chosen and not failed:

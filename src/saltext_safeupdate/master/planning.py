@@ -25,7 +25,7 @@ from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
 from .store import Store
-from .targets import targeted
+from .targets import resolved
 
 # Seconds that minions have to say what runs on them, and to go through their pre-flights.
 REPORT_TIMEOUT, PLAN_TIMEOUT = 30.0, 180.0
@@ -168,14 +168,12 @@ def _members(
     members: dict[str, list[str]] = {}
     unknown: dict[str, Facts] = {}
     for group in wanted.groups:
-        sure = targeted(opts, _target(group), group.tgt_type, greedy=False)
-        # Salt counts those in of whom it does not know whether they are meant.
-        maybe = sorted(set(targeted(opts, _target(group), group.tgt_type)) - set(sure))
+        sure, maybe = resolved(opts, _target(group), group.tgt_type)
         members[group.name] = [*sure, *maybe]
         unknown |= {
             minion: Facts(
                 problem=f"nothing is known of its grains or pillar, so whether {group.name} means "
-                "it is not known either; have it answer 'saltutil.refresh_grains' first"
+                "it is not known either; have it answer 'saltutil.refresh_grains' first, or name it"
             )
             for minion in maybe
         }

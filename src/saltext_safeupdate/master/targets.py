@@ -14,12 +14,16 @@ from typing import Any
 
 import salt.utils.minions
 
+from ..core.errors import InputError
 from . import aiming
 
 log = logging.getLogger(__name__)
 
 # Where local files keep the keys of minions. Of a key in two places, the last one counts.
 _ACCEPTED, _PLACES = "minions", ("minions", "minions_pre", "minions_rejected")
+
+# Targets that need nothing but the names of minions; so do these parts of compound ones.
+_BY_NAME, _ENGINES_BY_NAME = ("glob", "list", "pcre"), ("L", "E")
 
 
 def targeted(
@@ -40,6 +44,75 @@ def targeted(
         found = checker.check_minions(target, tgt_type, greedy=greedy)["minions"]
     # Salt has others in it as well: minions of which only grains are left.
     return sorted(accepted.intersection(found))
+
+
+def resolved(opts: Mapping[str, Any], target: object, tgt_type: str) -> tuple[list[str], list[str]]:
+    """
+    Return the accepted minions that are meant, and those of whom that is not known.
+
+    Salt alone does not tell: it takes whoever it knows nothing of for one without the grain, so
+    that "not G@os:Debian" means him. Raises InputError if nothing is known of anybody.
+    """
+    refuse_unknowable(opts, target, tgt_type)
+    strict, wide = (set(targeted(opts, target, tgt_type, greedy=each)) for each in (False, True))
+    sure = strict & wide
+    grains, pillar = _needed(opts, target, tgt_type)
+    if grains or pillar:
+        sure &= _known(_checker(opts), sure, grains=grains, pillar=pillar)
+    return sorted(sure), sorted((strict | wide) - sure)
+
+
+def refuse_unknowable(opts: Mapping[str, Any], target: object, tgt_type: str) -> None:
+    """Raise InputError for a target about what this master does not keep."""
+    if tgt_type not in _BY_NAME and not opts.get("minion_data_cache"):
+        raise InputError(
+            f"This master does not keep grains and pillar ('minion_data_cache: False'), so whom "
+            f"{target!r} ({tgt_type}) means is not known. Nothing was asked or started; name the "
+            "minions as a glob, a list or a regular expression."
+        )
+
+
+def _needed(opts: Mapping[str, Any], target: object, tgt_type: str) -> tuple[bool, bool]:
+    """Tell whether a target is about grains, and whether it is about pillar."""
+    if tgt_type in _BY_NAME:
+        return False, False
+    if tgt_type not in ("compound", "nodegroup"):
+        return tgt_type != "pillar", tgt_type == "pillar"
+    groups = opts.get("nodegroups") or {}
+    words = [f"N@{target}"] if tgt_type == "nodegroup" else _words(target)
+    engines: set[str] = set()
+    for word in words:
+        parts = [word]
+        if word.startswith("N@"):
+            parts = _words(salt.utils.minions.nodegroup_comp(word[2:], groups))
+        engines.update(salt.utils.minions.parse_target(part)["engine"] or "L" for part in parts)
+    pillar = engines.intersection("IJ")
+    return bool(engines.difference(_ENGINES_BY_NAME, pillar)), bool(pillar)
+
+
+def _words(target: object) -> list[str]:
+    if isinstance(target, list | tuple):
+        return [str(word) for word in target]
+    return str(target).split()
+
+
+def _known(checker: Any, minions: Iterable[str], *, grains: bool, pillar: bool) -> set[str]:
+    """Return those of these minions whose grains and pillar this master has, as they are needed."""
+    cache = checker.cache
+    if hasattr(checker, "key"):
+        # Since 3008 each is in a place of its own, and no pillar at all looks like an empty one.
+        return {
+            minion
+            for minion in minions
+            if not (grains and not cache.fetch("grains", minion))
+            and not (pillar and not cache.contains("pillar", minion))
+        }
+    found = {minion: cache.fetch(f"minions/{minion}", "data") or {} for minion in minions}
+    return {
+        minion
+        for minion, data in found.items()
+        if not (grains and not data.get("grains")) and not (pillar and data.get("pillar") is None)
+    }
 
 
 def accepted(opts: Mapping[str, Any]) -> frozenset[str]:

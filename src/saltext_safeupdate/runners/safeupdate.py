@@ -605,6 +605,7 @@ def check(
         repair=bool(repair),
         batch=batch,
         repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
+        unsure=inventory.unsure(__opts__, tgt, tgt_type) if repair else (),
     )
     return {"outputter": "safeupdate", "data": found}
 

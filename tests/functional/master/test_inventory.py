@@ -271,6 +271,15 @@ def test_rollouts_and_the_quarantine_are_left_alone(
     assert of(fleet).check(["m1"], 5.0, repair=True)["repaired"]["done"]
 
 
+def test_who_may_not_be_meant_is_not_repaired(of: Callable[[Fleet], Inventory]) -> None:
+    fleet = Fleet({"m1": OLD, "m2": OLD, "m3": {}})
+    found = of(fleet).check(["m1", "m2", "m3"], 5.0, repair=True, unsure=["m2", "m3"])
+    assert (list(found["repaired"]["done"]), found["retcode"]) == (["m1"], 1)
+    assert list(found["repaired"]["left"]) == ["m2"]
+    assert "whether it is meant is not known" in found["repaired"]["left"]["m2"]
+    assert ("safeupdate.request", ("m2",)) not in fleet.calls
+
+
 @pytest.mark.parametrize("batch", [0, -1, "x", "0%", True, None])
 def test_bad_input_asks_nobody(of: Callable[[Fleet], Inventory], batch: object) -> None:
     fleet = Fleet(ODD)

@@ -10,7 +10,11 @@ import salt.cache
 import salt.config
 import salt.utils.minions
 
-from saltext_safeupdate.master.targets import targeted
+from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.fleet.request import from_mapping
+from saltext_safeupdate.master import inventory, planning
+from saltext_safeupdate.master.store import Store
+from saltext_safeupdate.master.targets import resolved, targeted
 
 NAMES = ["db1", "web1", "web2", "web3.example.com"]
 # Since 3008 keys may be kept elsewhere than in files.
@@ -153,3 +157,104 @@ def test_keys_are_listed_once(known: dict[str, object], monkeypatch: pytest.Monk
         *("db1", "web2", "web3.example.com")
     ]
     assert listed.count("minions") == 1
+
+
+def remember(opts: dict[str, object], name: str, grains: object, pillar: object) -> None:
+    """Keep what a minion has told where this Salt keeps it; None for what was cleared."""
+    cache = salt.cache.factory(opts)
+    data = {"grains": grains, "pillar": pillar}
+    if not HAS_OTHERS:
+        cache.store(f"minions/{name}", "data", {k: v for k, v in data.items() if v is not None})
+        return
+    for bank, value in (("grains", grains), ("pillar", pillar)):
+        if value is not None:
+            cache.store(bank, name, value)
+
+
+def half_known(tmp_path: pathlib.Path) -> dict[str, object]:
+    """A master that has lost the grains of web1 and the pillar of web2, and all of web3."""
+    opts = site(tmp_path)
+    debian = {"os": "Debian", "ipv4": ["10.0.0.1"]}
+    opts["nodegroups"] = {
+        "new": "not G@os:Debian",
+        "debian": "G@os:Debian",
+        "names": "web*",
+        "both": "N@new or N@names",
+    }
+    remember(opts, "db1", debian, {"env": "prod"})
+    remember(opts, "web1", None, {"env": "prod"})
+    remember(opts, "web2", {"os": "SUSE", "ipv4": ["192.168.0.1"]}, None)
+    return opts
+
+
+WEB3 = NAMES[-1]
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "sure", "never"),
+    [
+        ("not G@os:Debian", "compound", ["web2"], ["web1", WEB3]),
+        ("not S@10.0.0.0/8", "compound", ["web2"], ["web1", WEB3]),
+        ("not P@os:Deb.*", "compound", ["web2"], ["web1", WEB3]),
+        (["not", "G@os:Debian"], "compound", ["web2"], ["web1", WEB3]),
+        ("G@os:Debian", "compound", ["db1"], ["web1", WEB3]),
+        ("web* and not G@os:Debian", "compound", ["web2"], ["web1", WEB3]),
+        ("not N@debian", "compound", ["web2"], ["web1", WEB3]),
+        ("new", "nodegroup", ["web2"], ["web1", WEB3]),
+        ("both", "nodegroup", ["web2"], ["web1", WEB3]),
+        ("os:Debian", "grain", ["db1"], ["web1", WEB3]),
+        ("10.0.0.0/8", "ipcidr", ["db1"], ["web1", WEB3]),
+        ("not I@env:test", "compound", ["db1", "web1"], ["web2", WEB3]),
+        ("not J@env:te.*", "compound", ["db1", "web1"], ["web2", WEB3]),
+        ("not I@env:test and not G@os:SUSE", "compound", ["db1"], ["web1", "web2", WEB3]),
+        # Since 3008, Salt looks for pillar only where there are grains.
+        ("env:prod", "pillar", ["db1"] if HAS_OTHERS else ["db1", "web1"], ["web2", WEB3]),
+        ("names", "nodegroup", ["web1", "web2", WEB3], []),
+        ("web* and not L@web1,db1", "compound", ["web2", WEB3], ["web1", "db1"]),
+        ("*", "glob", NAMES, []),
+    ],
+)
+def test_of_whom_nothing_is_known_is_not_sure(
+    tmp_path: pathlib.Path, target: object, kind: str, sure: list[str], never: list[str]
+) -> None:
+    opts = half_known(tmp_path)
+    found, maybe = resolved(opts, target, kind)
+    assert found == sure
+    assert set(maybe) <= set(never)
+    both = {*targeted(opts, target, kind), *targeted(opts, target, kind, greedy=False)}
+    assert {*found, *maybe} == both, "whoever Salt takes for one is left out with a word"
+
+
+def test_of_whom_nothing_is_known_is_in_no_wave(tmp_path: pathlib.Path) -> None:
+    opts = half_known(tmp_path)
+    wanted = from_mapping(
+        {
+            "groups": [{"target": "not G@os:Debian", "tgt_type": "compound"}],
+            "version": "3008.3",
+        }
+    )
+    asked: list[str] = []
+
+    def ask(opts: object, minions: list[str], *_: object) -> dict[str, object]:
+        asked.extend(minions)
+        return {}
+
+    plan = planning.make(opts, wanted, store=Store(opts), ask=ask)
+    assert (plan.minions, set(asked)) == (("web2",), {"web2"})
+    assert set(plan.unfit) == {"web1", WEB3}
+    assert all("nothing is known of its grains" in why for why in plan.left_out.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [("not G@os:Debian", "compound"), ("new", "nodegroup"), ("os:Debian", "grain")],
+)
+def test_without_a_cache_only_names_mean_anybody(
+    tmp_path: pathlib.Path, target: str, kind: str
+) -> None:
+    """Salt takes that for the whole fleet, or for nobody."""
+    opts = {**half_known(tmp_path), "minion_data_cache": False}
+    for resolve in (resolved, inventory.expected):
+        with pytest.raises(InputError, match="'minion_data_cache: False'"):
+            resolve(opts, target, kind)
+        assert resolve(opts, "web[12]", "glob")
