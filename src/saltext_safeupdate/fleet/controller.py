@@ -22,13 +22,13 @@ QUARANTINE = 2
 
 
 def advance(
-    rollout: Rollout, reports: Iterable[Report], now: float, because: str = ""
+    rollout: Rollout, reports: Iterable[Report], now: float, because: str = "", kept: str = ""
 ) -> list[Action]:
     """
     Take the reports into account and return what is to be done; *now* is in epoch seconds.
 
-    *because* is why the version is kept from everybody; empty if it is not. Store the rollout
-    before anything of that is done.
+    *because* is why the version is kept from everybody, and *kept* what it is called there; empty
+    if it is not. Store the rollout before anything of that is done.
     """
     if rollout.mode.final:
         return []
@@ -38,7 +38,7 @@ def advance(
     actions += _listen(rollout, reports, now)
     _time_out(rollout)
     if because and rollout.mode is Mode.RUNNING:
-        actions += _kept_from_all(rollout, because, now)
+        actions += _kept_from_all(rollout, because, kept, now)
     actions += _judge_wave(rollout, now)
     starts = gates.open_now(rollout, now)
     if not starts:
@@ -166,10 +166,10 @@ def _quarantine(rollout: Rollout) -> list[Action]:
     return [Quarantine(rollout.plan.request.version, rollout.because)]
 
 
-def _kept_from_all(rollout: Rollout, because: str, now: float) -> list[Action]:
+def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> list[Action]:
     """Stop, and take back what has not begun: the version is in quarantine by now."""
     version = rollout.plan.request.version
-    why = f"{version} is in quarantine: {because}. 'allow {version}', then 'resume' goes on"
+    why = f"{version} is in quarantine: {because}. 'allow {kept or version}', then 'resume' goes on"
     return _stop(rollout, why, now) + sending.take_back(rollout)
 
 

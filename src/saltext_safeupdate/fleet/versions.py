@@ -25,10 +25,14 @@ def reached(running: str, installed: str, wanted: str) -> bool:
     return known and (same(running, wanted) or names(running, wanted))
 
 
-def kept_from_all(quarantined: Mapping[str, str], wanted: str) -> str:
-    """Return why a version may not be brought: it, or what it may stand for, is in quarantine."""
+def kept_from_all(quarantined: Mapping[str, str], wanted: str) -> tuple[str, str]:
+    """
+    Return what is in quarantine of a version, and why: it, or what it may stand for.
+
+    Both are empty if it may be brought.
+    """
     for version, because in quarantined.items():
         one_of = names(version, wanted) or names(wanted, version)
         if wanted and (one_of or same(version, wanted) or same(wanted, version)):
-            return because or "nobody noted why"
-    return ""
+            return version, because or "nobody noted why"
+    return "", ""

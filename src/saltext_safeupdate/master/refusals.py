@@ -11,11 +11,21 @@ from ..fleet.rollout import Rollout
 
 def refuse_kept(quarantined: Mapping[str, str], version: str) -> None:
     """Raise InputError for a version that is kept from everybody."""
-    if because := versions.kept_from_all(quarantined, version):
+    kept, because = versions.kept_from_all(quarantined, version)
+    if kept:
         raise InputError(
             f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
-            f"all, salt-run safeupdate.allow \"'{version}'\" allows it again."
+            f"all, salt-run safeupdate.allow \"'{kept}'\" allows it again."
         )
+
+
+def refuse_unkept(quarantined: Iterable[str], version: str) -> None:
+    """Raise InputError: a version that is to be allowed was not in quarantine."""
+    there = ", ".join(sorted(quarantined)) or "nothing"
+    raise InputError(
+        f"{version} is not in quarantine under that name, so nothing was allowed. In quarantine "
+        f"is {there}; give one of these as it is written."
+    )
 
 
 def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:

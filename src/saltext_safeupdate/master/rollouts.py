@@ -173,8 +173,8 @@ class Rollouts:
             if driven.stale and not self._read_again(driven):
                 return
             reports, driven.reports = driven.reports, []
-            because = self._kept_from_all(driven.rollout)
-            actions = controller.advance(driven.rollout, reports, self._clock(), because)
+            kept, because = self._kept_from_all(driven.rollout)
+            actions = controller.advance(driven.rollout, reports, self._clock(), because, kept)
             due = self._since_boot() - driven.saved >= SAVE_INTERVAL
             if actions or reports or due:
                 self._save(driven)
@@ -186,11 +186,11 @@ class Rollouts:
             log.info("safeupdate: the rollout %s is over", driven.rollout.plan.id)
             self._driven.pop(driven.rollout.plan.id, None)
 
-    def _kept_from_all(self, found: Rollout) -> str:
-        """Return why the version of a rollout is in quarantine by now; empty if it is not."""
+    def _kept_from_all(self, found: Rollout) -> tuple[str, str]:
+        """Return what of its version is in quarantine by now, and why; empty if it is not."""
         version = found.plan.request.version
         if not version or found.mode is not rollout.Mode.RUNNING:
-            return ""
+            return "", ""
         return versions.kept_from_all(self._store.quarantined(), version)
 
     def _stands(self, driven: _Driven, err: Exception) -> None:

@@ -18,6 +18,7 @@ from saltext_safeupdate.master import (
     planning,
     progress,
     redelivery,
+    refusals,
     reports,
     rollouts,
     targets,
@@ -415,11 +416,15 @@ def allow(version):
         salt-run safeupdate.allow "'3008.3'"
 
     version
-        The version, as for :py:func:`plan`.
+        The version as it is in quarantine: the message that refuses it names it.
 
+    :raises CommandExecutionError: if it is not in quarantine. The message says what is.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
-    return Store(__opts__).allow(errors.version_text("version", version))
+    store, wanted = Store(__opts__), errors.version_text("version", version)
+    if not store.allow(wanted):
+        refusals.refuse_unkept(store.quarantined(), wanted)
+    return True
 
 
 def _ordered(what, rollout, **given):

@@ -5,11 +5,13 @@ import random
 
 import pytest
 
+from saltext_safeupdate.admin.errors import RefusedError
 from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step, begin
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import orders, planning, progress, rollouts
 from saltext_safeupdate.master.store import Store
+from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import WANTED, Fleet, Master, Time
 from tests.unit.fleet.world import NEW
 
@@ -462,6 +464,23 @@ def test_a_quarantine_reaches_rollouts_that_are_under_way_and_ends_with_them_res
     master.order(rollouts.RESUME, name)
     master.until(name, "finished")
     assert set(steps(master, name).values()) == {"done"}
+
+
+def test_what_a_refusal_names_is_what_allow_takes(master, fleet, monkeypatch):
+    """A version has several spellings: it is kept under one of them."""
+    opts = {**master.opts, "cachedir": str(master.cache)}
+    monkeypatch.setattr(safeupdate, "__opts__", opts, raising=False)
+    store, one = master.store(), f"1:{NEW}-2"
+    name = master.begin(master.plan())
+    store.quarantine(one, "elsewhere")
+    assert f"'allow {one}'" in master.until(name, "stopped").why
+    with pytest.raises(InputError, match=f"{NEW} is in quarantine.*allow \"'{one}'\""):
+        master.order(rollouts.RESUME, name)
+    with pytest.raises(RefusedError, match=f"nothing was allowed.*is {one};"):
+        safeupdate.allow(NEW)
+    assert safeupdate.allow(one) is True
+    master.order(rollouts.RESUME, name)
+    master.until(name, "finished")
 
 
 def test_a_quarantine_survives_an_engine_that_dies_before_it_is_stored(master, fleet, monkeypatch):
