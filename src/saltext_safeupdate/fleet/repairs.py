@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from . import inventory
 from .inventory import Drift, Record
-from .versions import same
+from .versions import kept_from_all, same
 
 # How a minion is repaired: it is brought to the version that was asked for last, or restarted.
 UPDATE, RESTART = "update", "restart"
@@ -27,7 +27,7 @@ def choose(
     records: Mapping[str, Record],
     *,
     master: str,
-    quarantined: Iterable[str],
+    quarantined: Collection[str],
     taken: Mapping[str, str],
 ) -> tuple[list[Repair], dict[str, str]]:
     """
@@ -40,7 +40,6 @@ def choose(
     for drift in drifts:
         if drift.repair and wanted.get(drift.minion) != UPDATE:
             wanted[drift.minion] = drift.repair
-    kept = set(quarantined)
     repairs: list[Repair] = []
     left: dict[str, str] = {}
     for minion, what in sorted(wanted.items()):
@@ -50,7 +49,7 @@ def choose(
             left[minion] = f"it belongs to the rollout {taken[minion]}"
         elif record.phase not in inventory.QUIET:
             left[minion] = f"an update is under way there: {record.phase}"
-        elif any(same(each, version) for each in {*kept, *record.quarantined} if version):
+        elif kept_from_all(dict.fromkeys([*quarantined, *record.quarantined], ""), version)[0]:
             left[minion] = f"{version} is in quarantine"
         elif inventory.newer(version, master):
             left[minion] = f"{version} is newer than its master, which has {master}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import salt.version
@@ -159,21 +159,28 @@ class Inventory:
         records: Mapping[str, Record],
         at_once: int,
         timeout: float,
-        unsure: Container[str],
+        unsure: frozenset[str],
     ) -> dict[str, Any]:
         """Repair some minions at a time; the first that does not come back well ends it."""
-        chosen, left = repairs.choose(
-            [drift for drift in drifts if drift.minion not in unsure],
-            records,
-            master=self._master,
-            quarantined=self._store.quarantined(),
-            taken=self._taken(),
-        )
-        left |= {d.minion: _UNSURE for d in drifts if d.repair and d.minion in unsure}
+        left = {d.minion: _UNSURE for d in drifts if d.repair and d.minion in unsure}
+        open_ones = {d.minion for d in drifts} - unsure
         done: dict[str, str] = {}
         failed: dict[str, str] = {}
-        while chosen and not failed:
-            batch, chosen = chosen[:at_once], chosen[at_once:]
+        while True:
+            # Others may have begun a rollout meanwhile, or keep the version from everybody.
+            chosen, others = repairs.choose(
+                [drift for drift in drifts if drift.minion in open_ones],
+                records,
+                master=self._master,
+                quarantined=self._store.quarantined(),
+                taken=self._taken(),
+            )
+            left |= others
+            open_ones -= set(others)
+            if failed or not chosen:
+                break
+            batch = chosen[:at_once]
+            open_ones -= {each.minion for each in batch}
             failed = self._do(batch, timeout)
             done |= {each.minion: _said(each) for each in batch if each.minion not in failed}
         left |= {each.minion: "not begun, because another one failed" for each in chosen}

@@ -271,6 +271,21 @@ def test_rollouts_and_the_quarantine_are_left_alone(
     assert of(fleet).check(["m1"], 5.0, repair=True)["repaired"]["done"]
 
 
+def test_what_is_put_in_quarantine_meanwhile_is_not_brought(
+    of: Callable[[Fleet], Inventory], opts: dict[str, object]
+) -> None:
+    class Other(Fleet):
+        def _end(self, host: dict[str, Any]) -> None:
+            super()._end(host)
+            Store(opts).quarantine(f"1:{MASTER}-2", "elsewhere")
+
+    fleet = Other({"m1": OLD, "m2": OLD})
+    found = of(fleet).check(["m1", "m2"], 5.0, repair=True, batch=1)["repaired"]
+    assert list(found["done"]) == ["m1"]
+    assert found["left"] == {"m2": f"{MASTER} is in quarantine"}
+    assert fleet.hosts["m2"]["running"] == OLD["running"]
+
+
 def test_who_may_not_be_meant_is_not_repaired(of: Callable[[Fleet], Inventory]) -> None:
     fleet = Fleet({"m1": OLD, "m2": OLD, "m3": {}})
     found = of(fleet).check(["m1", "m2", "m3"], 5.0, repair=True, unsure=["m2", "m3"])

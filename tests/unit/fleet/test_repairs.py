@@ -20,6 +20,7 @@ STALE = {"running": "3007.15", "installed": "3008.3", "intended": "3008.3"}
         (OLD | STALE | {"intended": "3008.4"}, "3008.4", (), {}, (UPDATE, "3008.4"), None),
         ({"extension_on_disk": "1.1"}, "3008.3", (), {}, (RESTART, ""), None),
         (OLD, "3008.3", ("3008.3",), {}, None, "3008.3 is in quarantine"),
+        (OLD, "3008.3", ("1:3008.3-2",), {}, None, "3008.3 is in quarantine"),
         (OLD | {"quarantined": ["3008.3"]}, "", (), {}, None, "3008.3 is in quarantine"),
         (OLD, "3007.15", (), {}, None, "3008.3 is newer than its master, which has 3007.15"),
         (OLD, "3008.3", (), {"m1": "r7"}, None, "it belongs to the rollout r7"),
