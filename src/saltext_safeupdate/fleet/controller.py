@@ -37,7 +37,7 @@ def advance(
     actions: list[Action] = []
     actions += _listen(rollout, reports, now)
     _time_out(rollout)
-    if because and rollout.mode is Mode.RUNNING:
+    if because and rollout.mode is not Mode.ABORTING:
         actions += _kept_from_all(rollout, because, kept, now)
     actions += _judge_wave(rollout, now)
     starts = gates.open_now(rollout, now)
@@ -75,6 +75,9 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
 
 def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action]:
     minion = rollout.minions[name]
+    if minion.step is Step.CANCELLED and rollout.mode is Mode.RUNNING:
+        # It says so only now, and somebody has gone on meanwhile.
+        minion.step, minion.tries = Step.WAITING, 0
     if minion.step is Step.TO_REBOOT:
         minion.seconds = rollout.elapsed - minion.asked
     elif before is Step.TO_REBOOT:
@@ -170,7 +173,8 @@ def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> lis
     """Stop, and take back what has not begun: the version is in quarantine by now."""
     version = rollout.plan.request.version
     why = f"{version} is in quarantine: {because}. 'allow {kept or version}', then 'resume' goes on"
-    return _stop(rollout, why, now) + sending.take_back(rollout)
+    stops = rollout.mode in (Mode.RUNNING, Mode.PAUSED)
+    return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout)
 
 
 def failures(rollout: Rollout) -> str:

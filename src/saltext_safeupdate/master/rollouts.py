@@ -189,7 +189,7 @@ class Rollouts:
     def _kept_from_all(self, found: Rollout) -> tuple[str, str]:
         """Return what of its version is in quarantine by now, and why; empty if it is not."""
         version = found.plan.request.version
-        if not version or found.mode is not rollout.Mode.RUNNING:
+        if not version or found.mode.final or found.mode is rollout.Mode.ABORTING:
             return "", ""
         return versions.kept_from_all(self._store.quarantined(), version)
 

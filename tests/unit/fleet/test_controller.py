@@ -277,6 +277,39 @@ def test_a_quarantine_stops_it_and_takes_back_what_has_not_begun() -> None:
     assert set(world.steps().values()) == {"done"}
 
 
+@pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.STOPPED])
+def test_a_quarantine_takes_back_what_has_not_begun_in_one_that_stands(mode: Mode) -> None:
+    wanted = {"canaries": 0, "waves": ["100%"], "max_unavailable": 3}
+    world = World(fleet(10), soak=0, jitter=0, stage=False, **wanted)
+    world.tick()
+    for host in world.hosts.values():
+        host.loses = 1.0
+    world.tick(step=30)
+    world.rollout.mode = mode
+    taken_back = controller.advance(world.rollout, [], world.now, "elsewhere")
+    assert world.rollout.mode is Mode.STOPPED
+    assert len([each for each in taken_back if isinstance(each, Cancel)]) == 3
+    again = controller.advance(world.rollout, [], world.now, "elsewhere")
+    assert not [each for each in again if isinstance(each, Cancel)], "once"
+    assert not any(host.taken for host in world.hosts.values())
+
+
+def test_one_that_says_after_a_resume_that_it_was_taken_back_begins_again() -> None:
+    wanted = {"canaries": 0, "waves": ["100%"], "max_unavailable": 3}
+    world = World(fleet(10), soak=0, jitter=0, stage=False, **wanted)
+    world.tick()
+    for host in world.hosts.values():
+        host.loses = 1.0
+    world.tick(step=30)
+    controller.advance(world.rollout, [], world.now, "elsewhere")
+    steering.resume(world.rollout, world.now)
+    for host in world.hosts.values():
+        host.loses = 0.0
+    world.run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert set(world.steps().values()) == {"done"}
+
+
 def test_a_version_is_kept_from_all_again_until_that_is_stored() -> None:
     bad = {name: Host(name, ends="rolled_back") for name in ("m0000", "m0001")}
     world = World(fleet(30, **bad)).run(7200)
