@@ -312,7 +312,8 @@ def _end(rollout: Rollout, now: float) -> list[Action]:
         for minion in waiting:
             minion.step, minion.reason = Step.CANCELLED, "the rollout was aborted"
         return _close(rollout, Mode.ABORTED, now)
-    if rollout.current is not None:
+    # One may say late that it is to be rebooted, when its wave is over.
+    if rollout.current is not None or rollout.count(Step.TO_REBOOT):
         return []
     if waiting:
         if rollout.late_since < 0:

@@ -39,6 +39,9 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
     for name in names:
         minion = rollout.minions[name]
         if minion.step.bad or minion.step in (Step.MISSED, Step.CANCELLED):
+            if minion.step is Step.SUPERSEDED:
+                # It refuses numbers below the one that it has taken from somebody else.
+                rollout.first = max(rollout.first, int(now * 1e6))
             _try_again(minion)
             rollout.note(now, f"{name}: is to try again")
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):

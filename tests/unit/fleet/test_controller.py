@@ -310,6 +310,31 @@ def test_one_that_says_after_a_resume_that_it_was_taken_back_begins_again() -> N
     assert set(world.steps().values()) == {"done"}
 
 
+def test_it_is_not_over_while_somebody_is_to_be_rebooted() -> None:
+    world = World(fleet(3), soak=0, jitter=0, canaries=0).run(DAY)
+    late, name = world.rollout, "m0001"
+    late.mode, late.minions[name].step = Mode.RUNNING, rollout.Step.TO_REBOOT
+    late.minions[name].phase = world.hosts[name].phase = "waiting_for_boot"
+    world.hosts[name].boots = 1e9
+    for _ in range(5):
+        world.tick()
+    assert late.mode is Mode.RUNNING
+    world.hosts[name].phase = "committed"
+    assert world.run(DAY).rollout.mode is Mode.FINISHED
+    assert world.steps()[name] == "done"
+
+
+def test_one_that_has_taken_a_newer_request_is_retried_with_a_higher_number() -> None:
+    world = World(fleet(3), soak=0, jitter=0, canaries=0, max_failed=3)
+    world.tick()
+    other = int(world.now * 1e6) - 1
+    late = world.rollout
+    late.minions["m0001"].step = rollout.Step.SUPERSEDED
+    steering.retry(late, ["m0001"], world.now)
+    assert late.minions["m0001"].step is rollout.Step.WAITING
+    assert late.first > other
+
+
 def test_a_version_is_kept_from_all_again_until_that_is_stored() -> None:
     bad = {name: Host(name, ends="rolled_back") for name in ("m0000", "m0001")}
     world = World(fleet(30, **bad)).run(7200)
