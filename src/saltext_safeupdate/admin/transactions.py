@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from ..core.errors import InputError
+from ..core.errors import InputError, SafeUpdateError
 from ..core.host import command, hidden
 from ..core.transactional import call as calls
 from ..core.transactional import cli, delegate, detect, inside, summary
@@ -176,9 +176,12 @@ class Transactions:
             limits=self._limits(ours.get("timeout"), ours.get("lock_timeout")),
             ask=RunningMinion(self._opts, self._functions),
         )
-        self._context["retcode"] = reply.retcode
         if reply.reboot_due(activate):
-            reboots.reboot(self._tool, limits=self._limits(None, None))
+            try:
+                reboots.reboot(self._tool, limits=self._limits(None, None))
+            except SafeUpdateError as err:
+                reply = calls.not_rebooted(reply, function, err, report=bool(ours.get("report")))
+        self._context["retcode"] = reply.retcode
         return reply.shown(bool(ours.get("report")))
 
     def run_states(

@@ -8,7 +8,7 @@ import pytest
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin import transactions
-from saltext_safeupdate.core.errors import LockHeldError
+from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import call as calls
 from saltext_safeupdate.core.transactional import cli, inside
@@ -186,6 +186,17 @@ def test_call_reboots_where_that_is_due(called, monkeypatch):
     module.call("x.y", activate_transaction=True)
     assert called.reply.reboot_due.call_args.args == (True,)
     assert reboot.call_count == 1
+
+
+def test_a_reboot_that_fails_is_told_with_the_result(called, monkeypatch):
+    reboot = Mock(spec=reboots.reboot, side_effect=SafeUpdateError("rebootmgr is off"))
+    monkeypatch.setattr(reboots, "reboot", reboot)
+    told = Mock(spec=calls.not_rebooted, return_value=called.reply)
+    monkeypatch.setattr(calls, "not_rebooted", told)
+    called.reply.reboot_due.return_value = True
+    assert module.call("x.y", activate_transaction=True) == 5
+    assert told.call_args.args == (called.reply, "x.y", reboot.side_effect)
+    assert module.__context__["retcode"] == 3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ _PERFORM = "transactional_update.perform"
 SETTINGS = ("handover_dir", "lock_timeout", "salt_call", "timeout")
 # The exit status of Salt for a state that failed.
 _STATE_FAILURE = 2
+# What is not done if no reboot comes.
+REBOOT = "the reboot"
 # Keyword arguments of a call that are meant for the transaction, not for the function.
 _RESERVED = ("timeout", "lock_timeout", "keep", "report", "snapshot")
 
@@ -279,6 +281,23 @@ def _told(reply: Reply) -> Reply:
     return _replace(reply, {**reply.value, tag: chunk}, retcode)
 
 
+def not_rebooted(reply: Reply, function: str, err: SafeUpdateError, *, report: bool) -> Reply:
+    """
+    Return the reply of *function* with the reason why the reboot that was due did not come.
+
+    What was done is in effect with the next boot. Raise, with the value, if neither a state nor
+    a *report* can say so.
+    """
+    settled = replace(reply.settled, not_done={**reply.settled.not_done, REBOOT: str(err)})
+    told = replace(reply, settled=settled, retcode=reply.retcode or _STATE_FAILURE)
+    if report or is_state_result(reply.value):
+        return _told(told)
+    said = " ".join(remarks(told)[0])
+    raise SafeUpdateError(
+        f"{function} is done, and waits for a reboot. {said} It returned: {reply.value!r}"
+    )
+
+
 def _replace(reply: Reply, value: Any, retcode: int) -> Reply:
     return Reply(**{**vars(reply), "value": value, "retcode": retcode})
 
@@ -306,7 +325,7 @@ def remarks(reply: Reply) -> tuple[list[str], bool]:
         f"{words} after the transaction failed: {why}." for words, why in settled.failed.items()
     ]
     said += [f"Not done, {words}: {why}." for words, why in settled.not_done.items()]
-    if wishes.reboot:
+    if wishes.reboot and REBOOT not in settled.not_done:
         said.append(
             "The reboot that was asked for is not done, as the transaction failed."
             if outcome.failure

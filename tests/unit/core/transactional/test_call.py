@@ -253,6 +253,24 @@ def test_reboot_due(tmp_path, before, after, activate, retcode, due):
     assert reply.reboot_due(activate) is due
 
 
+def test_a_reboot_that_fails_loses_no_result(tmp_path):
+    """What has run takes effect with the next boot, so its results are told."""
+    err = SafeUpdateError("rebootmgr is off")
+    reply = ask(FakeTool(tmp_path, answering(value=STATES)))
+    told = calls.not_rebooted(reply, "state.sls", err, report=False)
+    assert (told.retcode, {tag: told.value[tag] for tag in STATES}) == (2, STATES)
+    (chunk,) = [chunk for tag, chunk in told.shown(False).items() if tag not in STATES]
+    assert chunk["result"] is False
+    assert "Not done, the reboot: rebootmgr is off." in chunk["comment"]
+
+    reply = ask(FakeTool(tmp_path, answering(value=[1, "one"])))
+    told = calls.not_rebooted(reply, "x.y", err, report=True)
+    assert (told.retcode, told.shown(True)["return"]) == (2, [1, "one"])
+    said = r"x\.y is done, and waits for a reboot.*rebootmgr is off.*\[1, 'one'\]"
+    with pytest.raises(SafeUpdateError, match=said):
+        calls.not_rebooted(reply, "x.y", err, report=False)
+
+
 def test_an_error_inside_is_an_error(tmp_path):
     act = answering(retcode=1, error="why", error_type="ValueError")
     with pytest.raises(SafeUpdateError, match=r"x\.y in the transaction: why \(nothing of it"):
