@@ -96,7 +96,9 @@ def _step_after_boot(context: Context, update: Update) -> Update:
     if update.progress.steps:
         # They have overtaken the minion that runs now.
         state = context.services.state(context.unit)
-        former = replace(watch.former(context, state), took=former.took)
+        now = watch.former(context, state)
+        # That the one before the boot reported still counts if this one has not yet.
+        former = replace(now, took=former.took, report=now.report or former.report)
     return context.store.save(update.advance(Phase.RESTARTING, former=former))
 
 

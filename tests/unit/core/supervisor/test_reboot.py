@@ -176,6 +176,14 @@ class TestBack:
         assert machine.boot().phase is Phase.ROLLING_BACK
         assert "no minion with this extension reported" in host.last.reason
 
+    def test_that_the_one_before_reported_counts_after_steps_as_well(self, machine, host):
+        host.steps("3007-a")
+        machine.ask()
+        host.reports = False
+        assert machine.boot().phase is Phase.ROLLING_BACK
+        assert host.last.progress.steps == ("3007-a",)
+        assert "no minion with this extension reported" in host.last.reason
+
     def test_a_snapshot_that_is_gone(self, machine, host):
         machine.bad = NEW
         machine.ask()
