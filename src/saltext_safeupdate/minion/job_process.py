@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from salt.exceptions import SaltException
 
-from ..core.errors import SafeUpdateError
+from ..core.errors import RecordError, SafeUpdateError
 from ..core.host import processes
 from ..core.host.locks import Lock
 from ..core.jobs import current
@@ -164,10 +164,15 @@ class JobProcess:
             return 1, False
         try:
             ledger = Ledger(self._settings.database, busy_timeout=current.PATIENCE)
-            return ledger.begin(key, processes.this_thread(), says=True), True
+            attempt = ledger.begin(key, processes.this_thread(), says=True)
+            if attempt or ledger.outcome(key.partition("/")[0]) is not None:
+                return attempt, True
         except SafeUpdateError as err:
             self._without_record(opts, key, err)
-            return 1, False
+        else:
+            gone = RecordError("The database was replaced after the job had been accepted.")
+            self._without_record(opts, key, gone)
+        return 1, False
 
     def _without_record(self, opts: Any, key: str, err: SafeUpdateError) -> None:
         self._complaints.log("job %s runs without a record", key, err)

@@ -142,3 +142,18 @@ def test_a_row_that_no_version_writes_is_left_alone_and_said_once(world, caplog,
         # SQLite makes text of a number there.
         assert world.ledger.find(BAD) == []
         assert world.told(BAD) == []
+
+
+@pytest.mark.parametrize("value", ["{", "5", "{}", '{"at": "then", "boot": "", "uptime": 0}'])
+def test_a_ledger_that_cannot_read_since_when_it_records_knows_nothing_and_begins_anew(
+    world, value
+):
+    with world.ledger.transaction() as db:
+        db.execute("INSERT INTO facts (name, value) VALUES ('recorded_from', ?)", (value,))
+    world.finished(GOOD)
+    world.ticker.recording = True
+    assert world.ledger.known([BAD]) == {BAD: "unknown"}
+    world.run()
+    assert world.ledger.outcome(GOOD) == (State.DELIVERED, 0)
+    with world.ledger.transaction() as db:
+        assert world.ledger._recorded_from(db) is not None

@@ -209,3 +209,15 @@ def test_a_job_that_is_a_thread_is_known_by_its_thread(world):
     # The kernel lets it go a moment after Python has.
     wait_for(lambda: not processes.alive(runner), "the thread has gone")
     assert processes.this_thread() == processes.me()
+
+
+def test_a_job_whose_row_is_gone_runs_without_a_record(world):
+    """The database was set aside after it had been accepted: nobody ran it."""
+    os.makedirs(world.minion.opts["cachedir"], exist_ok=True)
+    data, ran = world.publish(), []
+    with world.ledger.transaction() as db:
+        db.execute("DELETE FROM jobs")
+    world.while_it_runs = lambda: ran.append(JID)
+    world.run(data)
+    assert ran == [JID]
+    assert unrecorded.pending(world.minion.opts)

@@ -316,12 +316,15 @@ class Ledger(Database):
         row = db.execute("SELECT value FROM facts WHERE name = ?", (_FROM,)).fetchone()
         if row is None:
             return None
-        noted = json.loads(row[0])
-        begin = float(noted["at"])
-        if noted["boot"] == processes.boot():
+        try:
+            noted = json.loads(row[0])
+            begin, boot, uptime = float(noted["at"]), noted["boot"], float(noted["uptime"])
+        except (ValueError, TypeError, KeyError):
+            # It is damaged: nothing is known, until it is noted anew.
+            return None
+        if boot == processes.boot():
             # The clock may have been wrong then, and set since.
-            passed = self._uptime() - float(noted["uptime"])
-            begin = max(begin, self._clock() - passed)
+            begin = max(begin, self._clock() - (self._uptime() - uptime))
         return begin
 
     def beyond(self, size: int) -> list[str]:
