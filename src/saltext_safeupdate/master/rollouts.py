@@ -125,6 +125,8 @@ class Rollouts:
             return
         self._load_at = None
         for name in names:
+            if name in self._driven:
+                continue
             try:
                 outline = self._store.outline(name)
                 if outline is None or outline.mode.final or outline.owner != self._owner:
@@ -132,6 +134,9 @@ class Rollouts:
                 found = self._store.rollout(name)
             except (SafeUpdateError, SaltException, OSError) as err:
                 log.error("safeupdate: the rollout %s stands still: %s", name, err)
+                if not isinstance(err, InputError):
+                    # The cache may be there again soon.
+                    self._load_at = now + LOAD_INTERVAL
                 continue
             if found is not None:
                 log.info("safeupdate: the rollout %s goes on", name)

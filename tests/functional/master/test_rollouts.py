@@ -483,6 +483,19 @@ def test_what_a_refusal_names_is_what_allow_takes(master, fleet, monkeypatch):
     master.until(name, "finished")
 
 
+def test_a_rollout_that_cannot_be_read_at_first_goes_on_later(master, fleet, monkeypatch):
+    name = master.begin(master.plan())
+
+    def unreadable(*_):
+        raise CacheError("no cache")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "rollout", unreadable)
+        master.start()
+        master.tick()
+    master.until(name, "finished")
+
+
 def test_a_quarantine_survives_an_engine_that_dies_before_it_is_stored(master, fleet, monkeypatch):
     for name in ("m0", "m1"):
         fleet.hosts[name].ends = "rolled_back"
