@@ -114,10 +114,11 @@ class Returns:
     ) -> None:
         """Record what has become of a return."""
         try:
+            job = current.get()
             if arrived and key:
-                self._ledger(current.get()).delivered(key)
-            elif not arrived and not key:
-                self._store(minion, ret, jid)
+                self._ledger(job).delivered(key)
+            elif not arrived and not (key and job is not None and job.stored):
+                self._store(minion, ret, jid, key)
         except SafeUpdateError as err:
             if arrived:
                 self._complaints.log("the delivery of job %s is not recorded", jid, err)
@@ -128,10 +129,17 @@ class Returns:
         if not arrived:
             log.warning("The return of job %s did not arrive; the engine sends it again", jid)
 
-    def _store(self, minion: Any, ret: dict[str, Any], jid: str) -> None:
-        """Store an undelivered return of a job that is not recorded."""
+    def _store(self, minion: Any, ret: dict[str, Any], jid: str, key: str) -> None:
+        """Store an undelivered return that is not stored yet; without *key* it has no row."""
         load = {"cmd": "_return", "id": minion.opts["id"], **ret}
-        self._ledger(current.get()).add_undelivered(
+        ledger = self._ledger(current.get())
+        if key:
+            code = ret.get("retcode")
+            payload = salt.payload.dumps(load)
+            stored = ledger.finish(key, payload, code if isinstance(code, int) else 0)
+            if stored or ledger.outcome(jid) is not None:
+                return
+        ledger.add_undelivered(
             f"{jid}:{os.getpid()}:{time.time_ns()}",
             jid=jid,
             fun=publication.function(ret),

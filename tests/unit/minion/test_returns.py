@@ -8,9 +8,10 @@ import pytest
 import salt.payload
 from salt.exceptions import SaltReqTimeoutError
 
+from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
-from saltext_safeupdate.core.jobs.ledger import State
+from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.minion import returns
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.returns import Returns
@@ -55,7 +56,26 @@ def test_a_return_that_salt_fails_to_send_stays(world, monkeypatch):
         data = world.publish(jid, fun)
         with pytest.raises(ConnectionError):
             world.run(data)
-    assert sorted(world.states().values()) == ["finished", "running"]
+    assert sorted(world.states().values()) == ["finished", "finished"]
+
+
+def test_a_return_that_could_not_be_stored_at_first_is_stored_when_it_did_not_arrive(
+    world, monkeypatch
+):
+    """The database was busy as the return was prepared; the return was lost."""
+    finish, tries = Ledger.finish, []
+
+    def busy(*args):
+        tries.append(args)
+        if len(tries) == 1:
+            raise RecordError("database is locked")
+        return finish(*args)
+
+    monkeypatch.setattr(Ledger, "finish", busy)
+    world.minion.acknowledge = ""
+    world.run(world.publish())
+    assert world.states() == {JID: "finished"}
+    assert salt.payload.loads(world.ledger.full(JID).payload)["return"] == "ok"
 
 
 def test_the_return_of_a_cheap_function_is_kept_where_it_did_not_arrive(world):
