@@ -82,7 +82,7 @@ def unknown(
     releases = {found[1] for found in told if found}
     if not rows or not releases or releases <= set(TESTED):
         return []
-    with tempfile.TemporaryDirectory(dir=place) as directory:
+    with tempfile.TemporaryDirectory(prefix="unpacked-", dir=place) as directory:
         payload.unpack(files, patterns(rows), directory, run)
         roots = [
             os.path.dirname(found)

@@ -34,7 +34,8 @@ FACT = "leaving"
 _TIMEOUT = 60.0
 # What is ours below 'state_dir' and 'run_dir'; temporary names of these begin with a dot.
 _STATE = (
-    *("revisions", "staged", "supervisor-*", "settings-*.json", "proxies.json", "stop_guard.sh"),
+    *("revisions", "staged", "staged-extension", "unpacked-*", "supervisor-*"),
+    *("settings-*.json", "proxies.json", "stop_guard.sh"),
     # The last: as long as it is there, the rest is found.
     "safeupdate.db*",
 )

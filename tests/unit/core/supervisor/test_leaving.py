@@ -14,6 +14,8 @@ from saltext_safeupdate.core.supervisor import leaving
 from saltext_safeupdate.core.supervisor.leaving import Leaving
 
 CONFIG = "/etc/salt/minion"
+# An update of this extension, and a look into packages that was killed.
+LEFT = ("staged-extension", "unpacked-ab12")
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def leaves(host):
     """Have the removal asked for, and a minion that does not report any more."""
     host.reports = False
     leaving.ask(host.store, CONFIG)
-    for name in ("supervisor-x/saltext", "revisions/u1", "staged"):
+    for name in ("supervisor-x/saltext", "revisions/u1", "staged", *LEFT):
         os.makedirs(f"{host.settings.state_dir}/{name}")
     for name in ("stop_guard.sh", "settings-x.json", ".settings-x.json.ab1", "proxies.json"):
         pathlib.Path(host.settings.state_dir, name).touch()
