@@ -74,6 +74,7 @@ class Host:
         self.launched = 0
         self.launches = True
         self.reachable = True  # whether this host reaches its master
+        self.engine = True  # whether the engine of the minion runs
         self.share = 1.0  # of all time, what the host has for its minion
         self._asked = 0.0
         self.open = []
@@ -216,6 +217,7 @@ class Host:
                 "monotonic": self.clock.monotonic,
                 "sleep": self.clock.sleep,
                 "waited": self.waited,
+                "engine_runs": lambda: self.engine,
                 "reaches": lambda addresses: self.reachable,
                 "seen": lambda pid: f"Process {pid} was there. ",
                 **kwargs,

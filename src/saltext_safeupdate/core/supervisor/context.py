@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ..errors import CommandError
+from ..errors import CommandError, LockUnavailableError
 from ..host import linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.host_wait import HostWait, describe
-from ..host.locks import Lock
+from ..host.locks import Lock, held
 from ..host.minions import Minion
 from ..host.reach import Address, reaches_any
 from ..host.service import ServiceManager
@@ -78,7 +78,8 @@ class Context:
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
     *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
     host since it was last asked, *reaches* whether this host reaches one of these masters, and
-    *seen* says in a sentence what a process has done so far.
+    *seen* says in a sentence what a process has done so far. *engine_runs* tells whether the engine
+    of a minion runs; None: whether a process has its lock.
     """
 
     settings: Settings
@@ -99,11 +100,22 @@ class Context:
     waited: Callable[[int], float] = field(default_factory=HostWait)
     reaches: Callable[[Sequence[Address]], bool] = reaches_any
     seen: Callable[[int], str] = describe
+    engine_runs: Callable[[], bool] | None = None
 
     @property
     def unit(self) -> str:
         """The name of the minion's own service."""
         return self.settings.service
+
+    def has_engine(self) -> bool:
+        """Tell whether the engine of a minion runs; yes if there are no locks to tell."""
+        if self.engine_runs is not None:
+            return self.engine_runs()
+        try:
+            return held(self.settings.run_dir, "engine")
+        except LockUnavailableError as err:
+            log.warning("whether the engine runs is not known: %s", err)
+            return True
 
     @property
     def revisions(self) -> Revisions:

@@ -41,6 +41,8 @@ class Proof:
         running = self.context.store.fact("running") or {}
         hooked, before = running.get("hooked"), self.update.former.hooked
         seen |= {"stood_down": hooked is False, "had_stood_down": before is False}
+        if "hooked" in running and hooked is None:
+            seen["unhooked"] = True
         if not running.get("master"):
             return seen | self._health_check()
         seen["master"] = self._heard_before()
@@ -64,6 +66,7 @@ class Proof:
             broken = self._cannot_load(jid, found.retcode) if found.retcode else ""
             return {**seen, "probe": Probe.ANSWERED, "broken": broken}
         seen["probe"] = Probe.ENDED if found is not None and found.ended else Probe.PENDING
+        seen["engine"] = self.context.has_engine()
         seen["reachable"] = self._look_for_master()
         return seen
 

@@ -85,6 +85,8 @@ class Seen:
 
     The *probe*, and the *master*: whether one got a return of the minion before (None: not known),
     and *reachable*, whether anybody on this host reaches one (None: there is no address).
+    *engine* is whether the engine that asks for the probe still runs, and *unhooked* whether the
+    minion started without our hooks although they know its Salt.
     *broken* is why Salt cannot load what the probe calls, *job* what a reason calls it.
 
     The health check of the administrator: *check* is how it has failed, *checking* what it waits
@@ -106,6 +108,8 @@ class Seen:
     probe: Probe = Probe.PENDING
     master: bool | None = True
     reachable: bool | None = None
+    engine: bool = True
+    unhooked: bool = False
     broken: str = ""
     job: str = "the probe"
     check: str = ""
@@ -203,6 +207,11 @@ def _silence(seen: Seen) -> Judgement | None:
         return None
     if not seen.over:
         return WAIT
+    if seen.probe is Probe.PENDING and not seen.engine:
+        return _unproven(
+            "Salt has ended its engine, as it does while the master is away when a minion starts. "
+            "Restart the minion"
+        )
     if seen.probe is Probe.PENDING:
         return Judgement(Verdict.SILENT, f"{seen.job} did not end", missing=True)
     return Judgement(
@@ -227,6 +236,8 @@ def _unstable(seen: Seen) -> Judgement | None:
 
 
 def _end(seen: Seen) -> Judgement | None:
+    if seen.unhooked:
+        return _unproven("this extension was not there yet when it started. Restart the minion")
     if seen.probe in (Probe.NEEDLESS, Probe.ANSWERED):
         return Judgement(Verdict.WELL)
     if seen.reachable is False:

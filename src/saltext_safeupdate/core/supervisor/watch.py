@@ -52,6 +52,8 @@ class _Sight:
     counted_starts: int = 0
     since: float = 0.0
     stopped_since: float | None = None
+    # The last exit status that was not 0.
+    status: int = 0
 
     @property
     def loops(self) -> int:
@@ -110,12 +112,16 @@ class Watch:
         if came:
             self._follow(sight, state)
         down = not came and self._was_new(state) and state.active in ("inactive", "failed")
-        last = self._last_run() if down or sight.loops >= LOOP else LastRun()
+        # On a unit with Restart= it is only known until the next process is there.
+        gone = not came and self._was_new(state) and not state.pid
+        last = self._last_run() if gone or sight.loops >= LOOP else LastRun()
+        if gone and last.status:
+            sight.status = last.status
         stopped = self._stays_stopped(sight, stopped=down and last.stopped)
         seen: dict[str, Any] = {
             "active": state.active,
             "came": came or down,
-            "status": last.status,
+            "status": last.status if down else sight.status,
             "loops": sight.loops,
             "stopped": stopped,
             "stable": came and self._is_stable(sight.since),

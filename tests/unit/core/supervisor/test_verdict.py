@@ -61,6 +61,14 @@ ROWS = {
         SILENT | {"master": None, "over": True, "reachable": True},
         Verdict.UNPROVEN,
     ),
+    "The probe is not answered, and Salt has ended the engine": (
+        SILENT | {"over": True, "reachable": True, "engine": False},
+        Verdict.UNPROVEN,
+    ),
+    "It started before this extension was there": (
+        {**UP, "probe": Probe.NEEDLESS, "unhooked": True},
+        Verdict.UNPROVEN,
+    ),
     "The minion has no master": ({**UP, "probe": Probe.NEEDLESS}, Verdict.WELL),
     "Its master refuses its key": (
         DOWN | {"active": "failed", "status": KEY_REFUSED},

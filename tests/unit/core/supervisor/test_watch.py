@@ -290,6 +290,48 @@ class TestNoFault:
         assert host.store.quarantined() == []
         host.assert_at_peace()
 
+    def test_its_master_refuses_its_key_and_systemd_starts_it_again(self, host):
+        """The exit status is only known while no process is there."""
+        _installed(host)
+        host.reports = False
+        services = host.services
+
+        def alternate():
+            if "restart" not in host.restarts():
+                return
+            if services.pid:
+                services.active, services.pid = "activating", 0
+                services.last = LastRun(status=KEY_REFUSED, restarts=1)
+            else:
+                services.run()
+                services.last = LastRun(restarts=1)
+
+        host.clock.each_second = alternate
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "its master refuses its key" in host.last.reason
+        assert host.packages.versions == NEW
+        assert host.store.quarantined() == []
+
+    def test_salt_has_ended_its_engine(self, host):
+        """As it does if the master is away when the minion starts; it runs on without it."""
+        host.master = True
+        _installed(host, extra=HEARD)
+        host.clock.after(5, lambda: setattr(host, "engine", False))
+        host.supervise()
+        self._assert_kept(host, "Salt has ended its engine")
+
+    def test_this_extension_came_after_its_start(self, host):
+        _installed(host)
+
+        def report():
+            host.report()
+            host.store.set_fact("running", {**host.store.fact("running"), "hooked": None})
+
+        host.services.report = report
+        host.supervise()
+        self._assert_kept(host, "was not there yet when it started")
+
 
 class TestSomebody:
     """What an administrator does during the watch is a decision."""
