@@ -190,6 +190,7 @@ ENGINE = """
 import json, sys
 def run(opts, functions, **told):
     told.pop("returners")
+    assert told.pop("table"), "what the engine notes of a known Salt"
     open(opts["told"], "w").write(json.dumps(told))
 """
 
