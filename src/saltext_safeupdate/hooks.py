@@ -88,6 +88,14 @@ def installed_by() -> int:
     return _installed.get("pid", 0)
 
 
+def minion_has_them(opts: Mapping[str, Any]) -> bool:
+    """Tell whether the minion's main process has the hooks: its children have them then."""
+    if str(opts.get("__cli", "")).endswith("salt-call") or not opts.get("multiprocessing", True):
+        return installed_by() != 0
+    # If the minion has none, the executor puts them into the job's own process.
+    return installed_by() not in (0, os.getpid())
+
+
 def is_late() -> bool:
     """
     Tell whether this child of a minion is the first process that has them.

@@ -148,7 +148,7 @@ def _hooks(factory: Factory) -> Iterator[Problem]:
             hooks.stood_down(),
             "Install a version of saltext-safeupdate that knows this Salt.",
         )
-    elif not _hooked(factory.opts):
+    elif not hooks.minion_has_them(factory.opts):
         yield Problem(
             "hooks",
             "The minion has no hooks: state runs are not ordered and jobs are not held.",
@@ -162,14 +162,6 @@ def _hooks(factory: Factory) -> Iterator[Problem]:
             "The log of the minion says more. Please report it; a restart of the minion clears "
             "this.",
         )
-
-
-def _hooked(opts: Mapping[str, Any]) -> bool:
-    """Tell whether the minion's main process has the hooks: its children have them then."""
-    if str(opts.get("__cli", "")).endswith("salt-call") or not opts.get("multiprocessing", True):
-        return hooks.installed_by() != 0
-    # If the minion has none, the executor puts them into the job's own process.
-    return hooks.installed_by() not in (0, os.getpid())
 
 
 def _locks(factory: Factory) -> Iterator[Problem]:

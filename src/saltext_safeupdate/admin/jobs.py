@@ -54,11 +54,14 @@ def _described(job: Job) -> dict[str, Any]:
     }
 
 
-def accepted(factory: Factory, jids: object, aims: object = None) -> dict[str, str]:
+def accepted(
+    factory: Factory, jids: object, aims: object = None, *, blind: bool = False
+) -> dict[str, str]:
     """
     Return the states of those jobs that this minion has, in its ledger or in a queue.
 
-    Of a job that it may have run without a record, the state is "unknown". *aims* are targets,
+    Of a job that it may have run without a record, the state is "unknown"; with *blind*, it runs
+    all of them so. *aims* are targets,
     each with its publications; of those whose jobs it does not have, the answer is whether they
     are meant for this minion.
     """
@@ -68,7 +71,7 @@ def accepted(factory: Factory, jids: object, aims: object = None) -> dict[str, s
     wanted = [str(jid) for jid in jids]
     queued = {str(job.get("jid")): "held" for job in queues.listed(factory.opts)}
     if factory.ledger.exists():
-        blind = unrecorded.pending(factory.opts)
+        blind = blind or unrecorded.pending(factory.opts)
         known = factory.ledger.known(wanted, ahead=_ahead(), blind=blind)
     else:
         known = dict.fromkeys(wanted, UNKNOWN)

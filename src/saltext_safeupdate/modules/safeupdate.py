@@ -16,6 +16,7 @@ asked of the running minion when the transaction is closed. All other functions 
 
 import salt.defaults.exitcodes
 
+from saltext_safeupdate import hooks
 from saltext_safeupdate.admin import check as checks
 from saltext_safeupdate.admin import drains, errors, inside, rollouts, steering, updates
 from saltext_safeupdate.admin import jobs as job_actions
@@ -435,7 +436,8 @@ def accepted(jids, aims=None):
 
     The master asks this before it publishes a job again. A job that is not in the answer has
     never arrived, or its function is one that the ledger does not record. A job is ``unknown``
-    if it is older than the ledger, or if it may have run while the ledger could not be written.
+    if it is older than the ledger, or if it may have run while the ledger could not be written or
+    the minion ran without this extension.
 
     CLI Example:
 
@@ -456,7 +458,8 @@ def accepted(jids, aims=None):
         list, or the database cannot be read.
     """
     with errors.as_salts():
-        return job_actions.accepted(Factory(__opts__), jids, aims)
+        blind = not hooks.minion_has_them(__opts__)
+        return job_actions.accepted(Factory(__opts__), jids, aims, blind=blind)
 
 
 def check():

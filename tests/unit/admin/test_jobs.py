@@ -141,6 +141,12 @@ def test_while_jobs_have_run_without_a_record_nothing_is_claimed(made):
     assert jobs.accepted(made, [YOUNG]) == {}
 
 
+def test_a_minion_whose_jobs_run_as_with_plain_salt_claims_nothing_but_what_it_has(made):
+    made.ledger.record_from_now()
+    _accept(made)
+    assert jobs.accepted(made, ["5", YOUNG], blind=True) == {"5": "accepted", YOUNG: "unknown"}
+
+
 def test_the_clock_of_the_master_that_asks_counts(made):
     """Its query has just been made, so the time in its JID says how far it is ahead."""
     made.ledger.record_from_now()
