@@ -80,7 +80,11 @@ def test_a_set_up_minion_works_afterwards(minion):
     # What the function sees is what is configured, nothing, and no option of a command line.
     assert chunk(found, "_|-of-a-module_|-")["changes"] == {"x.f": "None"}
     written = {"module_executors": ["safeupdate", "direct_call"], "engines": [{"safeupdate": {}}]}
+    stand_ins = "/etc/salt/minion.d/.safeupdate.d"
+    places = {"executor_dirs": ["executor"], "engines_dirs": ["engines"]}
+    written |= {key: [f"{stand_ins}/{name}" for name in names] for key, names in places.items()}
     assert yaml.safe_load(minion.path(CONF).read_text()) == written
+    assert all(minion.path(f"{stand_ins}/{name}").is_dir() for (name,) in places.values())
     assert f"ExecStop=-/bin/sh {PROGRAM}" in minion.path(DROP_IN).read_text()
     assert minion.path(PROGRAM).exists()
     report = chunk(found, "_|-report")
