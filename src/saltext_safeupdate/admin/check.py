@@ -11,7 +11,7 @@ import salt.version
 from .. import hooks, patches
 from ..core.errors import SafeUpdateError
 from ..core.extensions import ourselves
-from ..core.host import locks
+from ..core.host import locks, processes
 from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
 from ..core.record.update import Update
@@ -128,6 +128,25 @@ def _engine(factory: Factory) -> Iterator[Problem]:
             "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
             "'safeupdate'.",
         )
+    elif _has_lost_its_engine(factory):
+        yield Problem(
+            "engine-gone",
+            "The minion runs, and its engine does not: Salt ends the engines of a minion whose "
+            "master is away when it starts, and goes on without them.",
+            "Restart the minion.",
+        )
+
+
+def _has_lost_its_engine(factory: Factory) -> bool:
+    """Tell whether the process of the minion that reported runs, and no engine acts for it."""
+    try:
+        running = (factory.store.fact("running") if factory.store.exists() else None) or {}
+        return processes.alive(str(running.get("process") or "")) and not locks.held(
+            factory.settings.run_dir, "engine"
+        )
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return False
 
 
 def _owner(factory: Factory) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from saltext_safeupdate.admin import check
 from saltext_safeupdate.admin.set_up import SetUp
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.extensions import ourselves
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -175,6 +175,17 @@ def test_a_minion_without_a_master_asks_none(made, option):
 def test_engine(made, engines):
     made.opts["engines"] = engines
     assert _codes(made) == ["engine"]
+
+
+def test_an_engine_that_salt_has_ended(made):
+    made.store.set_fact("running", {"process": processes.me()})
+    assert _codes(made) == ["engine-gone"]
+    lock = locks.Lock(made.settings.run_dir, "engine")
+    assert lock.try_exclusive()
+    assert _codes(made) == []
+    lock.close()
+    made.store.set_fact("running", {"process": "another boot:1:1"})
+    assert _codes(made) == []
 
 
 @pytest.mark.parametrize("engines", [["safeupdate"], {"safeupdate": {}}, [{"safeupdate": {}}]])
