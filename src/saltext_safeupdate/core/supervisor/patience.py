@@ -57,6 +57,10 @@ class Patience:
         could = 0.0 if stops else min(passed, _LOOK_INTERVAL + _LATE)
         self._had += max(0.0, could - self._waited(pid))
 
+    def begin_anew(self) -> None:
+        """Give it the whole time again; the end in any case stays where it is."""
+        self._had = 0.0
+
     @property
     def watched(self) -> float:
         """How long it was looked at, in seconds of the clock."""

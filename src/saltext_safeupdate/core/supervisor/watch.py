@@ -110,7 +110,7 @@ class Watch:
             # unit runs before it.
             self.context.let_jobs_start()
         if came:
-            self._follow(sight, state)
+            self._follow(sight, state, patience)
         down = not came and self._was_new(state) and state.active in ("inactive", "failed")
         # On a unit with Restart= it is only known until the next process is there.
         gone = not came and self._was_new(state) and not state.pid
@@ -139,7 +139,7 @@ class Watch:
             return Judgement(Verdict.WELL)
         return decide(Seen(**seen))
 
-    def _follow(self, sight: _Sight, state: ServiceState) -> None:
+    def _follow(self, sight: _Sight, state: ServiceState, patience: Patience) -> None:
         """Note which process this is, and whether it begins its work anew."""
         report = last_report(self.context) if self._reported() else None
         another = sight.pids[-1:] != [state.pid]
@@ -149,7 +149,9 @@ class Watch:
             sight.since = self.context.monotonic()
             self._proof = Proof(self.context, self.update)
         if another:
-            if sight.pids and not self._started_by_somebody(sight):
+            if sight.pids and self._started_by_somebody(sight):
+                patience.begin_anew()
+            elif sight.pids:
                 sight.other_processes += 1
             sight.counted_starts = sight.starts
             sight.pids.append(state.pid)

@@ -385,6 +385,21 @@ class TestSomebody:
         assert host.last.phase is Phase.COMMITTED, host.last
         assert len(times) == 6
 
+    def test_a_restart_late_in_the_watch_gets_all_of_the_time(self, host):
+        host.master = True
+        _installed(host, extra=HEARD)
+        host.services.last = LastRun(restarts=0)
+
+        def restart():
+            host.services.run()
+            host.report()
+            host.clock.after(10, host.answering)
+
+        host.clock.after(28, restart)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert host.clock.passed > host.settings.watch_timeout
+
     def test_jobs_run_while_the_unit_prepares_its_start(self, host):
         """As 'ExecStartPre=salt-call ...' of the new minion does."""
         held = []
