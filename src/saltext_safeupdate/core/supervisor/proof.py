@@ -35,6 +35,8 @@ class Proof:
     _checked: bool = False
     _broken: str | None = None
     _reach_at: float | None = None
+    _succeeded: bool = False
+    _away: bool | None = None
 
     def look(self, seen: dict[str, Any]) -> dict[str, Any]:
         """Return with it what a minion that has reported shows of its work."""
@@ -49,7 +51,7 @@ class Proof:
         if seen["master"]:
             # What nobody can answer need not be asked for.
             seen |= self._probe()
-            return seen | self._health_check() if Seen(**seen).settled else seen
+            return seen | self._health_check_if_due(seen) if Seen(**seen).settled else seen
         seen |= {"probe": Probe.PENDING, **self._health_check()}
         if seen["master"] is None and not seen.get("check") and not seen.get("checking"):
             seen |= self._probe()
@@ -63,6 +65,7 @@ class Proof:
         seen: dict[str, Any] = {"job": f"job {jid} ({probe.FUNCTION}) of the watch"}
         if found is not None and found.ended and found.answered:
             self.reachable = None
+            self._succeeded = not found.retcode
             broken = self._cannot_load(jid, found.retcode) if found.retcode else ""
             return {**seen, "probe": Probe.ANSWERED, "broken": broken}
         seen["probe"] = Probe.ENDED if found is not None and found.ended else Probe.PENDING
@@ -91,6 +94,14 @@ class Proof:
             self._reach_at = self.context.monotonic() + _REACH_INTERVAL
         return self.reachable
 
+    def _is_master_away(self) -> bool:
+        """Tell whether the master was away at the first look: a job that needs it has failed."""
+        if self._away is None:
+            running = self.context.store.fact("running") or {}
+            known = [(str(host), int(port)) for host, port in running.get("masters") or ()]
+            self._away = bool(known) and not self.context.reaches(known)
+        return self._away
+
     def _cannot_load(self, jid: str, retcode: int) -> str:
         """
         Return why the new Salt cannot load what the probe calls; empty if it can.
@@ -114,6 +125,14 @@ class Proof:
                 )
         return self._broken
 
+    def _health_check_if_due(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """Make it, unless it is an SLS and nothing shows that this minion can run one now."""
+        check = self.context.settings.health_check
+        of_master = bool(check) and not os.path.isabs(check[0])
+        if of_master and not (seen["probe"] is Probe.ANSWERED and self._succeeded):
+            return {"unchecked": True}
+        return self._health_check()
+
     def _health_check(self) -> dict[str, Any]:
         check = self.context.settings.health_check
         if check and os.path.isabs(check[0]):
@@ -125,6 +144,8 @@ class Proof:
             if found is None or not found.ended:
                 return {"checking": f"job {jid} (state.apply) of the watch did not end"}
             if found.retcode:
+                if self._is_master_away():
+                    return {"unchecked": True}
                 failed = f"Job {jid} (state.apply) of the watch failed with code {found.retcode}."
                 return {"check": failed}
         return {}

@@ -90,8 +90,8 @@ class Seen:
     *broken* is why Salt cannot load what the probe calls, *job* what a reason calls it.
 
     The health check of the administrator: *check* is how it has failed, *checking* what it waits
-    for. *over* tells that the time for all of this has passed, *late* that it has passed by the
-    clock: the time in which no master was reachable counts there.
+    for, *unchecked* that it cannot be made. *over* tells that the time for all of this has passed,
+    *late* that it has passed by the clock: the time in which no master was reachable counts there.
     """
 
     active: str = "active"
@@ -114,6 +114,7 @@ class Seen:
     job: str = "the probe"
     check: str = ""
     checking: str = ""
+    unchecked: bool = False
     over: bool = False
     late: bool = False
 
@@ -236,6 +237,12 @@ def _unstable(seen: Seen) -> Judgement | None:
 
 
 def _end(seen: Seen) -> Judgement | None:
+    if seen.unchecked:
+        return Judgement(
+            Verdict.UNPROVEN,
+            "{unit} runs, but its health check could not be made: it needs a master that can be "
+            "reached, and a minion that may run its jobs. Make it by hand.",
+        )
     if seen.unhooked:
         return _unproven("this extension was not there yet when it started. Restart the minion")
     if seen.probe in (Probe.NEEDLESS, Probe.ANSWERED):

@@ -77,6 +77,10 @@ ROWS = {
     "Somebody has stopped it": (DOWN | {"active": "inactive", "stopped": True}, Verdict.STOPPED),
     "The health check fails": (ANSWERED | {"check": "no"}, Verdict.ILL),
     "The health check does not end": (ANSWERED | {"checking": "job 1", "over": True}, Verdict.ILL),
+    "The health check is an SLS, and cannot be made": (
+        ANSWERED | {"unchecked": True},
+        Verdict.UNPROVEN,
+    ),
     "Its process does not stay the same until the time is up": (
         ANSWERED | {"stable": False, "over": True},
         Verdict.ILL,

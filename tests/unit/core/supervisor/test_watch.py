@@ -462,6 +462,24 @@ class TestHealthCheck:
         else:
             assert host.last.phase is Phase.COMMITTED
 
+    @pytest.mark.parametrize("why", ["blackout", "away"])
+    def test_an_sls_that_cannot_be_run_is_no_evidence(self, host, why):
+        self._check(host, "checks.minion")
+        host.master = True
+        _installed(host, extra=HEARD)
+
+        def answer():
+            asked = (host.store.fact("ask") or {}).get("fun")
+            if why == "away" and asked == "state.apply":
+                host.reachable = False
+            host.answer(0 if why == "away" and asked != "state.apply" else 2)
+
+        host.clock.each_second = answer
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert "its health check could not be made" in host.last.reason
+        assert (host.store.fact("ask")["fun"] == "state.apply") == (why == "away")
+
 
 class TestRollback:
     def _dies(self, host):
