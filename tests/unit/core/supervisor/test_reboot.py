@@ -178,6 +178,7 @@ class TestBack:
 
     def test_that_the_one_before_reported_counts_after_steps_as_well(self, machine, host):
         host.steps("3007-a")
+        host.report()
         machine.ask()
         host.reports = False
         assert machine.boot().phase is Phase.ROLLING_BACK
