@@ -71,17 +71,18 @@ def run(
 
 
 def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
+    owner = rollouts.owner_of(account, str(opts["id"]))
     with Redelivery(opts, account) as work:
         following = follower.Follower(
             work,
             account,
             window=look_back,
             accepted=lambda: targets.accepted(opts),
-            renewed=lambda: _say(account, ""),
+            renewed=lambda: renew(account, owner),
         )
         asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
         desk = Desk(asking, Calls(account), hooks.answers())
-        driving = _rollouts(opts, account, asking, desk)
+        driving = _rollouts(opts, owner, asking, desk)
         while True:
             patience = follower.INTERVAL if asking.idle else questions.PACE
             following.heard(hooks.notes().read(patience))
@@ -118,10 +119,9 @@ def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
             lock.close()
 
 
-def _rollouts(opts: Mapping[str, Any], account: Account, asking: Questions, desk: Desk) -> Rollouts:
+def _rollouts(opts: Mapping[str, Any], owner: str, asking: Questions, desk: Desk) -> Rollouts:
     """Return what drives rollouts, and have it take the orders for them."""
     bus = salt.utils.event.get_master_event(dict(opts), opts["sock_dir"], listen=False)
-    owner = rollouts.owner_of(account, str(opts["id"]))
     made = Rollouts(Store(opts), asking, lambda tag, data: bus.fire_event(data, tag), owner)
     desk.orders |= dict.fromkeys(rollouts.ORDERS, made.take)
     return made
@@ -188,6 +188,15 @@ class Desk:
             self._calls.finish(
                 call.number, {"error": f"This engine knows nothing of {call.what!r}."}
             )
+
+
+def renew(account: Account, owner: str) -> None:
+    """Tell a new account, begun because the old one was set aside, what the engine is."""
+    _say(account, "")
+    try:
+        account.set_fact(rollouts.OWNER, owner)
+    except RecordError as err:
+        log.error("safeupdate: %s", err)
 
 
 def _say(account: Account, reason: str) -> None:

@@ -9,7 +9,7 @@ from saltext_safeupdate.admin.errors import RefusedError
 from saltext_safeupdate.core.errors import CacheError, InputError, SafeUpdateError
 from saltext_safeupdate.fleet.rollout import Mode, Step, begin
 from saltext_safeupdate.master import account as accounts
-from saltext_safeupdate.master import orders, planning, progress, rollouts
+from saltext_safeupdate.master import engine, orders, planning, progress, rollouts
 from saltext_safeupdate.master.store import Store
 from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import WANTED, Fleet, Master, Time
@@ -494,6 +494,14 @@ def test_a_rollout_that_cannot_be_read_at_first_goes_on_later(master, fleet, mon
         master.start()
         master.tick()
     master.until(name, "finished")
+
+
+def test_a_new_account_knows_whose_rollouts_these_are(master, tmp_path):
+    """The old one was set aside while the engine ran; the next engine drives its rollouts."""
+    owner = rollouts.owner_of(master.account, "one_master")
+    new = accounts.Account(str(tmp_path / "new" / "account.db"))
+    engine.renew(new, owner)
+    assert rollouts.owner_of(new, "one_master") == owner
 
 
 def test_a_quarantine_survives_an_engine_that_dies_before_it_is_stored(master, fleet, monkeypatch):
