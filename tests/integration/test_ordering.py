@@ -132,6 +132,7 @@ def test_salt_call_of_a_function(guest):
     settled(guest)
 
 
+@pytest.mark.soak
 def test_beside_an_extension_that_wraps_the_same_functions(
     master, make_guest, salt, tmp_path_factory
 ):

@@ -75,6 +75,7 @@ def ask(container: Container, *words: str) -> Any:
     return json.loads(container.run(argv, timeout=180).stdout)["local"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("version", series("3006.28"))
 def test_what_a_minion_can_learn_of_its_masters_version(
     site: Path, minion: Container, version: str
