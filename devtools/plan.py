@@ -26,6 +26,7 @@ OLDEST, NEWEST = frozenset(venvs.SERIES[:1]), frozenset(venvs.SERIES[-1:])
 OUTER = frozenset((venvs.SERIES[0], venvs.SERIES[-1]))
 ONLY = {
     # On the newest, integration/test_ordering and the lab order runs.
+    "tests/functional/jobs": OUTER,
     "tests/functional/ordering": OLDEST,
     "tests/functional/transactional": NEWEST,
     "tests/integration/test_attacks.py": OUTER,

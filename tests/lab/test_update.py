@@ -323,10 +323,10 @@ def test_the_extension_sets_itself_up_and_says_so(make_scene: Callable[..., Scen
 @pytest.mark.parametrize(
     "config",
     [
-        # In every run, tests/integration/test_ordering.py does both with a simulated host.
+        # In every run, tests/integration/test_ordering.py has runs of a simulated host.
         pytest.param({"multiprocessing": False}, id="threads", marks=pytest.mark.soak),
         pytest.param({"process_count_max": 1}, id="one process", marks=pytest.mark.soak),
-        pytest.param({"sudo_user": "root"}, id="sudo"),
+        pytest.param({"sudo_user": "root"}, id="sudo", marks=pytest.mark.soak),
     ],
 )
 def test_other_ways_to_run_jobs(make_scene: Callable[..., Scene], config: dict[str, Any]) -> None:
