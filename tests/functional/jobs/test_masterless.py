@@ -58,7 +58,8 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, pla
     wait_for(lambda: [job.state for job in ledger.find(jid)] == [State.DELIVERED], "the job's end")
     broken = salt.utils.jid.gen_jid({"unique_jid": True})
     queues.put(minion.opts, {"jid": broken, "fun": "test.sleep", "arg": [600], "ret": ""})
-    wait_for(lambda: [job.state for job in ledger.find(broken)] == [State.RUNNING], "a job")
+    # Before its function has begun, it would run again.
+    wait_for(lambda: _begun(ledger, broken), "a job")
     minion.kill()
     # While jobs are held, also over another start.
     drain = locks.acquire(minion.settings.run_dir, "drain", "")
@@ -84,6 +85,10 @@ def test_startup_states_run_at_each_of_three_starts_and_held_jobs_once(make, pla
     wait_for(lambda: broken in _returned(cache), "what became of the job that was interrupted")
     returned = _returned(cache)
     assert [returned.count(each) for each in (jid, broken, held)] == [1, 1, 1]
+
+
+def _begun(ledger, jid):
+    return [(job.state, job.has_begun) for job in ledger.find(jid)] == [(State.RUNNING, True)]
 
 
 def _returned(cache):
