@@ -497,6 +497,8 @@ def test_a_minion_that_is_well_proves_it(name, masters, begin):
     with supervised(minion, timeout=60) as context:
         if LOOKS_ILL[name].get("process_count_max"):
             master.wait_minion(minion)
+            # It does not do what it is asked, so that does not tell that it listens.
+            wait_for(lambda: "ready to receive requests" in minion.log(), "it listens")
             waited = master.publish(minion, "cmd.run", minion.waiting(), *SHELL)
             minion.wait_for("begun", 1)
             assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()

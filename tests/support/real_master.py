@@ -107,11 +107,8 @@ class RealMaster:
 
         def answers():
             with contextlib.suppress(salt.exceptions.SaltClientError):
-                # Each that goes out before it listens is lost: Salt may tell of it, without an
-                # answer.
-                found = self._client.cmd([minion.id], "test.ping", tgt_type="list", timeout=2)
-                return found.get(minion.id)
-            return None
+                # Each that goes out before it listens is lost.
+                return self._client.cmd([minion.id], "test.ping", tgt_type="list", timeout=2)
 
         wait_for(answers, f"{minion.id} answers")
 
