@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ..core.errors import SafeUpdateError
 from ..factory import Factory, enabled
@@ -29,14 +29,11 @@ _RESTART_PENDING = Problem(
 def restart_pending(factory: Factory) -> Iterator[Problem]:
     """Yield a problem if the files set the minion up, and it has not read them yet."""
     opts = factory.opts
-    if executors.OURS in (executors.listed(opts.get("module_executors")) or ()) and enabled(
-        {**opts, "module_executors": []}
-    ):
+    if _lists_ours(opts) and enabled({**opts, "module_executors": []}):
         return
     said = set_up.minion_files(factory).merged().all
-    if executors.OURS in (executors.listed(said.get("module_executors")) or ()) and enabled(
-        {**opts, "engines": said.get("engines"), "module_executors": []}
-    ):
+    engines: dict[str, Any] = {"engines": said.get("engines"), "module_executors": []}
+    if _lists_ours(said) and enabled({**opts, **engines}):
         yield _RESTART_PENDING
 
 
@@ -58,7 +55,7 @@ def set_up_file(factory: Factory) -> Iterator[Problem]:
 
 def stand_ins(factory: Factory) -> Iterator[Problem]:
     """Yield a problem if nothing stands in for this package while it cannot be loaded."""
-    if executors.OURS in (executors.listed(factory.opts.get("module_executors")) or ()):
+    if _lists_ours(factory.opts):
         missing = set_up.stand_ins_missing(factory)
         if missing == set_up.PENDING:
             yield _RESTART_PENDING
@@ -68,3 +65,8 @@ def stand_ins(factory: Factory) -> Iterator[Problem]:
                 missing,
                 "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
             )
+
+
+def _lists_ours(opts: Mapping[str, Any]) -> bool:
+    """Tell whether our executor is among those that are configured."""
+    return executors.OURS in (executors.listed(opts.get("module_executors")) or ())

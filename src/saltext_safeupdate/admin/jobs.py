@@ -61,9 +61,8 @@ def accepted(
     Return the states of those jobs that this minion has, in its ledger or in a queue.
 
     Of a job that it may have run without a record, the state is "unknown"; with *blind*, it runs
-    all of them so. *aims* are targets,
-    each with its publications; of those whose jobs it does not have, the answer is whether they
-    are meant for this minion.
+    all of them so. *aims* are targets, each with its publications; of those whose jobs it does
+    not have, the answer is whether they are meant for this minion.
     """
     if not isinstance(jids, list) or not all(isinstance(jid, str | int) for jid in jids):
         raise InputError("'jids' must be a list of job IDs.")

@@ -88,8 +88,7 @@ class Proof:
         if self._reach_at is None:
             self._reach_at = now + _REACH_INTERVAL
         elif now >= self._reach_at:
-            running = self.context.store.fact("running") or {}
-            known = [(str(host), int(port)) for host, port in running.get("masters") or ()]
+            known = self._masters()
             self.reachable = self.context.reaches(known) if known else None
             self._reach_at = self.context.monotonic() + _REACH_INTERVAL
         return self.reachable
@@ -97,10 +96,14 @@ class Proof:
     def _is_master_away(self) -> bool:
         """Tell whether the master was away at the first look: a job that needs it has failed."""
         if self._away is None:
-            running = self.context.store.fact("running") or {}
-            known = [(str(host), int(port)) for host, port in running.get("masters") or ()]
+            known = self._masters()
             self._away = bool(known) and not self.context.reaches(known)
         return self._away
+
+    def _masters(self) -> list[tuple[str, int]]:
+        """Return the addresses that the new minion has for its masters."""
+        running = self.context.store.fact("running") or {}
+        return [(str(host), int(port)) for host, port in running.get("masters") or ()]
 
     def _cannot_load(self, jid: str, retcode: int) -> str:
         """
