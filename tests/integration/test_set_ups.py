@@ -24,6 +24,7 @@ from saltext_safeupdate.core.supervisor import probe
 from saltext_safeupdate.core.supervisor.verdict import Verdict
 from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion.intake import TOGETHER
+from tests.support import targeting
 from tests.support.real_master import RealMaster
 from tests.support.real_minion import SHELL, RealMinion, humble, mounted
 from tests.support.waiting import wait_for
@@ -264,13 +265,15 @@ def _filled(value, at):
 
 @pytest.fixture(scope="module")
 def masters(tmp_path_factory):
-    """Return masters by name; each starts when it is first wanted."""
+    """Return masters by name; each starts when it is first wanted. One keeps no grains."""
     made = {}
+    east = {"unique_jid": True, "minion_data_cache": False}
 
     def master(name):
         if name not in made:
             path = tmp_path_factory.mktemp("a")
-            made[name] = RealMaster(path, zone=ZONES[name], unique_jid=name == "east")
+            more = {**targeting.described(path), **(east if name == "east" else {})}
+            made[name] = RealMaster(path, zone=ZONES[name], **more)
         return made[name]
 
     yield master
@@ -401,15 +404,23 @@ def _publish_meanwhile(master, minion):
     Salt waits for it with each of them, because the master knows no grains of it any more.
     """
     master.remember(minion)
-    only = f"L@{minion.id} and"
-    command = minion.noting("others")
-    others = {
-        master.aim(f"{only} {target}", "compound", "cmd.run", command, *SHELL)
-        for target in ("not G@where:here", "S@203.0.113.0/24", "not ( G@where:he* or I@no:such )")
-    }
-    assert None not in others
-    target = f"{only} not G@where:there"
-    return master.aim(target, "compound", "cmd.run", minion.noting("missed"), *SHELL), others
+    if master.opts["minion_data_cache"]:
+        not_meant = ("not G@where:here", "S@203.0.113.0/24", "not ( G@where:he* or I@no:such )")
+        *others, meant = (
+            (f"L@{minion.id} and {target}", "compound")
+            for target in (*not_meant, "not G@where:there")
+        )
+    else:
+        # Salt 3008 waits for nobody then with a compound target, and for all with these.
+        others = [("where:there", "grain"), ("no:such", "pillar"), ("203.0.113.0/24", "ipcidr")]
+        meant = ("where:he.e", "grain_pcre")
+
+    def jid(target, word):
+        found, waited = master.aim(*target, "cmd.run", minion.noting(word), *SHELL)
+        assert minion.id in waited
+        return found
+
+    return jid(meant, "missed"), {jid(target, "others") for target in others}
 
 
 def test_held_jobs_begin_although_the_clock_was_set_back(masters, begin):
@@ -464,6 +475,33 @@ def test_jobs_and_returns_are_kept_after_a_switch_of_masters(tmp_path_factory, b
     finally:
         first.close()
         second.close()
+
+
+@pytest.mark.parametrize("name", ["UTC", pytest.param("east", marks=pytest.mark.soak)])
+def test_every_way_to_target_reaches_who_is_meant_once(name, masters, begin):
+    """Whatever the master knows of them; they have missed all of it."""
+    master = masters(name)
+    threads = SetUp({"multiprocessing": False})
+    one = begin(threads, master, id="one", grains=targeting.GRAINS["one"])
+    second = {"id": "two", "etc": "etc2", "grains": targeting.GRAINS["two"], **_apart(one.path)}
+    both = (one, begin(threads, master, of=one, **second))
+    for each in both:
+        targeting.accept(master, each)
+        each.environment["NOTES"] = str(each.notes_file)
+        _aged(each)
+    jids, words, too_many = targeting.publish_all(
+        master, both, lambda word: f"echo {word} >> $NOTES", *SHELL
+    )
+    assert all(words.values())
+    assert {"stale", "cleared"} <= too_many, "Salt waits for nobody who is not meant"
+    for each in both:
+        each.start(startup_states="")
+    for each in both:
+        wait_for(
+            lambda each=each: jids.isdisjoint(master.waits_for(each)),
+            f"{each.id} has run each job, or says that it is not meant by it",
+        )
+        assert sorted(each.notes_file.read_text().split()) == sorted(words[each.id]), each.log()
 
 
 # What makes a minion that is well look ill to a watch. A job takes all of its processes meanwhile.

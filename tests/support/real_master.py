@@ -74,10 +74,10 @@ class RealMaster:
         """Publish a job to one minion; return its JID."""
         return self._client.pub([minion.id], fun, list(args), tgt_type="list")["jid"]
 
-    def aim(self, target, kind, fun, *args):
-        """Publish a job to a target; return its JID, None if Salt waits for nobody."""
-        published = self._client.pub(target, fun, list(args), tgt_type=kind)
-        return (published or {}).get("jid")
+    def aim(self, target, kind, fun, *args, **more):
+        """Publish a job to a target; return its JID, and the minions that Salt waits for."""
+        published = self._client.pub(target, fun, list(args), tgt_type=kind, **more) or {}
+        return published.get("jid"), published.get("minions") or []
 
     def remember(self, minion, grains=None, pillar=None):
         """Have it believe that a minion has these grains and this pillar, or know of none."""
