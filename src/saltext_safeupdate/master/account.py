@@ -51,7 +51,8 @@ ENGINE, STOOD_DOWN = "engine", "stood_down"
 class Published(NamedTuple):
     """
     A publication. *age* is in seconds; *waiting* are the minions that have not returned, as far
-    as it is written down; *times* is how often it was published again, by minion.
+    as it is written down; *times* is how often it was published again, by minion. It *ends* the
+    job with this JID, if it is not empty.
     """
 
     number: int
@@ -59,6 +60,7 @@ class Published(NamedTuple):
     age: float
     waiting: list[str]
     times: dict[str, int]
+    ends: str = ""
 
 
 class Again(NamedTuple):
@@ -81,8 +83,8 @@ class Request(NamedTuple):
 class Account(Database):
     """One database file below the master's ``cachedir``; see :class:`Database`."""
 
-    VERSION = 3
-    ADDED = ()
+    VERSION = 4
+    ADDED = tables.ADDED
     SETTING = "cachedir"
     SCHEMA = tables.SCHEMA
 
@@ -104,13 +106,19 @@ class Account(Database):
     # -- what the workers of the master write ----------------------------------
 
     def published(
-        self, jid: str, load: bytes, minions: Iterable[str], target: Target = EVERYBODY
+        self,
+        jid: str,
+        load: bytes,
+        minions: Iterable[str],
+        target: Target = EVERYBODY,
+        ends: str = "",
     ) -> int:
         """
         Write down a publication; return how many older ones had to go for it.
 
-        *minions* are those that Salt waits for, *target* is whom it was for. It survives the
-        death of every process. After a power cut the last ones may be missing.
+        *minions* are those that Salt waits for, *target* is whom it was for, *ends* the JID of the
+        job that it ends there. It survives the death of every process. After a power cut the last
+        ones may be missing.
         """
         names, count = audience.packed(minions)
         aim = target.text()
@@ -122,11 +130,11 @@ class Account(Database):
         size = tables.ROW + len(load) + _SETS * (count // 8 + 1)
         with self.transaction(durable=False) as db:
             inserted = db.execute(
-                "INSERT INTO publications (jid, audience, target, boot, up, at, size) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO publications (jid, audience, target, boot, up, at, size, ends) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(jid, tables.members(db, names), tables.target(db, aim)),
-                    *(processes.boot(), self._since_boot(), self._clock(), size),
+                    *(processes.boot(), self._since_boot(), self._clock(), size, ends),
                 ),
             )
             db.execute("INSERT INTO loads VALUES (?, ?)", (inserted.lastrowid, load))
@@ -154,7 +162,7 @@ class Account(Database):
             newest = db.execute("SELECT max(at) FROM publications").fetchone()[0]
             rows = db.execute(
                 "SELECT publications.number, jid, boot, up, at, members.digest, members.minions, "
-                "waiting.minions, times.minions FROM publications "
+                "waiting.minions, times.minions, ends FROM publications "
                 "JOIN members ON members.number = audience "
                 "LEFT JOIN waiting ON waiting.number = publications.number "
                 "LEFT JOIN times ON times.number = publications.number "
@@ -162,11 +170,17 @@ class Account(Database):
                 (number,),
             )
             # One after another: all of them, spelled out, may be some millions of names.
-            for which, jid, boot, up, at, digest, names, left, times in rows:
+            for which, jid, boot, up, at, digest, names, left, times, ends in rows:
                 all_of_them = self._audience(digest, names)
                 waiting = all_of_them.names if left is None else all_of_them.listed(left)
                 counted = all_of_them.counted(times) if times else {}
-                yield Published(which, jid, self._age(boot, up, at, newest), waiting, counted)
+                age = self._age(boot, up, at, newest)
+                yield Published(which, jid, age, waiting, counted, ends)
+
+    def numbers(self) -> set[int]:
+        """Return the numbers of all publications."""
+        with self.connection() as db:
+            return {number for (number,) in db.execute("SELECT number FROM publications")}
 
     def targets(self, numbers: Iterable[int]) -> dict[int, Target]:
         """Return whom these publications were for, as far as they are still there."""
@@ -276,13 +290,13 @@ class Account(Database):
                 (json.dumps(report), self._since_boot(), number),
             )
 
-    def outcome(self, number: int) -> tuple[str, dict[str, Any]]:
-        """Return the state of a request (empty, ``taken``, ``done``), and the report."""
+    def outcome(self, number: int) -> tuple[str | None, dict[str, Any]]:
+        """Return its state (empty, ``taken``, ``done``; None if it is gone), and the report."""
         with self.connection() as db:
             row = db.execute(
                 "SELECT state, report FROM requests WHERE number = ?", (number,)
             ).fetchone()
-        return (row[0], json.loads(row[1] or "{}")) if row else ("", {})
+        return (row[0], json.loads(row[1] or "{}")) if row else (None, {})
 
     def withdraw(self, number: int) -> None:
         """Delete a request, answered or not."""
@@ -360,7 +374,7 @@ class Account(Database):
 
     @classmethod
     def _migrate(cls, db: sqlite3.Connection) -> None:
-        tables.drop_earlier(db, cls.VERSION)
+        tables.drop_earlier(db)
         super()._migrate(db)
 
     def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:

@@ -11,9 +11,9 @@ from salt.exceptions import SaltException
 
 from ..core.errors import RecordError
 from ..core.host import processes
-from ..core.jobs.missed_jobs import Answer, Tracker
+from ..core.jobs.missed_jobs import MEANT, Answer, Tracker, about
 from . import aiming, notes
-from .account import Account, Request
+from .account import Account, Published, Request
 from .redelivery import Redelivery
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ MOST_AT_ONCE = 20
 _KEYS_INTERVAL = 60.0
 # Seconds from one complaint about a minion to the next, and minions that are remembered for it.
 _TELL_INTERVAL, _MOST_TOLD = 3600.0, 1000
+# Publications that end others, which are remembered.
+_MOST_ENDING = 1000
 
 
 @dataclass
@@ -105,6 +107,8 @@ class Follower:
         self._again: dict[int, set[str]] = {}
         self._requests: list[_Asked] = []
         self._undecided: dict[str, float] = {}
+        # What ends another job, by JID: its number, and the JID of that job.
+        self._ending: dict[str, tuple[int, str]] = {}
         # What is still to be written down.
         self._done: list[int] = []
         self._changed: dict[int, list[str]] = {}
@@ -147,12 +151,7 @@ class Follower:
         self._file = stamp[0]
         try:
             for one in self._account.since(self._seen):
-                now = self._clock()
-                waiting = one.waiting
-                if self._accepted:
-                    waiting = self._accepted.among(waiting, now)
-                at = now - one.age
-                self._tracker.published(one.number, one.jid, waiting, at, one.times)
+                self._learn_of(one)
                 self._seen = one.number
             for request in self._account.take_requests():
                 self._take(request)
@@ -161,10 +160,24 @@ class Follower:
             return
         self._stamp = stamp
 
+    def _learn_of(self, one: Published) -> None:
+        now = self._clock()
+        waiting = one.waiting
+        if self._accepted:
+            waiting = self._accepted.among(waiting, now)
+        early = self._tracker.published(one.number, one.jid, waiting, now - one.age, one.times)
+        if one.ends:
+            self._ending[one.jid] = (one.number, one.ends)
+            for old in list(self._ending)[:-_MOST_ENDING]:
+                del self._ending[old]
+            for minion in early:
+                self._ended(one.ends, minion)
+
     def _start_anew(self) -> None:
         """Go on with another account, whose numbers begin anew. What was before is forgotten."""
         self._tracker = Tracker(window=self._window)
         self._again.clear()
+        self._ending.clear()
         # They have numbers of the account that is gone; whoever waits for one is told so.
         self._requests.clear()
         self._done, self._changed = [], {}
@@ -172,6 +185,10 @@ class Follower:
         self._renewed()
 
     def _answered(self, query: str, minion: str, answer: object) -> None:
+        if isinstance(answer, dict):
+            for jid, (number, ended) in self._ending.items():
+                if jid in answer or answer.get(about(number)) == MEANT:
+                    self._ended(ended, minion)
         meant = self._tracker.answered(query, minion, answer, self._clock())
         if meant is None:
             return
@@ -198,6 +215,18 @@ class Follower:
             )
 
     def _returned(self, jid: str, minion: str) -> None:
+        if jid in self._ending:
+            self._ended(self._ending[jid][1], minion)
+        self._settled(jid, minion)
+
+    def _ended(self, jid: str, minion: str) -> None:
+        """A job was ended on a minion: if it has missed it, it does not get it any more."""
+        for number, minions in self._again.items():
+            if self._tracker.jid(number) == jid:
+                minions.discard(minion)
+        self._settled(jid, minion)
+
+    def _settled(self, jid: str, minion: str) -> None:
         self._tracker.returned(jid, minion, self._clock())
         for request in self._requests:
             request.open.get(minion, set()).discard(jid)
@@ -209,8 +238,12 @@ class Follower:
         if query is None:
             return
         try:
-            # One that is not in the account any more is asked for, and never published again.
             targets = self._account.targets(query.numbers)
+            gone = set(query.numbers).difference(targets)
+            if gone:
+                self._keep(self._account.numbers() - gone)
+                self._ask()
+                return
             jids = {number: self._tracker.jid(number) for number in targets}
             aims = aiming.asked(targets, jids, query.minions)
             jid = self._work.ask(query.minions, query.jids, aims)
@@ -219,12 +252,19 @@ class Follower:
             jid = ""
         self._tracker.asked(jid, query, self._clock())
 
+    def _keep(self, numbers: set[int]) -> None:
+        """Forget all other publications: a full account has removed the oldest."""
+        self._tracker.keep(numbers)
+        for request in self._requests:
+            for minion, jids in request.open.items():
+                jids.intersection_update(self._tracker.waiting(minion))
+
     def _publish_again(self) -> None:
         for number in sorted(self._again)[:MOST_AT_ONCE]:
             minions = self._again.pop(number)
             jid = self._tracker.jid(number)
-            # Since the answer, everybody has returned it, or it has become too old.
-            if not jid:
+            # Since the answer, everybody has returned it, or it was ended, or is too old.
+            if not jid or not minions:
                 continue
             try:
                 reached = self._work.publish(number, jid, minions, self._tracker.times(number))

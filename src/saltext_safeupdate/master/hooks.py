@@ -335,6 +335,7 @@ class Keeper:
                 salt.payload.dumps(sent.content),
                 sent.minions,
                 sent.target,
+                functions.ended(sent.content.get("fun"), sent.content.get("arg")),
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
             self._complain(err)

@@ -254,7 +254,7 @@ def ask(
     return {minion: replies.unpack(packed) for minion, packed in answers}
 
 
-def _engine_is_gone(account: Account) -> bool:
+def engine_is_gone(account: Account) -> bool:
     """Tell whether the engine has run and ended: while it runs it has its lock."""
     directory = os.path.dirname(account.path)
     if not os.path.exists(os.path.join(directory, "engine.lock")):
@@ -302,7 +302,7 @@ def call(
                     "The engine 'safeupdate_redeliver' was started anew meanwhile. What was asked "
                     "for may have been done: look first, then ask again."
                 )
-            if not state and passed > GONE_TIMEOUT and _engine_is_gone(calls.account):
+            if not state and passed > GONE_TIMEOUT and engine_is_gone(calls.account):
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
                     "was started. See whether salt-master runs, and what its log says of the "

@@ -12,12 +12,11 @@ import salt.client
 from ..core.errors import InputError, SafeUpdateError
 from ..core.jobs import functions
 from . import account as accounts
+from . import questions
 from .account import QUESTION, TICKET, Account
 
 log = logging.getLogger(__name__)
 
-# Seconds that the engine has to take up what it is asked, and between two looks at it.
-_TAKEN_TIMEOUT, _LOOK_INTERVAL = 60.0, 0.2
 # Seconds beyond its own timeout that the engine has to write its report.
 _REPORT_TIMEOUT = 30.0
 
@@ -103,17 +102,29 @@ def redeliver(
             if state == "done":
                 return report
             passed = clock() - began
-            if not state and passed > _TAKEN_TIMEOUT:
+            gone = passed > questions.GONE_TIMEOUT and questions.engine_is_gone(account)
+            if state is None or (state and gone):
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' has ended or was started anew meanwhile. "
+                    "What it has published again is in the log of the master; ask again."
+                )
+            if gone:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
+                    "was published again. See whether salt-master runs, and what its log says of "
+                    "the engine."
+                )
+            if state == "" and passed > questions.TAKEN_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' does not answer, and nothing was published "
                     "again. Is the master running, and does its log tell of the engine?"
                 )
-            if passed > timeout + _TAKEN_TIMEOUT + _REPORT_TIMEOUT:
+            if passed > timeout + questions.TAKEN_TIMEOUT + _REPORT_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' has not finished in time. What it has "
                     "published again is in the log of the master."
                 )
-            pause(_LOOK_INTERVAL)
+            pause(questions.LOOK_INTERVAL)
     finally:
         account.withdraw(number)
 

@@ -8,6 +8,10 @@ from collections.abc import Collection
 
 from . import audience
 
+# The first version with these tables.
+FIRST = 3
+# Columns that earlier versions do not have.
+ADDED = (("publications", "ends", "TEXT NOT NULL DEFAULT ''"),)
 # Bytes that a row takes up beside what is in it.
 ROW = 200
 SCHEMA = """
@@ -50,14 +54,14 @@ CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 """
 
 
-def drop_earlier(db: sqlite3.Connection, version: int) -> None:
+def drop_earlier(db: sqlite3.Connection) -> None:
     """
-    Drop what an earlier version has written, if *version* is the first with these tables.
+    Drop what was written by a version that did not have these tables.
 
     It does not say whom a publication was for, so nothing of it can be published again.
     """
     db.execute("BEGIN IMMEDIATE")
-    if 0 < db.execute("PRAGMA user_version").fetchone()[0] < version:
+    if 0 < db.execute("PRAGMA user_version").fetchone()[0] < FIRST:
         names = db.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall()

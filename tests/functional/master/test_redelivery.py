@@ -8,7 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.jobs.functions import QUERY
 from saltext_safeupdate.master import account as accounts
-from saltext_safeupdate.master import engine, hooks, redelivery
+from saltext_safeupdate.master import engine, hooks, questions, redelivery
 from saltext_safeupdate.master.account import TICKET, Account, path_of
 from tests.functional.master.redelivery_site import Site
 from tests.support.forked import forked
@@ -92,6 +92,59 @@ def test_without_the_engine_nothing_is_published_and_the_runner_says_so(site, tm
     site.pause = lambda: setattr(site, "now", site.now + 1)
     with pytest.raises(SafeUpdateError, match="does not answer"):
         site.redeliver("a")
+
+
+def test_an_engine_that_has_ended_is_not_waited_for(site, tmp_path):
+    site.pause = lambda: setattr(site, "now", site.now + 1)
+    with engine.alone(site.account), pytest.raises(SafeUpdateError, match="does not answer"):
+        site.redeliver("a")
+    began = site.now
+    with pytest.raises(SafeUpdateError, match="does not run, and nothing was published again"):
+        site.redeliver("a")
+    assert site.now - began < questions.TAKEN_TIMEOUT / 2
+
+
+@pytest.mark.parametrize("how", ["ended", "started anew"])
+def test_an_engine_that_ends_over_a_request_is_told_of(site, how):
+    ends = {"ended": site.account.take_requests, "started anew": site.account.forget_tickets}
+
+    def pause():
+        site.now += 10
+        ends[how]()
+
+    with engine.alone(site.account):
+        began, site.pause = site.now, pause
+    with pytest.raises(SafeUpdateError, match="has ended or was started anew"):
+        site.redeliver("a")
+    assert site.now - began < questions.TAKEN_TIMEOUT / 2
+
+
+def test_a_job_that_was_ended_is_not_published_again_to_those_for_whom_it_was_ended(site):
+    """Whether they hear of that when it is published, or have missed both."""
+    other = JID.replace("0000", "0001")
+    site.add("c")
+    site.there = set()
+    site.pub(["a", "b", "c"], "cmd.run", ["line"], jid=JID)
+    site.there = {"a"}
+    site.pub(["a", "b"], "saltutil.kill_job", [JID], jid=other)
+    site.there = {"a", "b", "c"}
+    site.pause()
+    site.start()
+    assert site.redeliver("a", "b", "c")["published"] == {JID: ["c"], other: ["b"]}
+    assert site.runs == [("a", other), ("c", JID), ("b", other)]
+    for _ in range(20):
+        site.pause()
+    assert JID not in {one.jid for one in site.open().since(0)}, "nobody waits for it any more"
+
+
+def test_one_jid_for_two_jobs_is_for_each_what_it_was(site):
+    """Somebody may choose it. A minion runs the first job under it that is meant for it."""
+    site.pub(["a"], "cmd.run", ["first"], jid=JID)
+    site.pub(["a", "b"], "cmd.run", ["second"], jid=JID)
+    site.there = {"a", "b"}
+    site.redeliver("a", "b")
+    assert [site.hosts[name].ran for name in ("a", "b")] == [{JID: ["first"]}, {JID: ["second"]}]
+    assert sorted(site.runs) == [("a", JID), ("b", JID)]
 
 
 def test_a_master_that_stands_down_says_why(site):

@@ -173,7 +173,7 @@ def test_a_request_is_taken_once_and_answered(account):
     assert account.outcome(number) == ("done", {"published": {}})
     account.withdraw(number)
     account.answer(number, {})
-    assert account.outcome(number) == ("", {})
+    assert account.outcome(number) == (None, {})
 
 
 def test_facts(account):
@@ -270,9 +270,25 @@ def test_what_somebody_asked_who_was_killed_expires(account, clocks):
     assert account.outcome(request)[0] == calls.outcome(call)[0] == "done"
     clocks.up += 500
     account.expire()
-    assert account.outcome(request) == ("", {})
+    assert account.outcome(request) == (None, {})
     assert calls.outcome(call) == (None, {})
     assert calls.answers(call) == []
+
+
+def test_which_job_it_ends_is_kept(account, make):
+    account.published("1", b"load", ["a"])
+    account.published("2", b"load", ["a"], ends="1")
+    assert [one.ends for one in make().since(0)] == ["", "1"]
+
+
+def test_an_account_without_that_column_is_read_and_written(make, tmp_path):
+    make().published("1", b"load", ["a"])
+    with sqlite3.connect(make().path) as db:
+        db.execute("ALTER TABLE publications DROP COLUMN ends")
+        db.execute("PRAGMA user_version = 3")
+    db.close()
+    make().published("2", b"load", ["a"], ends="1")
+    assert [(one.jid, one.ends) for one in make().since(0)] == [("1", ""), ("2", "1")]
 
 
 def test_of_what_an_earlier_version_has_written_nothing_is_published_again(make, tmp_path):

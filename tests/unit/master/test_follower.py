@@ -36,6 +36,9 @@ class FakeAccount:
         now = self.world.now
         return [row._replace(age=now - row.age) for row in self.rows if row.number > number]
 
+    def numbers(self):
+        return {row.number for row in self.rows}
+
     def targets(self, numbers):
         return {row.number: Target("*") for row in self.rows if row.number in numbers}
 
@@ -102,10 +105,10 @@ class World:
         said = {about(row.number): verdict for row in self.account.rows}
         self.note("answer", query, minion, said | known)
 
-    def new(self, jid, *minions, age=0.0, times=None):
+    def new(self, jid, *minions, age=0.0, times=None, ends=""):
         number = len(self.account.rows) + 1
         # In the rows it is when they were published.
-        row = Published(number, jid, self.now - age, list(minions), times or {})
+        row = Published(number, jid, self.now - age, list(minions), times or {}, ends)
         self.account.rows.append(row)
         self.account.changes += 1
 
@@ -392,3 +395,45 @@ def test_another_account_is_followed_from_its_beginning(world):
     assert world.renewed == 1
     world.pass_time(PATIENCE)
     assert world.work.asked == [(["b"], ["1"])]
+
+
+def test_what_a_full_account_has_removed_makes_nobody_undecided(world, caplog):
+    for jid in ("1", "2", "3"):
+        world.new(jid, "a")
+    world.pass_time(INTERVAL)
+    del world.account.rows[:2]
+    world.request("a")
+    world.pass_time(INTERVAL)
+    assert world.work.asked == [(["a"], ["3"])]
+    world.answers("q1", "a", {})
+    world.pass_time(INTERVAL)
+    assert [jid for jid, *_ in world.work.published] == ["3"]
+    report = world.account.answers[1]
+    assert (report["published"], report["undecided"]) == ({"3": ["a"]}, {})
+    assert "cannot tell" not in caplog.text
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_was_ended_before_it_is_written_down_that_it_was(world, when):
+    """A minion may return what ends a job before the worker has written that into the account."""
+    world.new("1", "a", "b")
+    world.pass_time(INTERVAL)
+    if when == "before":
+        world.note("return", "2", "a")
+    world.new("2", "a", "b", ends="1")
+    world.pass_time(INTERVAL)
+    if when == "after":
+        world.note("return", "2", "a")
+    world.pass_time(PATIENCE)
+    assert world.work.asked == [(["b"], ["1", "2"])]
+
+
+def test_what_is_ended_while_it_is_about_to_be_published_again(world):
+    world.new("1", "a", "b")
+    world.pass_time(PATIENCE)
+    for minion in ("a", "b"):
+        world.answers("q1", minion, {})
+    world.new("2", "a", ends="1")
+    world.note("return", "2", "a")
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("1", ["b"], {"a": 1, "b": 1})]

@@ -9,6 +9,7 @@ to the master if a restart interrupted it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Flag, auto
 
 
@@ -44,6 +45,8 @@ PING = "test.ping"
 RESTART = "safeupdate.restart"
 # The query of a master: which of these jobs has the minion accepted?
 QUERY = "safeupdate.accepted"
+# They end the job that they are called with: whoever has missed that one does not get it any more.
+_ENDING = ("saltutil.kill_job", "saltutil.term_job")
 # What a rollout asks. Each answer says all that there is to know, and the rollout asks again if
 # it gets none: nothing of it is recorded, held or redelivered, also what begins an update.
 _ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
@@ -141,6 +144,14 @@ def waits_for_update(fun: object) -> bool:
 def is_redelivered(fun: object) -> bool:
     """Tell whether a master publishes it again to a minion that missed it."""
     return Kind.MOMENTARY not in kind(fun)
+
+
+def ended(fun: object, arg: object) -> str:
+    """Return the JID of the job that a call is to end; empty if it ends none."""
+    if fun not in _ENDING or not isinstance(arg, list | tuple) or not arg:
+        return ""
+    jid = arg[0].get("jid") if isinstance(arg[0], Mapping) else arg[0]
+    return str(jid) if isinstance(jid, str | int) else ""
 
 
 def is_resumable(fun: object) -> bool:

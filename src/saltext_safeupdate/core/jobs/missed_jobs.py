@@ -10,7 +10,7 @@ does not answer is asked again later.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -143,8 +143,8 @@ class Tracker:
         minions: Iterable[str],
         at: float,
         times: Mapping[str, int] | None = None,
-    ) -> None:
-        """Note a publication. *times* is how often minions have got it again already."""
+    ) -> set[str]:
+        """Note a publication, which some got *times* again; return who has returned it already."""
         early = {minion for its, minion in self._early if its == jid}
         job = _Job(jid, at, self._minions.members(set(minions) - early if early else minions))
         job.changed = bool(early)
@@ -157,6 +157,7 @@ class Tracker:
         self._by_jid.setdefault(jid, []).append(number)
         if not job.waiting:
             self._drop(number)
+        return early
 
     def returned(self, jid: str, minion: str, now: float) -> None:
         """Note a return: a minion that did not answer for long is asked again soon."""
@@ -328,6 +329,11 @@ class Tracker:
         """Return, once, the publications that everybody has returned or that are too old."""
         done, self._done = self._done, []
         return done
+
+    def keep(self, numbers: Set[int]) -> None:
+        """Forget all other publications: they are not written down any more."""
+        for number in self._jobs.keys() - numbers:
+            self._drop(number)
 
     def take_changed(self, now: float) -> dict[int, list[str]]:
         """Return, once, who has not returned yet, of publications that are not quite new."""

@@ -180,3 +180,23 @@ def test_the_check_sees_a_table(tmp_path):
     assert ["state.apply", "state.sls"] in found
     assert "saltutil.find_job" in found
     assert "safeupdate.status" not in found
+
+
+@pytest.mark.parametrize(
+    ("fun", "arg", "jid"),
+    [
+        ("saltutil.kill_job", ["20260101"], "20260101"),
+        ("saltutil.term_job", [20260101], "20260101"),
+        ("saltutil.kill_job", [{"__kwarg__": True, "jid": "20260101"}], "20260101"),
+        ("saltutil.kill_job", [{"__kwarg__": True}], ""),
+        ("saltutil.kill_job", [["20260101"]], ""),
+        ("saltutil.kill_job", [], ""),
+        ("saltutil.kill_job", None, ""),
+        (["saltutil.kill_job"], [["20260101"]], ""),
+        ("saltutil.signal_job", ["20260101", 10], ""),
+        ("cmd.run", ["20260101"], ""),
+        (None, ["20260101"], ""),
+    ],
+)
+def test_what_ends_another_job(fun, arg, jid):
+    assert functions.ended(fun, arg) == jid

@@ -233,6 +233,15 @@ def test_the_window_is_bounded(world, tracker):
     assert tracker.jid(1) == ""
 
 
+def test_what_is_not_written_down_any_more_is_forgotten(world, tracker):
+    for jid in ("1", "2", "3"):
+        world.published(jid, ["a"], 0)
+    tracker.keep({2, 9})
+    assert world.ask(20) == Query(["a"], ["2"], [2])
+    assert tracker.waiting("a") == ["2"]
+    assert [tracker.jid(number) for number in (1, 2, 3)] == ["", "2", ""]
+
+
 def test_a_batch_publishes_one_job_in_parts(world, tracker):
     world.published("1", ["a"], 0)
     world.published("1", ["b"], 1)
