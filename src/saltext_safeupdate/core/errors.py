@@ -76,6 +76,10 @@ class RecordError(SafeUpdateError):
     """The database cannot be read or written, or a newer version wrote it."""
 
 
+class UnreadableError(RecordError):
+    """One update or one fact of the record cannot be read; the rest of the database can."""
+
+
 class DamagedError(SafeUpdateError):
     """What is stored of one job cannot be read; what is stored of others can."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import salt.utils.network
 
-from ..core.errors import RecordError, SafeUpdateError
+from ..core.errors import RecordError, SafeUpdateError, UnreadableError
 from ..core.host import processes
 from ..core.jobs.ledger import Job
 from ..core.record.store import Store
@@ -127,14 +127,14 @@ class Masters:
         """Return the masters whose queues are worked on, those that are connected first."""
         if not self._hooked:
             return self._configured
-        fact = self._store.fact(_FACT)
-        if fact is None:
-            return []
         try:
+            fact = self._store.fact(_FACT)
+            if fact is None:
+                return []
             if fact["process"] != self._process:
                 return []
             rows = [(str(master), bool(connected)) for master, connected in fact["masters"]]
-        except (TypeError, KeyError, ValueError) as err:
+        except (TypeError, KeyError, ValueError, UnreadableError) as err:
             raise RecordError(
                 f"What is recorded of the masters of this minion is not valid ({err}). Restart "
                 "the minion: it writes that anew."

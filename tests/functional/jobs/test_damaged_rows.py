@@ -1,4 +1,4 @@
-"""Rows of the ledger that nobody can read: they end no engine, and hold up no other job."""
+"""Rows of the database that nobody can read: they end no engine, and hold up no other job."""
 
 import contextlib
 import sqlite3
@@ -8,9 +8,13 @@ import pytest
 import salt.payload
 import salt.utils.event
 
+from saltext_safeupdate.core.errors import RecordError, UnreadableError
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.jobs.ticker import Ticker
+from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.delivery import Delivery
@@ -36,15 +40,17 @@ class World:
     """An engine with the real delivery, and a clock."""
 
     def __init__(self, tmp_path, bus):
-        self.now, self.bus = 1e9, bus
+        self.now, self.bus, self.events = 1e9, bus, []
         settings = Settings(state_dir=str(tmp_path / "state"), run_dir=str(tmp_path / "run"))
+        self.settings = settings
         self.opts = {"id": "m1", "cachedir": str(tmp_path / "cache"), "master": "m"}
         self.ledger = Ledger(settings.database, clock=lambda: self.now)
         masters = SimpleNamespace(in_charge_of=lambda master, what: master)
-        functions = {"event.send": lambda tag, data: True}
+        functions = {"event.send": self.told_of}
+        self.store = Store(settings.database)
         self.ticker = Ticker(
             settings=settings,
-            store=Store(settings.database),
+            store=self.store,
             ledger=self.ledger,
             delivery=Delivery(self.opts, functions, masters),
             launch=lambda: None,
@@ -53,14 +59,18 @@ class World:
             monotonic=lambda: self.now,
         )
 
+    def told_of(self, tag, data):
+        self.events.append(data["phase"])
+        return True
+
     def finished(self, jid):
         self.ledger.add_undelivered(
             jid, jid=jid, fun="cmd.run", master="m", payload=salt.payload.dumps(SAYS)
         )
 
-    def held(self, jid):
-        call = salt.payload.dumps({"jid": jid, "fun": "cmd.run", "arg": []})
-        self.ledger.hold(jid, jid=jid, fun="cmd.run", master="m", call=call, owner="x:1:1")
+    def held(self, jid, fun="cmd.run"):
+        call = salt.payload.dumps({"jid": jid, "fun": fun, "arg": []})
+        self.ledger.hold(jid, jid=jid, fun=fun, master="m", call=call, owner="x:1:1")
 
     def damage(self, statement, *values):
         with contextlib.closing(sqlite3.connect(self.ledger.path)) as db, db:
@@ -157,3 +167,57 @@ def test_a_ledger_that_cannot_read_since_when_it_records_knows_nothing_and_begin
     assert world.ledger.outcome(GOOD) == (State.DELIVERED, 0)
     with world.ledger.transaction() as db:
         assert world.ledger._recorded_from(db) is not None
+
+
+UNREADABLE = {
+    "extra": "{",
+    "unit": "5",
+    "versions_from": b"\xff",
+    "phase": "martian",
+}
+
+
+@pytest.mark.parametrize("column", UNREADABLE)
+def test_an_update_that_cannot_be_read_keeps_no_job_and_no_return_back(world, column):
+    """Nothing of the jobs was looked at, and no return was sent, until somebody mended it."""
+    world.store.save(Update(id="u1", kind="update", phase=Phase.WATCHING, created=1.0))
+    with world.ledger.transaction() as db:
+        db.execute(f"UPDATE updates SET {column} = ?", (UNREADABLE[column],))
+    world.finished(GOOD)
+    world.held(BAD, fun="safeupdate.wait")
+    for _ in range(12):
+        world.now += 5
+        with pytest.raises(UnreadableError, match="u1"):
+            world.ticker.tick()
+    assert [load["return"] for load in world.told(GOOD)] == ["it"]
+    assert queues.jids(world.opts) == {BAD}
+    assert world.events == ["watching"]
+
+
+@pytest.mark.parametrize("name", ["steps-since", "running", "leaving", "refused", "ask"])
+def test_a_fact_that_cannot_be_read_ends_no_engine(world, name):
+    with world.ledger.transaction() as db:
+        db.execute("INSERT INTO facts (name, value) VALUES (?, '{')", (name,))
+    world.finished(GOOD)
+    supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
+    world.ticker.started("3008.3")
+    unreadable = pytest.raises(UnreadableError, match="ask")
+    with unreadable if name == "ask" else contextlib.nullcontext():
+        world.run()
+    supervisor.close()
+    assert [load["return"] for load in world.told(GOOD)] == ["it"]
+    assert world.store.fact("running")["version"] == "3008.3"
+    if name in ("steps-since", "ask"):
+        # It is not taken for one that is not there.
+        with pytest.raises(UnreadableError):
+            world.store.fact(name)
+
+
+@pytest.mark.parametrize("value", ["{", "5", '{"number": "7", "update": "u1"}'])
+def test_a_minion_that_cannot_read_its_newest_request_takes_none_and_says_so(world, value):
+    with world.ledger.transaction() as db:
+        db.execute("INSERT INTO facts (name, value) VALUES ('request', ?)", (value,))
+    with pytest.raises(RecordError, match="is not readable"):
+        world.store.taken()
+    with pytest.raises(RecordError, match="is not readable"):
+        world.store.take(8, "u2")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from ..errors import DamagedError, LockUnavailableError, SafeUpdateError
+from ..errors import DamagedError, LockUnavailableError, SafeUpdateError, UnreadableError
 from ..extensions import ourselves
 from ..host import locks, processes
 from ..record.store import PhaseRow, Store
@@ -21,6 +21,7 @@ from . import functions, recovery, update_wait
 from .admission import Admission
 from .held import Held
 from .ledger import Job, Ledger, State
+from .problems import Problems
 from .recovery import Action, Recovery
 
 log = logging.getLogger(__name__)
@@ -149,12 +150,15 @@ class Ticker:
         *took* is how many seconds it took from its start until now. An engine that Salt starts
         again in the same minion leaves that as it is.
         """
-        # Upgrade steps of this version and of those before are none of ours.
-        self.store.claim_fact("steps-since", version, lambda known: known is None)
-        before = self.store.fact("running") or {}
+        try:
+            # Upgrade steps of this version and of those before are none of ours.
+            self.store.claim_fact("steps-since", version, lambda known: known is None)
+        except UnreadableError as err:
+            self.complain(err)
+        before = self.store.replaceable("running") or {}
         if before.get("process") == self.owner:
             took = before.get("took")
-        elif self.store.fact("leaving"):
+        elif self.store.replaceable("leaving"):
             # The minion runs with us again, so nothing is to be taken away.
             self.store.drop_fact("leaving")
         self.store.set_fact(
@@ -172,11 +176,11 @@ class Ticker:
         )
 
     def tick(self) -> None:
-        """Look once. Raises SafeUpdateError if the database cannot be used."""
-        now = self.monotonic()
+        """Look once. Raises SafeUpdateError if something could not be done; the rest has been."""
+        now, problems = self.monotonic(), Problems()
         if now >= self._look_at:
             self._look_at = now + _LOOK_INTERVAL
-            self._recover_jobs()
+            problems.of(self._recover_jobs)
         # What that has written is to be sent as well.
         stamp = self.store.stamp()
         changed = stamp != self._stamp
@@ -186,18 +190,19 @@ class Ticker:
         self._dirty = self._dirty or changed
         due = self._retry_at and now >= self._retry_at
         if changed or due or self._orphan_since:
-            self._recover_update()
-            self._deliver()
+            problems.of(self._recover_update)
+            problems.of(self._deliver)
         # Not only when the database has changed: we change it ourselves meanwhile.
         if self._is_supervised():
-            self._start_probe()
+            problems.of(self._start_probe)
         if self._dirty and now >= self._tidy_at:
             self._tidy_at = now + _TIDY_INTERVAL
             self._tidy()
         self._stamp = self.store.stamp()
-        if self._stamp != stamp and not self._retry_at:
+        if (problems or self._stamp != stamp) and not self._retry_at:
             # We have written. But sending takes a while, and a job may have ended meanwhile.
             self._retry_at = self.monotonic() + _FIRST_BACKOFF
+        problems.tell()
 
     def _note_recording(self) -> None:
         if self.recording:
@@ -338,7 +343,13 @@ class Ticker:
 
     def _publish_all(self) -> bool:
         for row in self.store.unpublished():
-            if not self.delivery.publish(row, self.store.get(row.id)):
+            try:
+                update = self.store.get(row.id)
+            except UnreadableError as err:
+                # Its phase is told all the same.
+                self.complain(err)
+                update = None
+            if not self.delivery.publish(row, update):
                 return False
             self.store.mark_published(row.seq)
         return True
@@ -376,7 +387,7 @@ class Ticker:
             refused += 1
             if answer is Answer.NONE:
                 away.add(job.master)
-            elif job.jid == self._probed and self.store.fact("refused") != job.jid:
+            elif job.jid == self._probed and self.store.replaceable("refused") != job.jid:
                 # The supervisor need not wait: the minion has done its part.
                 self.store.set_fact("refused", job.jid)
         return sending, delivered, refused

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..errors import UnreadableError
 from ..record.store import Store
 from ..record.update import Update
 
@@ -58,7 +59,11 @@ class Waits:
             known = self._deadlines.items()
             self._deadlines = {each: until for each, until in known if until > now}
             self._deadlines[key] = now + timeout - waited
-        found = find(self._store, update)
+        try:
+            found = find(self._store, update)
+        except UnreadableError:
+            # The function itself says so.
+            return True
         return found is None or found.phase.final or now >= self._deadlines[key]
 
 

@@ -55,7 +55,7 @@ class Row(NamedTuple):
 def note(store: Store, rows: Iterable[Row]) -> None:
     """Write the table down for whoever prepares the next update; leave it if this is none."""
     written = [[*row[:3], list(row.parameters), row.may_wait] for row in rows]
-    if written and store.fact(_FACT) != written:
+    if written and store.replaceable(_FACT) != written:
         store.set_fact(_FACT, written)
 
 

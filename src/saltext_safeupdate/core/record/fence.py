@@ -12,7 +12,7 @@ import calendar
 import json
 import sqlite3
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import InputError, RecordError
 
@@ -32,10 +32,13 @@ def newest(db: sqlite3.Connection) -> Taken:
     """Return the newest request that was taken."""
     row = db.execute("SELECT value FROM facts WHERE name = ?", (_FACT,)).fetchone()
     if row is not None:
-        return _valid(json.loads(row[0]))
+        return _valid(_decoded(row[0]))
     # Earlier versions have the number of an update in its record only.
     row = db.execute("SELECT id, extra FROM updates ORDER BY rowid DESC LIMIT 1").fetchone()
-    number = json.loads(row[1]).get("number", 0) if row is not None else 0
+    extra = {} if row is None else _decoded(row[1])
+    if not isinstance(extra, dict):
+        return _valid(extra)
+    number = extra.get("number", 0)
     if not number:
         return Taken()
     if isinstance(number, int) and number >= MOST:
@@ -73,6 +76,14 @@ def refusal(number: int, known: Taken) -> str:
         return f"Request {number} was taken before. Nothing was changed."
     which = f"update {known.update}" if known.update else "the newest one"
     return f"This request ({number}) is older than {which} ({known.number}). Nothing was changed."
+
+
+def _decoded(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        # It is no request either.
+        return text
 
 
 def _valid(value: object) -> Taken:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import RecordError
+from ..errors import UnreadableError
 from . import fence, parts
 from .database import Database
 from .fence import Taken
@@ -201,7 +201,7 @@ class Store(Database):
             return value
         with self.transaction() as db:
             row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-            now = None if row is None else json.loads(row[0])
+            now = _fact(name, row)
             if not is_free(now):
                 return now
             db.execute(
@@ -215,9 +215,27 @@ class Store(Database):
             db.execute("DELETE FROM facts WHERE name = ?", (name,))
 
     def fact(self, name: str) -> Any:
+        """Return a fact; None if it is not there. May raise UnreadableError."""
         with self.connection() as db:
             row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return _fact(name, row)
+
+    def replaceable(self, name: str) -> Any:
+        """Return a fact that its reader is about to write anew; None also if it is unreadable."""
+        try:
+            return self.fact(name)
+        except UnreadableError:
+            return None
+
+
+def _fact(name: str, row: tuple[Any, ...] | None) -> Any:
+    try:
         return None if row is None else json.loads(row[0])
+    except (TypeError, ValueError) as err:
+        raise UnreadableError(
+            f"What is recorded as {name!r} cannot be read ({err}). It was left as it is; delete "
+            "that row from the table 'facts' if nothing writes it anew."
+        ) from err
 
 
 def _write(db: sqlite3.Connection, update: Update, now: float) -> tuple[str, str, str] | None:
@@ -280,7 +298,7 @@ def _update(row: tuple[Any, ...]) -> Update:
             boots=values["way_back"].snapshot is not None and values["boot"].booted is None,
         )
     except (KeyError, TypeError, ValueError) as err:
-        raise RecordError(
+        raise UnreadableError(
             f"The record of update {values['id']} is not valid ({err}). It was left as it is; "
             "a newer version may have written it."
         ) from err

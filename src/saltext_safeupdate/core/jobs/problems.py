@@ -1,0 +1,29 @@
+"""What goes wrong in parts of a work that do not depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import SafeUpdateError
+
+
+class Problems:
+    """Lets every part be done, and tells of the first that failed when all have been."""
+
+    def __init__(self) -> None:
+        self._first: SafeUpdateError | None = None
+
+    def __bool__(self) -> bool:
+        return self._first is not None
+
+    def of(self, part: Callable[[], object]) -> None:
+        """Do a part, and keep its error for later."""
+        try:
+            part()
+        except SafeUpdateError as err:
+            self._first = self._first or err
+
+    def tell(self) -> None:
+        """Raise the first error; return if there was none."""
+        if self._first is not None:
+            raise self._first
