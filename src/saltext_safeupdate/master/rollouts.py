@@ -344,6 +344,8 @@ class Rollouts:
         found = driven.rollout
         if what in (RESUME, RETRY):
             refuse_kept(self._store.quarantined(), found.plan.request.version)
+        # Not before: a refusal leaves it to whoever drives it.
+        self._driven[name] = driven
         # If it cannot be stored it has not happened, and what is stored counts.
         driven.stale = True
         actions: list[Action] = []
@@ -361,7 +363,7 @@ class Rollouts:
         return {"rollout": name, "mode": found.mode.value}
 
     def _mine(self, name: str, *, take_over: bool) -> _Driven:
-        """Return a rollout that is not over and that this engine drives."""
+        """Return a rollout that is not over and that this engine drives, or is to drive."""
         driven = self._driven.get(name)
         if driven is not None and (not driven.stale or self._read_again(driven)):
             return driven
@@ -379,8 +381,7 @@ class Rollouts:
         if found.owner != self._owner:
             found.note(self._clock(), f"taken over from {shown(found.owner)}")
             found.owner = self._owner
-        self._driven[name] = made = _Driven(rollout.taken_up(found, self._clock()))
-        return made
+        return _Driven(rollout.taken_up(found, self._clock()))
 
 
 def owner_of(account: Account, master: str) -> str:

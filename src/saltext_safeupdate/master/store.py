@@ -222,15 +222,20 @@ class Store:
         return found
 
     def under_way(self) -> Iterator[Rollout]:
-        """Read the rollouts that are not over."""
+        """Read the rollouts that are not over: to look at them, not to save them."""
         for name, outline in self.outlines().items():
+            known = self._saved.get(name)
             found = None if outline.mode.final else self.rollout(name)
+            # Who drives it has what was saved before, and must not save that over this.
+            self._saved.pop(name, None)
+            if known is not None:
+                self._saved[name] = known
             if found is not None:
                 yield found
 
     def rollout(self, rollout_id: str) -> Rollout | None:
         """
-        Return a rollout as it was saved last; None if there is none.
+        Return a rollout as it was saved last, to go on from there; None if there is none.
 
         Raises RecordError if it, a part of it or its plan cannot be read, and InputError if it
         is of another version.

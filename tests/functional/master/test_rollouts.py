@@ -299,6 +299,19 @@ def test_a_second_master_stays_away_until_it_takes_over(master, make_master, fle
     assert all(len(host.taken) == 1 for host in fleet.hosts.values())
 
 
+def test_a_master_that_may_not_resume_does_not_take_over_either(master, make_master):
+    """It was refused, and drove the rollout from then on all the same."""
+    name = master.begin(master.plan())
+    second = make_master("two")
+    master.store().quarantine(NEW, "elsewhere")
+    with pytest.raises(InputError, match="is in quarantine"):
+        second.order(rollouts.RESUME, name, take_over=True)
+    for _ in range(5):
+        second.tick()
+    assert second.driving.idle
+    assert master.store().rollout(name).owner[:10] == "one_master"
+
+
 def test_two_rollouts_do_not_have_one_minion(master):
     first = master.begin(master.plan("m0"))
     plan = master.plan("m[0-3]")

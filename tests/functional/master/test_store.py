@@ -377,6 +377,17 @@ def test_two_engines_never_drive_one_rollout(opts: dict[str, object]) -> None:
     other.save_rollout(theirs)
 
 
+def test_who_looks_at_what_is_under_way_saves_over_no_other_engine(opts: dict[str, object]) -> None:
+    one, other = Store(opts), Store(opts)
+    found = begun(one)
+    theirs = other.rollout(found.plan.id)
+    assert theirs is not None
+    other.save_rollout(theirs)
+    assert [each.plan.id for each in one.under_way()] == [found.plan.id]
+    with pytest.raises(LockHeldError, match="Only one engine"):
+        one.save_rollout(found)
+
+
 def test_two_engines_that_save_at_the_same_moment_do_not_both(opts: dict[str, object]) -> None:
     """One has looked who saved last; the other one does so before the first one writes."""
     one, other = Store(opts), Store(opts)
