@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -104,8 +105,12 @@ class OwnPackages:
         """
         Have upgrades of everything leave the own packages alone.
 
-        Yields False if the package manager has no way to do that.
+        Yields False if the package manager has no way to do that, and in a minion whose jobs are
+        threads: what tells the package manager would tell it to all of them.
         """
+        if threading.current_thread() is not threading.main_thread():
+            yield False
+            return
         names = self.names
         with tempfile.TemporaryDirectory(prefix="safeupdate-") as directory:
             env = self._manager.without(sorted(names), directory)

@@ -1,5 +1,8 @@
 """Which requested packages are deferred, and how often the package manager is asked for that."""
 
+import os
+import threading
+
 import pytest
 
 from saltext_safeupdate.core.packages.own import Own
@@ -47,3 +50,29 @@ def test_only_what_pulls_the_minion_along_is_deferred(names, pulling, deferred, 
     found = OwnPackages(made).names_to_defer(request, frozenset({"salt-minion"}))
     assert found == deferred
     assert made.manager.asked <= most
+
+
+class Keeping(Asked):
+    """It is told by the environment what to leave as it is."""
+
+    @staticmethod
+    def without(packages, directory):
+        return {"SAFEUPDATE_KEPT": ",".join(packages)}
+
+
+def test_a_job_that_is_a_thread_leaves_the_environment_of_the_others_alone():
+    """An upgrade in another thread left the minion out, too."""
+    made = SimulatedFactory({"id": "minion"})
+    made.manager = Keeping([])
+    seen = []
+
+    def look():
+        with OwnPackages(made).excluded(None) as possible:
+            seen.append((possible, os.environ.get("SAFEUPDATE_KEPT")))
+
+    look()
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [(True, "salt-minion"), (False, None)]
+    assert "SAFEUPDATE_KEPT" not in os.environ
