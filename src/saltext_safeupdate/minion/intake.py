@@ -229,22 +229,31 @@ class Intake:
             return
         if queued:
             data[queues.QUEUED] = True
-        minion._queue_job(data)
-        # From here on it must not start, or it would run twice.
+        # It may lie in the queue from here on: whatever happens, it must not start as well.
         instead(original)
+        try:
+            minion._queue_job(data)
+        finally:
+            held = self._is_held_somewhere(minion, data)
+        if held:
+            log.info("safeupdate: job %s is held until the minion has restarted", data.get("jid"))
+
+    def _is_held_somewhere(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Tell whether the job will run later; if not, answer that it was not run."""
         jid = str(data.get("jid"))
-        if queues.find(minion.opts, jid) is None and not self._is_known(jid):
-            log.error("safeupdate: job %s could not be held and was not run", jid)
-            answers.send(
-                minion,
-                data,
-                "ERROR: An update of the minion is under way and this job could not be held until "
-                "it has ended, because the queue of the minion cannot be written. It was not run; "
-                "make space under 'cachedir' and send it again.",
-                retcode=1,
-            )
-            return
-        log.info("safeupdate: job %s is held until the minion has restarted", jid)
+        # What is in no queue and in the ledger is seen to by the engine.
+        if queues.find(minion.opts, jid) is not None or self._is_known(jid):
+            return True
+        log.error("safeupdate: job %s could not be held and was not run", jid)
+        answers.send(
+            minion,
+            data,
+            "ERROR: An update of the minion is under way and this job could not be held until "
+            "it has ended, because the queue of the minion cannot be written. It was not run; "
+            "make space under 'cachedir' and send it again.",
+            retcode=1,
+        )
+        return False
 
     def _accept(
         self, minion: Any, data: dict[str, Any], key: str, over: tuple[State, ...]

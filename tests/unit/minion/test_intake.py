@@ -8,6 +8,7 @@ import pytest
 import salt.payload
 import salt.utils.state
 
+from saltext_safeupdate import patches
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import functions
@@ -410,3 +411,33 @@ def test_an_error_of_ours_leaves_no_share_of_the_lock_behind(world, monkeypatch)
         world.publish()
     assert world.tickets == {}
     assert world._alone()
+
+
+@pytest.mark.usefixtures("drain")
+@pytest.mark.parametrize("held", ["in its queue", "in the ledger", "nowhere"])
+def test_a_job_over_whose_queue_salt_fails_does_not_start_as_well(world, monkeypatch, held):
+    """It started at once, and once more from the queue or by the engine."""
+    put = queues.put
+
+    def fail(opts, job):
+        if held == "in its queue":
+            put(opts, job)
+        raise ValueError("of Salt's")
+
+    monkeypatch.setattr(patches, "_troubles", {})
+    monkeypatch.setattr(queues, "put", fail)
+    if held == "nowhere":
+        os.makedirs(world.settings.database)
+    started = []
+    invoke = patches.replaced(("self", "data"), world.intake.invoke)(
+        lambda minion, data: started.append(data)
+    )
+    invoke(world.minion, {"jid": JID, "fun": "cmd.run", "arg": ["x"], "ret": ""})
+    assert started == []
+    assert (queues.find(world.minion.opts, JID) is not None) is (held == "in its queue")
+    if held == "nowhere":
+        (answer,) = world.minion.answers
+        assert "It was not run" in answer["return"]
+        return
+    assert world.states() == {JID: "held"}
+    assert world.minion.answers == []
