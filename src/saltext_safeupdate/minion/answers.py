@@ -8,7 +8,8 @@ job is there. A job that is held or interrupted has no process, and is there all
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import salt.utils.minion
@@ -20,15 +21,20 @@ from ..core.jobs.ledger import Ledger, State
 from . import queues
 from .complaints import Complaints
 
+# Seconds in which a publication may come twice, as while a minion restarts.
+_ONCE_MORE = 60.0
 _AS_PUBLISHED = ("jid", "fun", "arg", "tgt", "tgt_type", "user", "ret")
 
 
 class Answers:
     """Answers from the ledger, from Salt's queues and from its list of running jobs."""
 
-    def __init__(self, ledger: Ledger, complaints: Complaints) -> None:
+    def __init__(
+        self, ledger: Ledger, complaints: Complaints, clock: Callable[[], float] = time.time
+    ) -> None:
         self._ledger = ledger
         self._complaints = complaints
+        self._clock = clock
 
     def about_pending(self, minion: Any, data: dict[str, Any]) -> bool:
         """Answer if it asks for a job that does not run now and will be returned."""
@@ -48,6 +54,29 @@ class Answers:
                 send(minion, data, {**found, **_running(minion.opts, jid)})
                 return True
         return False
+
+    def of_ended(self, minion: Any, data: dict[str, Any], key: str) -> None:
+        """
+        Answer a job whose JID was used before, long after that one has ended and returned.
+
+        What comes soon after it is the same publication once more, and its return is on its way.
+        """
+        try:
+            job = self._ledger.full(key)
+        except SafeUpdateError as err:
+            self._complaints.log("job %s cannot be looked up", data["jid"], err)
+            return
+        if job is None or job.state is not State.DELIVERED or job.key != job.jid:
+            return
+        if self._clock() - job.accepted < _ONCE_MORE:
+            return
+        began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(job.accepted))
+        text = (
+            f"ERROR: This minion has had a job {job.jid} before ({job.fun}, at {began}), and runs "
+            "a job of a JID once. Nothing was done now. Publish it without '--jid', or with "
+            f"another one; 'salt-run jobs.lookup_jid {job.jid}' shows what the first one returned."
+        )
+        send(minion, data, text, retcode=1)
 
     def while_held(self, minion: Any, data: dict[str, Any]) -> bool:
         """Answer, while jobs are held, what needs nothing of the code that is being replaced."""

@@ -284,6 +284,8 @@ class Intake:
         if known is None:
             return key
         log.info("safeupdate: job %s is known (%s) and not run again", data["jid"], known.value)
+        if known is State.DELIVERED and not over:
+            self._answers.of_ended(minion, data, key)
         return None
 
     def _is_held(self, key: str) -> bool:

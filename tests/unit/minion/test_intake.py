@@ -441,3 +441,27 @@ def test_a_job_over_whose_queue_salt_fails_does_not_start_as_well(world, monkeyp
         return
     assert world.states() == {JID: "held"}
     assert world.minion.answers == []
+
+
+def test_a_jid_that_is_used_again_later_gets_an_answer(world):
+    """With '--jid', nobody said why nothing came."""
+    world.run(world.publish())
+    assert world.publish() is None
+    assert world.minion.answers == [], "it is the same publication once more"
+    with world.ledger.transaction() as db:
+        db.execute("UPDATE jobs SET accepted = accepted - 3600")
+    assert world.publish(queued=True) is None
+    assert world.minion.answers == [], "it was in a queue twice"
+    assert world.publish(arg=["other"]) is None
+    (answer,) = world.minion.answers
+    assert (answer["jid"], answer["retcode"], answer["success"]) == (JID, 1, False)
+    assert "a job of a JID once. Nothing was done now" in answer["return"]
+
+
+@pytest.mark.parametrize("state", ["held", "accepted", "running", "finished"])
+def test_a_jid_whose_return_is_still_to_come_gets_no_other_answer(world, state):
+    world.publish()
+    with world.ledger.transaction() as db:
+        db.execute("UPDATE jobs SET accepted = accepted - 3600, state = ?", (state,))
+    assert world.publish() is None
+    assert world.minion.answers == []
