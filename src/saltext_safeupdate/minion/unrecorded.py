@@ -6,6 +6,9 @@ a note below 'cachedir', where Salt has to be able to write to run any job. The 
 is noted into the ledger when that works again. A ledger that was blind knows nothing of the time
 up to the last of these jobs.
 
+A note is on the disk before its job begins, as the ledger is: else a power cut would have the job
+run twice.
+
 A line of a note has the key of a job and who began it, or no key and a time: the boot, and its age
 in seconds when a job ran.
 """
@@ -19,7 +22,7 @@ from typing import Any
 
 from ..core.errors import RecordError
 from ..core.host import processes
-from ..core.host.files import remove
+from ..core.host.files import remove, sync_directory
 from ..core.jobs.ledger import Ledger
 
 _NAME = "safeupdate-unrecorded"
@@ -41,9 +44,14 @@ def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
         fd = os.open(os.path.join(opts["cachedir"], _NAME), flags, 0o600)
         try:
             lines = f"{key}\t{runner}\n" if key else ""
-            if os.fstat(fd).st_size < _MOST:
+            size = os.fstat(fd).st_size
+            if size < _MOST:
                 lines += f"\t{processes.boot()} {processes.since_boot()}\n"
-            _write(fd, lines.encode())
+            if lines:
+                _write(fd, lines.encode())
+                os.fsync(fd)
+            if not size:
+                sync_directory(opts["cachedir"])
         finally:
             os.close(fd)
 

@@ -18,6 +18,7 @@ from saltext_safeupdate.core.settings import of_minion
 from saltext_safeupdate.minion import publication, queues, unrecorded
 from tests.support.forked import forked
 from tests.support.removable import Removable, in_a_new_process
+from tests.support.synced import synced
 from tests.support.waiting import wait_for
 
 from .masterless import Masterless
@@ -100,6 +101,11 @@ def _job(opts, executors=None, fun="test.echo", **more):
     return run(minion, "test.echo", data["arg"], executors, opts, data)
 
 
+def _job_and_disk(opts, **more):
+    with synced() as told:
+        return [_job(opts, **more), told]
+
+
 @pytest.mark.parametrize("matter", PACKAGES)
 def test_a_job_runs_whatever_is_the_matter_with_the_package(site, matter):
     PACKAGES[matter](site.package)
@@ -137,9 +143,13 @@ def test_what_runs_without_the_package_is_not_run_again_when_it_is_back(site, re
     gap = salt.utils.jid.gen_jid({})
     assert gap not in ledger.known([gap])
     site.package.remove()
+    noted = Path(site.opts["cachedir"], "safeupdate-unrecorded")
     for data in ({**held, queues.OF_JOBS: jid}, {"jid": gap, "ret": ""}):
-        assert in_a_new_process(site.package, lambda d=data: _job(site.opts, **d))[0] == "it runs"
-    (noted,) = Path(site.opts["cachedir"]).glob("safeupdate-unrecorded")
+        found, _ = in_a_new_process(site.package, lambda d=data: _job_and_disk(site.opts, **d))
+        assert found[0] == "it runs"
+        # Else a power cut would have it run again.
+        assert found[1][str(noted)] == noted.stat().st_size
+        assert (str(noted.parent) in found[1]) is (data["jid"] == jid)
     assert noted.stat().st_mode & 0o777 == 0o600
     unrecorded.bring_in(site.opts, ledger)
     assert ledger.open() == []

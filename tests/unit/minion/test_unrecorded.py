@@ -2,6 +2,7 @@
 
 import os
 import time
+from unittest.mock import ANY
 
 import pytest
 
@@ -10,8 +11,9 @@ from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger
 from saltext_safeupdate.minion import unrecorded
 from tests.support.jids import jid_of
+from tests.support.synced import synced
 
-from .conftest import JID
+from .conftest import JID, OTHER_JID
 
 # Made a thousand years after every ledger.
 YOUNG = "30260101000000000000"
@@ -47,6 +49,18 @@ def test_a_job_that_ran_without_a_record_was_not_missed(world, full):
     assert world.ledger.known([JID], blind=blind) == {JID: UNKNOWN}
     bring_in(world)
     assert world.ledger.known([JID, YOUNG]) == {JID: UNKNOWN}
+
+
+def test_a_note_is_on_the_disk_before_its_job_begins(world, full):
+    """A power cut took it, and the job ran twice."""
+    full("accept")
+    note = unrecorded.paths(world.minion.opts)[0]
+    with synced() as told:
+        world.publish()
+        assert told == {note: os.path.getsize(note), os.path.dirname(note): ANY}
+        told.clear()
+        world.publish(OTHER_JID)
+        assert told == {note: os.path.getsize(note)}
 
 
 HOUR, MINUTE, BOOT = 3600.0, 60.0, processes.boot()
@@ -86,7 +100,8 @@ def test_what_is_younger_than_the_last_of_them_was_missed(world, full, monkeypat
     assert ledger.known([jid]) == ({} if known else {jid: UNKNOWN})
 
 
-def test_so_many_jobs_fill_no_disk(world, full):
+def test_so_many_jobs_fill_no_disk(world, full, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
     for _ in range(10_000):
         unrecorded.note(world.minion.opts)
     (path,) = filter(os.path.exists, unrecorded.paths(world.minion.opts))

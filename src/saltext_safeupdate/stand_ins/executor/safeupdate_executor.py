@@ -67,12 +67,17 @@ def _leave_word(opts, data):
         path = os.path.join(opts["cachedir"], "safeupdate-unrecorded")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            if os.fstat(fd).st_size >= _MOST:
+            size = os.fstat(fd).st_size
+            if size >= _MOST:
                 lines = ""
             if kept:
                 lines = f"{key}\t\n{lines}"
             if os.write(fd, lines.encode()) < len(lines):
                 os.ftruncate(fd, max(_MOST, os.fstat(fd).st_size))
+            # A power cut would have the job run twice.
+            os.fsync(fd)
+            if not size:
+                _sync_directory(opts["cachedir"])
         finally:
             os.close(fd)
     except OSError as err:
@@ -81,3 +86,11 @@ def _leave_word(opts, data):
             key,
             err,
         )
+
+
+def _sync_directory(path):
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
