@@ -37,7 +37,10 @@ NAMES = ("jobs", "drain", "update", "supervisor", "engine", *RETURNS)
 # Seconds between two tries for a lock that another process has.
 _POLL_INTERVAL = 0.05
 _SLOWEST_POLL_INTERVAL = 0.4
-_SYS_PIDFD_GETFD = 438
+# The standard library has the first one only if it was built where the kernel was new enough.
+_SYS_PIDFD_OPEN, _SYS_PIDFD_GETFD = 434, 438
+# What a kernel or a filter answers that does not let us do it.
+_REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
 class Lock:
@@ -194,8 +197,8 @@ def adopt(run_dir: str, name: str) -> Lock | None:
 
     A job may run ``salt-call`` (``sudo_user`` does, and so may a state). Then both have one
     lock: the open file is fetched from the ancestor with ``pidfd_getfd(2)``, so that their
-    common share becomes an exclusive lock. Raises SafeUpdateError if the kernel refuses that:
-    the two processes would wait for each other.
+    common share becomes an exclusive lock. Raises LockUnavailableError if the kernel refuses that:
+    the ancestor has the lock, and would wait for this process as this one for it.
     """
     try:
         wanted = os.stat(os.path.join(run_dir, f"{name}.lock"))
@@ -249,16 +252,16 @@ def _find_fd(pid: int, name: str, wanted: os.stat_result) -> int | None:
 
 
 def _fetch_fd(pid: int, number: int) -> int | None:
-    pidfd = os.pidfd_open(pid)
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        fd = int(libc.syscall(_SYS_PIDFD_GETFD, pidfd, number, 0))
-    finally:
+    libc = ctypes.CDLL(None, use_errno=True)
+    name, fd = "pidfd_open", -1
+    pidfd = int(libc.syscall(_SYS_PIDFD_OPEN, pid, 0))
+    if pidfd >= 0:
+        name, fd = "pidfd_getfd", int(libc.syscall(_SYS_PIDFD_GETFD, pidfd, number, 0))
         os.close(pidfd)
-    if fd < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
-        raise SafeUpdateError(
+    if fd < 0 and ctypes.get_errno() in _REFUSED:
+        raise LockUnavailableError(
             "The jobs lock of the job that started this one cannot be shared: "
-            f"pidfd_getfd(2) failed with {os.strerror(ctypes.get_errno())}. Nothing was done. "
+            f"{name}(2) failed with {os.strerror(ctypes.get_errno())}. Nothing was done. "
             "Allow it in the system call filter of the container, or call the function without "
             "'salt-call' inside a job."
         )

@@ -23,16 +23,19 @@ class Job:
     """
     A running job: its JID (empty for salt-call) and its share of the jobs lock.
 
-    ``lock`` is None if the locks could not be used when it began, or if it began although jobs
-    are held. ``key`` names it in the ledger (empty: it is not recorded), ``attempt`` is 2 or
-    more if it is resumed, ``says`` tells that the ledger waits for word that its function
-    begins, ``begun`` that it has, ``waited`` that it was held until an update had ended,
-    ``returned`` that it has given its return to Salt, ``stored`` that the ledger has that return,
-    ``blind`` that it has waited for the database in vain.
+    ``lock`` is None if the locks could not be used when it began, or if it began although jobs are
+    held; ``unshared`` says why if the job that started it has a share. ``key`` names it in the
+    ledger (empty: it is not recorded), ``attempt`` is 2 or more if it is resumed, ``says`` tells
+    that the ledger waits for word that its function begins, ``begun`` that it has, ``waited`` that
+    it was held until an update had ended, ``returned`` that it has given its return to Salt,
+    ``stored`` that the ledger has that return, ``blind`` that it has waited for the database in
+    vain, ``may_go_back`` that it may go to the queue again as long as its function does nothing
+    but wait.
     """
 
     jid: str
     lock: Lock | None
+    unshared: str = ""
     key: str = ""
     attempt: int = 1
     says: bool = False
@@ -41,6 +44,7 @@ class Job:
     returned: bool = False
     stored: bool = False
     blind: bool = False
+    may_go_back: bool = False
 
     @property
     def patience(self) -> float:
@@ -51,9 +55,10 @@ class Job:
         """Return its share of the jobs lock. Raise LockUnavailableError if it has none."""
         if self.lock is None:
             raise LockUnavailableError(
-                "This job began without a share of the jobs lock, so it cannot change the minion "
-                "while no other job runs. Nothing was changed; 'safeupdate.check' says whether "
-                "the locks work now. Then run it again."
+                self.unshared
+                or "This job began without a share of the jobs lock, so it cannot change the "
+                "minion while no other job runs. Nothing was changed; 'safeupdate.check' says "
+                "whether the locks work now. Then run it again."
             )
         return self.lock
 
@@ -83,15 +88,18 @@ def ensure(settings: Settings, jid: str = "") -> Job:
     """
     Return the job of this thread; begin one if it has none, as under salt-call.
 
-    If a job started this process, that job's share of the lock counts for this one too. Raises
+    If a job started this process, that job's share of the lock counts for this one too; if the
+    kernel keeps us from that, this one only cannot change the minion itself. Raises
     LockHeldError if an update keeps new jobs from starting. If the locks cannot be used, the job
     has no share.
     """
     job = get()
     if job is not None:
         return job
-    lock = locks.adopt(settings.run_dir, "jobs") or _take(settings)
-    job = Job(jid=jid, lock=lock)
+    try:
+        job = Job(jid=jid, lock=locks.adopt(settings.run_dir, "jobs") or _take(settings))
+    except LockUnavailableError as err:
+        job = Job(jid=jid, lock=None, unshared=str(err))
     begin(job)
     return job
 
