@@ -26,6 +26,7 @@ from ..core.settings import Settings
 from ..patches import instead
 from . import answers, queues, unrecorded
 from .complaints import Complaints
+from .waiting_runs import LATER, GoesBack
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +157,17 @@ class JobProcess:
             except SafeUpdateError as err:
                 job.blind = True
                 self._without_record(minion.opts, job.key, err)
-        return original(minion, *args, **kwargs)
+        if job is not None and args:
+            job.may_go_back = _may_go_back(job, args[-1])
+        try:
+            return original(minion, *args, **kwargs)
+        except GoesBack:
+            log.info(
+                "safeupdate: job %s waits for a state run, and an update for it: it is held until "
+                "the minion has restarted",
+                job.jid if job is not None else "",
+            )
+            return LATER
 
     def _begin(self, opts: Any, key: str) -> tuple[int, bool]:
         """Return which attempt it is, and whether the ledger waits for word of its function."""
@@ -191,6 +202,13 @@ class JobProcess:
         except SafeUpdateError as err:
             self._complaints.log("the end of job %s is not recorded", job.jid, err)
             unrecorded.note(opts)
+
+
+def _may_go_back(job: current.Job, data: Any) -> bool:
+    """Tell whether Salt leaves the return of the job to later, and the ledger knows the job."""
+    if not job.key or job.key != job.jid or job.blind:
+        return False
+    return isinstance(data, dict) and isinstance(data.get("fun"), str)
 
 
 def _tell_of_full_disk(

@@ -22,11 +22,9 @@ from ..core.jobs.ledger import Ledger, State
 from ..core.record.store import Store
 from ..core.settings import Settings
 from . import publication, queues
+from .waiting_runs import LATER
 
 log = logging.getLogger(__name__)
-
-# What Salt takes from a function whose job returns later.
-_LATER = {"__no_return__": True}
 
 
 def begin(
@@ -59,7 +57,7 @@ def begin(
                 owner=processes.me(),
             )
             log.info("safeupdate: job %s is held until the minion has restarted", job.jid)
-            return _LATER
+            return LATER
     except SafeUpdateError as err:
         log.warning("safeupdate: job %s runs as with plain Salt: %s", job.jid, err)
     if not may_start:

@@ -15,7 +15,7 @@ import salt.utils.event
 import salt.utils.minion
 import salt.utils.schedule
 import salt.utils.state
-from salt.exceptions import SaltReqTimeoutError
+from salt.exceptions import CommandExecutionError, SaltReqTimeoutError
 
 from ..core.jobs.admission import Admission
 from ..core.record.store import Store
@@ -27,6 +27,7 @@ from .intake import Intake
 from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
 from .returns import Returns, without_payload
 from .schedule import Scheduled
+from .waiting_runs import WaitingRuns
 
 
 def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -> list[Patch]:
@@ -43,6 +44,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     process = JobProcess(settings, complaints, tickets, admission, redirect)
     returns = Returns(settings, complaints)
     scheduled = Scheduled(admission)
+    waiting = WaitingRuns(settings, complaints, admission)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
         # The main process.
@@ -54,6 +56,12 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
         _by(minion, "_get_effective_process_count_max", ("self",), intake.most),
         _by(minion, "cleanup_subprocesses", ("self",), job_process.tidy_up),
         Patch(minion, "_return_pub_main", ("self", "ret"), unchanged, may_wait=True),
+        Patch(
+            salt.utils.state,
+            "check_prior_running_states",
+            _PRIOR,
+            replaced(_PRIOR, waiting.prior, (CommandExecutionError,)),
+        ),
         Patch(salt.utils.state, "job_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.state, "state_queue_dir", ("opts",), unchanged),
         _by(salt.utils.minion, "running", ("opts",), proc_files.running),
@@ -81,6 +89,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
 
 
 _SENT = ("self", "load", "timeout")
+_PRIOR = ("opts", "jid", "active_jobs")
 _FUNCTION = ("self", "function_name", "function_args", "executors", "opts", "data")
 
 

@@ -63,8 +63,10 @@ class Admission:
 
     def holding(self) -> bool:
         """Tell whether new jobs are held."""
-        if self.drained():
-            return True
+        return self.drained() or self.updating()
+
+    def updating(self) -> bool:
+        """Tell whether an update or a restart holds new jobs."""
         try:
             return locks.held(self._run_dir, "drain")
         except LockUnavailableError as err:
