@@ -146,7 +146,8 @@ def set_window(time, duration):
     Set the maintenance window.
 
     time
-        When it starts, as in ``systemd.time(7)``.
+        When it starts, as in ``systemd.time(7)``. A time of the day needs quotes, as in
+        ``time="'20:00'"``: without them it is a number, which is refused.
 
     duration
         How long it lasts: ``[XXh][YYm]``.

@@ -19,6 +19,11 @@ _WINDOW = re.compile(r"Maintenance window is set to '?(.*?)'?, lasting (.*?)\.?\
 _FULL_WINDOW = re.compile(
     r"Start of maintenance window: (.*)\s+Duration of maintenance window: (.*)"
 )
+_EATEN = (
+    "time has arrived as the number {time}. On a command line and in YAML, 20:00 is the number "
+    "1200, so nobody can say which time is meant; nothing was changed. Put it in quotes twice, "
+    "such as time=\"'{likely}'\", and once in YAML."
+)
 _GROUP = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,254}")
 # 2.0 has no etcd and so no groups and locks; it says is-active and wants a strategy.
 _WITHOUT_ETCD = (2,)
@@ -126,17 +131,18 @@ class RebootManager:
             return "off"
         return self._ctl("get-strategy").stdout.split(":")[-1].strip()
 
-    def set_window(self, time: str | int, duration: str) -> str:
-        """Set the maintenance window. What YAML makes of ``12:00`` is taken for that time."""
-        start = _as_written(time)
-        if not isinstance(start, str) or start.startswith("-") or "\0" in start or "\n" in start:
+    def set_window(self, time: str | float, duration: str) -> str:
+        """Set the maintenance window."""
+        if isinstance(time, int | float) and not isinstance(time, bool):
+            raise InputError(_EATEN.format(time=time, likely=_likely(time)))
+        if not isinstance(time, str) or time.startswith("-") or "\0" in time or "\n" in time:
             raise InputError(
                 "time has to be a text as in systemd.time(7), such as 'Thu 03:00'; "
                 "nothing was changed"
             )
         if not re.fullmatch(r"(?=\d)(\d{1,3}h)?(\d{1,4}m)?", str(duration)):
             raise InputError("duration has to be [XXh][YYm], as in 1h30m; nothing was changed")
-        return self._ctl("set-window", start, str(duration)).stdout
+        return self._ctl("set-window", time, str(duration)).stdout
 
     def get_window(self) -> dict[str, str]:
         """Return the maintenance window as ``time`` and ``duration``."""
@@ -184,15 +190,11 @@ class RebootManager:
         return self._ctl(verb, *words).stdout
 
 
-def _as_written(time: object) -> object:
-    """Return a time of the day as it was written if YAML has made a number to the base 60 of it."""
-    if isinstance(time, bool) or not isinstance(time, int):
-        return time
-    if 60 <= time < 24 * 60:
+def _likely(time: float) -> str:
+    """Return a time of the day that YAML may have made this number of; else an example."""
+    if isinstance(time, int) and 10 * 60 <= time < 24 * 60:
         return f"{time // 60:02}:{time % 60:02}"
-    if 3600 <= time < 24 * 3600:
-        return f"{time // 3600:02}:{time // 60 % 60:02}:{time % 60:02}"
-    return time
+    return "20:00"
 
 
 def _group(group: str) -> str:

@@ -136,11 +136,15 @@ def test_a_strategy_does_not_take_off_back():
 
 
 @pytest.mark.parametrize(
-    ("given", "asked"), [(720, "12:00"), (1439, "23:59"), (3661, "01:01:01"), (45000, "12:30:00")]
+    ("given", "likely"),
+    [(1200, "20:00"), (720, "12:00"), (3, "20:00"), (45000, "20:00"), (1.5, "")],
 )
-def test_what_yaml_makes_of_a_time_is_that_time(given, asked):
-    found, _ = manager(NEW, **{f"set-window__{asked}__1h": "ok"})
-    assert found.set_window(given, "1h") == "ok"
+def test_a_time_that_yaml_has_made_a_number_of_is_refused_and_nothing_is_asked(given, likely):
+    """1200 may be 20:00 of YAML, or 12:00 of a person."""
+    found, run = manager(NEW)
+    with pytest.raises(InputError, match=f"nothing was changed.*quotes twice.*\"'{likely}"):
+        found.set_window(given, "1h")
+    assert not [call for call in run.calls if "set-window" in call]
 
 
 def test_soft_reboot():
