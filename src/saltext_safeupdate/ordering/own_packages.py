@@ -100,6 +100,14 @@ class OwnPackages:
             *self._upgrades_without_own(names[middle:]),
         ]
 
+    def may_change(self, request: Request) -> bool:
+        """Tell whether the request may change an own package, also if nobody can say."""
+        try:
+            return not self.names.isdisjoint(self._manager.simulate(request))
+        except CommandError as err:
+            log.debug("the package manager cannot simulate: %s", err)
+            return True
+
     @contextmanager
     def excluded(self, run: runs.Run | None) -> Iterator[bool]:
         """

@@ -73,11 +73,11 @@ def requested(
     given = {**bound, **bound.get("kwargs", {})}
     if _leaves_the_system_alone(original, given):
         return None
-    files, sourced = _sources(original, given)
     action = ACTIONS[fun]
-    if given.get("advisory_ids"):
-        # Nobody can say beforehand which packages a patch holds.
-        action = Action.UPGRADE
+    if _patches(given):
+        # At most what an upgrade of everything changes.
+        return _upgrade(original, given)
+    files, sourced = _sources(original, given)
     return Request(
         action=action,
         targets=(*targets(given), *sourced),
@@ -86,6 +86,36 @@ def requested(
         options=_options(original, given),
         full=bool(given.get("dist_upgrade")),
     )
+
+
+def patches(call: Call) -> dict[str, Request | None]:
+    """Return the patches that the call names, with what each comes to; None: nobody can say."""
+    place, given = _place(call.original)[0], call.given
+    found: dict[str, Request | None] = {}
+    for patch in _patches(given):
+        found[patch] = None
+        if place == "zypperpkg":
+            found[patch] = Request(action=Action.INSTALL, targets=((f"patch:{patch}", None),))
+        elif place == "yumpkg":
+            found[patch] = _upgrade(call.original, given, f"--advisory={patch}")
+    return found
+
+
+def _upgrade(original: Callable[..., Any], given: Mapping[str, Any], *options: str) -> Request:
+    """Return the upgrade of everything in the repositories that the arguments name."""
+    return Request(
+        action=Action.UPGRADE,
+        release=_release(original, given),
+        options=(*_options(original, given), *options),
+    )
+
+
+def _patches(given: Mapping[str, Any]) -> list[str]:
+    """Return the IDs of patches, as Salt takes them: of the one, the argument may be empty."""
+    if "advisory_ids" not in given or given.get("sources") or given.get("pkgs"):
+        return []
+    listed = _as_list(given["advisory_ids"]) or _as_list(given.get("name"))
+    return [str(patch) for patch in listed]
 
 
 def _release(original: Callable[..., Any], given: Mapping[str, Any]) -> str | None:

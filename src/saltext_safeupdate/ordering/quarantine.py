@@ -83,8 +83,9 @@ class Quarantine:
         Return its result if the call is about everything; else raise CommandExecutionError,
         which carries what the rest has changed.
         """
-        everything = request.action is Action.UPGRADE and not request.names
-        if everything and not call.given.get("advisory_ids"):
+        if patches := package_calls.patches(call):
+            return self._make_other_patches(call, patches, refusal)
+        if request.action is Action.UPGRADE and not request.names:
             return self._upgrade_rest(call, request, refusal)
         names = self._own.names_to_defer(request, refusal.names)
         rest = package_calls.without(call, names)
@@ -97,6 +98,26 @@ class Quarantine:
             _tell(LeftOut(text=text, named=True, changes={}))
             raise
         raise self._failure(text, changes)
+
+    def _make_other_patches(
+        self, call: Call, patches: Mapping[str, Request | None], refusal: Refusal
+    ) -> Any:
+        """Install the patches that leave the own packages alone; fail if there are others."""
+        kept = frozenset(
+            patch
+            for patch, request in patches.items()
+            if request is None or self._own.may_change(request)
+        )
+        others = [patch for patch in patches if patch not in kept]
+        if not others:
+            raise self._failure(refusal.text(_NO_REST, kept))
+        rest = call.with_arguments(advisory_ids=others) if kept else call
+        # Several together may need what none of them does alone.
+        with self._own.excluded(runs.current()):
+            changes = rest.make()
+        if kept:
+            raise self._failure(refusal.text(_REST, kept), changes)
+        return changes
 
     def _changes_own(self, call: Call) -> bool:
         request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
