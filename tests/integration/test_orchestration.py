@@ -194,6 +194,17 @@ def test_parts_leave_their_service_and_come_back(fresh):
     wait_for(lambda: Store(fresh.opts).rollout(last).mode.final, "its end")
 
 
+@pytest.mark.parametrize("setting", ["background", "plan"])
+def test_what_would_not_be_waited_for_is_refused_before_anything(setting, fresh):
+    """A part went back into service, and the next one left it, although nothing was updated."""
+    before = fresh.rollouts()
+    given = {"balancer": "lb1", "out": "test.echo", "back": "test.arg", "parts": {"left": "web1"}}
+    results, rows = fresh.orchestrate("drain", **given, rollout={**QUICK, setting: True})
+    assert set(results.values()) == {False}, rows
+    assert f"cannot have {setting}. Nothing was started" in str(rows[0])
+    assert (fresh.rollouts(), fresh.minions["lb1"].ran) == (before, [])
+
+
 def test_batch_mode_bounds_nothing_and_a_rollout_does(fresh):
     """The how-to says so: a batch is over when its jobs have returned, not when updates are."""
     hosts = [fresh.minions[name].host for name in ("web1", "web2")]
@@ -283,6 +294,15 @@ def test_which_version_the_master_is_new_enough_for(version, enough, tmp_path):
     }
     (told,) = rendered(opts, functions, "master.sls").values()
     assert list(told) == [f"test.{'succeed' if enough else 'fail'}_without_changes"]
+
+
+@pytest.mark.parametrize("parts", [{}, ["web1"], None])
+def test_parts_that_are_not_named_are_no_success(parts, tmp_path):
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "root_dir": str(tmp_path), "cachedir": str(tmp_path)}
+    functions = {"pillar.get": {"safeupdate:parts": parts}.get}
+    high = rendered(opts, functions, "drain.sls")
+    assert list(high) == ["include", "parts-are-named"]
+    assert next(iter(high["parts-are-named"])) == "test.fail_without_changes"
 
 
 def rendered(opts, functions, *path, **given):

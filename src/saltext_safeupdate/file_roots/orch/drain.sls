@@ -16,6 +16,15 @@
 {%- set before = ['test: master-is-new-enough'] %}
 include:
   - orch.master
+{% if not parts is mapping or not parts %}
+parts-are-named:
+  test.fail_without_changes:
+    - name: >-
+        'safeupdate:parts' has to name the parts, each with a list of its minions. Nothing was
+        started.
+    - failhard: True
+{%- set parts = {} %}
+{% endif %}
 {% for part, minions in parts.items() %}
 out-{{ part }}:
   salt.function:
