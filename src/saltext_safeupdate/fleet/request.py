@@ -13,8 +13,8 @@ from .share import Share
 from .window import Window
 
 TARGET_TYPES = ("glob", "list", "grain", "nodegroup", "compound", "pcre", "pillar", "ipcidr")
-
-
+# A beginning before that (in 2001) is none: somebody has meant a time of the day.
+_EARLIEST = 1e9
 WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
 UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
 
@@ -162,6 +162,17 @@ def _seconds(name: str, value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
+def _moment(name: str, value: object) -> float:
+    found = _seconds(name, value)
+    if 0 < found < _EARLIEST:
+        raise InputError(
+            f"'{name}' is {found:g}, and has to be in seconds since 1970, or 0 for at once. On a "
+            "command line and in YAML, 20:00 is the number 1200; for times of the day there are "
+            "'windows'."
+        )
+    return found
+
+
 def _timeout(name: str, value: object) -> float:
     found = _seconds(name, value)
     if not found:
@@ -205,7 +216,7 @@ _READERS: dict[str, Any] = {
     "jitter": _seconds,
     "stage": _flag,
     "windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
-    "at": _seconds,
+    "at": _moment,
     "minion_timeout": _timeout,
     "silence_timeout": _timeout,
     "late_timeout": _seconds,

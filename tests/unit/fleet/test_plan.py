@@ -80,6 +80,7 @@ def test_who_is_left_out_and_why() -> None:
         ({"version": ["3008"]}, "'version' must be"),
         ({"soak": "long"}, "'soak' must be"),
         ({"minion_timeout": 0}, "'minion_timeout' must be"),
+        ({"at": 1320}, "'at' is 1320, and has to be in seconds since 1970"),
         ({"canaries": -1}, "'canaries' must be"),
         ({"stage": "yes"}, "'stage' must be"),
         ({"speed": 1}, "no setting speed"),
