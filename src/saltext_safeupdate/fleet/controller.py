@@ -159,8 +159,10 @@ def _quarantine(rollout: Rollout) -> list[Action]:
         for name in wave.minions
         if rollout.minions[name].step is Step.ROLLED_BACK
         and rollout.minions[name].part == rollout.part
+        # Somebody has allowed it in spite of those: others have to roll it back.
+        and not (rollout.quarantined and rollout.minions[name].forgiven)
     ]
-    if version and len(back) >= QUARANTINE and not rollout.quarantined:
+    if version and len(back) >= QUARANTINE and not rollout.because:
         rollout.quarantined = True
         rollout.because = f"rolled back by {', '.join(back)} in rollout {rollout.plan.id}"
     if not rollout.because or rollout.kept:
@@ -267,7 +269,7 @@ def _start(rollout: Rollout) -> list[Action]:
 
 
 def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
-    if minion.cancelled or not minion.engaged:
+    if not sending.is_out(rollout, minion):
         # Of an earlier request that may be at work, the same number asks what became of it.
         sending.number(rollout, minion)
     minion.tries += 1
@@ -279,9 +281,15 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
 
 def _wait_for_room(rollout: Rollout, now: float, *, starts: bool) -> list[Action]:
     """Say why nobody can begin, and stop if that does not end by itself."""
-    why = gates.full(rollout) if starts and standing.counted(rollout) else ""
+    if rollout.mode is not Mode.RUNNING:
+        rollout.full_since = -1.0
+        return []
+    if not (starts and standing.counted(rollout)):
+        # Outside its windows, or before everybody was asked anew, it stays as it was.
+        return []
+    why = gates.full(rollout)
     if not why:
-        if rollout.full_since >= 0 and rollout.mode is Mode.RUNNING:
+        if rollout.full_since >= 0:
             rollout.why = ""
         rollout.full_since = -1.0
         return []
@@ -322,7 +330,8 @@ def _end(rollout: Rollout, now: float) -> list[Action]:
         if rollout.elapsed - rollout.late_since < rollout.plan.request.late_timeout:
             return []
         for minion in waiting:
-            minion.step, minion.reason = Step.MISSED, "was away until the end of the rollout"
+            why = "was away" if minion.away else "could not begin"
+            minion.step, minion.reason = Step.MISSED, f"{why} until the end of the rollout"
     if rollout.part + 1 < len(rollout.goals):
         return _next_part(rollout, now)
     return _close(rollout, Mode.FINISHED, now)

@@ -20,6 +20,8 @@ _ENDS = {
     "failed": Step.FAILED,
     "cancelled": Step.FAILED,
 }
+# At these steps, what a minion tells of its request is no verdict on the goal under way.
+_NOT_ASKED = (Step.WAITING, Step.MISSED, Step.DONE, Step.CANCELLED)
 # Phases in which nothing is under way.
 _QUIET = frozenset(("", "idle", "committed", "postponed", *_ENDS))
 
@@ -126,9 +128,11 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
         minion.staged = report.staged
     minion.engaged = _at_work(minion, report)
     before = minion.step
-    # What is told of an earlier request is no verdict on the next one.
-    if minion.step not in (Step.WAITING, Step.DONE, Step.CANCELLED):
+    if minion.step not in _NOT_ASKED:
         _judge(minion, report, goal)
+    elif minion.step is Step.WAITING and _awaits_boot(minion, report):
+        # It is to try again, and has done all that it can: another request would be refused.
+        minion.step = Step.TO_REBOOT
     minion.waits_for = report.waits_for if minion.step is Step.UPDATING else 0
     return minion.step is not before
 
@@ -139,6 +143,12 @@ def _at_work(minion: Minion, report: Report) -> bool:
         # It does not know, or the request may still be on its way.
         return minion.engaged or report.phase not in _QUIET | {"unknown"}
     return report.phase not in _QUIET and not report.to_reboot
+
+
+def _awaits_boot(minion: Minion, report: Report) -> bool:
+    """Tell whether its own newest request waits for a reboot."""
+    ours = report.number == minion.number > 0 and not minion.cancelled
+    return report.to_reboot and ours
 
 
 def _judge(minion: Minion, report: Report, goal: Goal) -> None:

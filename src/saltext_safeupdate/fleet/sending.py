@@ -12,6 +12,8 @@ ASK_INTERVAL, SURVEY_INTERVAL = 5.0, 60.0
 AGAIN_INTERVAL = 60.0
 # How many minions download at once, at most, as a multiple of those that may be away.
 STAGING = 4
+# Steps of those that are not at work for all that is known, and may be.
+_LATE = (Step.WAITING, Step.TIMED_OUT)
 # As many of those who should have answered are asked again at once: not a whole fleet that is cut
 # off, again and again.
 DOUBTED = 200
@@ -53,7 +55,8 @@ def again(rollout: Rollout) -> list[Action]:
     found: list[Action] = []
     for name in rollout.begun():
         minion = rollout.minions[name]
-        lost = minion.step is Step.ASKED or (minion.cancelled and minion.step.active)
+        late = minion.step is Step.TIMED_OUT and minion.engaged
+        lost = minion.step is Step.ASKED or (minion.cancelled and (minion.step.active or late))
         sends = rollout.mode is Mode.RUNNING or minion.cancelled
         if lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL:
             found.append(send(rollout, name, minion))
@@ -66,11 +69,22 @@ def number(rollout: Rollout, minion: Minion) -> None:
     minion.requests += 1
 
 
+def is_out(rollout: Rollout, minion: Minion) -> bool:
+    """Tell whether a request for the goal under way is out of whose end nobody has heard."""
+    ours = minion.number > 0 and minion.part == rollout.part
+    return ours and minion.engaged and not minion.cancelled
+
+
 def take_back(rollout: Rollout) -> list[Action]:
-    """Have those that have been asked drop it, unless they have begun to install."""
+    """
+    Have those that have been asked drop it, unless they have begun to install.
+
+    One that has timed out, or is to try again after that, may still be about to.
+    """
     found: list[Action] = []
     for name, minion in rollout.minions.items():
-        if minion.step.active and not minion.cancelled:
+        late = minion.step in _LATE and is_out(rollout, minion)
+        if (minion.step.active or late) and not minion.cancelled:
             minion.cancelled = True
             number(rollout, minion)
             found.append(send(rollout, name, minion))

@@ -39,7 +39,11 @@ def down(rollout: Rollout) -> list[str]:
     return [
         name
         for name, each in rollout.minions.items()
-        if each.engaged or each.away or each.silent_since >= 0 or each.step in BROKEN
+        if each.engaged
+        or each.away
+        or each.silent_since >= 0
+        or each.step.active
+        or each.step in BROKEN
         if holds(rollout, each)
     ]
 

@@ -25,7 +25,8 @@ def resume(rollout: Rollout, now: float) -> list[Action]:
             minion.excused = minion.excused or minion.away
             if minion.step is Step.CANCELLED:
                 _try_again(minion)
-        rollout.mode, rollout.why, rollout.full_since = Mode.RUNNING, "", -1.0
+        rollout.full_since = -1.0
+        _go_on(rollout)
         rollout.note(now, "resumed")
     return []
 
@@ -42,10 +43,11 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
             if minion.step is Step.SUPERSEDED:
                 # It refuses numbers below the one that it has taken from somebody else.
                 rollout.first = max(rollout.first, int(now * 1e6))
+                minion.cancelled = True
             _try_again(minion)
             rollout.note(now, f"{name}: is to try again")
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
-        rollout.mode, rollout.why = Mode.RUNNING, ""
+        _go_on(rollout)
     return []
 
 
@@ -56,6 +58,13 @@ def abort(rollout: Rollout, why: str, now: float) -> list[Action]:
     rollout.mode, rollout.why = Mode.ABORTING, why
     rollout.note(now, f"aborted: {why}")
     return sending.take_back(rollout)
+
+
+def _go_on(rollout: Rollout) -> None:
+    rollout.mode, rollout.why = Mode.RUNNING, ""
+    if rollout.kept:
+        # It was allowed since: else nobody could go on.
+        rollout.because, rollout.kept = "", False
 
 
 def _try_again(minion: Minion) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..core.errors import InputError, LockHeldError
 from ..fleet import versions
-from ..fleet.rollout import Rollout
+from ..fleet.rollout import Mode, Rollout
 
 
 def refuse_kept(quarantined: Mapping[str, str], version: str) -> None:
@@ -40,6 +40,15 @@ def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:
         f"{other.mode.value}, {age:.0f} minutes old, and driven by {shown(other.owner)}. Nothing "
         f"was started; wait for its end, or end it: 'salt-run safeupdate.abort {other.plan.id}'."
     )
+
+
+def refuse_aborting(found: Rollout) -> None:
+    """Raise InputError for a rollout that only comes to its end."""
+    if found.mode is Mode.ABORTING:
+        raise InputError(
+            f"The rollout {found.plan.id} is being aborted: whoever has begun comes to its end, "
+            "and nobody else is started. Nothing was changed; make a new plan after that."
+        )
 
 
 def shown(owner: str) -> str:

@@ -21,12 +21,12 @@ from ..core.host import processes
 from ..fleet import controller, judge, rollout, steering, versions
 from ..fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
 from ..fleet.judge import Report
-from ..fleet.rollout import Rollout
+from ..fleet.rollout import Mode, Rollout
 from . import replies
 from .account import Account
 from .calls import Call
 from .questions import Questions
-from .refusals import refuse_beside, refuse_kept, shown
+from .refusals import refuse_aborting, refuse_beside, refuse_kept, shown
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Rollouts:
     def _kept_from_all(self, found: Rollout) -> tuple[str, str]:
         """Return what of its version is in quarantine by now, and why; empty if it is not."""
         version = found.plan.request.version
-        if not version or found.mode.final or found.mode is rollout.Mode.ABORTING:
+        if not version or found.mode.final or found.mode is Mode.ABORTING:
             return "", ""
         return versions.kept_from_all(self._store.quarantined(), version)
 
@@ -333,7 +333,12 @@ class Rollouts:
         first = 1 + max(newest, default=0)
         made = rollout.begin(plan, now, owner=self._owner, first=max(first, int(now * 1e6)))
         driven = _Driven(made)
-        self._save(driven)
+        try:
+            self._save(driven)
+        except (SafeUpdateError, SaltException, OSError):
+            # It may be stored nevertheless: then it has begun, and nobody else would drive it.
+            self._load_at = self._since_boot()
+            raise
         self._driven[plan.id] = driven
         self._say(driven, Tell("began", {"minions": len(made.minions)}))
         return {"rollout": plan.id}
@@ -342,6 +347,8 @@ class Rollouts:
         name, now = str(given["rollout"]), self._clock()
         driven = self._mine(name, take_over=bool(given.get("take_over")))
         found = driven.rollout
+        if what != ABORT and not given.get("take_over"):
+            refuse_aborting(found)
         if what in (RESUME, RETRY):
             refuse_kept(self._store.quarantined(), found.plan.request.version)
         # Not before: a refusal leaves it to whoever drives it.

@@ -187,7 +187,8 @@ def plan(target=None, tgt_type="glob", **settings):
         always.
 
     at
-        When the rollout begins, in seconds since 1970. Defaults to ``0``: at once.
+        When the rollout begins, in seconds since 1970. Defaults to ``0``: at once. For times of
+        the day there are ``windows``; 20:00 would be the number 1200, and is refused.
 
     minion_timeout
         Seconds that one minion may take. Defaults to ``3600``.
@@ -197,7 +198,7 @@ def plan(target=None, tgt_type="glob", **settings):
 
     late_timeout
         Seconds for which the rollout waits for minions that are away: at its end, and if so many
-        are that nobody can begin. Defaults to ``86400``.
+        are that nobody can begin. The time outside of ``windows`` counts. Defaults to ``86400``.
 
     exclude
         A list of minions that are left alone.
@@ -318,8 +319,8 @@ def pause(rollout, why="by an administrator"):
     why
         What is shown to others.
 
-    :raises CommandExecutionError: if there is no such rollout, it is over, or another master
-        drives it.
+    :raises CommandExecutionError: if there is no such rollout, it is over or being aborted, or
+        another master drives it.
     :raises CommandExecutionError: if the engine does not do it.
     """
     return _ordered(rollouts.PAUSE, rollout, why=str(why))
@@ -356,7 +357,8 @@ def retry(rollout, minions=None):
     """
     Have minions that have failed try again, in the wave that is under way.
 
-    One that has timed out may still be at work. It counts until it says that it is not.
+    One that has timed out may still be at work. It counts until it says that it is not, and is not
+    asked for a second update: if the first one comes to its end, that counts.
 
     CLI Example:
 
@@ -382,7 +384,8 @@ def abort(rollout, why="by an administrator"):
     """
     End a rollout: start nobody more, and take back what has not begun to install.
 
-    Updates that have begun to install come to their end. Then the rollout is over.
+    Updates that have begun to install come to their end. Then the rollout is over. A minion that
+    has timed out drops its update, too, if it has not begun to install.
 
     CLI Example:
 

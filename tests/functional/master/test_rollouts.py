@@ -97,7 +97,12 @@ def test_a_pause_an_abort_and_what_is_over(master, fleet):
     assert sum(len(host.taken) for host in fleet.hosts.values()) <= 1
     assert master.store().rollout(name).mode is Mode.PAUSED
     assert master.order(rollouts.RESUME, name)["mode"] == "running"
-    master.order(rollouts.ABORT, name, why="enough")
+    while not any(host.busy for host in fleet.hosts.values()):
+        master.tick()
+    assert master.order(rollouts.ABORT, name, why="enough")["mode"] == "aborting"
+    for what in (rollouts.PAUSE, rollouts.RESUME, rollouts.RETRY):
+        with pytest.raises(InputError, match=r"is being aborted.* Nothing was changed"):
+            master.order(what, name, why="")
     master.until(name, "aborted")
     assert set(steps(master, name).values()) <= {"done", "cancelled"}
     for what in (rollouts.PAUSE, rollouts.RESUME, rollouts.ABORT, rollouts.RETRY):
@@ -187,6 +192,21 @@ def test_a_master_that_is_killed_at_any_moment_goes_on(master, fleet, monkeypatc
     assert (fleet.most_busy, master.status(name)) == (1, 1)
 
 
+def test_a_beginning_that_was_stored_with_an_error_is_looked_after(master, fleet, monkeypatch):
+    plan, real = master.plan(), Store.save_rollout
+
+    def save(store, rollout):
+        real(store, rollout)
+        raise CacheError("The cache was away for its answer.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "save_rollout", save)
+        with pytest.raises(SafeUpdateError, match="away for its answer"):
+            master.begin(plan)
+    master.until(plan.id, "finished")
+    assert all(len(host.taken) == 1 for host in fleet.hosts.values())
+
+
 def test_a_cache_that_is_away_stops_all_and_starts_nothing(master, fleet, monkeypatch, caplog):
     name = master.begin(master.plan())
 
@@ -211,19 +231,19 @@ def test_a_cache_that_is_away_stops_all_and_starts_nothing(master, fleet, monkey
     assert set(steps(master, name).values()) == {"done"}
 
 
-def test_an_engine_that_starts_while_the_cache_is_away_finds_its_rollouts_later(
-    master, monkeypatch
-):
+@pytest.mark.parametrize("unreadable", ["rollouts", "rollout"])
+def test_what_an_engine_cannot_read_at_first_goes_on_later(master, monkeypatch, unreadable):
     name = master.begin(master.plan())
 
     def away(*_):
         raise CacheError("The cache is away.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Store, "rollouts", away)
+        patched.setattr(Store, unreadable, away)
         master.start()
         for _ in range(5):
             master.tick()
+        assert master.driving._driven == {}
     master.until(name, "finished")
 
 
@@ -493,19 +513,6 @@ def test_what_a_refusal_names_is_what_allow_takes(master, fleet, monkeypatch):
         safeupdate.allow(NEW)
     assert safeupdate.allow(one) is True
     master.order(rollouts.RESUME, name)
-    master.until(name, "finished")
-
-
-def test_a_rollout_that_cannot_be_read_at_first_goes_on_later(master, fleet, monkeypatch):
-    name = master.begin(master.plan())
-
-    def unreadable(*_):
-        raise CacheError("no cache")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Store, "rollout", unreadable)
-        master.start()
-        master.tick()
     master.until(name, "finished")
 
 

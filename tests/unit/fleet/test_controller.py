@@ -189,22 +189,16 @@ def test_those_that_are_away_for_too_long_stop_it_and_somebody_may_go_on_without
     assert set(world.steps().values()) == {"done", "missed"}
 
 
-def test_one_that_has_failed_stops_what_cannot_go_on_and_is_not_waited_for_after_that() -> None:
+@pytest.mark.parametrize(("ends", "told"), [("failed", "failed"), ("hangs", "timed out")])
+def test_one_that_is_down_stops_what_cannot_go_on_and_is_not_waited_for_after_that(
+    ends: str, told: str
+) -> None:
     """With a limit of 1, the default up to 19 minions, nobody else could ever begin."""
-    hosts = fleet(8, bad=Host("m0004", ends="failed"))
-    world = World(hosts, max_unavailable=1, max_failed=3, soak=0).run(DAY, watch=World.check)
+    limits = {"max_unavailable": 1, "max_failed": 3, "minion_timeout": 900, "late_timeout": 7200}
+    world = World(fleet(8, bad=Host("m0004", ends=ends)), soak=0, **limits)
+    world.run(DAY, watch=World.check)
     assert world.rollout.mode is Mode.STOPPED
-    assert "nobody can begin: 1 may be away at once, and 1 is: m0004 (failed)" in world.rollout.why
-    steering.resume(world.rollout, world.now)
-    world.run(DAY)
-    assert world.rollout.mode is Mode.FINISHED
-    assert world.rollout.count(rollout.Step.DONE) == 7
-
-
-def test_one_that_has_timed_out_holds_nobody_back_after_somebody_has_gone_on() -> None:
-    hosts = fleet(8, hung=Host("m0004", ends="hangs"))
-    world = World(hosts, max_unavailable=1, max_failed=3, minion_timeout=900, soak=0).run(7200)
-    assert "m0004 (timed out)" in world.rollout.why
+    assert f"nobody can begin: 1 may be away at once, and 1 is: m0004 ({told})" in world.rollout.why
     steering.resume(world.rollout, world.now)
     world.run(DAY)
     assert world.rollout.mode is Mode.FINISHED
@@ -231,6 +225,82 @@ def test_one_that_has_timed_out_and_is_to_try_again_may_still_be_at_work() -> No
     world.run(DAY, watch=World.check)
     assert set(world.steps().values()) == {"done"}
     assert len(hung.taken) == 2
+
+
+def test_one_that_has_timed_out_before_its_reboot_is_not_asked_for_another_update() -> None:
+    host = Host("m0001", boots=20_000.0)
+    world = World(fleet(3, slow=host), canaries=0, max_failed=3, soak=0).run(1_000)
+    assert world.steps()["m0001"] == "to_reboot"
+    host.away = ((world.now, 2e9),)
+    world.run(6_000)
+    assert world.steps()["m0001"] == "timed_out"
+    host.away = ()
+    while world.rollout.minions["m0001"].away:
+        world.tick()
+    steering.retry(world.rollout, ["m0001"], world.now)
+    world.run(1_000)
+    assert world.steps()["m0001"] == "to_reboot", "it has done all that it can"
+    assert world.run(DAY, watch=World.check).steps()["m0001"] == "done"
+    assert len(host.taken) == 1
+
+
+def test_one_that_is_at_work_for_somebody_else_takes_its_part_and_is_asked_anew() -> None:
+    """It was asked by the number 0 before, which no minion takes."""
+    other = Host("m0000", number=7, phase="installing", began=NOW, takes=400.0, ends="postponed")
+    world = World(fleet(3, other=other), canaries=1, jitter=0, stage=False, soak=0)
+    world.run(350, watch=World.check)
+    assert world.steps()["m0000"] in ("waiting", "asked")
+    assert len(standing.down(world.rollout)) == 1
+    other.ends = "committed"
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
+    assert len(other.taken) == 1
+    assert not [each for each in world.told if isinstance(each, Start) and not each.number]
+
+
+def test_one_that_was_away_for_the_extension_is_not_judged_when_salt_comes() -> None:
+    """It may have taken other requests before, which are no newer ones."""
+    late = Host("m0002", number=7, away=((0, 2e9),))
+    wanted = {"canaries": 0, "max_unavailable": 3, "sample": 0, "soak": 0, "late_timeout": 60}
+    world = World(fleet(12, late=late), extension="2.0", **wanted)
+    while world.rollout.part == 0 and world.now < NOW + DAY:
+        world.tick()
+    assert world.steps()["m0002"] == "missed"
+    late.away = ()
+    world.run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert {name for name, step in world.steps().items() if step != "done"} == {"m0002"}
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_one_that_has_timed_out_drops_what_it_has_not_begun(retried: bool) -> None:
+    """Its jobs may end later than anybody waits for."""
+    world = World(
+        fleet(8, hung=Host("m0004", ends="hangs")), max_failed=3, minion_timeout=900, soak=0
+    )
+    world.run(7200, watch=World.check)
+    assert world.steps()["m0004"] == "timed_out"
+    if retried:
+        steering.retry(world.rollout, ["m0004"], world.now)
+    before = world.rollout.minions["m0004"].number
+    (dropped,) = [
+        each
+        for each in controller.advance(world.rollout, [], world.now, "elsewhere")
+        if isinstance(each, Cancel)
+    ]
+    assert (dropped.minion, dropped.number > before) == ("m0004", True)
+    assert not steering.abort(world.rollout, "enough", world.now), "once"
+
+
+def test_windows_do_not_make_it_wait_for_ever() -> None:
+    """Each night the same one is away; and nobody else may begin."""
+    hosts = fleet(6, off=Host("m0005", away=((0, 2e9),)))
+    world = World(hosts, max_unavailable=1, windows=["02:00-03:00 UTC"], soak=0, jitter=0)
+    world.run(3 * DAY)
+    assert world.rollout.mode is Mode.STOPPED
+    assert "nobody can begin" in world.rollout.why
+    assert "m0005 (does not answer)" in world.rollout.why
+    assert sum("nobody can begin" in line for _, line in world.rollout.history) == 2
 
 
 def test_one_that_changes_its_mind_does_not_prolong_the_soak() -> None:
@@ -344,6 +414,26 @@ def test_a_version_is_kept_from_all_again_until_that_is_stored() -> None:
         assert [each.version for each in found if isinstance(each, Quarantine)] == [NEW]
     world.rollout.kept = True
     assert not controller.advance(world.rollout, [], world.now)
+
+
+def test_a_version_that_was_allowed_is_kept_from_all_again_if_others_roll_it_back() -> None:
+    first = {name: Host(name, ends="rolled_back") for name in ("m0000", "m0001")}
+    second = {name: Host(name, ends="rolled_back") for name in ("n0000", "n0001")}
+    groups = [{"target": "m*"}, {"target": "n*"}]
+    hosts = [*fleet(6, **first), *second.values(), Host("n0002")]
+    members = {
+        "group 1": [host.name for host in hosts if host.name.startswith("m")],
+        "group 2": [host.name for host in hosts if host.name.startswith("n")],
+    }
+    world = World(hosts, members=members, groups=groups, max_unavailable=2, max_failed=9, soak=0)
+    for names in (first, second):
+        world.run(DAY)
+        assert world.rollout.mode is Mode.STOPPED
+        found = [each for each in world.told if isinstance(each, Quarantine)]
+        assert f"rolled back by {', '.join(names)} in" in found[-1].because
+        # Somebody allows it.
+        steering.resume(world.rollout, world.now)
+    assert len(found) == 2
 
 
 def test_canaries_of_the_extension_say_nothing_of_salt() -> None:

@@ -16,6 +16,8 @@ NUMBER = 20261122000000000000
 NOW = 1_780_000_000.0
 # Seconds between two looks, and if nobody is at work.
 STEP, QUIET_STEP = 5.0, 30.0
+# Why a minion takes no request now, and may later.
+BUSY = "another update is under way"
 # Seconds after which a rollout has noticed that somebody is away: he was asked, and asked again.
 NOTICED = 180.0
 
@@ -59,8 +61,8 @@ class Host:
             return "a newer request is known"
         if number == self.number:
             return ""
-        if self.refuses:
-            return self.refuses
+        if self.refuses or self.phase in ("installing", "watching"):
+            return self.refuses or BUSY
         self.number, self.phase, self.began, self.goal = number, "installing", now, goal
         self.taken.append(number)
         return ""
@@ -92,6 +94,7 @@ class Host:
             version=self.version,
             extension=self.extension,
             refused=refused,
+            again=refused == BUSY,
             staged=self.staged,
             to_reboot=phase == "waiting_for_boot",
         )
@@ -100,7 +103,14 @@ class Host:
 class World:
     """Runs a rollout over *hosts*; *seed* decides what is lost, delayed and shuffled."""
 
-    def __init__(self, hosts: Iterable[Host], seed: int = 0, **wanted: object) -> None:
+    def __init__(
+        self,
+        hosts: Iterable[Host],
+        seed: int = 0,
+        *,
+        members: dict[str, list[str]] | None = None,
+        **wanted: object,
+    ) -> None:
         self.hosts = {host.name: host for host in hosts}
         self.random = random.Random(seed)
         self.now = NOW
@@ -110,9 +120,8 @@ class World:
             for name, host in self.hosts.items()
             if host.there(self.now)
         }
-        made = plan.make(
-            asked, {"group 1": list(self.hosts)}, facts, plan_id="r1", number=NUMBER, now=NOW
-        )
+        members = members or {"group 1": list(self.hosts)}
+        made = plan.make(asked, members, facts, plan_id="r1", number=NUMBER, now=NOW)
         self.rollout: Rollout = rollout.begin(made, NOW)
         self._due: list[tuple[float, Report]] = []
         self.told: list[Action] = []
