@@ -30,7 +30,14 @@ def test_what_runs_is_served(world):
     assert world.minion.sent["return"] == "ok"
 
 
-@pytest.mark.parametrize("fun", ["safeupdate.undrain", "safeupdate.report", "safeupdate.cancel"])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        *("safeupdate.undrain", "safeupdate.report", "safeupdate.cancel"),
+        # What ends, or lets go on, a job for which others are held.
+        *("saltutil.kill_job", "saltutil.term_all_jobs", "state.resume", "state.soft_kill"),
+    ],
+)
 def test_who_looks_or_steers_is_answered(world, drain, fun):
     assert world.publish(fun=fun)["fun"] == fun
 

@@ -22,7 +22,8 @@ class Kind(Flag):
     # nothing can hold a job of salt-call.
     LOOKS = auto()
     # One looks at an update or at jobs with it, or steers them, so it is of use just while other
-    # jobs are held. It starts at once, without a share of the jobs lock: no update waits for it.
+    # jobs are held: what ends a job that hangs, too, or the update would wait for that in vain. It
+    # starts at once, without a share of the jobs lock: no update waits for it.
     AT_ONCE = auto()
     # It waits for the end of an update. It is held in the ledger, without a process, until that
     # update has ended.
@@ -86,15 +87,23 @@ TABLE: dict[str, Kind] = {
     "saltutil.find_cached_job": Kind.LOOKS,
     FIND_JOB: Kind.LOOKS | Kind.MOMENTARY,
     "saltutil.is_running": Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
+    "saltutil.kill_all_jobs": Kind.AT_ONCE,
+    "saltutil.kill_job": Kind.AT_ONCE,
     "saltutil.running": Kind.LOOKS | Kind.AT_ONCE,
+    "saltutil.signal_job": Kind.AT_ONCE,
+    "saltutil.term_all_jobs": Kind.AT_ONCE,
+    "saltutil.term_job": Kind.AT_ONCE,
     "state.apply": Kind.RESUMABLE,
     "state.high": Kind.RESUMABLE,
     "state.highstate": Kind.RESUMABLE,
     "state.low": Kind.RESUMABLE,
+    "state.pause": Kind.AT_ONCE,
     "state.pkg": Kind.RESUMABLE,
+    "state.resume": Kind.AT_ONCE,
     "state.single": Kind.RESUMABLE,
     "state.sls": Kind.RESUMABLE,
     "state.sls_id": Kind.RESUMABLE,
+    "state.soft_kill": Kind.AT_ONCE,
     "state.template": Kind.RESUMABLE,
     "state.template_str": Kind.RESUMABLE,
     "state.top": Kind.RESUMABLE,
