@@ -38,8 +38,8 @@ class Recovery:
     *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
     twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
     only what it has not taken up long after *since* is reported. *wait_is_over* tells whether a
-    job that waits for an update has waited enough. *since* and *clock* are of a clock that
-    nobody sets.
+    job that waits for an update has waited enough. *was_idle* tells whether the minion of a job was
+    restarted when no job ran any more. *since* and *clock* are of a clock that nobody sets.
     """
 
     attempts: int
@@ -47,6 +47,7 @@ class Recovery:
     stand_down: bool = False
     since: float = 0.0
     wait_is_over: Callable[[Job], bool] = lambda job: True
+    was_idle: Callable[[Job], bool] = lambda job: False
     clock: Callable[[], float] = time.monotonic
     alive: Callable[[str], bool] = processes.alive
     # Since when held jobs have been in no queue, and accepted ones have not begun.
@@ -96,7 +97,7 @@ class Recovery:
             del self._missing[found]
 
     def _interrupted(self, job: Job) -> tuple[Action, str]:
-        if self.alive(job.owner):
+        if self.alive(job.owner) or self.was_idle(job):
             return Action.REPORT, (
                 "its process ended while the minion went on running: it was killed, by hand, by "
                 "'saltutil.kill_job' or because memory ran out"

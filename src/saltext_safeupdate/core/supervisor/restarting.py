@@ -142,12 +142,24 @@ def restart(context: Context, update: Update) -> Update:
             # It runs although it is masked: that is put back when it runs again.
             context.services.set_enabled(unit, "disabled")
         if before.running:
+            _note_idle(context, update)
             context.services.begin_restart(unit)
         else:
             context.services.start(unit)
     return context.store.save(
         update.advance(Phase.WATCHING, **watch.until(context, watch.timeout(context, update)))
     )
+
+
+def _note_idle(context: Context, update: Update) -> None:
+    """
+    Note which minion has no job any more, if that is so: what it has begun and not ended is dead.
+
+    The job of the update is resumed, if something has killed it while it installed.
+    """
+    process = (context.store.fact("running") or {}).get("process")
+    if process and context.locks.jobs.try_exclusive():
+        context.store.set_fact("idle", {"process": process, "jid": update.jid})
 
 
 def _by_hand(unit: str, obstacle: str) -> str:

@@ -110,6 +110,19 @@ def test_a_finished_return_is_sent_and_wiped(world):
     assert len(world.sent) == 1
 
 
+def test_a_state_run_that_somebody_has_killed_before_a_restart_does_not_come_back(world):
+    """The restart waited for it, and the engine looks at no job meanwhile."""
+    for jid in ("installs", "killed", "looks"):
+        world.job(jid, fun="state.apply" if jid != "looks" else "safeupdate.wait")
+    world.job("elsewhere", fun="state.apply", owner="one before")
+    world.store.set_fact("idle", {"process": "gone", "jid": "installs"})
+    world.tick()
+    assert sorted(world.started) == ["elsewhere", "installs", "looks"]
+    ((jid, _, payload),) = world.handed_over
+    assert jid == "killed"
+    assert b"'saltutil.kill_job'" in payload
+
+
 def test_a_return_that_its_own_process_sends_is_left_to_it(world):
     world.job("1", owner="main", runner="child")
     world.living.add("child")

@@ -477,6 +477,21 @@ class TestWaitingRestart:
         assert host.restarts() == ["restart"]
         host.assert_at_peace()
 
+    @pytest.mark.parametrize("phase", [Phase.WAITING, Phase.RESTARTING])
+    def test_it_is_known_that_no_job_of_that_minion_ran_any_more(self, host, phase):
+        host.store.set_fact("running", {"started": host.clock(), "process": "main"})
+        host.record(phase, kind="restart", jid="2026")
+        host.supervise()
+        assert host.store.fact("idle") == {"process": "main", "jid": "2026"}
+
+    def test_a_job_that_the_restart_does_not_wait_for_may_be_ended_by_it(self, host):
+        host.store.set_fact("running", {"started": host.clock(), "process": "main"})
+        job = host.job()
+        host.clock.after(500, job.close)
+        host.record(Phase.RESTARTING, kind="restart", jid="2026")
+        host.supervise()
+        assert host.store.fact("idle") is None
+
     def test_a_requester_that_died_is_no_reason_not_to(self, host):
         host.record(Phase.REQUESTED, kind="restart")
         host.supervise()
