@@ -95,30 +95,45 @@ def asked(
     return list(found.values())
 
 
-def again(target: Target, minions: Iterable[str]) -> list[str]:
+def again(target: Target, minions: Iterable[str], *, forwarded: bool = False) -> list[str]:
     """
     Return the compound target that means those of *minions* that were meant.
 
-    Raises Undecidable if there is none, or no minion's ID can be told from others.
+    Syndics join the words of what is *forwarded* to them. Raises Undecidable if there is none, or
+    no minion's ID can be told from others.
     """
-    names = sorted(minions)
+    names = sorted(name for name in minions if not forwarded or _stay([name]))
     if target.tgt_type == "list":
         names = list(narrowed(target, names).tgt)
     if not names or not all(map(is_sound, names)):
         raise Undecidable("no minion is left that it could be for")
     words = [] if target.tgt_type == "list" else ["and", "(", *_words(target), ")"]
+    if forwarded:
+        _refuse_spaces(words)
     return [f"L@{','.join(names)}", *words]
 
 
-def check(target: Target) -> None:
-    """Raise Undecidable if what was for this target could not go out again."""
+def check(target: Target, *, forwarded: bool = False) -> None:
+    """Raise Undecidable if what was for this target could not go out again, as :func:`again`."""
     if target.tgt_type == "list":
         if not isinstance(target.tgt, str | list | tuple):
             raise Undecidable(f"a list of minions is no {type(target.tgt).__name__}")
         return
     if len(target.text()) > LONGEST:
         raise Undecidable(f"its target has more than {LONGEST} characters")
-    _words(target)
+    words = _words(target)
+    if forwarded:
+        _refuse_spaces(words)
+
+
+def _stay(words: list[str]) -> bool:
+    """Tell whether words are the same after they were joined, as Salt reads a compound target."""
+    return " ".join(words).split() == words
+
+
+def _refuse_spaces(words: list[str]) -> None:
+    if not _stay(words):
+        raise Undecidable("a syndic would take what follows a space in it for another target")
 
 
 def _words(target: Target) -> list[str]:

@@ -68,7 +68,10 @@ def install(opts: Mapping[str, Any]) -> bool:
     reason = unfit(opts)
     if not reason:
         notes, answers = Notes(), Notes()
-        keeper = Keeper(Account(path_of(opts)), notes, answers, start_tags(opts))
+        keeper = Keeper(
+            *(Account(path_of(opts)), notes, answers, start_tags(opts)),
+            forwards=bool(opts.get("order_masters")),
+        )
         reason = put_in(keeper)
         if not reason:
             _installed.append((notes, answers))
@@ -179,7 +182,11 @@ class _Unsent(NamedTuple):
 
 
 class Keeper:
-    """What takes the place of functions of Salt's master, in each of its workers."""
+    """
+    What takes the place of functions of Salt's master, in each of its workers.
+
+    *forwards*: what it publishes also goes to syndics.
+    """
 
     def __init__(
         self,
@@ -188,8 +195,11 @@ class Keeper:
         answers: Notes,
         tags: Iterable[str] = START_TAGS,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        forwards: bool = False,
     ) -> None:
         self._account = account
+        self._forwards = forwards
         self._notes = notes
         self._answers = replies.Sender(answers)
         self._gate = senders.Gate(clock)
@@ -283,7 +293,8 @@ class Keeper:
         if again is None:
             raise PublishError("safeupdate: this ticket is not valid; nothing was published")
         try:
-            words = aiming.again(again.target, set(minions).intersection(again.minions))
+            names = set(minions).intersection(again.minions)
+            words = aiming.again(again.target, names, forwarded=self._forwards)
         except Undecidable as err:
             raise PublishError(f"safeupdate: nothing was published again: {err}") from err
         load: dict[str, Any] = salt.payload.loads(again.load)
@@ -295,7 +306,7 @@ class Keeper:
         """Keep in mind what is about to be sent."""
         target = aiming.of(load)
         try:
-            aiming.check(target)
+            aiming.check(target, forwarded=self._forwards)
         except (Undecidable, TypeError, ValueError) as err:
             self._complain(
                 f"Minions that miss job {load.get('jid')} do not get it again, because none could "

@@ -26,11 +26,12 @@ SECRET = "correct-horse-battery-staple"
 class Master:
     """The hooks around functions that do what Salt's do."""
 
-    def __init__(self, path):
+    def __init__(self, path, **options):
         self.account = Account(str(path / "account.db"))
         self.notes, self.answers = Notes(), Notes()
         self.now, self.announced = 0.0, []
-        keeper = Keeper(self.account, self.notes, self.answers, clock=lambda: self.now)
+        given = (self.account, self.notes, self.answers)
+        keeper = Keeper(*given, clock=lambda: self.now, **options)
         table = {patch.name: patch for patch in keeper.table()}
         self._prep_pub = table["_prep_pub"].replace(self._salts_prep_pub)
         # What Salt makes of a call, if not what it was given.
@@ -65,11 +66,22 @@ class Master:
 
 
 @pytest.fixture
-def master(tmp_path):
-    made = Master(tmp_path)
-    yield made
-    made.notes.close()
-    made.answers.close()
+def make(tmp_path):
+    made = []
+
+    def master(**options):
+        made.append(Master(tmp_path, **options))
+        return made[-1]
+
+    yield master
+    for each in made:
+        each.notes.close()
+        each.answers.close()
+
+
+@pytest.fixture
+def master(make):
+    return make()
 
 
 def test_what_the_master_publishes_is_in_the_account(master):
@@ -131,6 +143,27 @@ def test_what_minions_cannot_decide_is_published_once_and_told(master, caplog):
     assert master.sent == [{key: load[key] for key in load if key != "salt"}]
     assert not master.account.exists()
     assert "do not get it again, because none could tell" in caplog.text
+
+
+def test_a_syndic_makes_no_other_target_of_what_is_published_again(make, caplog):
+    """
+    It joins the words of a compound target, so a space in one of them makes others of it.
+
+    What follows would be for all of its minions, and under the name of another user.
+    """
+    widened = {"tgt": "role:web ) or ( *", "tgt_type": "grain", "user": "bob"}
+    master = make(forwards=True)
+    master.publish(["a"], **widened)
+    assert not master.account.exists()
+    assert "do not get it again, because none could tell" in caplog.text
+    make().publish(["a"], **widened)
+    master.publish(["a", "b or *"], tgt=["a", "b or *"], tgt_type="list")
+    found = [one.number for one in master.account.since(0)]
+    for number, names in zip(found, (["a"], ["a", "b or *"]), strict=True):
+        ticket = master.account.ticket(number, names, {})
+        with contextlib.suppress(PublishError):
+            master.publish(names, fun=functions.QUERY, arg=[[]], extra={TICKET: ticket})
+    assert [load["tgt"] for load in master.sent[2:]] == [["L@a"]]
 
 
 def test_what_salt_could_not_send_never_comes_later(master):
