@@ -108,11 +108,16 @@ class Ledger(Database):
         return _state(row[0])
 
     def put_back(self, key: str, runner: str) -> bool:
-        """Record that a job of *runner* (empty: of none yet) went to a queue after all."""
+        """
+        Record that a job of *runner* (empty: of none yet) went to a queue after all.
+
+        It has only waited, so that it began does not count.
+        """
         with self.transaction() as db:
             return bool(
                 db.execute(
-                    "UPDATE jobs SET state = 'held', runner = '', changed = ? "
+                    "UPDATE jobs SET state = 'held', runner = '', changed = ?, "
+                    "attempts = attempts - (state = 'running') "
                     "WHERE key = ? AND runner = ? AND state IN ('accepted', 'running')",
                     (self._clock(), key, runner),
                 ).rowcount

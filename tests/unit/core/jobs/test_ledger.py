@@ -97,6 +97,17 @@ def test_a_state_run_that_queued_itself_may_come_back_before_it_has_said_so(ledg
     assert ledger.begin("1", "second") == 2
 
 
+def test_a_job_that_went_to_a_queue_after_all_has_not_been_started(ledger):
+    """One restart while it ran then was one too many, and it was reported instead of resumed."""
+    for _ in range(3):
+        accept(ledger, over=(State.HELD,))
+        assert ledger.begin("1", "child") == 1
+        assert ledger.put_back("1", "child")
+    accept(ledger, over=(State.HELD,))
+    assert ledger.put_back("1", ""), "its process could not be started"
+    assert ledger.full("1").attempts == 0
+
+
 def test_only_one_process_begins_a_job(ledger):
     accept(ledger)
     assert [ledger.begin("1", who) for who in ("one", "two")] == [1, 0]
