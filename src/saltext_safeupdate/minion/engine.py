@@ -83,6 +83,7 @@ def run(
                     delivery.salt_version,
                     master=has_master(opts, hooked=hooked),
                     masters=addresses(opts),
+                    port=opts.get("master_port"),
                     # One that is late is to restart, and knows its Salt.
                     hooked=None if late else hooked,
                     startup_delay=opts.get("random_startup_delay") or 0,

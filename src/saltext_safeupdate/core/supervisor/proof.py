@@ -18,6 +18,8 @@ log = logging.getLogger("salt-safeupdate")
 
 # Seconds after which a master that has not been heard is looked for, and between two such looks.
 _REACH_INTERVAL = 2.0
+# Where a master listens for requests.
+_PORT = 4506
 
 
 @dataclass
@@ -35,8 +37,9 @@ class Proof:
     _checked: bool = False
     _broken: str | None = None
     _reach_at: float | None = None
+    _answered: bool = False
     _succeeded: bool = False
-    _away: bool | None = None
+    _away: bool = False
 
     def look(self, seen: dict[str, Any]) -> dict[str, Any]:
         """Return with it what a minion that has reported shows of its work."""
@@ -48,29 +51,25 @@ class Proof:
         if not running.get("master"):
             return seen | self._health_check()
         seen["master"] = self._heard_before()
-        if seen["master"]:
-            # What nobody can answer need not be asked for.
-            seen |= self._probe()
-            return seen | self._health_check_if_due(seen) if Seen(**seen).settled else seen
-        seen |= {"probe": Probe.PENDING, **self._health_check()}
-        if seen["master"] is None and not seen.get("check") and not seen.get("checking"):
-            seen |= self._probe()
-        return seen
+        # What nobody can answer need not be asked for.
+        seen |= {"probe": Probe.PENDING} if seen["master"] is False else self._probe(seen["over"])
+        return seen | self._health_check_if_due(seen) if Seen(**seen).settled else seen
 
-    def _probe(self) -> dict[str, Any]:
+    def _probe(self, over: bool) -> dict[str, Any]:
         """Return what became of the job that shows whether the master hears of the minion."""
         context = self.context
         jid = self._asked("probe", probe.FUNCTION, [f"safeupdate: update {self.update.id}"])
         found = context.outcome(jid)
         seen: dict[str, Any] = {"job": f"job {jid} ({probe.FUNCTION}) of the watch"}
         if found is not None and found.ended and found.answered:
-            self.reachable = None
+            if not self._answered:
+                self._answered, self.reachable = True, None
             self._succeeded = not found.retcode
             broken = self._cannot_load(jid, found.retcode) if found.retcode else ""
             return {**seen, "probe": Probe.ANSWERED, "broken": broken}
         seen["probe"] = Probe.ENDED if found is not None and found.ended else Probe.PENDING
         seen["engine"] = self.context.has_engine()
-        seen["reachable"] = self._look_for_master()
+        seen["reachable"] = self._look_for_master(at_once=over)
         return seen
 
     def _heard_before(self) -> bool | None:
@@ -82,28 +81,27 @@ class Proof:
             return True if found is not None and found.ended and found.answered else None
         return known
 
-    def _look_for_master(self) -> bool | None:
+    def _look_for_master(self, *, at_once: bool = False) -> bool | None:
         """Tell whether this host reaches a master; None if that was not looked for yet."""
         now = self.context.monotonic()
         if self._reach_at is None:
             self._reach_at = now + _REACH_INTERVAL
-        elif now >= self._reach_at:
+        if now >= self._reach_at or (at_once and self.reachable is None):
             known = self._masters()
             self.reachable = self.context.reaches(known) if known else None
             self._reach_at = self.context.monotonic() + _REACH_INTERVAL
         return self.reachable
 
-    def _is_master_away(self) -> bool:
-        """Tell whether the master was away at the first look: a job that needs it has failed."""
-        if self._away is None:
-            known = self._masters()
-            self._away = bool(known) and not self.context.reaches(known)
-        return self._away
-
     def _masters(self) -> list[tuple[str, int]]:
         """Return the addresses that the new minion has for its masters."""
         running = self.context.store.fact("running") or {}
-        return [(str(host), int(port)) for host, port in running.get("masters") or ()]
+        given = running.get("masters")
+        if not given:
+            # A function names them, so they are known once a minion has signed in.
+            port = running.get("port") or _PORT
+            noted = (self.context.store.fact("masters") or {}).get("masters") or ()
+            given = [(host, port) for host, _ in noted]
+        return [(str(host), int(port)) for host, port in given]
 
     def _cannot_load(self, jid: str, retcode: int) -> str:
         """
@@ -145,9 +143,18 @@ class Proof:
             jid = self._asked(sls, "state.apply", [sls, {"__kwarg__": True, "queue": True}])
             found = self.context.outcome(jid)
             if found is None or not found.ended:
-                return {"checking": f"job {jid} (state.apply) of the watch did not end"}
+                reachable = self._look_for_master()
+                self._away = self._away or reachable is False
+                return {
+                    "checking": f"job {jid} (state.apply) of the watch did not end",
+                    "reachable": reachable,
+                    "engine": self.context.has_engine(),
+                }
             if found.retcode:
-                if self._is_master_away():
+                if not self._away:
+                    known = self._masters()
+                    self._away = bool(known) and not self.context.reaches(known)
+                if self._away:
                     return {"unchecked": True}
                 failed = f"Job {jid} (state.apply) of the watch failed with code {found.retcode}."
                 return {"check": failed}

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-# Salt ends with this status if its master refuses its key.
+# Salt ends with these statuses if its master refuses its key, and if it refuses that of its master.
 KEY_REFUSED = 77
+MASTER_REFUSED = 42
 # Times that a process, or its work, began anew by itself which make it a loop.
 LOOP = 3
 
@@ -67,6 +68,16 @@ class Probe(Enum):
 
 
 WAIT = Judgement(Verdict.WAIT)
+_REFUSALS = {
+    KEY_REFUSED: (
+        "its master refuses its key",
+        "the key of this minion on the master ('salt-key')",
+    ),
+    MASTER_REFUSED: (
+        "the key of its master is not the one in its configuration",
+        "'master_finger', and whether that is your master",
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +164,13 @@ def _stopped(seen: Seen) -> Judgement | None:
 
 def _key_refused(seen: Seen) -> Judgement | None:
     died = seen.active == "failed" or seen.loops >= LOOP
-    if not (died and seen.came and seen.status == KEY_REFUSED):
+    if not (died and seen.came and seen.status in _REFUSALS):
         return None
+    why, where = _REFUSALS[seen.status]
     return Judgement(
         Verdict.REFUSED,
-        "{unit} has ended because its master refuses its key, which the old version would not "
-        "change: the new one stays installed. Look at the key of this minion on the master "
-        "('salt-key'), then start the service.",
+        f"{{unit}} has ended because {why}, which the old version would not change: the new one "
+        f"stays installed. Look at {where}, then start the service.",
     )
 
 
@@ -213,6 +224,8 @@ def _silence(seen: Seen) -> Judgement | None:
             "Salt has ended its engine, as it does while the master is away when a minion starts. "
             "Restart the minion"
         )
+    if seen.reachable is None:
+        return _unproven("the address of its master is not known, so that may be away")
     if seen.probe is Probe.PENDING:
         return Judgement(Verdict.SILENT, f"{seen.job} did not end", missing=True)
     return Judgement(
@@ -223,9 +236,13 @@ def _silence(seen: Seen) -> Judgement | None:
 def _check(seen: Seen) -> Judgement | None:
     if seen.check:
         return Judgement(Verdict.ILL, seen.check)
-    if seen.checking and seen.over:
-        return Judgement(Verdict.ILL, seen.checking, missing=True)
-    return WAIT if seen.checking else None
+    if not seen.checking:
+        return None
+    if not (seen.over or seen.late):
+        return WAIT
+    if seen.reachable is False or not seen.engine:
+        return _unchecked()
+    return Judgement(Verdict.ILL, seen.checking, missing=True) if seen.over else WAIT
 
 
 def _unstable(seen: Seen) -> Judgement | None:
@@ -238,11 +255,7 @@ def _unstable(seen: Seen) -> Judgement | None:
 
 def _end(seen: Seen) -> Judgement | None:
     if seen.unchecked:
-        return Judgement(
-            Verdict.UNPROVEN,
-            "{unit} runs, but its health check could not be made: it needs a master that can be "
-            "reached, and a minion that may run its jobs. Make it by hand.",
-        )
+        return _unchecked()
     if seen.unhooked:
         return _unproven("this extension was not there yet when it started. Restart the minion")
     if seen.probe in (Probe.NEEDLESS, Probe.ANSWERED):
@@ -265,6 +278,14 @@ _ROWS: tuple[Callable[[Seen], Judgement | None], ...] = (
     _unstable,
     _end,
 )
+
+
+def _unchecked() -> Judgement:
+    return Judgement(
+        Verdict.UNPROVEN,
+        "{unit} runs, but its health check could not be made: it needs a master that can be "
+        "reached, and a minion that may run its jobs. Make it by hand.",
+    )
 
 
 def _unproven(why: str) -> Judgement:

@@ -9,6 +9,7 @@ import pytest
 from saltext_safeupdate.core.supervisor.verdict import (
     KEY_REFUSED,
     LOOP,
+    MASTER_REFUSED,
     Probe,
     Seen,
     Verdict,
@@ -20,72 +21,71 @@ UP = {"stable": True}
 SILENT = {**UP, "probe": Probe.PENDING}
 ANSWERED = {**UP, "probe": Probe.ANSWERED}
 DOWN = {"reported": False, "probe": Probe.NEEDLESS}
-# What the page calls it, what is seen, and what follows.
-ROWS = {
-    "Its unit has failed": (DOWN | {"active": "failed"}, Verdict.ILL),
-    "It begins anew by itself, for the third time": (UP | {"loops": LOOP}, Verdict.ILL),
-    "It does not report until its time is up, and the one before did": (
-        DOWN | {"over": True},
-        Verdict.ILL,
-    ),
-    "It does not report, nor did the one before": (
-        DOWN | {"over": True, "had_reported": False},
-        Verdict.UNPROVEN,
-    ),
-    "This extension does not know its Salt, and knew that of the one before": (
-        ANSWERED | {"stood_down": True},
-        Verdict.ILL,
-    ),
-    "This extension does not know its Salt, nor that of the one before": (
-        {**UP, "probe": Probe.NEEDLESS, "stood_down": True, "had_stood_down": True},
-        Verdict.WELL,
-    ),
-    "The return of the probe arrives, whatever its code": (ANSWERED, Verdict.WELL),
-    "The return of the probe is a failure, because Salt cannot load its function": (
-        ANSWERED | {"broken": "test.py: SyntaxError"},
-        Verdict.ILL,
-    ),
-    "The probe is not answered; the master is reached, and heard the one before": (
-        SILENT | {"over": True, "reachable": True},
-        Verdict.SILENT,
-    ),
-    "The probe is not answered, and nobody on this host reaches the master": (
-        SILENT | {"late": True, "reachable": False},
-        Verdict.UNPROVEN,
-    ),
-    "The probe is not answered, nor was it before the update": (
-        SILENT | {"master": False},
-        Verdict.UNPROVEN,
-    ),
-    "The probe is not answered, and whether it was before is not known": (
-        SILENT | {"master": None, "over": True, "reachable": True},
-        Verdict.UNPROVEN,
-    ),
-    "The probe is not answered, and Salt has ended the engine": (
-        SILENT | {"over": True, "reachable": True, "engine": False},
-        Verdict.UNPROVEN,
-    ),
-    "It started before this extension was there": (
-        {**UP, "probe": Probe.NEEDLESS, "unhooked": True},
-        Verdict.UNPROVEN,
-    ),
-    "The minion has no master": ({**UP, "probe": Probe.NEEDLESS}, Verdict.WELL),
-    "Its master refuses its key": (
-        DOWN | {"active": "failed", "status": KEY_REFUSED},
-        Verdict.REFUSED,
-    ),
-    "Somebody has stopped it": (DOWN | {"active": "inactive", "stopped": True}, Verdict.STOPPED),
-    "The health check fails": (ANSWERED | {"check": "no"}, Verdict.ILL),
-    "The health check does not end": (ANSWERED | {"checking": "job 1", "over": True}, Verdict.ILL),
-    "The health check is an SLS, and cannot be made": (
-        ANSWERED | {"unchecked": True},
-        Verdict.UNPROVEN,
-    ),
-    "Its process does not stay the same until the time is up": (
-        ANSWERED | {"stable": False, "over": True},
-        Verdict.ILL,
-    ),
+# What follows, what the page calls it, and what is seen.
+_BY_VERDICT = {
+    Verdict.ILL: {
+        "Its unit has failed": DOWN | {"active": "failed"},
+        "It begins anew by itself, for the third time": UP | {"loops": LOOP},
+        "It does not report until its time is up, and the one before did": DOWN | {"over": True},
+        "This extension does not know its Salt, and knew that of the one before": (
+            ANSWERED | {"stood_down": True}
+        ),
+        "The return of the probe is a failure, because Salt cannot load its function": (
+            ANSWERED | {"broken": "test.py: SyntaxError"}
+        ),
+        "The health check fails": ANSWERED | {"check": "no"},
+        "The health check does not end": ANSWERED | {"checking": "job 1", "over": True},
+        "Its process does not stay the same until the time is up": (
+            ANSWERED | {"stable": False, "over": True}
+        ),
+    },
+    Verdict.SILENT: {
+        "The probe is not answered; the master is reached, and heard the one before": (
+            SILENT | {"over": True, "reachable": True}
+        ),
+    },
+    Verdict.REFUSED: {
+        "Its master refuses its key": DOWN | {"active": "failed", "status": KEY_REFUSED},
+        "It refuses the key of its master": DOWN | {"active": "failed", "status": MASTER_REFUSED},
+    },
+    Verdict.STOPPED: {
+        "Somebody has stopped it": DOWN | {"active": "inactive", "stopped": True},
+    },
+    Verdict.UNPROVEN: {
+        "It does not report, nor did the one before": DOWN | {"over": True, "had_reported": False},
+        "The probe is not answered, and nobody on this host reaches the master": (
+            SILENT | {"late": True, "reachable": False}
+        ),
+        "The probe is not answered, and the address of its master is not known": (
+            SILENT | {"over": True}
+        ),
+        "The probe is not answered, nor was it before the update": SILENT | {"master": False},
+        "The probe is not answered, and whether it was before is not known": (
+            SILENT | {"master": None, "over": True, "reachable": True}
+        ),
+        "The probe is not answered, and Salt has ended the engine": (
+            SILENT | {"over": True, "reachable": True, "engine": False}
+        ),
+        "It started before this extension was there": (
+            {**UP, "probe": Probe.NEEDLESS, "unhooked": True}
+        ),
+        "The health check is an SLS, and cannot be made": ANSWERED | {"unchecked": True},
+        "The health check does not end, and nobody on this host reaches the master": (
+            ANSWERED | {"checking": "job 1", "late": True, "reachable": False}
+        ),
+        "The health check does not end, and Salt has ended the engine": (
+            ANSWERED | {"checking": "job 1", "over": True, "engine": False}
+        ),
+    },
+    Verdict.WELL: {
+        "This extension does not know its Salt, nor that of the one before": (
+            {**UP, "probe": Probe.NEEDLESS, "stood_down": True, "had_stood_down": True}
+        ),
+        "The return of the probe arrives, whatever its code": ANSWERED,
+        "The minion has no master": {**UP, "probe": Probe.NEEDLESS},
+    },
 }
+ROWS = {row: (seen, verdict) for verdict, rows in _BY_VERDICT.items() for row, seen in rows.items()}
 # What only needs more time.
 WAITING = {
     "nothing has been seen": DOWN,
@@ -99,6 +99,11 @@ WAITING = {
     "the probe is under way": SILENT,
     "the master is away": {**SILENT, "reachable": False},
     "the health check is under way": {**ANSWERED, "checking": "job 1"},
+    "the health check is under way, and the master is away": {
+        **ANSWERED,
+        "checking": "job 1",
+        "reachable": False,
+    },
     "the first looks for a master": {**SILENT, "master": None},
 }
 WORDS = {
@@ -150,4 +155,4 @@ def test_nothing_waits_for_ever_and_no_silence_is_proof():
             assert verdict is not Verdict.WAIT
             if verdict is Verdict.SILENT:
                 assert master is True
-                assert reachable is not False
+                assert reachable is True

@@ -246,6 +246,25 @@ class TestNoFault:
         self._assert_kept(host, "nobody on this host reaches its master")
         assert host.clock.passed >= 30
 
+    @pytest.mark.parametrize("signed_in", [True, False])
+    def test_a_function_names_its_master(self, host, signed_in):
+        """As with 'master_type: func': its address is only known once a minion has signed in."""
+        host.master = True
+        if signed_in:
+            host.store.set_fact("masters", {"process": "1:1:1", "masters": [["m", True]]})
+
+        def report():
+            host.report()
+            host.store.set_fact("running", {**host.store.fact("running"), "masters": []})
+
+        host.services.report = report
+        asked = []
+        _installed(host, extra=HEARD)
+        host.supervise(reaches=lambda known: asked.append(known) is not None)
+        assert {tuple(each) for each in asked} == ({(("m", 4506),)} if signed_in else set())
+        told = "nobody on this host reaches" if signed_in else "address of its master is not known"
+        self._assert_kept(host, told)
+
     def test_the_master_comes_back(self, host):
         """The time without it does not count."""
         host.master, host.reachable = True, False
@@ -462,23 +481,62 @@ class TestHealthCheck:
         else:
             assert host.last.phase is Phase.COMMITTED
 
-    @pytest.mark.parametrize("why", ["blackout", "away"])
-    def test_an_sls_that_cannot_be_run_is_no_evidence(self, host, why):
+    @pytest.mark.parametrize("hears", [True, None, False])
+    @pytest.mark.parametrize("why", ["blackout", "away", "silent", "no engine"])
+    def test_an_sls_that_cannot_be_run_is_no_evidence(self, host, why, hears):
+        """Whatever is known of the master: *hears* is whether it got a return before."""
+        self._check(host, "checks.minion")
+        host.master = True
+        _installed(host, extra={} if hears is None else {"master": hears})
+
+        def answer():
+            sls = (host.store.fact("ask") or {}).get("fun") == "state.apply"
+            if why == "blackout":
+                host.answer(2)
+            elif why != "silent" and not sls:
+                host.answer()
+            elif why == "away":
+                host.reachable = False
+                host.clock.after(20, lambda: host.answer(2))
+            elif why == "no engine":
+                host.engine = False
+
+        host.clock.each_second = answer
+        if why == "silent":
+            host.reachable = False
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert "its health check could not be made" in host.last.reason
+        asked = host.store.fact("ask")
+        ran = hears is not False and why in ("away", "no engine")
+        assert (asked is not None and asked["fun"] == "state.apply") == ran
+
+    @pytest.mark.parametrize("hears", [True, None])
+    def test_an_sls_fails_although_the_master_is_reached(self, host, hears):
+        self._check(host, "checks.minion")
+        host.master = True
+        _installed(host, extra={} if hears is None else HEARD)
+        host.clock.each_second = lambda: host.answer(
+            2 if (host.store.fact("ask") or {}).get("fun") == "state.apply" else 0
+        )
+        host.supervise()
+        _assert_back(host, "(state.apply) of the watch failed with code 2")
+
+    def test_a_master_that_stays_away_while_an_sls_runs(self, host):
         self._check(host, "checks.minion")
         host.master = True
         _installed(host, extra=HEARD)
 
         def answer():
-            asked = (host.store.fact("ask") or {}).get("fun")
-            if why == "away" and asked == "state.apply":
+            if (host.store.fact("ask") or {}).get("fun") == "state.apply":
                 host.reachable = False
-            host.answer(0 if why == "away" and asked != "state.apply" else 2)
+            else:
+                host.answer()
 
         host.clock.each_second = answer
         host.supervise()
         assert host.last.phase is Phase.COMMITTED, host.last
         assert "its health check could not be made" in host.last.reason
-        assert (host.store.fact("ask")["fun"] == "state.apply") == (why == "away")
 
 
 class TestRollback:
