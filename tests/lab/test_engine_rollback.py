@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +44,27 @@ FAULTS = {
     "misses a module": (f"rm {SALT}/minion.py", "has failed"),
 }
 
+# A Salt with one more parameter in a function that is replaced, made of the one that runs. It has
+# neither programs nor a unit.
+UNKNOWN = "3008.4"
+PACK = f"""\
+set -e
+top=/var/tmp/unknown
+mkdir -p $top/DEBIAN $top{SITE_PACKAGES}
+tar --exclude=__pycache__ -C {SITE_PACKAGES} -cf - salt | tar -C $top{SITE_PACKAGES} -xf -
+sed -i 's/def _invoke_execution(self, data)/{{changed}}/' \
+    $top{SALT}/minion.py
+grep -q '{{changed}}' $top{SALT}/minion.py
+printf '%s' '{{control}}' > $top/DEBIAN/control
+dpkg-deb --root-owner-group -Znone --build $top $top.deb
+rm -r $top
+"""
+SAME = "def _invoke_execution(self, data)"
+CHANGED = "def _invoke_execution(self, data, token)"
+CONTROL = (
+    f"Package: salt-minion\nVersion: {UNKNOWN}\nArchitecture: amd64\n"
+    "Maintainer: lab <lab@example.invalid>\nDescription: made for a test\n"
+)
 
 # Two that systemd takes for well. test_rpm_host.py has one that does not start in every run, too.
 SHORT = ("cannot run a job", "hangs")
@@ -77,6 +100,54 @@ def test_what_does_not_prove_healthy_is_rolled_back(scene: EngineScene, fault: s
     record = rolled_back(scene, fault, FAULTY, OLD)
     assert json.loads(record["versions_to"]) == {"salt-minion": FAULTY}
     assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
+
+
+@pytest.mark.parametrize("scene", [QUICK["safeupdate"]["watch_timeout"]], indirect=True)
+def test_a_salt_that_the_extension_does_not_know_is_not_installed(scene: EngineScene) -> None:
+    _offer_made(scene, CHANGED)
+    pid = scene.pid()
+    record = scene.update(UNKNOWN)
+    assert record["phase"] == "failed", record
+    assert f"does not know Salt {UNKNOWN}" in record["reason"]
+    assert "salt.minion.Minion._invoke_execution takes (self, data, token)" in record["reason"]
+    assert "Nothing was changed" in record["reason"]
+    assert scene.phases() == ["requested", "checking", "staging", "failed"]
+    # It is staged now, so this is told beforehand.
+    found = {each["code"]: each for each in scene.call("safeupdate.plan", UNKNOWN)["findings"]}
+    assert found["extension-too-old"]["blocking"]
+    assert "Install a version of saltext-safeupdate" in found["extension-too-old"]["fix"]
+    assert f"does not know Salt {UNKNOWN}" in scene.call("safeupdate.update", UNKNOWN)
+    assert scene.pid() == pid
+    assert scene.call("safeupdate.revisions")["skipped"] == []
+    scene.assert_runs(OLD)
+    scene.container.offer(deb(OLD), deb(FAULTY))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scene", [QUICK["safeupdate"]["watch_timeout"]], indirect=True)
+def test_a_new_version_without_its_service_is_rolled_back(scene: EngineScene) -> None:
+    _offer_made(scene, SAME)
+    record = scene.update(UNKNOWN)
+    assert record["phase"] == "rolled_back", record
+    assert scene.call("safeupdate.unquarantine", UNKNOWN) == [f"salt-minion {UNKNOWN}"]
+    scene.assert_runs(OLD)
+    scene.container.offer(deb(OLD), deb(FAULTY))
+
+
+def _offer_made(scene: EngineScene, changed: str) -> None:
+    """Build a package on the host, and add it to what is on offer there."""
+    container = scene.container
+    container.run(["sh", "-c", PACK.format(changed=changed, control=CONTROL)])
+    folder = container.dir / "repo"
+    file = folder / "unknown.deb"
+    shutil.move(container.path("/var/tmp/unknown.deb"), file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    where = f"Filename: ./{file.name}\nSize: {file.stat().st_size}\nSHA256: {digest}\n\n"
+    packages = (folder / "Packages").read_text() + CONTROL + where
+    (folder / "Packages").write_text(packages)
+    digest = hashlib.sha256(packages.encode()).hexdigest()
+    release = f"Suite: lab\nSHA256:\n {digest} {len(packages.encode())} Packages\n"
+    (folder / "Release").write_text(release)
 
 
 def rolled_back(scene: EngineScene, fault: str, new: str, old: str) -> dict[str, Any]:

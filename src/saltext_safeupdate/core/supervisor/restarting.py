@@ -228,8 +228,12 @@ def stays_down(context: Context, update: Update) -> bool:
 
 
 def _is_removed(context: Context, update: Update) -> bool:
-    """Tell whether its packages are gone, or the one with the unit is."""
-    if update.kind != "update" or not update.versions_from:
+    """
+    Tell whether its packages are gone, or the one with the unit is.
+
+    Nobody asks for an update to have no minion: that is a new version which does not start.
+    """
+    if update.kind != "update" or update.request is not None or not update.versions_from:
         return False
     had_unit = bool(update.unit.get("file"))
     return not update.versions_to or (had_unit and context.services.unit_file(context.unit) is None)

@@ -60,6 +60,20 @@ def test_where_nothing_restarts_the_minion_nothing_is_changed(host):
     host.assert_at_peace()
 
 
+def test_a_new_version_that_has_no_service_is_none(host):
+    """Its unit may have gone into another package."""
+    host.ask()
+    file = host.services.file
+    host.packages.installs = lambda files: setattr(
+        host.services, "file", file if files[0].version == OLD["salt"] else None
+    )
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK, host.last
+    assert host.services.active == "active"
+    assert {row.version for row in host.store.quarantined()} == set(NEW.values())
+    host.assert_at_peace()
+
+
 def test_the_installed_version_is_no_update(host):
     host.ask("3006.28")
     host.supervise()
