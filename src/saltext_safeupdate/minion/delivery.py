@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import salt.defaults.exitcodes
@@ -12,17 +12,21 @@ import salt.utils.event
 import salt.version
 
 from ..core.errors import DamagedError
+from ..core.host.reach import Address, reaches_any
 from ..core.jobs.ledger import Job
 from ..core.jobs.ticker import Answer
 from ..core.record.store import PhaseRow
 from ..core.record.update import Update
 from . import queues
-from .masters import Masters
+from .masters import Masters, addresses
 from .returners import Returners
 
 # Seconds to wait for the master's answer to one return; then it is tried again later. A slow
 # master gets it twice and stores it once.
 _ACK_TIMEOUT = 10
+
+# Options that say from where connections are made.
+_BOUND = ("source_address", "source_interface_name", "source_ret_port")
 
 # Who a job is from that the supervisor has the minion do.
 ASKED_BY = "safeupdate"
@@ -39,7 +43,11 @@ def is_failure(answer: object) -> bool:
 
 
 class Delivery:
-    """Sends through the main process of the minion, which has the connection."""
+    """
+    Sends through the main process of the minion, which has the connection.
+
+    *reaches* tells whether this host reaches one of some addresses.
+    """
 
     def __init__(
         self,
@@ -47,9 +55,12 @@ class Delivery:
         functions: Mapping[str, Any],
         masters: Masters,
         returners: Returners | None = None,
+        *,
+        reaches: Callable[[Sequence[Address]], bool] = reaches_any,
     ) -> None:
         self._opts = opts
         self._masters = masters
+        self._reaches = reaches
         # Fetched now, so that nothing has to be loaded while the tree is replaced. A list of
         # modules may leave it out.
         self._event_send = functions.get("event.send") or self._send_event
@@ -74,11 +85,21 @@ class Delivery:
         if not self._opts.get("master_uri") and self._opts.get("file_client") == "local":
             self._refresh_grains(row, update)
             return True
+        if not self._may_arrive():
+            return False
         tag = f"salt/minion/{self._opts['id']}/safeupdate/{row.phase}"
         sent = bool(self._event_send(tag, data))
         if sent:
             self._refresh_grains(row, update)
         return sent
+
+    def _may_arrive(self) -> bool:
+        """Tell whether an event may reach a master: the main process drops those that do not."""
+        if any(self._opts.get(name) for name in _BOUND):
+            # A firewall may let through only what is sent from there.
+            return True
+        known = addresses(self._opts)
+        return not known or self._reaches(known)
 
     def _send_event(self, tag: str, data: Mapping[str, Any]) -> bool:
         """Have the main process send an event to its masters."""

@@ -106,7 +106,7 @@ def test_the_grains_are_made_again_when_an_update_has_ended(
     monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
     send = {"event.send": lambda tag, data: taken}
-    delivery = Delivery(opts, send, connected(opts, tmp_path))
+    delivery = Delivery(opts, send, connected(opts, tmp_path), reaches=bool)
     row = PhaseRow(seq=1, id="u1", phase=phase, reason="", at=1.0)
     assert delivery.publish(row, update) is taken
     assert [tag for _, tag in bus.sent] == ["grains_refresh"] * refreshed
@@ -124,10 +124,29 @@ def test_phases_are_told_without_the_function_that_sends_events(monkeypatch, tmp
     bus = Taking(None)
     monkeypatch.setattr(salt.utils.event, "get_event", lambda *_, **__: contextlib.nullcontext(bus))
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
-    delivery = Delivery(opts, {}, connected(opts, tmp_path))
+    delivery = Delivery(opts, {}, connected(opts, tmp_path), reaches=bool)
     row = PhaseRow(seq=1, id="u1", phase="watching", reason="", at=1.0)
     assert delivery.publish(row, None)
     ((tag, load),) = sent
     assert tag == "fire_master"
     assert load["tag"] == "salt/minion/m1/safeupdate/watching"
     assert load["data"]["update"] == "u1"
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({}, False),
+        ({"source_address": "192.0.2.1"}, True),
+        ({"master_type": "func"}, True),
+    ],
+)
+def test_a_phase_is_kept_while_no_master_can_be_reached(tmp_path, options, sent):
+    """The main process would drop it, and say nothing."""
+    opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path), **options}
+    told = []
+    send = {"event.send": lambda tag, data: told.append(tag) or True}
+    delivery = Delivery(opts, send, connected(opts, tmp_path), reaches=lambda known: False)
+    row = PhaseRow(seq=1, id="u1", phase="watching", reason="", at=1.0)
+    assert delivery.publish(row, None) is sent
+    assert len(told) == sent
