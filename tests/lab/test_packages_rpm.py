@@ -376,13 +376,34 @@ def test_an_upgrade_of_everything_can_leave_the_minion_alone(
     container: Container, machine: Managed
 ) -> None:
     """As Salt's module calls it, in the environment that only this process has."""
-    directory = "/var/tmp/without"
-    container.run(["mkdir", "-p", directory])
-    env = machine("without", OWN, directory)
-    for words in (["update"], ["dist-upgrade"]):
-        argv = ["zypper", "--non-interactive", *words, "--dry-run"]
+    # One that belongs to a version of the minion, and one that has nothing to do with it.
+    others = ("beside", "editor")
+    for version, minion in (("1", "3007.15"), ("2", "3008.3")):
+        _plain(container, "beside", version, f"Requires: salt-minion = {minion}")
+        _plain(container, "editor", version)
+    old = [f"{REPOSITORY}/{name}-1-1.noarch.rpm" for name in others]
+    machine.run("rpm", "--install", *old)
+    # Repositories often have the newest only.
+    machine.run("rm", *old)
+    _offer(container)
+    machine("refresh")
+    # What belongs to another version of the minion is in the way of a whole distribution.
+    ways = {"update": OWN, "dist-upgrade": (*OWN, "beside")}
+    for word, names in ways.items():
+        container.run(["mkdir", "-p", f"/var/tmp/{word}"])
+        env = machine("without", names, f"/var/tmp/{word}")
+        argv = ["zypper", "--non-interactive", word, "--dry-run"]
         plain = container.run(argv).stdout
-        assert "salt-minion" in plain.partition("going to be upgraded")[2], plain
+        assert {"salt-minion", "beside", "editor"} <= _upgraded(plain), plain
         kept = container.run(argv, env=env).stdout
-        assert "going to be upgraded" not in kept, kept
+        assert _upgraded(kept) == {"editor"}, kept
+    # That is how it is found.
+    pulls = container.run(["zypper", "--non-interactive", "update", "--dry-run", "beside"]).stdout
+    assert "salt-minion" in _upgraded(pulls), pulls
     assert machine("version_locked", OWN) == []
+    machine.run("rpm", "--erase", *others)
+
+
+def _upgraded(told: str) -> set[str]:
+    """Return the packages that zypper says it would upgrade."""
+    return set(told.partition("going to be upgraded:")[2].partition("\n\n")[0].split())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..core.errors import SafeUpdateError
+from ..core.packages.request import Request
 from . import parallel, results
 from .chunks import for_now, for_the_end, join_comments, listed, without_packages
 from .own_packages import OwnPackages
@@ -93,20 +94,25 @@ class Deferring:
         called = called._replace(low=low)
         try:
             if "uptodate" in (low["fun"], low.get("sfun")):
-                return self._upgrade_rest(run, called)
+                return self._upgrade_rest(run, called, deferral.request)
             rest = without_packages(low, deferral.names)
             return None if rest is None else self._called(called._replace(low=rest))
         except (Deferral, SafeUpdateError):
             return None
 
-    def _upgrade_rest(self, run: Run, called: StateCall) -> dict[str, Any] | None:
+    def _upgrade_rest(
+        self, run: Run, called: StateCall, request: Request | None
+    ) -> dict[str, Any] | None:
         with self._own.excluded(run) as possible:
             if possible:
-                return self._called(called)
+                done = self._called(called)
+                failed = done is not None and not done.get("result") and not done.get("changes")
+                # A change of the whole distribution may not be possible without the own ones.
+                return None if failed and called.low.get("dist_upgrade") else done
         if called.low.get("pkgs") or called.low.get("dist_upgrade"):
             # A change of the whole distribution takes no names, or does not heed them.
             return None
-        others = self._own.other_upgrades()
+        others = self._own.other_upgrades(request) if request is not None else []
         if not others:
             return None
         return self._called(called._replace(low={**called.low, "pkgs": others}))

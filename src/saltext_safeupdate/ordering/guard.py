@@ -85,7 +85,8 @@ class Guard:
             if refusal is not None:
                 return self._quarantine.make_rest(call, request, refusal)
             if changes and run is not None and run.inside and not run.finishing:
-                raise runs.Deferral(changes, self._own.names_to_defer(request, frozenset(changes)))
+                names = self._own.names_to_defer(request, frozenset(changes))
+                raise runs.Deferral(changes, names, request)
         except SafeUpdateError as err:
             raise CommandExecutionError(str(err)) from err
         if not changes:

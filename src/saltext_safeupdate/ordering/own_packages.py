@@ -79,25 +79,36 @@ class OwnPackages:
         middle = len(targets) // 2
         return self._pulling(request, targets[:middle]) | self._pulling(request, targets[middle:])
 
-    def other_upgrades(self) -> list[str]:
-        """Return the packages that can be upgraded without any own one; there may be none."""
-        changes = self._manager.simulate(Request(action=Action.UPGRADE))
+    def other_upgrades(self, request: Request) -> list[str]:
+        """
+        Return the packages that can be upgraded without any own one; there may be none.
+
+        *request* is the upgrade of everything: its choice of repositories counts for them, too.
+        """
+        changes = self._manager.simulate(request)
         own = self.names
         return self._upgrades_without_own(
-            sorted(name for name, change in changes.items() if name not in own and change.old)
+            request, sorted(name for name, each in changes.items() if name not in own and each.old)
         )
 
-    def _upgrades_without_own(self, names: list[str]) -> list[str]:
+    def needed_by_upgrades(self, request: Request) -> frozenset[str]:
+        """Return the packages that can only be upgraded with an own one."""
+        part = replace(request, full=False)
+        changes = self._manager.simulate(part)
+        others = {name for name, each in changes.items() if name not in self.names and each.old}
+        return frozenset(others.difference(self._upgrades_without_own(part, sorted(others))))
+
+    def _upgrades_without_own(self, request: Request, names: list[str]) -> list[str]:
         """Return those of the packages whose upgrade pulls no own one along, by halving."""
-        request = Request(action=Action.UPGRADE, targets=tuple((name, None) for name in names))
-        if not names or not self.changed_by(request):
+        part = replace(request, targets=tuple((name, None) for name in names))
+        if not names or not self.changed_by(part):
             return names
         if len(names) == 1:
             return []
         middle = len(names) // 2
         return [
-            *self._upgrades_without_own(names[:middle]),
-            *self._upgrades_without_own(names[middle:]),
+            *self._upgrades_without_own(request, names[:middle]),
+            *self._upgrades_without_own(request, names[middle:]),
         ]
 
     def may_change(self, request: Request) -> bool:
@@ -109,9 +120,9 @@ class OwnPackages:
             return True
 
     @contextmanager
-    def excluded(self, run: runs.Run | None) -> Iterator[bool]:
+    def excluded(self, run: runs.Run | None, more: frozenset[str] = frozenset()) -> Iterator[bool]:
         """
-        Have upgrades of everything leave the own packages alone.
+        Have upgrades of everything leave the own packages alone, and *more*.
 
         Yields False if the package manager has no way to do that, and in a minion whose jobs are
         threads: what tells the package manager would tell it to all of them.
@@ -121,7 +132,7 @@ class OwnPackages:
             return
         names = self.names
         with tempfile.TemporaryDirectory(prefix="safeupdate-") as directory:
-            env = self._manager.without(sorted(names), directory)
+            env = self._manager.without(sorted(names | more), directory)
             if env is None:
                 yield False
                 return

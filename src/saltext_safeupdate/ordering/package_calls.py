@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import salt.utils.data
+from salt.utils.args import split_input
 
 from ..core.packages.request import Action, Request
 from .chunks import without_packages
@@ -28,6 +29,14 @@ _ROOTS = ("installroot", "root")
 _TAKEN = {("aptpkg", "upgrade"): ("downloadonly", "download_only")}
 # Those that make options of yum or dnf of them: of True a switch, of a text an option.
 _OPTIONS = (("yumpkg", "update"), ("yumpkg", "upgrade"))
+# Such options that say which packages, or which versions, there are to choose from.
+_CHOOSING = frozenset(
+    (
+        *("advisories", "advisory", "advisory-severities", "allowerasing", "best", "bugfix"),
+        *("bz", "bzs", "cve", "cves", "enhancement", "exclude", "excludepkgs", "newpackage"),
+        *("no-best", "nobest", "releasever", "sec-severity", "secseverity", "security"),
+    )
+)
 # What chooses among the repositories; where the module honours it, its front end is told so.
 REPOSITORIES = ("fromrepo", "repo", "enablerepo", "disablerepo", "disableexcludes")
 # What a refresh of the metadata takes from the call that wants it.
@@ -130,15 +139,30 @@ def _release(original: Callable[..., Any], given: Mapping[str, Any]) -> str | No
 
 
 def _options(original: Callable[..., Any], given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the options that Salt's module for yum and dnf makes of its choice of repositories."""
-    if _place(original)[0] != "yumpkg" or given.get("fromrepo") or given.get("repo"):
-        # A single repository is named in ``release``.
+    """Return the options that Salt's module for yum and dnf makes of what the call chooses from."""
+    place = _place(original)
+    if place[0] != "yumpkg":
         return ()
-    return tuple(
-        f"--{key}={value}"
-        for key in ("disablerepo", "enablerepo", "disableexcludes")
-        for value in _as_list(given.get(key))
-    )
+    # A single repository is named in ``release``.
+    single = bool(given.get("fromrepo") or given.get("repo"))
+    named = [*(() if single else ("disablerepo", "enablerepo")), "disableexcludes", "branch"]
+    options = [f"--{key}={value}" for key in named for value in _as_list(given.get(key))]
+    options += [f"--setopt={each}" for each in _setopt(original, given)]
+    for key in sorted(_CHOOSING & set(given)) if place in _OPTIONS else ():
+        if isinstance(given[key], str):
+            options.append(f"--{key}={given[key]}")
+        elif given[key] is True:
+            options.append(f"--{key}")
+    return tuple(options)
+
+
+def _setopt(original: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+    """Return the settings of one call, among them whether it replaces what is obsolete."""
+    settings = [str(each) for each in split_input(given.get("setopt") or [])]
+    parameter = inspect.signature(original).parameters.get("obsoletes")
+    if parameter is None or given.get("obsoletes", parameter.default):
+        return settings
+    return [*(each for each in settings if not each.startswith("obsoletes=")), "obsoletes=False"]
 
 
 def _as_list(value: object) -> list[object]:

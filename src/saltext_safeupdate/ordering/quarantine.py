@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from salt.exceptions import CommandExecutionError
 
+from ..core.errors import CommandError
 from ..core.packages.choice import matches
 from ..core.packages.request import Action, Change, Request
 from ..core.record.store import Quarantined
@@ -40,6 +41,7 @@ _WOULD = (
 )
 _REST = "Everything else went on without it."
 _NO_REST = "Nothing was changed."
+_TRIED = "Everything else was tried without it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +93,12 @@ class Quarantine:
         rest = package_calls.without(call, names)
         if rest is None or self._changes_own(rest):
             raise self._failure(refusal.text(_NO_REST))
-        text = refusal.text(_REST, names & request.names)
+        named = names & request.names
         try:
             changes = rest.make()
-        except CommandExecutionError:
-            _tell(LeftOut(text=text, named=True, changes={}))
-            raise
-        raise self._failure(text, changes)
+        except CommandExecutionError as err:
+            _fail(err, refusal.text(_TRIED, named), named=True)
+        raise self._failure(refusal.text(_REST, named), changes)
 
     def _make_other_patches(
         self, call: Call, patches: Mapping[str, Request | None], refusal: Refusal
@@ -124,31 +125,70 @@ class Quarantine:
         return request is not None and bool(self._own.changed_by(chosen.exactly(request, call)))
 
     def _upgrade_rest(self, call: Call, request: Request, refusal: Refusal) -> Any:
-        text = refusal.text(_REST)
-        run = runs.current()
-        with self._own.excluded(run) as possible:
-            if possible:
-                changes = call.make()
+        names: frozenset[str] = frozenset()
+        try:
+            possible, changes = self._without(call)
+        except CommandExecutionError as err:
+            names = self._in_the_way(call, request, err)
+            if not names:
+                _fail(err, refusal.text(_TRIED))
+            try:
+                possible, changes = self._without(call, names)
+            except CommandExecutionError as again:
+                _fail(again, refusal.text(_TRIED, names))
         if not possible:
             changes = self._upgrade_by_names(call, request, refusal)
+        text = refusal.text(_REST, names)
         told = _tell(LeftOut(text=text, named=False, changes=changes))
         # The comment of a state says it. A function has nothing but what it returns.
         return changes if told else {**changes, KEY: text}
 
+    def _without(self, call: Call, more: frozenset[str] = frozenset()) -> tuple[bool, Any]:
+        """Make the call so that it leaves the own packages alone, and *more*, if that can be."""
+        with self._own.excluded(runs.current(), more) as possible:
+            return possible, call.make() if possible else None
+
+    def _in_the_way(
+        self, call: Call, request: Request, err: CommandExecutionError
+    ) -> frozenset[str]:
+        """
+        Return the packages without which an upgrade would succeed that has changed nothing.
+
+        zypper changes a whole distribution, or nothing if one package needs one that is locked.
+        """
+        whole = request.full and package_calls.only(call, []) is not None
+        if not whole or (isinstance(err.info, dict) and err.info.get("changes")):
+            return frozenset()
+        try:
+            return self._own.needed_by_upgrades(request)
+        except CommandError as simulated:
+            log.debug("safeupdate: what is in the way is not known: %s", simulated)
+            return frozenset()
+
     def _upgrade_by_names(self, call: Call, request: Request, refusal: Refusal) -> Any:
         """Upgrade the other packages by their names: there is no way to leave some out."""
-        others = self._own.other_upgrades()
+        others = self._own.other_upgrades(request)
         rest = package_calls.only(call, others)
         if request.full or rest is None:
             # It takes no names, or does not heed them.
             raise self._failure(refusal.text(_NO_REST))
-        return rest.make() if others else {}
+        try:
+            return rest.make() if others else {}
+        except CommandExecutionError as err:
+            _fail(err, refusal.text(_TRIED))
 
     def _failure(self, text: str, changes: Any = None) -> CommandExecutionError:
         """Return the error that says *text*, and what was changed in the way Salt does."""
         changed = changes if isinstance(changes, dict) else {}
         _tell(LeftOut(text=text, named=True, changes=changed))
         return CommandExecutionError(text, info={"changes": changed} if changed else None)
+
+
+def _fail(err: CommandExecutionError, text: str, *, named: bool = False) -> NoReturn:
+    """Raise the error of what was tried, which says *text* as well."""
+    if _tell(LeftOut(text=text, named=named, changes={})):
+        raise err
+    raise CommandExecutionError(f"{err.error} {text}", info=err.info) from err
 
 
 def _tell(left_out: LeftOut) -> bool:

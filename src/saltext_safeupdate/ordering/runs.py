@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.packages.request import Change
+from ..core.packages.request import Change, Request
 
 
 class Deferral(BaseException):
@@ -18,11 +18,18 @@ class Deferral(BaseException):
     This is no Exception, because state modules turn exceptions into results.
     """
 
-    def __init__(self, changes: Mapping[str, Change], names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        changes: Mapping[str, Change],
+        names: frozenset[str],
+        request: Request | None = None,
+    ) -> None:
         super().__init__("the minion's own packages change at the end of the run")
         self.changes = dict(changes)
         # What the state names of them, and the packages that it names and that pull them along.
         self.names = names
+        # What it asks for; None if another process has met it.
+        self.request = request
 
 
 @dataclass(frozen=True, kw_only=True)

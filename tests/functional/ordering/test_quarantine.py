@@ -128,6 +128,35 @@ def test_a_function_that_names_it_fails_and_does_the_rest(minion, fun, args, kwa
     assert minion.journal() == [("install", "vim")]
 
 
+def test_the_others_come_from_the_repository_that_was_asked_for(minion):
+    minion.manager.can_keep = False
+    returned = minion.call("pkg.upgrade", fromrepo="testing")
+    assert WHY in returned.pop("safeupdate")
+    assert returned == OTHERS
+    assert {request.release for request in minion.manager.simulated} == {"testing"}
+
+
+@pytest.mark.parametrize("can_keep", [True, False], ids=["apt", "dnf"])
+def test_an_upgrade_that_fails_says_what_was_left_out(minion, can_keep):
+    minion.manager.can_keep = can_keep
+    minion.database.update(broken={"vim": "vim is broken"})
+    with pytest.raises(CommandExecutionError, match="vim is broken") as caught:
+        minion.call("pkg.upgrade")
+    assert WHY in str(caught.value)
+    results = minion.apply({"all": {"pkg.uptodate": []}})
+    assert results["all"]["result"] is False
+    assert "vim is broken" in results["all"]["comment"]
+    assert results["all"]["comment"].count(WHY) == 1
+
+
+def test_what_cannot_follow_a_whole_distribution_is_left_out_as_well(minion):
+    returned = minion.call("pkg.upgrade", dist_upgrade=True)
+    text = returned.pop("safeupdate")
+    assert WHY in text
+    assert "plugin" in text
+    assert returned == OTHERS
+
+
 def test_where_nothing_can_be_left_out_nothing_is_done(minion):
     minion.manager.can_keep = False
     with pytest.raises(CommandExecutionError, match="Nothing was changed"):

@@ -137,6 +137,16 @@ def test_uptodate_updates_everything_else_where_it_stands(minion):
     assert set(results["own"]["changes"]) == {*UPDATED, "nano", "vim", "plugin"}
 
 
+def test_a_whole_distribution_that_needs_it_is_changed_at_the_end(minion):
+    results = minion.apply(around({"pkg.uptodate": [{"dist_upgrade": True}]}))
+    assert minion.journal("note", "upgrade") == [
+        ("note", "first"),
+        ("note", "last"),
+        ("upgrade", "nano", "plugin", "salt-common", "salt-minion", "vim"),
+    ]
+    assert results["own"]["result"] is True
+
+
 class TestWithoutAWayToKeepPackages:
     """dnf and zypper: the others are named instead."""
 
@@ -150,13 +160,14 @@ class TestWithoutAWayToKeepPackages:
         minion.database.update(
             installed={k: v for k, v in minion.database.installed.items() if k != "plugin"}
         )
-        results = minion.apply(around({"pkg.uptodate": []}))
+        results = minion.apply(around({"pkg.uptodate": [{"fromrepo": "testing"}]}))
         assert minion.journal("note", "upgrade") == [
             ("note", "first"),
             ("upgrade", "nano", "vim"),
             ("note", "last"),
             ("upgrade", "salt-common", "salt-minion"),
         ]
+        assert {request.release for request in minion.manager.simulated} == {"testing"}
         assert set(results["own"]["changes"]) == {*UPDATED, "nano", "vim"}
 
     def test_uptodate_defers_what_pulls_it_along(self, minion):

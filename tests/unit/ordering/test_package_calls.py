@@ -161,23 +161,28 @@ def test_the_metadata_is_refreshed_once_and_as_the_call_says(
     ] == ([passed] if refresh else [])
 
 
+@pytest.mark.parametrize("name", ["install", "upgrade", "update"])
 @pytest.mark.parametrize(
     "given",
     [
-        {"fromrepo": "testing"},
+        {"fromrepo": "testing", "disableexcludes": "main"},
         {"repo": "testing"},
         {"enablerepo": "testing", "disablerepo": ["base", "updates"]},
-        {"disableexcludes": "main"},
+        {"disableexcludes": "main", "branch": "next"},
+        {"setopt": "best=0,obsoletes=True"},
+        {"setopt": ["best=0"], "obsoletes": False},
+        {"exclude": "kernel*", "security": True, "nobest": False, "enablerepo": ["a", "b"]},
         {},
     ],
     ids=str,
 )
-def test_the_simulation_asks_the_repositories_that_the_call_asks(ran, given):
-    yumpkg.install(name="salt-minion", **given)
-    (command,) = (each for each in ran if "install" in each)
-    request = package_calls.requested(
-        "pkg.install", yumpkg.install, (), {"name": "salt-minion", **given}
-    )
+def test_the_simulation_chooses_from_what_the_call_chooses_from(ran, name, given):
+    function = getattr(yumpkg, name)
+    if name == "install":
+        given = {key: value for key, value in given.items() if key != "obsoletes"}
+    function(name="salt-minion", **given)
+    (command,) = (each for each in ran if set(each) & set(VERBS))
+    request = package_calls.requested(f"pkg.{name}", function, (), {"name": "salt-minion", **given})
     asked = []
 
     def run(argv, **_):
@@ -186,10 +191,20 @@ def test_the_simulation_asks_the_repositories_that_the_call_asks(ran, given):
 
     Dnf(run).plan(request)
     (simulated,) = asked
-    about = ("--enablerepo", "--disablerepo", "--disableexcludes")
-    assert [word for word in simulated if word.startswith(about)] == [
-        word for word in command if word.startswith(about)
+    # What Salt and we add by ourselves.
+    usual = ("--", "--quiet", "--assumeno", "--best", "--allowerasing")
+    found = [
+        [word for word in words if word.startswith("--") and word not in usual]
+        for words in (simulated, command)
     ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("value", ["assumeyes", "installroot", "downloadonly"])
+def test_the_simulation_takes_no_other_option(value):
+    given = {value: True, "exclude": "kernel*"}
+    request = package_calls.requested("pkg.upgrade", yumpkg.upgrade, (), given)
+    assert request is None or request.options == ("--exclude=kernel*",)
 
 
 def compared(one, other, **_):

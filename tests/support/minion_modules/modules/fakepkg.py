@@ -124,8 +124,14 @@ def purge(name=None, pkgs=None, **kwargs):
     return _change("purge", Action.PURGE, _targets(name, pkgs, None))
 
 
-def upgrade(refresh=True, pkgs=None, **kwargs):
+def upgrade(refresh=True, pkgs=None, dist_upgrade=False, **kwargs):
     keep = set(filter(None, os.environ.get(KEEP, "").split(",")))
+    if dist_upgrade:
+        # As with zypper: all or nothing.
+        plans = [set(_database().plan(Action.UPGRADE, keep=each)) for each in ((), keep)]
+        stuck = plans[0] - plans[1] - keep
+        if stuck:
+            raise CommandExecutionError(f"{', '.join(sorted(stuck))} cannot follow")
     return _change("upgrade", Action.UPGRADE, _targets(None, pkgs, None), keep)
 
 
