@@ -10,6 +10,7 @@ from typing import Any
 from ..core.jobs import current
 from ..core.jobs.admission import Admission
 from ..patches import instead
+from . import scheduled_times
 
 log = logging.getLogger(__name__)
 
@@ -21,37 +22,43 @@ class Scheduled:
         self._admission = admission
         # The jobs that were told to be left out, with the time for which they were meant.
         self._left_out: set[tuple[str, datetime.datetime]] = set()
+        # The first look while jobs are held; None while they are not.
+        self._held_at: datetime.datetime | None = None
 
     def evaluate(
         self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Look what is due, unless that could not start now."""
         if self._admission.holding():
-            self._tell_of_left_out(schedule)
+            now = datetime.datetime.now()
+            self._held_at = self._held_at or now
+            self._tell_of_left_out(getattr(schedule, "opts", None) or {}, self._held_at, now)
             return None
+        self._held_at = None
         return original(schedule, *args, **kwargs)
 
-    def _tell_of_left_out(self, schedule: Any) -> None:
+    def _tell_of_left_out(
+        self, opts: Mapping[str, Any], held_at: datetime.datetime, now: datetime.datetime
+    ) -> None:
         """Say which jobs were due once and for this time: Salt does not run them later."""
-        jobs = (getattr(schedule, "opts", None) or {}).get("schedule")
-        now = datetime.datetime.now()
-        for name, job in jobs.items() if isinstance(jobs, dict) else ():
-            if not isinstance(job, dict) or not {"once", "when"} & job.keys():
-                continue
-            # Salt notes it there when it looks at the job.
-            at = job.get("_next_fire_time")
-            if not isinstance(at, datetime.datetime) or at.replace(tzinfo=None) > now:
-                continue
-            if (name, at) not in self._left_out:
-                self._left_out.add((name, at))
-                log.warning(
-                    "safeupdate: the scheduled job %s (%s) was due at %s and is left out: the "
-                    "minion is updated or restarts. Salt does not run it later; run it by hand if "
-                    "it is needed.",
-                    name,
-                    job.get("function"),
-                    at,
-                )
+        # What became due between the last look and this one is left out as well.
+        since = held_at - 2 * scheduled_times.interval(opts)
+        for name, job in scheduled_times.of_one_time(opts):
+            for at in scheduled_times.of(job, opts):
+                if since <= at <= now and not scheduled_times.has_run(job, at):
+                    self._tell(name, job, at)
+
+    def _tell(self, name: str, job: Mapping[str, Any], at: datetime.datetime) -> None:
+        if (name, at) not in self._left_out:
+            self._left_out.add((name, at))
+            log.warning(
+                "safeupdate: the scheduled job %s (%s) was due at %s and is left out: the "
+                "minion is updated or restarts. Salt does not run it later; run it by hand if "
+                "it is needed.",
+                name,
+                job.get("function"),
+                at,
+            )
 
     def run(
         self,
@@ -68,7 +75,12 @@ class Scheduled:
         lock, may_start = self._admission.share()
         if not may_start:
             instead(original)
-            log.info("safeupdate: a scheduled job is left out while the minion is updated")
+            if scheduled_times.is_of_one_time(data):
+                now = datetime.datetime.now()
+                due = [at for at in scheduled_times.of(data, schedule.opts) if at <= now]
+                self._tell(str(data.get("name")), data, max(due, default=now))
+            else:
+                log.info("safeupdate: a scheduled job is left out while the minion is updated")
             return None
         job = current.Job(jid="", lock=lock)
         opts = schedule.opts

@@ -1,5 +1,6 @@
 """Jobs of the minion's own schedule, in the main process and in its threads."""
 
+import contextlib
 import datetime
 import threading
 
@@ -84,6 +85,67 @@ def test_a_job_for_one_time_that_is_left_out_is_told_once(scheduled, calls, capl
         assert scheduled.evaluate(calls, Schedule(schedule=jobs)) is None
     told = [line.split("scheduled job ")[1] for line in caplog.text.splitlines()]
     assert sorted(line.split()[0] for line in told) == ["once", "when"]
+
+
+@pytest.mark.usefixtures("drain")
+def test_a_job_for_one_time_is_told_if_jobs_are_held_since_salt_looked(scheduled, calls, caplog):
+    now = datetime.datetime.now().replace(microsecond=0)
+    for job in (
+        {"name": "once", "once": "x", "_next_fire_time": now},
+        {"name": "when", "when": ["x"], "_next_fire_time": now},
+        {"name": "often", "seconds": 5, "_next_fire_time": now},
+    ):
+        described = {"function": "test.ping", **job}
+        assert scheduled.run(calls, Schedule(), "test.ping", described) is None
+        described["_last_run"] = now
+        schedule = Schedule(schedule={job["name"]: described})
+        assert scheduled.evaluate(calls, schedule) is None
+    told = [
+        record.getMessage().split("scheduled job ")[1]
+        for record in caplog.records
+        if record.levelname == "WARNING"
+    ]
+    assert [line.split(" and ")[0] for line in told] == [
+        f"{name} (test.ping) was due at {now}" for name in ("once", "when")
+    ]
+
+
+@pytest.mark.usefixtures("drain")
+def test_a_minion_that_starts_while_jobs_are_held_tells_of_them(scheduled, calls, caplog):
+    """Salt has noted nothing yet."""
+    now = datetime.datetime.now().replace(microsecond=0)
+    later, ago = now + datetime.timedelta(hours=1), now - datetime.timedelta(hours=1)
+    text = "{:%Y-%m-%d %H:%M:%S}".format
+    given = {
+        "once": {"once": f"{now:%Y-%m-%dT%H:%M:%S}"},
+        "form": {"once": text(now), "once_fmt": "%Y-%m-%d %H:%M:%S"},
+        "when": {"when": [text(ago), text(now), text(later)]},
+        "named": {"when": "noon"},
+        "read": {"when": now},
+        "past": {"when": text(ago)},
+        "later": {"once": f"{later:%Y-%m-%dT%H:%M:%S}"},
+        "odd": {"once": 5},
+        "odd too": {"when": ["no time", 5, None]},
+        "off": {"when": text(now), "enabled": False},
+    }
+    jobs = {name: {"function": "test.ping", **job} for name, job in given.items()}
+    pillar = {"whens": {"noon": text(now)}, "schedule": {"of pillar": jobs["when"]}}
+    for _ in range(3):
+        assert scheduled.evaluate(calls, Schedule(schedule=jobs, pillar=pillar)) is None
+    told = [line.split("scheduled job ")[1].split(" (")[0] for line in caplog.text.splitlines()]
+    assert sorted(told) == ["form", "named", "of pillar", "once", "read", "when"]
+
+
+def test_a_job_that_was_due_before_jobs_were_held_is_not_told(world, scheduled, calls, caplog):
+    now = datetime.datetime.now()
+    ago = now - datetime.timedelta(hours=1)
+    jobs = {
+        "ran": {"function": "test.ping", "once": "x", "_next_fire_time": now, "_last_run": now},
+        "long ago": {"function": "test.ping", "once": "x", "_next_fire_time": ago},
+    }
+    with contextlib.closing(locks.acquire(world.settings.run_dir, "drain", "")):
+        assert scheduled.evaluate(calls, Schedule(schedule=jobs)) is None
+    assert caplog.text == ""
 
 
 def test_without_locks_the_schedule_works(scheduled, calls, tmp_path):

@@ -1,0 +1,82 @@
+"""When jobs of the minion's schedule are due that run once: those with ``once`` or ``when``."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import salt.utils.schedule
+
+_OF_ONE_TIME = {"once", "when"}
+_ONCE_FORMAT = "%Y-%m-%dT%H:%M:%S"
+
+
+def is_of_one_time(job: object) -> bool:
+    """Tell whether Salt runs a job at its time or never."""
+    return isinstance(job, Mapping) and bool(_OF_ONE_TIME & job.keys())
+
+
+def of_one_time(opts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names and the descriptions of such jobs, of the pillar and of the minion."""
+    jobs: dict[str, Any] = {}
+    for source in (opts.get("pillar"), opts):
+        given = source.get("schedule") if isinstance(source, Mapping) else None
+        jobs |= given if isinstance(given, dict) else {}
+    for name, job in jobs.items():
+        if is_of_one_time(job) and job.get("enabled", True):
+            yield name, job
+
+
+def interval(opts: Mapping[str, Any]) -> datetime.timedelta:
+    """Return the time from one look at the schedule to the next."""
+    given = opts.get("loop_interval", 1)
+    return given if isinstance(given, datetime.timedelta) else datetime.timedelta(seconds=given)
+
+
+def of(job: Mapping[str, Any], opts: Mapping[str, Any]) -> list[datetime.datetime]:
+    """
+    Return when a job is due; empty if that cannot be read.
+
+    Salt notes the next time when it looks at the job. A minion that starts while jobs are held
+    has not looked yet.
+    """
+    noted = job.get("_next_fire_time")
+    if isinstance(noted, datetime.datetime):
+        return [noted.replace(tzinfo=None)]
+    if "once" in job:
+        named, form = [job["once"]], str(job.get("once_fmt", _ONCE_FORMAT))
+    else:
+        when, form = job["when"], ""
+        named = [_named(each, opts) for each in (when if isinstance(when, list) else [when])]
+    found = (_read(each, form) for each in named)
+    return [each.replace(tzinfo=None) for each in found if each is not None]
+
+
+def has_run(job: Mapping[str, Any], at: datetime.datetime) -> bool:
+    """Tell whether Salt has begun the job that was due then, or had us leave it out."""
+    last = job.get("_last_run")
+    return isinstance(last, datetime.datetime) and last.replace(tzinfo=None) >= at
+
+
+def _named(when: Any, opts: Mapping[str, Any]) -> Any:
+    """Return the time that pillar or grains have under a name."""
+    for source in (opts.get("pillar"), opts.get("grains")):
+        whens = source.get("whens") if isinstance(source, Mapping) else None
+        if isinstance(whens, Mapping) and isinstance(when, str) and when in whens:
+            return whens[when]
+    return when
+
+
+def _read(given: Any, form: str) -> datetime.datetime | None:
+    """Return the time; None if it is none: Salt tells of that when it looks."""
+    if isinstance(given, datetime.datetime):
+        return given
+    try:
+        if form:
+            return datetime.datetime.strptime(given, form)
+        # Salt goes without it as well: then it ignores such jobs.
+        parser = getattr(salt.utils.schedule, "dateutil_parser", None)
+        return parser.parse(given) if parser is not None else None
+    except (TypeError, ValueError, OverflowError):
+        return None
