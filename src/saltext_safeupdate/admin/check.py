@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import salt.version
 
@@ -135,6 +136,30 @@ def _engine(factory: Factory) -> Iterator[Problem]:
             "master is away when it starts, and goes on without them.",
             "Restart the minion.",
         )
+    if _count_of_engines(factory.opts.get("engines")) > 1:
+        yield Problem(
+            "engine-twice",
+            "The engine 'safeupdate' is more than once in 'engines': one acts, and the others "
+            "wait for its end.",
+            "Name it once, and restart the minion.",
+        )
+
+
+def _count_of_engines(engines: Any) -> int:
+    """Return how many of the engines of the minion are ours."""
+    if not isinstance(engines, (list, tuple)):
+        return 1
+    named = [(each, None) if isinstance(each, str) else _first(each) for each in engines]
+    modules = [
+        options.get("engine_module", name) if isinstance(options, dict) else name
+        for name, options in named
+    ]
+    return modules.count("safeupdate")
+
+
+def _first(entry: Any) -> tuple[Any, Any]:
+    """Return what Salt takes of an entry: its first name, with the options."""
+    return next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else ("", None)
 
 
 def _has_lost_its_engine(factory: Factory) -> bool:

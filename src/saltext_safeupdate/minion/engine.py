@@ -25,6 +25,8 @@ from .returners import Returners
 
 # Seconds between two tries to have a minion without hooks restart.
 _ASK_AGAIN = 60.0
+# Seconds that the engine of the last minion may still take to end.
+_PATIENCE = 15.0
 
 
 def run(
@@ -48,7 +50,7 @@ def run(
     minion = os.getppid()
     factory = Factory(opts)
     complaints = Complaints()
-    lock = _alone(factory, complaints)
+    lock = alone(factory, complaints)
     main = processes.identity(minion)
     masters = Masters(opts, factory.store, main, hooked=hooked)
     delivery = Delivery(opts, functions, masters, Returners(opts, returners))
@@ -75,7 +77,7 @@ def run(
     while os.getppid() == minion:
         try:
             if lock is None:
-                lock = _alone(factory, complaints)
+                lock = alone(factory, complaints)
             if not announced:
                 factory.ledger.anchor()
                 known.note(factory.store, table)
@@ -119,9 +121,11 @@ def _swept(opts: Mapping[str, Any]) -> bool:
     return Tool(host=call.host(opts)).sweep()
 
 
-def _alone(factory: Factory, complaints: Complaints) -> Lock | None:
+def alone(factory: Factory, complaints: Complaints, patience: float = _PATIENCE) -> Lock | None:
     """
     Wait for the lock of the engine: with several masters there are several, and one acts.
+
+    With one master, another one that is still there after *patience* seconds is told of.
 
     Without locks each of them acts: the ledger gives a job to one of them only, and a master
     that gets a return twice stores it once.
@@ -132,7 +136,17 @@ def _alone(factory: Factory, complaints: Complaints) -> Lock | None:
         complaints.tell(err)
         return None
     try:
-        lock.exclusive()
+        several = bool(factory.opts.get("multimaster"))
+        if several or not lock.wait_exclusive(patience):
+            if not several:
+                complaints.tell(
+                    SafeUpdateError(
+                        "Another engine 'safeupdate' of this minion runs: this one waits for its "
+                        "end, and does nothing. Name the engine once in 'engines', and restart "
+                        "the minion."
+                    )
+                )
+            lock.exclusive()
     except LockUnavailableError as err:
         lock.close()
         complaints.tell(err)

@@ -194,6 +194,19 @@ def test_every_way_to_write_an_engine(made, engines):
     assert _found(made) == []
 
 
+@pytest.mark.parametrize(
+    "engines",
+    [
+        ["safeupdate", "safeupdate"],
+        ["safeupdate", {"other": {}}, {"safeupdate": {}}],
+        [{"safeupdate": None}, {"second": {"engine_module": "safeupdate"}}],
+    ],
+)
+def test_an_engine_that_is_named_twice(made, engines):
+    made.opts["engines"] = engines
+    assert _codes(made) == ["engine-twice"]
+
+
 def test_hooks_that_are_nowhere(made, monkeypatch):
     monkeypatch.setattr(hooks, "_installed", {})
     assert _codes(made) == ["hooks"]

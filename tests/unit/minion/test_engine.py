@@ -1,13 +1,19 @@
 """The engine of the minion goes on, whatever it cannot do."""
 
+import contextlib
 import os
+import threading
 
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ticker import Ticker
+from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion import engine
+from saltext_safeupdate.minion.complaints import Complaints
 from tests.support.factory import opts
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize("problem", [OSError("no socket"), SafeUpdateError("no database")])
@@ -42,3 +48,21 @@ def test_what_a_reboot_has_left_of_a_transaction_goes(monkeypatch, tmp_path, the
     given["transactional_update"] = {"handover_dir": str(tmp_path)}
     engine.run(given, {"event.send": None}, hooked=True)
     assert ticks == [True, not there], "after the first look at what jobs need"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_one_that_waits_for_another_says_so_unless_there_are_several_masters(
+    tmp_path, caplog, several
+):
+    given = {**opts(tmp_path), "cachedir": str(tmp_path), "id": "m1", "multimaster": several}
+    factory, taken = Factory(given), []
+    wait = threading.Thread(
+        target=lambda: taken.append(engine.alone(factory, Complaints(), 0.0)), daemon=True
+    )
+    with contextlib.closing(locks.acquire(factory.settings.run_dir, "engine", "")):
+        wait.start()
+        wait_for(lambda: several or "Name the engine once" in caplog.text, "it to say so")
+        assert taken == []
+    wait.join()
+    assert ("Another engine" in caplog.text) is not several
+    taken[0].close()
