@@ -395,14 +395,21 @@ def test_it_is_not_over_while_somebody_is_to_be_rebooted() -> None:
 
 
 def test_one_that_has_taken_a_newer_request_is_retried_with_a_higher_number() -> None:
-    world = World(fleet(3), soak=0, jitter=0, canaries=0, max_failed=3)
-    world.tick()
+    """Also while it is at work for somebody else: it says itself that it does not take it now."""
+    world = World(fleet(3), jitter=0, canaries=0, waves=["100%"], max_unavailable=2, max_failed=3)
     other = int(world.now * 1e6) - 1
-    late = world.rollout
-    late.minions["m0001"].step = rollout.Step.SUPERSEDED
-    steering.retry(late, ["m0001"], world.now)
-    assert late.minions["m0001"].step is rollout.Step.WAITING
-    assert late.first > other
+    busy = Host("m0001", number=other, phase="installing", began=world.now, takes=1e6)
+    world.hosts["m0001"] = busy
+    world.rollout.minions["m0001"].number = 5
+    world.rollout.minions["m0001"].step = rollout.Step.SUPERSEDED
+    world.run(60)
+    assert len(standing.down(world.rollout)) == 2
+    steering.retry(world.rollout, ["m0001"], world.now)
+    world.told.clear()
+    world.run(120, watch=World.check)
+    starts = [each for each in world.told if isinstance(each, Start) and each.minion == "m0001"]
+    assert [each.number > other for each in starts] == [True]
+    assert (busy.taken, world.steps()["m0001"]) == ([], "waiting")
 
 
 def test_a_version_is_kept_from_all_again_until_that_is_stored() -> None:
