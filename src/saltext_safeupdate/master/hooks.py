@@ -21,7 +21,7 @@ from salt.exceptions import PublishError, SaltException
 
 from .. import patches
 from ..core.errors import RecordError
-from ..core.jobs import functions
+from ..core.jobs import functions, jids
 from ..patches import Patch
 from . import aiming, questions, replies, senders
 from .account import QUESTION, TICKET, Account, path_of
@@ -304,14 +304,16 @@ class Keeper:
 
     def _note_unsent(self, load: dict[str, Any], minions: Iterable[str]) -> None:
         """Keep in mind what is about to be sent."""
-        target = aiming.of(load)
+        target, jid = aiming.of(load), str(load.get("jid"))
+        missed = f"Minions that miss job {jid[:32]!a} do not get it again"
+        if not jids.is_jid(jid):
+            # They know nothing of when it was made, so each says that it may have run it.
+            self._complain(f"{missed}, because its ID is none that Salt has made.")
+            return
         try:
             aiming.check(target, forwarded=self._forwards)
         except (Undecidable, TypeError, ValueError) as err:
-            self._complain(
-                f"Minions that miss job {load.get('jid')} do not get it again, because none could "
-                f"tell whether it is meant: {err}."
-            )
+            self._complain(f"{missed}, because none could tell whether it is meant: {err}.")
             return
         # Salt may add to it until it is sent.
         content = {key: value for key, value in load.items() if key not in _AIM}

@@ -102,6 +102,19 @@ def test_what_is_for_nobody_or_published_by_a_minion_is_not(master):
     assert not master.account.exists()
 
 
+@pytest.mark.parametrize(
+    "jid", ["mine", "#1", "9" * 21, "\u0662" * 20, f"{JID}_12345678", f"{JID}\n"]
+)
+def test_a_job_whose_id_salt_has_not_made_is_not(master, caplog, jid):
+    """Its answers could be too long for a note, or be taken for one about another job."""
+    master.publish(jid=jid)
+    assert not master.account.exists()
+    assert "because its ID is none that Salt has made" in caplog.text
+    assert "\n" not in caplog.messages[0]
+    master.publish(jid=f"{JID}_1234567")
+    assert master.account.exists()
+
+
 def test_a_question_of_the_engine_is_not(master):
     """The engine asks again, if it still wants to know."""
     master.publish(fun="safeupdate.plan", extra={QUESTION: True})

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saltext_safeupdate.core.jobs import jids
 from saltext_safeupdate.core.jobs.missed_jobs import MOST_JOBS, UNDECIDED, about
 from saltext_safeupdate.master.notes import ANSWER, RETURN, START, Notes, heard, is_sound
 
@@ -65,10 +66,11 @@ def test_half_a_line_is_nothing(notes):
 
 
 def test_the_answer_to_the_longest_query_fits(notes):
-    answer = {f"{JID[:-4]}{number:04}": "interrupted" for number in range(MOST_JOBS)}
+    answer = {f"{JID[:-4]}{number:04}_4194304": "interrupted" for number in range(MOST_JOBS)}
+    assert all(map(jids.is_jid, answer))
     note = note_of("_return", jid=JID, fun=QUERY, **{"return": answer})
     assert note == (ANSWER, JID, "a", answer)
-    assert notes.write(*note[:2], "a" * 253, note[3])
+    assert notes.write(ANSWER, f"{JID}_4194304", "a" * 253, note[3])
     answer = {about(10**12 + number): UNDECIDED for number in range(MOST_JOBS)}
     assert notes.write(ANSWER, JID, "a" * 253, answer)
 

@@ -6,7 +6,7 @@ import datetime
 import re
 
 # As Salt makes them from the time in UTC, with 'unique_jid' and the PID of the master's process.
-_JID = re.compile(r"(\d{20})(?:_\d+)?")
+_JID = re.compile(r"(\d{20})(?:_\d{1,7})?", re.ASCII)
 
 
 def is_jid(text: str) -> bool:

@@ -14,7 +14,9 @@ def test_salts_own_jids_tell_their_time_in_utc_wherever_we_are(monkeypatch, uniq
     assert jids.made_at("20260101000000500000") == 1_767_225_600.5
 
 
-@pytest.mark.parametrize("text", ["", "req", "1", "2026010100000000000", "20260101000000000000_"])
+@pytest.mark.parametrize(
+    "text", ["", "req", "1", "2026010100000000000", "20260101000000000000_", "\u0662" * 20]
+)
 def test_what_is_no_jid(text):
     assert not jids.is_jid(text)
     assert jids.made_at(text) is None
