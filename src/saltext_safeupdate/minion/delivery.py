@@ -13,8 +13,8 @@ import salt.version
 
 from ..core.errors import DamagedError
 from ..core.host.reach import Address, reaches_any
+from ..core.jobs.delivering import Answer
 from ..core.jobs.ledger import Job
-from ..core.jobs.ticker import Answer
 from ..core.record.store import PhaseRow
 from ..core.record.update import Update
 from . import queues

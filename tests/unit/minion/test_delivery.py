@@ -8,8 +8,8 @@ import salt.payload
 import salt.utils.event
 
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import Job, State
-from saltext_safeupdate.core.jobs.ticker import Answer
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import PhaseRow, Store
 from saltext_safeupdate.core.record.update import Update

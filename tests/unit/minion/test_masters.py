@@ -6,8 +6,8 @@ import pytest
 import salt.payload
 
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import Job, State
-from saltext_safeupdate.core.jobs.ticker import Answer
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.complaints import Complaints

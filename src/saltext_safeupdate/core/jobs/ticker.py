@@ -6,19 +6,18 @@ import functools
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import DamagedError, LockUnavailableError, SafeUpdateError, UnreadableError
 from ..extensions import ourselves
 from ..host import locks, processes
-from ..record.store import PhaseRow, Store
-from ..record.update import Update
+from ..record.store import Store
 from ..settings import Settings
 from . import functions, recovery, update_wait
 from .admission import Admission
+from .delivering import Answer, Delivery
 from .held import Held
 from .ledger import Job, Ledger, State
 from .problems import Problems
@@ -44,47 +43,6 @@ _TIDY_INTERVAL = 60.0
 # a master must hear something; those of a few bytes are left as they are.
 _MOST_RETURNS = 256 << 20
 _SMALL = 4096
-
-
-class Answer(Enum):
-    """What a master said to a return."""
-
-    TAKEN = "taken"
-    # It is there and could not store it: its job cache may be broken.
-    FAILED = "failed"
-    NONE = "none"
-
-
-class Delivery(Protocol):
-    """What the minion does for the engine: it has the masters' connections and the queues."""
-
-    def publish(self, row: PhaseRow, update: Update | None) -> bool:
-        """Tell the master of a phase; say whether it took it."""
-
-    def send(self, job: Job) -> Answer:
-        """Send an undelivered return; return what its master says."""
-
-    def call(self, job: Job) -> Mapping[str, Any]:
-        """Return what was published."""
-
-    def run(self, job: Job) -> None:
-        """Put a job where the minion starts it under its JID. Raises OSError."""
-
-    def probe(self, wanted: Mapping[str, Any]) -> bool:
-        """
-        Put the probe of the supervisor where the minion starts it; say whether it can be yet.
-
-        Raises OSError.
-        """
-
-    def queued(self) -> Collection[str]:
-        """Return the JIDs that lie in a queue."""
-
-    def describe(self, job: Job, text: str) -> bytes:
-        """Return the failed return of a job, with *text* as what it says."""
-
-    def hand_over(self, job: Job, payload: bytes) -> None:
-        """Give such a return to whom the job returns beside its master."""
 
 
 @dataclass(kw_only=True)
@@ -156,8 +114,8 @@ class Ticker:
             self.store.claim_fact("steps-since", version, lambda known: known is None)
         except UnreadableError as err:
             self.complain(err)
-        before = self.store.replaceable("running") or {}
-        if before.get("process") == self.owner:
+        before = self.store.replaceable("running")
+        if isinstance(before, dict) and before.get("process") == self.owner:
             took = before.get("took")
         elif self.store.replaceable("leaving"):
             # The minion runs with us again, so nothing is to be taken away.
@@ -238,7 +196,7 @@ class Ticker:
     def _start_probe(self) -> None:
         """Start the job by which the supervisor sees whether the minion works, once."""
         wanted = self.store.fact("ask")
-        if not wanted or wanted["jid"] in (self._probed, ""):
+        if not isinstance(wanted, dict) or wanted.get("jid") in (self._probed, "", None):
             return
         known = self.ledger.outcome(wanted["jid"]) is not None
         if known or wanted["jid"] in self.delivery.queued() or self.delivery.probe(wanted):
@@ -278,7 +236,7 @@ class Ticker:
 
         A job that has not ended was killed before that, and the restart may have waited for it.
         """
-        idle = self.store.fact("idle")
+        idle = self.store.replaceable("idle")
         if not isinstance(idle, dict) or job.jid == idle.get("jid"):
             return False
         return idle.get("process") == job.owner and functions.needs_lock(job.fun)

@@ -7,9 +7,10 @@ import pytest
 from saltext_safeupdate.core.errors import LockUnavailableError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import ticker
+from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
 from saltext_safeupdate.core.jobs.recovery import MOST_STARTS
-from saltext_safeupdate.core.jobs.ticker import Answer, Ticker
+from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
