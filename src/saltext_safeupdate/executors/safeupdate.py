@@ -4,7 +4,7 @@ Executor that makes every job known to safeupdate
 
 It takes the job's share of the jobs lock if the minion has not done so already (under
 ``salt-call``), and puts the hooks that order state runs into the process. It runs nothing
-itself: the next executor of the list does.
+itself: the next executor of the list does, unless there is none.
 
 .. code-block:: yaml
 
@@ -12,7 +12,7 @@ itself: the next executor of the list does.
       - safeupdate
       - direct_call
 
-It must not be the last of the list; ``sudo_user`` replaces the last one.
+It should not be the last of the list: ``sudo_user`` replaces the last one.
 
 A part of this extension that cannot be loaded, as while pip replaces it, fails no job: the log
 says so, and the job runs as with plain Salt.
@@ -36,10 +36,11 @@ def execute(opts, data, func, args, kwargs):
     Take the job's share of the jobs lock and leave the rest to the next executor.
     """
     try:
-        return _begin(opts, data, func)
+        answer = _begin(opts, data, func)
     except CommandExecutionError:
         raise
     except Exception:
+        answer = None
         # What is wrong with this extension must not keep a job from running.
         log.exception(
             "safeupdate: an error of this extension; the job runs as with plain Salt: %s (%s). The "
@@ -47,7 +48,19 @@ def execute(opts, data, func, args, kwargs):
             data.get("jid", ""),
             data.get("fun"),
         )
-        return None
+    if answer is None and _is_last(opts, data):
+        # Salt would tell of a success, and nothing would have run.
+        return func(*args, **kwargs)
+    return answer
+
+
+def _is_last(opts, data):
+    """Tell whether no other executor comes behind this one."""
+    listed = data.get("module_executors") or opts.get("module_executors") or []
+    if isinstance(listed, str):
+        # As 'salt-call --module-executors' has it.
+        listed = [name.strip(" '\"") for name in listed.strip("[] ").split(",")]
+    return isinstance(listed, list | tuple) and list(listed[-1:]) == [__virtualname__]
 
 
 def _begin(opts, data, func):

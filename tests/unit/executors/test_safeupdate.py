@@ -39,6 +39,30 @@ def test_an_error_of_ours_keeps_no_job_from_running(opts, monkeypatch, caplog, p
     assert "the job runs as with plain Salt" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("configured", "given", "runs"),
+    [
+        (["safeupdate", "direct_call"], None, False),
+        (["safeupdate"], None, True),
+        ("safeupdate", None, True),
+        ("[splay, 'safeupdate']", None, True),
+        (["safeupdate", "direct_call"], ["safeupdate"], True),
+        (["safeupdate"], ["safeupdate", "direct_call"], False),
+        (["safeupdate", "sudo"], None, False),
+    ],
+)
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_job_is_left_out_where_no_executor_follows(
+    opts, monkeypatch, configured, given, runs, fails
+):
+    """Salt would return nothing, and a success."""
+    monkeypatch.setattr(hooks, "adopt", lambda func: 1 / (not fails))
+    opts["module_executors"] = configured
+    data = {"fun": "test.echo", "jid": "5"} | ({"module_executors": given} if given else {})
+    found = executor.execute(opts, data, lambda text: text, ["done"], {})
+    assert found == ("done" if runs else None)
+
+
 def test_a_job_that_was_taken_in_keeps_its_share(opts):
     _execute(opts, "test.echo", "1")
     job = current.get()
