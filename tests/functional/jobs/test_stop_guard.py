@@ -111,6 +111,19 @@ def test_it_waits_within_its_bound(host):
     assert "did not end within 1 s" in guard.stdout.read()
 
 
+def test_a_clock_that_is_set_ends_no_job(host):
+    """By the time of day, a day passes with each look."""
+    clock = host.bin / "date"
+    clock.write_text(f"#!/bin/sh\necho x >>{clock}.days\necho $(wc -l <{clock}.days)00000\n")
+    clock.chmod(0o755)
+    with host.held("jobs"):
+        guard = host.guard()
+        assert "stops when its jobs have ended" in guard.stdout.readline()
+        assert host.minion.poll() is None
+    assert guard.wait(WAIT) == 0
+    assert host.stopped()
+
+
 def test_at_a_shutdown_it_has_another_bound(host):
     host.system("stopping")
     with host.held("jobs"):

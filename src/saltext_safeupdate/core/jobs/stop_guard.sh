@@ -11,6 +11,9 @@ name=${unit%.service}
 
 say() { echo "safeupdate: $*"; }
 
+# Seconds of the boot: the time of day may be set meanwhile.
+now() { cut -d . -f 1 /proc/uptime; }
+
 # A supervisor restarts the minion itself: it has the jobs lock alone, so nothing runs. It may be
 # that of another minion which runs from the same packages.
 supervised() {
@@ -88,12 +91,12 @@ lock=$(readlink -f "$run_dir")/jobs.lock
 
 exec 8>>"$run_dir/drain.lock" 9>>"$run_dir/jobs.lock" || exit 0
 rm -f "$run_dir"/let_go.*
-deadline=$(($(date +%s) + limit))
+deadline=$(($(now) + limit))
 told= drain=
 until bypassed || flock -n -x 9; do
     # New jobs are held for the next minion. A process that tests this lock has it for a moment.
     [ "$drain" ] || { flock -n -x 8 && drain=1; }
-    if [ "$(date +%s)" -ge "$deadline" ]; then
+    if [ "$(now)" -ge "$deadline" ]; then
         say "jobs did not end within $limit s; the minion stops and they are taken up later"
         break
     fi
@@ -109,9 +112,9 @@ done
 
 # This still has the locks, so that no job begins in between.
 kill -TERM "$MAINPID" 2>/dev/null
-deadline=$(($(date +%s) + term_limit))
+deadline=$(($(now) + term_limit))
 while running; do
-    if [ "$(date +%s)" -ge "$deadline" ]; then
+    if [ "$(now)" -ge "$deadline" ]; then
         say "the minion did not end within $term_limit s"
         kill -KILL "$MAINPID" 2>/dev/null
         break
