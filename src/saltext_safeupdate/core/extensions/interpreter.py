@@ -30,8 +30,8 @@ def _text(name: str) -> str:
 
 
 # Read now: an update may remove the directory that they are in.
-_INVENTORY, _PLACES, _IMPORTING, _LOADING = map(
-    _text, ("inventory", "places", "importing", "loading")
+_INVENTORY, _PLACES, _IMPORTING, _LOADING, _ENGINES = map(
+    _text, ("inventory", "places", "importing", "loading", "engines")
 )
 
 
@@ -92,6 +92,16 @@ def loads(python: str, run: Run, package: str) -> bool:
             raise
         return False
     return True
+
+
+def lacks_engine(python: str, run: Run, config: str, name: str) -> bool:
+    """
+    Tell whether the configuration of a minion does not name an engine.
+
+    *config* is the path of its file. It is not so if Salt cannot tell. Raises CommandError.
+    """
+    answer = run((python, "-I", "-c", _ENGINES, config, name), timeout=_TIMEOUT, ok=None)
+    return answer.stdout.splitlines()[-1:] == ["not listed"]
 
 
 def _json(python: str, run: Run, text: str) -> dict[str, Any]:

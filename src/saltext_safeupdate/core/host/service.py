@@ -30,14 +30,16 @@ class LastRun(NamedTuple):
     """
     How the last run of a unit began and ended, as far as the init system knows.
 
-    *stopped* tells that somebody asked for its end, *status* is the exit status of its main
-    process. *restarts* is how often the init system has started it again by itself since
-    somebody did; None if that is not known.
+    *stopped* tells that somebody asked for its end, *killed* that somebody, or the kernel because
+    memory ran out, has killed it, *status* is the exit status of its main process. *restarts* is
+    how often the init system has started it again by itself since somebody did; None if that is
+    not known.
     """
 
     stopped: bool = False
     status: int = 0
     restarts: int | None = None
+    killed: bool = False
 
 
 class ServiceManager(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
 
@@ -64,6 +65,12 @@ AccuracySec=1
 WantedBy=timers.target
 """,
 }
+# How the last run of a unit ended: in words, by exit or by signal, and with which of them.
+_HOW_IT_ENDED = ("Result", "ExecMainCode", "ExecMainStatus")
+_NO_MEMORY = "oom-kill"
+# The process of a minion waits for the one that works, and ends with this status if that one was
+# killed by SIGKILL.
+_CHILD_KILLED = "247"
 # When a unit left "inactive", when its main process began and ended, and when the unit left
 # "active": microseconds since the boot, 0 if it never did.
 _TIMES = (
@@ -108,12 +115,18 @@ class Systemd:
         )
 
     def last_run(self, unit: str) -> LastRun:
-        shown = self._show(unit, "ActiveState", "ExecMainStatus", "NRestarts", *_TIMES)
+        shown = self._show(unit, "ActiveState", *_HOW_IT_ENDED, "NRestarts", *_TIMES)
         restarts = shown.get("NRestarts", "")
+        ended = [shown.get(name, "") for name in _HOW_IT_ENDED]
+        times = [_number(shown, name) for name in _TIMES]
+        # If memory runs out, systemd ends what is left of the unit, as in a stop.
+        stopped = ended[0] != _NO_MEMORY and _was_stopped(shown.get("ActiveState", ""), *times)
         return LastRun(
-            _was_stopped(shown.get("ActiveState", ""), *(_number(shown, name) for name in _TIMES)),
+            stopped,
             _number(shown, "ExecMainStatus"),
             int(restarts) if restarts.isdigit() else None,
+            # A stop may have ended so, too.
+            not stopped and _was_killed(*ended),
         )
 
     def obstacle(self, unit: str) -> str:
@@ -274,6 +287,15 @@ def quoted(word: str) -> str:
     for char, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(char, written)
     return f'"{word}"'
+
+
+def _was_killed(result: str, code: str, status: str) -> bool:
+    """Tell whether something outside of a unit has ended it by SIGKILL."""
+    if result == "exit-code":
+        return status == _CHILD_KILLED
+    # With "timeout" or "watchdog" systemd itself has lost patience with it.
+    by_signal = (code, status) == (str(int(os.CLD_KILLED)), str(int(signal.SIGKILL)))
+    return result == _NO_MEMORY or (result == "signal" and by_signal)
 
 
 def _was_stopped(active: str, left: int, began: int, ended: int, ends: int) -> bool:

@@ -90,7 +90,8 @@ class Seen:
     itself, *stopped* whether somebody has stopped it, *stable* whether it is the same process
     since long enough. *patient*: one that has failed is started again.
 
-    The report of its engine: *reported*, and whether the minion before it *had_reported*.
+    The report of its engine: *reported*, whether the minion before it *had_reported*, and
+    *set_up*: whether its configuration names that engine.
     *stood_down*: it runs without our hooks, because they do not know its Salt; *had_stood_down*:
     so did the one before.
 
@@ -114,6 +115,7 @@ class Seen:
     patient: bool = False
     reported: bool = True
     had_reported: bool = True
+    set_up: bool = True
     stood_down: bool = False
     had_stood_down: bool = False
     probe: Probe = Probe.PENDING
@@ -193,8 +195,14 @@ def _no_report(seen: Seen) -> Judgement | None:
         return None
     if not seen.over:
         return WAIT
-    if not seen.had_reported and seen.active == "active" and seen.came:
+    runs = seen.active == "active" and seen.came
+    if runs and not seen.had_reported:
         return _unproven("no minion with this extension reported, nor did one before the update")
+    if runs and not seen.set_up:
+        return _unproven(
+            "its configuration does not name the engine 'safeupdate' any more, so that nothing "
+            "reports. Apply safeupdate.enabled, or safeupdate.disabled if that is meant"
+        )
     return Judgement(Verdict.ILL, "no minion with this extension reported", missing=True)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CommandError
+from ..extensions import interpreter
 from ..host import processes
 from ..host.service import LastRun, ServiceState
 from ..record.parts import Former, Watched
@@ -30,6 +32,8 @@ _POLL_INTERVAL = 0.05
 _CALM_INTERVAL = 0.5
 # How many times as long as the minion before it a minion may take to report.
 _MARGIN = 3.0
+# What reports.
+_ENGINE = "safeupdate"
 # Starts of the same unit after which it is left alone.
 _START_ATTEMPTS = 3
 # Seconds for which a unit has to stay stopped: a restart by somebody stops it for a moment, too.
@@ -125,12 +129,14 @@ class Watch:
             "loops": sight.loops,
             "stopped": stopped,
             "stable": came and self._is_stable(sight.since),
-            "patient": self.patient,
+            "patient": self.patient or last.killed,
             "reported": bool(sight.reports),
             "probe": Probe.NEEDLESS,
             "over": patience.over,
             "late": patience.watched >= patience.limit,
         }
+        if came and patience.over and not sight.reports:
+            seen["set_up"] = self._is_set_up()
         if proven:
             seen["had_reported"] = self.update.former.report is not None
             if came and sight.reports:
@@ -216,6 +222,20 @@ class Watch:
 
     def _is_silent(self, state: ServiceState, sight: _Sight) -> bool:
         return self.silent and state.active == "active" and self._is_stable(sight.since)
+
+    def _is_set_up(self) -> bool:
+        """Tell whether the configuration of the minion names our engine; yes if nobody can tell."""
+        owner = self.context.store.fact("owner")
+        config = owner.get("config") if isinstance(owner, dict) else None
+        try:
+            program = self.context.services.program(self.context.unit)
+            python = interpreter.named_by(program) if program else None
+            if not python or not isinstance(config, str) or not os.path.exists(config):
+                return True
+            return not interpreter.lacks_engine(python, self.context.command, config, _ENGINE)
+        except CommandError as err:
+            log.warning("whether the minion is set up is not known: %s", err)
+            return True
 
     def _is_stable(self, since: float) -> bool:
         return self.context.monotonic() >= since + self.context.settings.stable_interval

@@ -1,4 +1,5 @@
 import pathlib
+import sys
 
 import pytest
 
@@ -101,6 +102,7 @@ def test_the_text_is_passed_so_that_no_update_can_remove_it(monkeypatch):
     interpreter.places("/python", runner)
     interpreter.importable("/python", runner, ["one"])
     assert interpreter.loads("/python", runner, "it")
+    assert not interpreter.lacks_engine("/python", runner, "/etc/salt/minion", "it")
     assert passed == texts
 
 
@@ -114,3 +116,16 @@ def test_what_salt_loads(old):
     assert not loads(old.path, run, "saltext-two")
     with pytest.raises(CommandError, match="cannot be started"):
         loads("/no/python", run, "saltext-one")
+
+
+@pytest.mark.usefixtures("real_process")
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [("engines: [other, ours: {}]", False), ("engines: {other: {}}", True)],
+)
+def test_whether_a_minion_has_an_engine(tmp_path, text, lacks):
+    (tmp_path / "minion").write_text("id: minion\n")
+    (tmp_path / "minion.d").mkdir()
+    (tmp_path / "minion.d" / "one.conf").write_text(text)
+    found = interpreter.lacks_engine(sys.executable, run, str(tmp_path / "minion"), "ours")
+    assert found is lacks

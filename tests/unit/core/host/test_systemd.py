@@ -32,8 +32,8 @@ def _shown(active="active", enabled="enabled", pid=77):
 LAST_RUN = (
     "systemctl",
     "show",
-    "--property=ActiveState,ExecMainStatus,NRestarts,InactiveExitTimestampMonotonic,"
-    "ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic,ActiveExitTimestampMonotonic",
+    "--property=ActiveState,Result,ExecMainCode,ExecMainStatus,NRestarts,"
+    "InactiveExitTimestampMonotonic,ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic,ActiveExitTimestampMonotonic",
     "--",
     "salt-minion.service",
 )
@@ -75,11 +75,35 @@ def test_a_unit_that_is_not_there():
     ],
 )
 def test_whether_somebody_has_stopped_it(active, times, stopped):
-    names = LAST_RUN[2].split(",")[3:]
+    names = LAST_RUN[2].split(",")[5:]
     told = "".join(f"{name}={value}\n" for name, value in zip(names, times, strict=True))
     answer = (0, f"ActiveState={active}\nExecMainStatus=77\nNRestarts=2\n{told}", "")
     systemd, _ = _systemd({LAST_RUN: answer})
     assert systemd.last_run(UNIT) == LastRun(stopped, status=77, restarts=2)
+
+
+# By itself it ends before its unit leaves "active"; if somebody stops it, afterwards.
+BY_ITSELF, STOPPED = (20, 21, 39, 40), (20, 21, 40, 39)
+
+
+@pytest.mark.parametrize(
+    ("ended", "times", "stopped", "killed"),
+    [
+        pytest.param(("signal", 2, 9), BY_ITSELF, False, True, id="killed"),
+        pytest.param(("exit-code", 1, 247), BY_ITSELF, False, True, id="its child was killed"),
+        pytest.param(("oom-kill", 1, 0), STOPPED, False, True, id="no memory"),
+        pytest.param(("signal", 2, 11), BY_ITSELF, False, False, id="a fault of its own"),
+        pytest.param(("timeout", 2, 9), BY_ITSELF, False, False, id="it was not ready in time"),
+        pytest.param(("exit-code", 1, 1), BY_ITSELF, False, False, id="an error"),
+        pytest.param(("signal", 2, 9), STOPPED, True, False, id="a stop that did not end"),
+    ],
+)
+def test_whether_something_else_has_killed_it(ended, times, stopped, killed):
+    names = LAST_RUN[2].removeprefix("--property=").split(",")
+    told = dict(zip(names, ("failed", *ended, "", *times), strict=True))
+    lines = "".join(f"{name}={value}\n" for name, value in told.items())
+    systemd, _ = _systemd({LAST_RUN: (0, lines, "")})
+    assert systemd.last_run(UNIT) == LastRun(stopped, ended[2], killed=killed)
 
 
 def test_a_systemd_that_tells_nothing_of_the_last_run():

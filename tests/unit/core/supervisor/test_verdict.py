@@ -52,6 +52,9 @@ _BY_VERDICT = {
         "Somebody has stopped it": DOWN | {"active": "inactive", "stopped": True},
     },
     Verdict.UNPROVEN: {
+        "It does not report, and its configuration does not name the engine any more": (
+            DOWN | {"over": True, "set_up": False}
+        ),
         "It does not report, nor did the one before": DOWN | {"over": True, "had_reported": False},
         "The probe is not answered, and nobody on this host reaches the master": (
             SILENT | {"late": True, "reachable": False}

@@ -87,6 +87,18 @@ class TestHealthy:
         host.supervise()
         assert host.last.phase is Phase.COMMITTED
 
+    def test_one_that_something_else_kills_is_started_again(self, host):
+        _installed(host)
+
+        def kill():
+            host.services.last = LastRun(killed=True, restarts=0)
+            host.services.active, host.services.pid = "failed", 0
+
+        host.clock.after(2, kill)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert host.services.active == "active"
+
     def test_a_service_that_somebody_stops_is_started_again(self, host):
         _installed(host)
 
@@ -141,6 +153,18 @@ class TestHard:
         host.supervise()
         _assert_back(host, "salt-minion has failed")
         assert host.clock.passed < 20
+
+    def test_it_is_killed_again_and_again(self, host):
+        _installed(host)
+
+        def kill():
+            if host.packages.versions == NEW:
+                host.services.active, host.services.pid = "failed", 0
+
+        host.services.last = LastRun(killed=True, restarts=0)
+        host.services.report = lambda: (host.report(), host.clock.after(2, kill))
+        host.supervise()
+        _assert_back(host, "started 4 times")
 
     def test_systemd_starts_it_again_and_again(self, host):
         _installed(host)
@@ -288,6 +312,28 @@ class TestNoFault:
         _installed(host)
         host.supervise()
         self._assert_kept(host, "nor did one before the update")
+
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_its_configuration_does_not_name_the_engine_any_more(self, host, tmp_path, listed):
+        for name in ("salt-minion", "minion"):
+            (tmp_path / name).write_text("#!/opt/python\n")
+        host.services.program = lambda unit: str(tmp_path / "salt-minion")
+        config = str(tmp_path / "minion")
+        host.store.set_fact("owner", {"config": config, "id": "minion"})
+        host.reports = False
+
+        def run(argv, **kwargs):
+            done = host.command(argv, **kwargs)
+            words = "listed\n" if listed else "A warning\nnot listed\n"
+            return replace(done, stdout=words) if config in argv else done
+
+        _installed(host)
+        host.supervise(command=run)
+        if listed:
+            assert "no minion with this extension reported" in host.last.reason
+            assert host.packages.versions == OLD
+        else:
+            self._assert_kept(host, "does not name the engine 'safeupdate' any more")
 
     def test_salt_sleeps_before_it_starts(self, host):
         """As with 'random_startup_delay'."""
