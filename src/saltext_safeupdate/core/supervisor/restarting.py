@@ -157,7 +157,7 @@ def _note_idle(context: Context, update: Update) -> None:
 
     The job of the update is resumed, if something has killed it while it installed.
     """
-    process = (context.store.fact("running") or {}).get("process")
+    process = (context.store.replaceable("running") or {}).get("process")
     if process and context.locks.jobs.try_exclusive():
         context.store.set_fact("idle", {"process": process, "jid": update.jid})
 

@@ -225,7 +225,7 @@ class Watch:
 
     def _is_set_up(self) -> bool:
         """Tell whether the configuration of the minion names our engine; yes if nobody can tell."""
-        owner = self.context.store.fact("owner")
+        owner = self.context.store.replaceable("owner")
         config = owner.get("config") if isinstance(owner, dict) else None
         try:
             program = self.context.services.program(self.context.unit)
