@@ -121,6 +121,8 @@ class Masters:
         self._one_of_several = opts.get("master_type") in ONE_OF_SEVERAL
         self._hooked = hooked
         self._configured = _configured(opts)
+        # Of several masters at a time, the opts of each part of the minion have only its own.
+        self._others = bool(opts.get("multimaster"))
         self._gone: set[str] = set()
 
     def working(self) -> list[str]:
@@ -171,12 +173,13 @@ class Masters:
         if master not in self._gone:
             self._gone.add(master)
             log.error(
-                "safeupdate: %s belongs to master %s, which this minion is not configured for any "
-                "more (it has: %s). It is kept, with all else of that master: 'safeupdate.jobs' "
-                "shows it, 'safeupdate.forget' drops it, and if that master is configured again, "
-                "it gets what is its.",
+                "safeupdate: %s belongs to master %s, which %sthis minion is not configured for "
+                "any more (it has: %s). It is kept, with all else of that master: "
+                "'safeupdate.jobs' shows it, 'safeupdate.forget' drops it, and if that master is "
+                "there again, it gets what is its.",
                 what,
                 master,
+                "has not been reached since the start, or " * self._others,
                 ", ".join(working),
             )
 

@@ -163,6 +163,13 @@ class TestGone:
             "safeupdate: job 10 belongs to master lost",
         ]
 
+    def test_it_is_not_said_of_a_master_of_another_part_that_is_away(self, tmp_path, caplog):
+        """Of several at a time, the opts of each part have only its own."""
+        world = World(tmp_path / "other", "one", multimaster=True)
+        world.part("one")
+        assert world.masters.in_charge_of("two", "job 7") is None
+        assert "two, which has not been reached since the start, or" in caplog.text
+
     def test_one_that_is_only_away_keeps_what_is_its(self, world, caplog):
         job = _job("two")._replace(payload=salt.payload.dumps({"cmd": "_return"}))
         assert world.delivery.send(job) is Answer.NONE

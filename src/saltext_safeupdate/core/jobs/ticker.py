@@ -15,7 +15,7 @@ from ..extensions import ourselves
 from ..host import locks, processes
 from ..record.store import Store
 from ..settings import Settings
-from . import functions, recovery, update_wait
+from . import functions, idle, recovery, update_wait
 from .admission import Admission
 from .delivering import Answer, Delivery
 from .held import Held
@@ -95,7 +95,7 @@ class Ticker:
             stand_down=self.stand_down,
             since=self.monotonic(),
             wait_is_over=self._wait_is_over,
-            was_idle=self._was_idle,
+            was_idle=functools.partial(idle.was, self.store),
             clock=self.monotonic,
         )
         self._held = Held(
@@ -229,17 +229,6 @@ class Ticker:
             return False
         call = self.delivery.call(job)
         return self._waits.is_over(job.key, call, job.accepted)
-
-    def _was_idle(self, job: Job) -> bool:
-        """
-        Tell whether its minion was restarted by a supervisor when no job ran any more.
-
-        A job that has not ended was killed before that, and the restart may have waited for it.
-        """
-        idle = self.store.replaceable("idle")
-        if not isinstance(idle, dict) or job.jid == idle.get("jid"):
-            return False
-        return idle.get("process") == job.owner and functions.needs_lock(job.fun)
 
     def _run(self, key: str) -> None:
         job = self.ledger.full(key)
