@@ -12,7 +12,7 @@ from ..core.jobs.ledger import Job, State
 from ..core.record import owner
 from ..core.supervisor import leaving
 from ..factory import Factory
-from ..minion import unrecorded
+from ..minion import kept_returns, unrecorded
 from .ours import Ours
 from .set_up import minion_files
 
@@ -83,7 +83,11 @@ class TakingOff:
             factory.store,
             owner.config_file(factory.opts),
             # The minion still asks our executor until then, and pip may remove it at once.
-            files=[*unrecorded.paths(factory.opts), *(stand_ins.present() if stand_ins else ())],
+            files=[
+                *unrecorded.paths(factory.opts),
+                *kept_returns.paths(factory.opts),
+                *(stand_ins.present() if stand_ins else ()),
+            ],
             directories=[
                 *(stand_ins.directories if stand_ins else ()),
                 *(made if isinstance(made, list) else ()),

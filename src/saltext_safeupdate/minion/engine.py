@@ -17,7 +17,7 @@ from ..core.jobs.ticker import Ticker
 from ..core.prepare import known
 from ..core.prepare.known import Row
 from ..factory import Factory
-from . import unrecorded, upgraded
+from . import kept_returns, unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters, addresses
@@ -93,6 +93,7 @@ def run(
                 )
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
+            kept_returns.bring_in(opts, factory.ledger)
             ticker.tick()
             if hooked:
                 upgraded.restart_if_due(upgrade, factory.settings, opts)

@@ -8,8 +8,6 @@ acknowledged it. The engine sends what is undelivered.
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +20,7 @@ from ..core.host.locks import Lock
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
 from ..core.settings import Settings
-from . import publication, unrecorded
+from . import kept_returns, publication, unrecorded
 from .complaints import Complaints
 from .delivery import is_failure
 
@@ -113,39 +111,41 @@ class Returns:
         self, minion: Any, ret: dict[str, Any], jid: str, key: str, *, arrived: bool
     ) -> None:
         """Record what has become of a return."""
+        job = current.get()
         try:
-            job = current.get()
             if arrived and key:
                 self._ledger(job).delivered(key)
-            elif not arrived and not (key and job is not None and job.stored):
-                self._store(minion, ret, jid, key)
         except SafeUpdateError as err:
-            if arrived:
-                self._complaints.log("the delivery of job %s is not recorded", jid, err)
-                unrecorded.note(minion.opts, key)
-            else:
-                log.error("The return of job %s did not arrive and cannot be stored: %s", jid, err)
+            self._complaints.log("the delivery of job %s is not recorded", jid, err)
+            unrecorded.note(minion.opts, key)
+        if arrived:
             return
-        if not arrived:
-            log.warning("The return of job %s did not arrive; the engine sends it again", jid)
+        if not (key and job is not None and job.stored) and not self._store(minion, ret, jid, key):
+            return
+        log.warning("The return of job %s did not arrive; the engine sends it again", jid)
 
-    def _store(self, minion: Any, ret: dict[str, Any], jid: str, key: str) -> None:
-        """Store an undelivered return that is not stored yet; without *key* it has no row."""
-        load = {"cmd": "_return", "id": minion.opts["id"], **ret}
-        ledger = self._ledger(current.get())
-        if key:
-            code = ret.get("retcode")
-            payload = salt.payload.dumps(load)
-            stored = ledger.finish(key, payload, code if isinstance(code, int) else 0)
-            if stored or ledger.outcome(jid) is not None:
-                return
-        ledger.add_undelivered(
-            f"{jid}:{os.getpid()}:{time.time_ns()}",
-            jid=jid,
-            fun=publication.function(ret),
-            master=str(minion.opts.get("master", "")),
-            payload=salt.payload.dumps(load),
-        )
+    def _store(self, minion: Any, ret: dict[str, Any], jid: str, key: str) -> bool:
+        """
+        Store an undelivered return that is not stored yet; without *key* it has no row.
+
+        Tell whether that could be done, if not in the ledger, then beside it.
+        """
+        code = ret.get("retcode")
+        payload = salt.payload.dumps({"cmd": "_return", "id": minion.opts["id"], **ret})
+        described: dict[str, Any] = {
+            "key": key,
+            "jid": jid,
+            "fun": publication.function(ret),
+            "master": str(minion.opts.get("master", "")),
+            "retcode": code if isinstance(code, int) else 0,
+        }
+        try:
+            kept_returns.store(self._ledger(current.get()), payload, **described)
+        except SafeUpdateError as err:
+            if not kept_returns.keep(minion.opts, payload, **described):
+                log.error("The return of job %s did not arrive and cannot be stored: %s", jid, err)
+                return False
+        return True
 
 
 def _is_of(job: current.Job, ret: Mapping[str, Any]) -> bool:

@@ -5,11 +5,12 @@ import time
 from unittest.mock import ANY
 
 import pytest
+import salt.payload
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger
-from saltext_safeupdate.minion import unrecorded
+from saltext_safeupdate.minion import kept_returns, unrecorded
 from tests.support.jids import jid_of
 from tests.support.synced import synced
 
@@ -147,3 +148,29 @@ def test_a_note_is_nobody_elses_business(world, full):
     unrecorded.note(world.minion.opts, JID, "runner")
     (name,) = os.listdir(world.minion.opts["cachedir"])
     assert os.stat(os.path.join(world.minion.opts["cachedir"], name)).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("key", [True, False], ids=["recorded", "not recorded"])
+def test_a_return_that_nobody_takes_is_kept_until_the_ledger_can_be_written(world, full, key):
+    """Else the job would be taken for an interrupted one, and might run again."""
+    full(*("finish", "add_undelivered"), *(() if key else ("accept",)))
+    world.minion.acknowledge = ""
+    world.run(world.publish())
+    (kept,) = kept_returns.paths(world.minion.opts)
+    assert os.stat(kept).st_mode & 0o777 == 0o600
+    with pytest.raises(RecordError):
+        kept_returns.bring_in(world.minion.opts, world.ledger)
+    full.over()
+    kept_returns.bring_in(world.minion.opts, world.ledger)
+    assert kept_returns.paths(world.minion.opts) == []
+    (job,) = world.ledger.undelivered()
+    assert job.jid == JID
+    assert salt.payload.loads(world.ledger.full(job.key).payload)["return"] == "ok"
+
+
+def test_a_kept_return_that_is_damaged_is_no_end(world, full):
+    path = os.path.join(world.minion.opts["cachedir"], "safeupdate-return-1-1")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{")
+    kept_returns.bring_in(world.minion.opts, world.ledger)
+    assert kept_returns.paths(world.minion.opts) == []
