@@ -72,7 +72,8 @@ def context(
             return None
         state, retcode = found
         refused = store.fact("refused") == jid
-        return Outcome(state.ended, state is State.DELIVERED, retcode, refused)
+        held = state is State.HELD
+        return Outcome(state.ended, state is State.DELIVERED, retcode, refused, held)
 
     return Context(
         settings=settings,

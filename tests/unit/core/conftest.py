@@ -201,7 +201,13 @@ class Host:
         def outcome(jid):
             found = self.ledger.outcome(jid)
             refused = self.store.fact("refused") == jid
-            return found and Outcome(found[0].ended, found[0] is State.DELIVERED, found[1], refused)
+            return found and Outcome(
+                found[0].ended,
+                found[0] is State.DELIVERED,
+                found[1],
+                refused,
+                found[0] is State.HELD,
+            )
 
         return Context(
             **{

@@ -37,13 +37,15 @@ class Outcome(NamedTuple):
     """
     What became of a job: whether it has ended, and its master has the return.
 
-    *refused* tells that its master was there and could not store that.
+    *refused* tells that its master was there and could not store that, and *held* that the job lies
+    in a queue.
     """
 
     ended: bool
     delivered: bool
     retcode: int
     refused: bool = False
+    held: bool = False
 
     @property
     def answered(self) -> bool:

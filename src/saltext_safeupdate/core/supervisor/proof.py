@@ -40,6 +40,7 @@ class Proof:
     _answered: bool = False
     _succeeded: bool = False
     _away: bool = False
+    _waited: bool = False
 
     def look(self, seen: dict[str, Any]) -> dict[str, Any]:
         """Return with it what a minion that has reported shows of its work."""
@@ -145,10 +146,12 @@ class Proof:
             if found is None or not found.ended:
                 reachable = self._look_for_master()
                 self._away = self._away or reachable is False
+                self._waited = self._waited or (found is not None and found.held)
                 return {
                     "checking": f"job {jid} (state.apply) of the watch did not end",
                     "reachable": reachable,
                     "engine": self.context.has_engine(),
+                    "check_waited": found is None or self._waited,
                 }
             if found.retcode:
                 if not self._away:

@@ -102,7 +102,8 @@ class Seen:
     *broken* is why Salt cannot load what the probe calls, *job* what a reason calls it.
 
     The health check of the administrator: *check* is how it has failed, *checking* what it waits
-    for, *unchecked* that it cannot be made. *over* tells that the time for all of this has passed,
+    for, *check_waited* that this has not begun, or was held by other jobs at first, and *unchecked*
+    that it cannot be made. *over* tells that the time for all of this has passed,
     *late* that it has passed by the clock: the time in which no master was reachable counts there.
     """
 
@@ -127,6 +128,7 @@ class Seen:
     job: str = "the probe"
     check: str = ""
     checking: str = ""
+    check_waited: bool = False
     unchecked: bool = False
     over: bool = False
     late: bool = False
@@ -246,11 +248,12 @@ def _check(seen: Seen) -> Judgement | None:
         return Judgement(Verdict.ILL, seen.check)
     if not seen.checking:
         return None
-    if not (seen.over or seen.late):
-        return WAIT
-    if seen.reachable is False or not seen.engine:
+    if (seen.over or seen.late) and (seen.reachable is False or not seen.engine):
         return _unchecked()
-    return Judgement(Verdict.ILL, seen.checking, missing=True) if seen.over else WAIT
+    if not seen.over:
+        return WAIT
+    # If it had to wait, the time was not its own, and the rows below look at the rest.
+    return None if seen.check_waited else Judgement(Verdict.ILL, seen.checking, missing=True)
 
 
 def _unstable(seen: Seen) -> Judgement | None:
@@ -259,6 +262,16 @@ def _unstable(seen: Seen) -> Judgement | None:
     if not seen.over:
         return WAIT
     return Judgement(Verdict.ILL, "its process did not stay the same", missing=True)
+
+
+def _check_had_to_wait(seen: Seen) -> Judgement | None:
+    if not seen.checking:
+        return None
+    return Judgement(
+        Verdict.UNPROVEN,
+        "{unit} runs, but its health check was not over in time, because other jobs came first: "
+        f"{seen.checking}. Look at its result, or make it by hand.",
+    )
 
 
 def _end(seen: Seen) -> Judgement | None:
@@ -270,6 +283,8 @@ def _end(seen: Seen) -> Judgement | None:
         return Judgement(Verdict.WELL)
     if seen.reachable is False:
         return _unproven("nobody on this host reaches its master")
+    if seen.master is None:
+        return _unproven("whether one got a return of it before the update is not known")
     return _unproven("its master got no return of it before the update either")
 
 
@@ -284,6 +299,7 @@ _ROWS: tuple[Callable[[Seen], Judgement | None], ...] = (
     _silence,
     _check,
     _unstable,
+    _check_had_to_wait,
     _end,
 )
 

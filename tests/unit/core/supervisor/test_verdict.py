@@ -76,6 +76,9 @@ _BY_VERDICT = {
         "The health check does not end, and nobody on this host reaches the master": (
             ANSWERED | {"checking": "job 1", "late": True, "reachable": False}
         ),
+        "The health check does not end, because other jobs came first": (
+            ANSWERED | {"checking": "job 1", "check_waited": True, "over": True}
+        ),
         "The health check does not end, and Salt has ended the engine": (
             ANSWERED | {"checking": "job 1", "over": True, "engine": False}
         ),
@@ -102,6 +105,11 @@ WAITING = {
     "the probe is under way": SILENT,
     "the master is away": {**SILENT, "reachable": False},
     "the health check is under way": {**ANSWERED, "checking": "job 1"},
+    "the health check waits for other state runs": {
+        **ANSWERED,
+        "checking": "job 1",
+        "check_waited": True,
+    },
     "the health check is under way, and the master is away": {
         **ANSWERED,
         "checking": "job 1",

@@ -8,6 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.host.service import LastRun
+from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.record.parts import WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import probe, restarting
@@ -189,6 +190,26 @@ class TestHard:
         assert "'(' was never closed" in host.last.reason
         assert host.clock.passed < 15
 
+    @pytest.mark.parametrize("known", [True, False])
+    def test_this_extension_does_not_know_the_new_salt(self, host, known):
+        """Without the hooks; *known* tells whether the minion before had them."""
+        running = {**host.store.fact("running"), "hooked": known}
+        host.store.set_fact("running", running)
+        _installed(host)
+
+        def report():
+            host.report()
+            hooked = host.packages.versions == OLD and known
+            host.store.set_fact("running", {**host.store.fact("running"), "hooked": hooked})
+
+        host.services.report = report
+        host.supervise()
+        if known:
+            _assert_back(host, "stands down there, so jobs would be lost in restarts")
+        else:
+            assert host.last.phase is Phase.COMMITTED, host.last
+            assert host.store.quarantined() == []
+
     def test_the_extension_cannot_be_carried_along(self, host, monkeypatch):
         monkeypatch.setattr(restarting, "bring_along", lambda *args: "It cannot be loaded.")
         _installed(host)
@@ -304,7 +325,7 @@ class TestNoFault:
         host.master = True
         _installed(host)
         host.supervise()
-        self._assert_kept(host, "got no return of it before the update either")
+        self._assert_kept(host, "whether one got a return of it before the update is not known")
 
     def test_the_one_before_had_not_reported_either(self, host):
         host.store.drop_fact("running")
@@ -556,6 +577,40 @@ class TestHealthCheck:
         asked = host.store.fact("ask")
         ran = hears is not False and why in ("away", "no engine")
         assert (asked is not None and asked["fun"] == "state.apply") == ran
+
+    @pytest.mark.parametrize("begins", ["never", "late", "at once"])
+    def test_an_sls_that_had_to_wait_for_others_is_no_evidence(self, host, begins):
+        """As behind a long startup state; only one that had all of the time is too slow."""
+        self._check(host, "checks.minion")
+        host.master = True
+        _installed(host, extra=HEARD)
+
+        def held():
+            asked = host.store.fact("ask") or {}
+            if asked.get("fun") != "state.apply":
+                host.answer()
+            elif host.ledger.outcome(asked["jid"]) is None:
+                jid, described = asked["jid"], {"fun": asked["fun"], "master": "m", "call": b""}
+                host.ledger.accept(jid, jid=jid, **described, owner="")
+                host.ledger.begin(jid, "")
+                if begins != "at once":
+                    assert host.ledger.put_back(jid, "")
+                if begins == "late":
+                    over = (State.HELD,)
+                    again = lambda: host.ledger.accept(  # noqa: E731
+                        jid, jid=jid, **described, owner="", over=over
+                    )
+                    host.clock.after(20, lambda: (again(), host.ledger.begin(jid, "")))
+
+        host.clock.each_second = held
+        host.supervise()
+        if begins == "at once":
+            _assert_back(host, "(state.apply) of the watch did not end")
+            return
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert "because other jobs came first" in host.last.reason
+        assert host.store.quarantined() == []
+        assert host.clock.passed >= host.settings.watch_timeout
 
     @pytest.mark.parametrize("hears", [True, None])
     def test_an_sls_fails_although_the_master_is_reached(self, host, hears):
