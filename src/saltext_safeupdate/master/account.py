@@ -9,6 +9,7 @@ minions can write to, are not.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
@@ -39,6 +40,8 @@ _UNPACKED = 16
 _KEPT = 600.0
 # Seconds that a worker of the master waits for another one that writes.
 BUSY_TIMEOUT = 3.0
+# And where another one has waited in vain.
+HURRY_TIMEOUT = 0.1
 # The argument with which the engine has a publication go out again.
 TICKET = "safeupdate_ticket"
 # The argument that marks a question of the engine: nobody gets it again.
@@ -102,6 +105,12 @@ class Account(Database):
         self._since_boot = since_boot
         self._most_rows, self._most_bytes = most_rows, most_bytes
         self._unpacked: dict[bytes, Audience] = {}
+
+    def hurried(self) -> Account:
+        """Return the account for a worker that does not wait long for another one that writes."""
+        found = copy.copy(self)
+        found._busy_timeout = min(self._busy_timeout, HURRY_TIMEOUT)
+        return found
 
     # -- what the workers of the master write ----------------------------------
 

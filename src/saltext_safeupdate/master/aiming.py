@@ -74,8 +74,10 @@ def narrowed(target: Target, minions: Iterable[str]) -> Target:
     if target.tgt_type != "list":
         return target
     tgt = target.tgt
-    listed = frozenset(tgt.split(",") if isinstance(tgt, str) else tgt)
-    return target._replace(tgt=sorted(listed.intersection(minions)))
+    listed = tgt.split(",") if isinstance(tgt, str) else tgt
+    # Whoever publishes may put anything into a list; what is no text is no minion.
+    names = frozenset(name for name in listed if isinstance(name, str))
+    return target._replace(tgt=sorted(names.intersection(minions)))
 
 
 def asked(

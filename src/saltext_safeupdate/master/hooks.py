@@ -205,7 +205,7 @@ class Keeper:
         self._gate = senders.Gate(clock)
         self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
         self._clock = clock
-        self._complain_at = 0.0
+        self._complain_at = self._wait_at = 0.0
         self._unsent: dict[int, _Unsent] = {}
 
     def table(self) -> list[Patch]:
@@ -341,9 +341,10 @@ class Keeper:
         return outcome
 
     def _write_down(self, sent: _Unsent) -> None:
-        """Write into the account."""
+        """Write into the account, without a long wait after another one in vain."""
+        in_vain = self._clock() < self._wait_at
         try:
-            gone = self._account.published(
+            gone = (self._account.hurried() if in_vain else self._account).published(
                 str(sent.content["jid"]),
                 salt.payload.dumps(sent.content),
                 sent.minions,
@@ -351,8 +352,12 @@ class Keeper:
                 functions.ended(sent.content.get("fun"), sent.content.get("arg")),
             )
         except (RecordError, OSError, SaltException, TypeError, ValueError) as err:
+            if not in_vain:
+                # Whoever publishes next would have to wait as long, one after the other.
+                self._wait_at = self._clock() + _COMPLAINT_INTERVAL
             self._complain(err)
             return
+        self._wait_at = 0.0
         if gone:
             self._complain(
                 f"The account of the master is full: {gone} older jobs were removed. Minions "

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import sqlite3
 
 import pytest
 import salt.config
@@ -14,8 +15,14 @@ from saltext_safeupdate import patches
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
 from saltext_safeupdate.engines import safeupdate_redeliver as engine
-from saltext_safeupdate.master import hooks, replies
-from saltext_safeupdate.master.account import QUESTION, TICKET, Account
+from saltext_safeupdate.master import aiming, hooks, replies
+from saltext_safeupdate.master.account import (
+    BUSY_TIMEOUT,
+    HURRY_TIMEOUT,
+    QUESTION,
+    TICKET,
+    Account,
+)
 from saltext_safeupdate.master.hooks import Keeper, start_tags, unfit
 from saltext_safeupdate.master.notes import Notes
 
@@ -158,6 +165,17 @@ def test_what_minions_cannot_decide_is_published_once_and_told(master, caplog):
     assert "do not get it again, because none could tell" in caplog.text
 
 
+def test_what_is_no_name_in_a_list_keeps_nobody_from_being_asked(master):
+    """Before Salt 3008, anybody who may publish can put it there, and it is published."""
+    master.publish(["a"], tgt=["a", ["b"], {"c": 1}, None, 5], tgt_type="list")
+    (one,) = master.account.since(0)
+    (asked,) = aiming.asked(master.account.targets([one.number]), {one.number: JID}, ["a"])
+    assert asked["tgt"] == ["a"]
+    ticket = master.account.ticket(one.number, ["a"], {})
+    master.publish(["a"], fun=functions.QUERY, arg=[[]], extra={TICKET: ticket})
+    assert [load["tgt"] for load in master.sent[1:]] == [["L@a"]]
+
+
 def test_a_syndic_makes_no_other_target_of_what_is_published_again(make, caplog):
     """
     It joins the words of a compound target, so a space in one of them makes others of it.
@@ -215,6 +233,34 @@ def test_an_account_that_cannot_be_written_stops_no_publication_and_is_told_once
     assert master.publish(arg=[SECRET])
     assert caplog.text.count("cannot be made") == 2
     assert SECRET not in caplog.text
+
+
+def test_who_publishes_waits_once_for_an_account_that_somebody_keeps_locked(master, monkeypatch):
+    """Each worker does one after the other: all that is published would wait, and take its turn."""
+    waits = []
+    connect = sqlite3.connect
+
+    def noted(path, timeout=0.0, **kwargs):
+        waits.append(timeout)
+        return connect(path, timeout=min(timeout, 0.01), **kwargs)
+
+    master.publish()
+    shell = connect(master.account.path, isolation_level=None)
+    shell.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    for _ in range(3):
+        master.publish()
+    assert waits == [BUSY_TIMEOUT, HURRY_TIMEOUT, HURRY_TIMEOUT]
+    master.now += 60
+    master.publish()
+    master.publish()
+    assert waits[3:] == [BUSY_TIMEOUT, HURRY_TIMEOUT], "from time to time it is tried in earnest"
+    shell.execute("ROLLBACK")
+    shell.close()
+    master.publish()
+    master.publish()
+    assert waits[5:] == [HURRY_TIMEOUT, BUSY_TIMEOUT]
+    assert len(list(master.account.since(0))) == 3
 
 
 @pytest.fixture
