@@ -96,25 +96,27 @@ def redeliver(
         )
     number = account.ask(minions, timeout)
     try:
-        began = clock()
+        began, ran = clock(), False
         while True:
             state, report = account.outcome(number)
             if state == "done":
                 return report
             passed = clock() - began
-            gone = passed > questions.GONE_TIMEOUT and questions.engine_is_gone(account)
-            if state is None or (state and gone):
+            gone = questions.engine_is_gone(account)
+            # One that has no lock was never seen to run, and may well do so.
+            ran = ran or not gone
+            if state is None or (state and gone and ran):
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' has ended or was started anew meanwhile. "
                     "What it has published again is in the log of the master; ask again."
                 )
-            if gone:
+            if not state and gone and passed > questions.GONE_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
                     "was published again. See whether salt-master runs, and what its log says of "
                     "the engine."
                 )
-            if state == "" and passed > questions.TAKEN_TIMEOUT:
+            if not state and passed > questions.TAKEN_TIMEOUT:
                 raise SafeUpdateError(
                     "The engine 'safeupdate_redeliver' does not answer, and nothing was published "
                     "again. Is the master running, and does its log tell of the engine?"

@@ -1,5 +1,6 @@
 """Runner, engine and the hooks of a master, with a real account and without the processes."""
 
+import contextlib
 import logging
 import time
 
@@ -106,17 +107,28 @@ def test_an_engine_that_has_ended_is_not_waited_for(site, tmp_path):
 
 @pytest.mark.parametrize("how", ["ended", "started anew"])
 def test_an_engine_that_ends_over_a_request_is_told_of(site, how):
-    ends = {"ended": site.account.take_requests, "started anew": site.account.forget_tickets}
+    running = contextlib.ExitStack()
+    running.enter_context(engine.alone(site.account))
 
     def pause():
-        site.now += 10
-        ends[how]()
+        site.now += 1
+        site.account.take_requests()
+        if site.now > began + 10:
+            running.close()
+        if how == "started anew" and site.now > began + 5:
+            site.account.forget_tickets()
 
-    with engine.alone(site.account):
-        began, site.pause = site.now, pause
-    with pytest.raises(SafeUpdateError, match="has ended or was started anew"):
+    began, site.pause = site.now, pause
+    with running, pytest.raises(SafeUpdateError, match="has ended or was started anew"):
         site.redeliver("a")
     assert site.now - began < questions.TAKEN_TIMEOUT / 2
+
+
+def test_an_engine_without_a_lock_may_well_run(site):
+    with engine.alone(site.account):
+        """There was one before, with a lock."""
+    site.pub(["a"], "cmd.run", ["line"], jid=JID)
+    assert site.redeliver("a")["no_answer"] == ["a"]
 
 
 def test_a_job_that_was_ended_is_not_published_again_to_those_for_whom_it_was_ended(site):
