@@ -77,7 +77,7 @@ class World(Site):
 
     def __init__(self, path, kinds, known, cached):
         super().__init__(path)
-        self.originals = {}
+        self.originals, self.ends = {}, {}
         self.add(*NAMES)
         self.account.set_fact(accounts.ENGINE, "started")
         self.with_keys()["minion_data_cache"] = cached
@@ -87,19 +87,26 @@ class World(Site):
             if kind is not None:
                 self.remember(name, grains_of(kind), pillar_of(kind))
 
-    def order(self, target, number):
+    def order(self, target, number, fun="test.echo", arg="x"):
         tgt, kind, delimiter = target
         jid = f"2026010112000000{number:04}"
         more = {} if delimiter == ":" else {"delimiter": delimiter}
-        self.originals[jid] = {"fun": "test.echo", "arg": ["x"], "tgt": tgt, "tgt_type": kind}
+        self.originals[jid] = {"fun": fun, "arg": [arg], "tgt": tgt, "tgt_type": kind}
         self.originals[jid] |= {"jid": jid, **more}
-        found = self.pub(tgt, "test.echo", ["x"], kind, jid, **more)
+        found = self.pub(tgt, fun, [arg], kind, jid, **more)
         return jid, found["minions"]
+
+    def end(self, ended, target, number):
+        """Publish what ends a job."""
+        jid, minions = self.order(target, number, "saltutil.kill_job", ended)
+        self.ends[jid] = ended
+        return jid, minions
 
     def was_run(self, host, load):
         super().was_run(host, load)
         assert host.hears(self.originals[load["jid"]]), f"{host.name} runs {load}"
         assert self.runs.count((host.name, load["jid"])) == 1
+        assert not [k for k, ended in self.ends.items() if ended == load["jid"] and k in host.ran]
 
 
 WORLDS = {
@@ -110,6 +117,7 @@ WORLDS = {
         st.one_of(
             st.tuples(st.just("publish"), st.sampled_from(TARGETS)),
             st.tuples(st.just("publish"), st.sampled_from(TARGETS)),
+            st.tuples(st.just("end"), st.sampled_from(TARGETS)),
             st.tuples(st.sampled_from(["up", "down", "mute", "heard"]), st.sampled_from(NAMES)),
             st.tuples(st.just("becomes"), st.sampled_from(NAMES), st.sampled_from((0, 1))),
             st.tuples(st.just("wait"), st.sampled_from([1.0, 20.0, 60.0])),
@@ -151,9 +159,16 @@ def test_only_who_is_meant_runs_a_job_and_once(count):
 def play(world, events):
     waited, changed = {}, set()
     for number, (what, *values) in enumerate(events):
-        if what == "publish":
-            jid, minions = world.order(*values, number)
+        if what == "publish" or (what == "end" and waited):
+            newest = list(waited)[-1:]
+            jid, minions = (
+                world.end(*newest, *values, number)
+                if what == "end"
+                else world.order(*values, number)
+            )
             waited[jid] = set(minions)
+        elif what == "end":
+            """There is nothing to end."""
         elif what == "becomes":
             is_it(world, *values)
             changed.add(values[0])
@@ -175,8 +190,9 @@ def play(world, events):
     for jid, minions in waited.items():
         for name in minions - changed:
             host = world.hosts[name]
+            over = any(each in host.ran for each, ended in world.ends.items() if ended == jid)
             if host.hears(world.originals[jid]) and can_go_out(world.originals[jid]):
-                assert jid in host.ran
+                assert over or jid in host.ran
 
 
 def can_go_out(load):
