@@ -249,6 +249,7 @@ class FakePackages:
         self.versions = versions
         self.offers = {}
         self.secures = True
+        self.takes_to_secure = 0
         self.installs = lambda files: None
         self.locked = set()
         self.half_done = []
@@ -316,6 +317,9 @@ class FakePackages:
 
     def needs(self, what):
         return len(what)
+
+    def needs_to_secure(self, packages):
+        return self.takes_to_secure
 
     @staticmethod
     def _file(name, version, directory):

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from ..errors import CommandError, SafeUpdateError
+from ..host import room
 from ..host.command import Run
 from ..host.files import write_atomic
 from . import interpreter
@@ -52,6 +53,11 @@ def stage_beside_salt(
     try:
         found = inventory(python, run, unowned)
         minor = python_of(files, run)
+        short = room.shortage(directory, _needed(found, minor), having=target)
+        if short:
+            reason = f"There is no room to stage the extensions beside Salt: {short}."
+            log.error("%s", reason)
+            return "", [reason]
         problems = unfit(found, minor)
         problems += stage(found, target, program=python, python=minor, run=run)
     except (OSError, SafeUpdateError) as err:
@@ -110,6 +116,17 @@ def load_staged(directory: str) -> list[Extension]:
 def staged_path(directory: str, each: Extension, python: int) -> str:
     """Return where the files of an extension for Python 3.*python* are staged."""
     return os.path.join(directory, f"3.{python}", normal_name(each.name))
+
+
+def _needed(extensions: Iterable[Extension], python: int | None) -> int:
+    """Return how many bytes staging them takes at most; a fetched build is as large as its copy."""
+    total = 0
+    for each in extensions:
+        copies = 1 if each.fits_any or python in (None, each.python) else 2
+        for name in each.files:
+            with contextlib.suppress(FileNotFoundError):
+                total += copies * os.path.getsize(os.path.join(each.place, name))
+    return total
 
 
 def _copy_files(source: str, target: str, files: Iterable[str]) -> None:

@@ -29,5 +29,23 @@ def size(directory: str) -> int:
     )
 
 
+def shortage(
+    directory: str, wanted: int, *, having: str = "", statvfs: Statvfs = os.statvfs
+) -> str:
+    """
+    Say that a directory has no room for that many bytes beside the reserve; empty if it has.
+
+    What is below the directory *having* counts as free: it is part of them, or makes room.
+    """
+    found = free(directory, statvfs) + (size(having) if having else 0)
+    wanted += RESERVE
+    if found >= wanted:
+        return ""
+    return (
+        f"the file system of {directory} has {shown(found)} free, and {shown(wanted)} are needed. "
+        f"Free {shown(wanted - found)}"
+    )
+
+
 def shown(count: int) -> str:
     return f"{max(1, count >> 20)} MiB"

@@ -242,6 +242,15 @@ class Apt:
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         return secure_installed(packages, self.installed(packages), directory, self._copy)
 
+    def needs_to_secure(self, packages: Sequence[str]) -> int:
+        names = sorted(self.installed(packages))
+        if not names:
+            return 0
+        # What is packed again has hardly any more than its files.
+        argv = ("dpkg-query", "-W", "-f", r"${Installed-Size}\n", "--", *names)
+        sizes = self._run(argv, timeout=_QUERY_TIMEOUT).stdout.split()
+        return 1024 * sum(map(int, sizes))
+
     def _copy(self, name: str, version: str, directory: str) -> File:
         return (
             self._from_cache(name, version, directory)

@@ -142,6 +142,14 @@ class PackageManager(Protocol):
         """
         ...
 
+    def needs_to_secure(self, packages: Sequence[str]) -> int:
+        """
+        Return how many bytes :meth:`secure` writes at most.
+
+        What is not installed counts nothing, nor does what a snapshot keeps anyway.
+        """
+        ...
+
     def version_locked(self, packages: Iterable[str]) -> set[str]:
         """Return the packages whose version the administrator has locked."""
         ...

@@ -242,6 +242,13 @@ class Rpm(ABC):
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         return secure_installed(packages, self.installed(packages), directory, self._copy)
 
+    def needs_to_secure(self, packages: Sequence[str]) -> int:
+        names = sorted(self.installed(packages))
+        if not names or self.snapshots is not None:
+            return 0
+        argv = ("rpm", "-q", "--qf", r"%{LONGSIZE}\n", "--", *names)
+        return sum(map(int, self._run(argv, timeout=_QUERY_TIMEOUT).stdout.split()))
+
     def _copy(self, name: str, version: str, directory: str) -> File:
         cached = self._from_cache(name, version, directory)
         if cached is not None:

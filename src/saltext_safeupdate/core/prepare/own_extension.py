@@ -163,6 +163,10 @@ class OwnExtension:
         os.rename(f"{path}.part", path)
         return [store_file(path, directory, NAME, version)]
 
+    def needs_to_secure(self, packages: Sequence[str]) -> int:
+        tops = (os.path.join(self._place, _PACKAGE), *self._infos())
+        return sum(os.path.getsize(name) for top in tops for name in _files(top))
+
     def version_locked(self, packages: Iterable[str]) -> set[str]:
         return set()
 

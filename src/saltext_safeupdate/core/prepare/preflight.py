@@ -171,6 +171,8 @@ def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
     needed: dict[str, int] = dict(known.writes or {})
     for directory in (known.state_dir, *known.roots):
         needed[directory] = needed.get(directory, 0) + packages
+    if known.targets:
+        needed[known.state_dir] += known.manager.needs_to_secure(sorted(known.targets))
     systems: dict[int, dict[str, int]] = {}
     for directory, size in needed.items():
         systems.setdefault(host.device(_there(directory, host)), {})[directory] = size

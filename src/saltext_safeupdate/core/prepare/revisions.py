@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SafeUpdateError
-from ..host import backup
+from ..host import backup, room
 from ..packages.manager import PackageManager
 from ..packages.request import File
 from ..record.parts import FileRow, WayBack
@@ -54,7 +54,15 @@ class Previous:
 class Revisions:
     """The secured packages, by update."""
 
-    def __init__(self, state_dir: str, store: Store, manager: PackageManager | None) -> None:
+    def __init__(
+        self,
+        state_dir: str,
+        store: Store,
+        manager: PackageManager | None,
+        *,
+        statvfs: room.Statvfs = os.statvfs,
+    ) -> None:
+        self._statvfs = statvfs
         self._root = os.path.join(state_dir, "revisions")
         self._store = store
         self._manager = manager
@@ -62,10 +70,19 @@ class Revisions:
     def secure(
         self, update_id: str, installed: Sequence[str], paths: Sequence[str] = ()
     ) -> WayBack:
-        """Copy the installed packages and *paths*; return what leads back. Idempotent."""
+        """
+        Copy the installed packages and *paths*; return what leads back. Idempotent.
+
+        Without room for them nothing is copied, and what is returned says so.
+        """
         if self._manager is None or not installed:
             return WayBack(paths=tuple(paths), missing="no package that is known holds the minion")
         try:
+            wanted = self._manager.needs_to_secure(installed) + backup.size(paths)
+            there = os.path.join(self._root, update_id)
+            short = room.shortage(self._root, wanted, having=there, statvfs=self._statvfs)
+            if short:
+                raise SafeUpdateError(f"there is no room for their copies: {short}")
             directory = self.directory(update_id)
             secured = self._packages(self._manager, installed, directory)
             copies = backup.save(paths, os.path.join(directory, "backup")).directory

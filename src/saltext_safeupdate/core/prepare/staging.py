@@ -72,15 +72,17 @@ class Staging:
 
     def _refuse_without_room(self, targets: Mapping[str, str]) -> None:
         """Raise SafeUpdateError if the download, and what follows it, would fill the disk."""
+        names = sorted(targets)
+        # The way back is copied right after the download, to the same file system.
+        wanted = self._manager.needs(targets) + self._manager.needs_to_secure(names)
         # What is staged already makes room for it.
-        found = room.free(self._state_dir, self._statvfs) + room.size(self._directory)
-        wanted = self._manager.needs(targets) + room.RESERVE
-        if found < wanted:
+        short = room.shortage(
+            self._state_dir, wanted, having=self._directory, statvfs=self._statvfs
+        )
+        if short:
             raise SafeUpdateError(
-                f"There is no room to download {', '.join(sorted(targets))}: the file system of "
-                f"{self._state_dir} has {room.shown(found)} free, and {room.shown(wanted)} are "
-                f"needed. Nothing was downloaded or changed; free {room.shown(wanted - found)} "
-                "and ask again."
+                f"There is no room to download {', '.join(names)}, and to keep what is installed "
+                f"for the way back: {short}, and ask again. Nothing was changed."
             )
 
     def staged(self) -> dict[str, str]:

@@ -105,6 +105,15 @@ def test_what_is_beside_a_salt_of_the_onedir_packages(old, tmp_path):
     assert [each.name for each in staging.load_staged(told[0])] == ["picky"]
 
 
+def test_without_room_none_is_copied(old, program, tmp_path, monkeypatch):
+    old.add("picky")
+    monkeypatch.setattr(staging.room, "free", lambda *_: staging.room.RESERVE)
+    where, (said,) = staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
+    assert where == ""
+    assert "There is no room to stage the extensions beside Salt: the file system of" in said
+    assert not (tmp_path / "extensions").exists()
+
+
 def test_who_does_not_fit_the_new_package_is_told(old, program, tmp_path):
     old.add("picky", requires=f"<3.{NEXT}")
 

@@ -368,3 +368,13 @@ def test_no_name_is_taken_for_an_option(call):
     assert seen
     assert NAME not in seen
     assert f"{NAME}=1" not in seen
+
+
+def test_what_copies_of_installed_packages_take():
+    """As much as their files; what is not installed has no copy."""
+    installed = ("dpkg-query", "-W", "-f", apt._INSTALLED_FORMAT, "--", "agent", "gone", "lib")
+    sizes = ("dpkg-query", "-W", "-f", r"${Installed-Size}\n", "--", "agent", "lib")
+    rows = "agent\t1\tii \nlib\t2\tii \ngone\t1\trc \n"
+    manager, _ = _apt({installed: (0, rows, ""), sizes: (0, "100\n\n", "")})
+    assert manager.needs_to_secure(["lib", "gone", "agent"]) == 100 * 1024
+    assert _apt({})[0].needs_to_secure([]) == 0

@@ -33,6 +33,7 @@ class Manager:
         self.answers = {
             "simulate": {name: Change("3007.15-1", "3008.3-1") for name in OWN},
             "needs": GIB // 4,
+            "needs_to_secure": 0,
             "signature_policy": None,
             "busy": False,
             "unfinished": [],
@@ -200,6 +201,15 @@ def test_what_is_written_besides_the_packages_counts(host):
     free = {"/var": GIB, "/opt": GIB}
     (found,) = _space(host, free, writes={"/var/lib/state": GIB})
     assert "/var/lib/state" in found.problem
+
+
+def test_the_copies_for_the_way_back_count(host):
+    """They are written next to what is downloaded, and not where it is installed."""
+    free = {"/var": GIB // 2, "/opt": GIB // 2}
+    assert _space(host, free) == []
+    (found,) = _space(host, free, manager=Manager(needs_to_secure=GIB // 4))
+    assert "/var/lib/state" in found.problem
+    assert "/opt" not in found.problem
 
 
 def test_a_file_system_without_room_for_files(host):

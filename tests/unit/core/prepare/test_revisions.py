@@ -42,6 +42,23 @@ def test_why_nothing_can_be_secured(state, revisions):
     assert "Not a directory" in revisions.secure("u1", ["salt"]).missing
 
 
+def test_without_room_nothing_is_copied(state, tmp_path):
+    """Jobs that run meanwhile have to be recorded on the same file system."""
+    (tmp_path / "config").write_bytes(b"x" * (2 << 20))
+    system = list(os.statvfs(tmp_path))
+    system[1], system[4] = 4096, (133 << 20) // 4096  # f_frsize, f_bavail
+    packages = FakePackages(salt="1")
+    packages.takes_to_secure = 100 << 20
+    revisions = Revisions(
+        *(str(state), Store(str(state / "safeupdate.db")), packages),
+        statvfs=lambda _: os.statvfs_result(system),
+    )
+    missing = revisions.secure("u1", ["salt"], [str(tmp_path / "config")]).missing
+    assert "133 MiB free, and 134 MiB are needed. Free 1 MiB" in missing
+    assert not (state / "revisions").exists()
+    assert revisions.secure("u1", ["salt"]).files
+
+
 def test_the_previous_one_stays_and_others_go(revisions, state):
     for name in ("u1", "u2", "u3"):
         update = _update(name, revisions.secure(name, ["salt"]))

@@ -85,6 +85,26 @@ def test_the_room_is_looked_at_before_anything_is_fetched(tmp_path, packages, fr
     assert os.path.exists(kept[0].path)
 
 
+def test_what_is_installed_is_copied_next_so_its_room_counts(tmp_path, packages):
+    """Without it, the copies for the way back would fill the disk after the download."""
+    system = list(os.statvfs(tmp_path))
+    system[1], system[4] = 4096, (200 << 20) // 4096  # f_frsize, f_bavail
+    (tmp_path / "state").mkdir()
+    store = Store(str(tmp_path / "state" / "safeupdate.db"))
+    staging = Staging(
+        str(tmp_path / "state"), store, packages, statvfs=lambda _: os.statvfs_result(system)
+    )
+    packages.needs = lambda targets: 100 << 20
+    packages.takes_to_secure = 69 << 20
+    packages.download = lambda *args: pytest.fail("fetched")
+    with pytest.raises(SafeUpdateError, match=r"way back: .* 200 MiB free, and 201 MiB are needed"):
+        staging.stage(TARGETS)
+    assert not (tmp_path / "state" / "staged").exists()
+    packages.takes_to_secure = 68 << 20
+    del packages.download
+    assert staging.stage(TARGETS)
+
+
 def test_dropped_twice(staging):
     staging.stage(TARGETS)
     staging.drop()

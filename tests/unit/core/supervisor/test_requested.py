@@ -280,6 +280,23 @@ class TestStaging:
             assert "no copy can be had" in host.last.way_back.missing
         host.assert_at_peace()
 
+    @pytest.mark.parametrize("staged", [True, False])
+    def test_without_room_for_the_way_back_nothing_is_copied(self, host, staged):
+        """What is installed may be larger than the update that was fetched ahead."""
+        host.ask()
+        if staged:
+            Staging(host.settings.state_dir, host.store, host.packages).stage(NEW)
+        host.packages.takes_to_secure = 1 << 60
+        host.packages.secure = lambda *_: pytest.fail("copied")
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert "no room" in host.last.reason
+        assert "Free " in host.last.reason
+        assert host.packages.versions == OLD
+        assert host.kept() == []
+        assert bool(Staging(host.settings.state_dir, host.store, host.packages).staged()) is staged
+        host.assert_at_peace()
+
     def test_version_locks_are_as_before(self, host):
         host.packages.locked = {"salt"}
         host.ask()
