@@ -1,5 +1,6 @@
 """The account of a master: what was published, to whom, and who has returned it."""
 
+import contextlib
 import math
 import os
 import sqlite3
@@ -9,6 +10,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import audience
 from saltext_safeupdate.master.account import EVERYBODY, MOST_OF_ONE, Account
 from saltext_safeupdate.master.aiming import Target
@@ -139,6 +141,65 @@ def test_the_oldest_go_if_there_are_too_many(make):
     gone = [account.published(str(number), b"load", ["a"]) for number in range(5)]
     assert gone == [0, 0, 0, 1, 1]
     assert [one.jid for one in account.since(0)] == ["2", "3", "4"]
+
+
+class Crowded(Account):
+    """Between two of its transactions, another worker publishes; *changed* are its rows in each."""
+
+    other, changed = None, ()
+
+    @contextlib.contextmanager
+    def transaction(self, **kwargs):
+        with super().transaction(**kwargs) as db:
+            before = db.total_changes
+            yield db
+            self.changed = (*self.changed, db.total_changes - before)
+        if self.other is not None:
+            self.other.published("another", b"load", ["a"])
+
+
+@pytest.fixture
+def crowded(make):
+    """Return an account with 10,000 publications; the other worker does not wait for a lock."""
+    with (filled := make(most_rows=20_000)).transaction(durable=False) as db:
+        audience_, target = (
+            accounts.tables.members(db, audience.packed(["a", "b"])[0]),
+            accounts.tables.target(db, EVERYBODY.text()),
+        )
+        db.executemany(
+            "INSERT INTO publications (jid, audience, target, boot, up, at, size) "
+            "VALUES (?, ?, ?, '', 0, 0, 300)",
+            [(str(number), audience_, target) for number in range(10_000)],
+        )
+        db.execute("INSERT INTO loads SELECT number, ? FROM publications", (b"load",))
+
+    def crowded(**kwargs):
+        found = Crowded(filled.path, **kwargs)
+        found.other = make(most_rows=20_000, busy_timeout=0)
+        return found
+
+    return crowded
+
+
+# Rows of all tables that are written for a publication, at most.
+ROWS_OF_ONE = 5
+
+
+def test_others_publish_while_thousands_are_dropped(crowded):
+    account = crowded(most_rows=5_000)
+    assert account.published("large", b"load", ["a"]) > 5_000
+    assert max(account.changed) <= ROWS_OF_ONE * accounts._AT_ONCE
+    assert len(account.numbers()) == 5_000 + 1, "the other one has published once more"
+
+
+def test_others_publish_while_thousands_are_settled(crowded):
+    account = crowded()
+    numbers = sorted(account.numbers())
+    account.settle(numbers[:5_000], {number: ["b"] for number in numbers[5_000:]})
+    assert max(account.changed) <= 2 * ROWS_OF_ONE * accounts._AT_ONCE
+    left = list(account.since(0))
+    assert len(left) == 5_000 + len(account.changed)
+    assert {tuple(one.waiting) for one in left if one.jid != "another"} == {("b",)}
 
 
 def test_the_oldest_go_if_they_are_too_large(make):
