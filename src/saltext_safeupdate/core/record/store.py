@@ -64,16 +64,25 @@ class Store(Database):
 
     # -- updates ---------------------------------------------------------------
 
-    def save(self, update: Update, *others: Update, number: int = 0, again: bool = False) -> Update:
+    def save(
+        self,
+        update: Update,
+        *others: Update,
+        number: int = 0,
+        again: bool = False,
+        quarantined: Mapping[str, str] | None = None,
+    ) -> Update:
         """
         Write the record; a new phase also gets a line in the history.
 
         With a *number*, it is that of the request that the update came of: raise InputError, and
         write nothing, unless it is the newest; with *again*, it may have been taken before.
-        *others* are written in the same transaction.
+        *others*, and the versions that are *quarantined* for its reason, are written in the same
+        transaction.
         """
         now = self._clock()
         with self.transaction() as db:
+            _quarantine(db, quarantined or {}, update.id, update.reason, now)
             if number:
                 fence.take(db, number, update.id, again=again)
             moved = [_write(db, each, now) for each in (*others, update)]
@@ -161,14 +170,7 @@ class Store(Database):
     def quarantine(self, versions: Mapping[str, str], update_id: str, reason: str) -> None:
         """Keep these versions of packages from being installed again. Idempotent."""
         with self.transaction() as db:
-            db.executemany(
-                f"INSERT OR REPLACE INTO quarantine ({', '.join(Quarantined._fields)}) "
-                "VALUES (?, ?, ?, ?, ?)",
-                [
-                    (package, version, update_id, reason, self._clock())
-                    for package, version in versions.items()
-                ],
-            )
+            _quarantine(db, versions, update_id, reason, self._clock())
 
     def quarantined(self) -> list[Quarantined]:
         """Return what was rolled back and not cleared since, oldest first."""
@@ -236,6 +238,16 @@ def _fact(name: str, row: tuple[Any, ...] | None) -> Any:
             f"What is recorded as {name!r} cannot be read ({err}). It was left as it is; delete "
             "that row from the table 'facts' if nothing writes it anew."
         ) from err
+
+
+def _quarantine(
+    db: sqlite3.Connection, versions: Mapping[str, str], update_id: str, reason: str, now: float
+) -> None:
+    db.executemany(
+        f"INSERT OR REPLACE INTO quarantine ({', '.join(Quarantined._fields)}) "
+        "VALUES (?, ?, ?, ?, ?)",
+        [(package, version, update_id, reason, now) for package, version in versions.items()],
+    )
 
 
 def _write(db: sqlite3.Connection, update: Update, now: float) -> tuple[str, str, str] | None:

@@ -47,11 +47,11 @@ def begin(context: Context, update: Update, reason: str, *, proven: bool = True)
 
     If that the new minion is at fault is not *proven*, the old one has to be heard first.
     """
-    if proven:
-        quarantine(context, update, reason)
     # It gets as many supervisors as the update did.
     progress = replace(update.progress, supervisors=0, silent=not proven)
-    return context.store.save(update.advance(Phase.ROLLING_BACK, reason=reason, progress=progress))
+    decided = update.advance(Phase.ROLLING_BACK, reason=reason, progress=progress)
+    # Both or none: whoever finds the one without the other may judge the minion again, and keep it.
+    return context.store.save(decided, quarantined=update.brought if proven else None)
 
 
 def carry_on(context: Context, update: Update) -> Update:

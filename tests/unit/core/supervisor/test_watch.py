@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.jobs.ledger import State
@@ -736,6 +736,31 @@ class TestRollback:
         host.packages.half_done = ["salt"]
         host.supervise()
         _assert_back(host, "half done: salt")
+
+
+def test_a_decision_that_cannot_be_written_down_keeps_no_version_from_the_host(host, monkeypatch):
+    """The next supervisor judges the minion anew; by then it is well."""
+    _installed(host)
+    host.services.dies_while = lambda: host.packages.versions == NEW
+    save = host.store.save
+
+    def busy(update, *others, **more):
+        if update.phase is Phase.ROLLING_BACK:
+            raise RecordError("database is locked")
+        return save(update, *others, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.store, "save", busy)
+        with pytest.raises(RecordError):
+            host.supervise()
+    assert host.last.phase is Phase.WATCHING
+    host.services.dies_while = lambda: False
+    host.services.run()
+    host.report()
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED, host.last
+    assert host.store.quarantined() == []
+    host.assert_at_peace()
 
 
 class TestWhatOthersWrote:
