@@ -88,6 +88,9 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     if before.settled and minion.step.settled and minion.step is not Step.DONE:
         # One verdict after the other would have the wave soak, and the history grow, for ever.
         return []
+    if minion.step.bad:
+        # Somebody may have gone on without it, but not with this.
+        minion.forgiven = False
     if minion.step.settled:
         minion.settled_at = rollout.elapsed
         minion.seconds = rollout.elapsed - minion.asked
@@ -213,7 +216,14 @@ def _described(minion: Minion) -> str:
 def _is_over(rollout: Rollout, wave: Wave) -> bool:
     """Tell whether nobody of the wave is at work, about to begin, or to be rebooted."""
     found = [rollout.minions[name] for name in wave.minions]
-    return all(m.step.settled or (m.away and m.step is Step.WAITING) for m in found)
+    return all(
+        m.step.settled or (m.away and m.step is Step.WAITING) or _goes_on_without(m) for m in found
+    )
+
+
+def _goes_on_without(minion: Minion) -> bool:
+    """Tell whether somebody has gone on although a reboot of the host is still to come."""
+    return minion.step is Step.TO_REBOOT and minion.forgiven
 
 
 def _too_few(rollout: Rollout, wave: Wave) -> str:
@@ -321,7 +331,8 @@ def _end(rollout: Rollout, now: float) -> list[Action]:
             minion.step, minion.reason = Step.CANCELLED, "the rollout was aborted"
         return _close(rollout, Mode.ABORTED, now)
     # One may say late that it is to be rebooted, when its wave is over.
-    if rollout.current is not None or rollout.count(Step.TO_REBOOT):
+    awaited = [m for m in rollout.minions.values() if m.step is Step.TO_REBOOT]
+    if rollout.current is not None or not all(map(_goes_on_without, awaited)):
         return []
     if waiting:
         if rollout.late_since < 0:

@@ -18,10 +18,15 @@ def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
 
 
 def resume(rollout: Rollout, now: float) -> list[Action]:
-    """Go on, and accept who has failed and who is away. What was taken back is to begin again."""
+    """
+    Go on, and accept who has failed, is away or waits for a reboot.
+
+    What was taken back is to begin again.
+    """
     if rollout.mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING):
         for minion in rollout.minions.values():
-            minion.forgiven = minion.forgiven or minion.step.bad
+            unfinished = minion.step.bad or minion.step is Step.TO_REBOOT
+            minion.forgiven = minion.forgiven or unfinished
             minion.excused = minion.excused or minion.away
             if minion.step is Step.CANCELLED:
                 _try_again(minion)

@@ -332,7 +332,7 @@ def resume(rollout, take_over=False):
     Go on with a rollout that is paused or stands, and accept who has failed and who is away.
 
     Whoever has failed or is away does not count against ``max_unavailable`` any more; who was away
-    counts again from its next answer on.
+    counts again from its next answer on. No wave waits for a host any more that is to be rebooted.
 
     CLI Example:
 

@@ -104,6 +104,30 @@ def test_those_that_are_to_be_rebooted_hold_nobody_back() -> None:
     assert standing.down(world.rollout) == []
 
 
+@pytest.mark.parametrize("lies", [False, True], ids=["waits", "says that it boots, and waits"])
+def test_somebody_may_go_on_without_one_that_is_to_be_rebooted(lies: bool) -> None:
+    slow = Host("m0000", boots=1e9)
+    world = World(fleet(20, slow=slow), canaries=1, max_unavailable=2).run(9_000)
+    steering.resume(world.rollout, world.now)
+
+    def flips(world: World) -> None:
+        if lies:
+            slow.phase = "watching" if slow.phase == "waiting_for_boot" else "waiting_for_boot"
+
+    world.run(DAY, watch=flips)
+    rest = {step for name, step in world.steps().items() if name != slow.name}
+    assert (world.rollout.mode, rest) == (Mode.FINISHED, {"done"})
+    assert world.steps()[slow.name] == "to_reboot"
+
+
+def test_what_becomes_of_one_after_its_boot_counts_although_others_went_on() -> None:
+    slow = Host("m0000", boots=20_000.0, ends="rolled_back")
+    world = World(fleet(20, slow=slow), canaries=1, soak=15_000).run(9_000)
+    steering.resume(world.rollout, world.now)
+    world.run(DAY)
+    assert (world.rollout.mode, world.steps()[slow.name]) == (Mode.STOPPED, "rolled_back")
+
+
 @pytest.mark.parametrize(
     ("ends", "why"),
     [("hangs", "has not ended after 3600 s; it was watching"), ("gone", "has not come back from")],
