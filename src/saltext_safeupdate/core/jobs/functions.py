@@ -28,7 +28,8 @@ class Kind(Flag):
     # It waits for the end of an update. It is held in the ledger, without a process, until that
     # update has ended.
     WAITS = auto()
-    # Nobody waits for its answer any more when the minion is back: it is never redelivered.
+    # Nobody waits for its answer any more when the minion is back, or it is about that moment: it
+    # is never redelivered.
     MOMENTARY = auto()
     # It may begin anew if a restart interrupted it: a state run gives the recorded results of
     # the states that it had finished.
@@ -62,9 +63,10 @@ TABLE: dict[str, Kind] = {
     "grains.items": Kind.LOOKS,
     "grains.ls": Kind.LOOKS,
     QUERY: Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
-    "safeupdate.cancel": Kind.AT_ONCE,
+    "safeupdate.cancel": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.check": Kind.LOOKS | Kind.AT_ONCE,
-    "safeupdate.drain": Kind.AT_ONCE,
+    # Later, it would undo what somebody has asked for meanwhile.
+    "safeupdate.drain": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.forget": Kind.AT_ONCE,
     "safeupdate.history": Kind.LOOKS | Kind.AT_ONCE,
     "safeupdate.jobs": Kind.LOOKS | Kind.AT_ONCE,
@@ -79,7 +81,7 @@ TABLE: dict[str, Kind] = {
     "safeupdate.rollback": Kind.ORDINARY,
     "safeupdate.stage": Kind.ORDINARY,
     "safeupdate.status": Kind.LOOKS | Kind.AT_ONCE,
-    "safeupdate.undrain": Kind.AT_ONCE,
+    "safeupdate.undrain": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.unquarantine": Kind.ORDINARY,
     "safeupdate.update": Kind.AFTER_TRANSACTION,
     "safeupdate.wait": Kind.WAITS | Kind.RESUMABLE,
@@ -87,11 +89,12 @@ TABLE: dict[str, Kind] = {
     "saltutil.find_cached_job": Kind.LOOKS,
     FIND_JOB: Kind.LOOKS | Kind.MOMENTARY,
     "saltutil.is_running": Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
-    "saltutil.kill_all_jobs": Kind.AT_ONCE,
+    # Later, other jobs run.
+    "saltutil.kill_all_jobs": Kind.AT_ONCE | Kind.MOMENTARY,
     "saltutil.kill_job": Kind.AT_ONCE,
     "saltutil.running": Kind.LOOKS | Kind.AT_ONCE,
     "saltutil.signal_job": Kind.AT_ONCE,
-    "saltutil.term_all_jobs": Kind.AT_ONCE,
+    "saltutil.term_all_jobs": Kind.AT_ONCE | Kind.MOMENTARY,
     "saltutil.term_job": Kind.AT_ONCE,
     "state.apply": Kind.RESUMABLE,
     "state.high": Kind.RESUMABLE,

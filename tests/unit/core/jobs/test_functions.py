@@ -118,6 +118,15 @@ def test_one_can_always_look_at_an_update(fun):
     assert not functions.is_recorded(fun)
 
 
+@pytest.mark.parametrize(
+    "fun", [f"saltutil.{each}_all_jobs" for each in ("kill", "term")] + ["safeupdate.drain"]
+)
+def test_what_is_about_the_moment_never_comes_later(fun):
+    """Other jobs run then, or somebody has ended it meanwhile."""
+    assert not functions.is_redelivered(fun)
+    assert functions.is_redelivered("saltutil.kill_job"), "its job never comes either, by this"
+
+
 def test_what_a_master_gets_at_once_salt_call_does_too():
     assert [fun for fun in functions.named(Kind.AT_ONCE) if functions.needs_lock(fun)] == []
 
