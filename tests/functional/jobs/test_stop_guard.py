@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 import saltext_safeupdate.core.jobs.stop_guard
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs import idle
+from saltext_safeupdate.core.jobs.job import Job, State
+from saltext_safeupdate.core.record.store import Store
 
 PROGRAM = Path(saltext_safeupdate.core.jobs.stop_guard.__file__).with_name("stop_guard.sh")
 WAIT = 30.0
@@ -103,11 +107,35 @@ def test_it_waits_for_jobs_and_holds_new_ones(host):
     assert not host.locked("drain")
 
 
+def test_what_was_killed_while_it_waited_does_not_come_back(host, tmp_path):
+    parent = host.popen(["sh", "-c", "trap 'kill $!' TERM; sleep 300 & wait"])
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    host.until(lambda: children.read_text().split())
+    main = processes.identity(int(children.read_text()))
+    host.minion = parent
+
+    def comes_back(owner, fun="state.apply"):
+        job = Job("1", "1", fun, "m", State.RUNNING, owner, "", 0.0, 0.0, 1, 0, "", None, None)
+        return not idle.was(Store(str(tmp_path / "db")), str(host.run_dir), job)
+
+    assert comes_back(main)
+    with host.held("jobs"):
+        guard = host.guard()
+        host.until(lambda: host.locked("drain"))
+        assert comes_back(main)
+    assert guard.wait(WAIT) == 0
+    assert not comes_back(main)
+    assert comes_back(main, "safeupdate.wait"), "no restart waits for it"
+    assert comes_back(processes.me())
+    assert comes_back(f"another{main}")
+
+
 def test_it_waits_within_its_bound(host):
     with host.held("jobs"):
         guard = host.guard(limit=1)
         assert guard.wait(WAIT) == 0
         assert host.stopped()
+    assert (host.run_dir / "jobs.lock").read_text() == "", "a job may have been ended"
     assert "did not end within 1 s" in guard.stdout.read()
 
 

@@ -3,7 +3,7 @@ Locks that the kernel releases when their process dies, so they are never stale.
 
 ``jobs``
     Every job has a share of it, from before it starts until its return has been sent.
-    An update and a restart take it exclusively.
+    An update and a restart take it exclusively. What is in its file is the stop guard's.
 ``drain``
     While a process has it, no new job starts.
 ``update``

@@ -1,5 +1,5 @@
 """
-Whether a minion was restarted when no job ran any more, as the supervisor has noted it.
+Whether a minion ended when no job ran any more, as a supervisor or the stop guard has noted.
 
 The restart has waited for its jobs, and the engine looks after none meanwhile. So what it has begun
 and not ended was killed before, and nobody wants it to come back.
@@ -7,14 +7,23 @@ and not ended was killed before, and nobody wants it to come back.
 
 from __future__ import annotations
 
+import os
+
+from ..host.files import text
 from ..record.store import Store
 from . import functions
-from .ledger import Job
+from .job import Job
 
 
-def was(store: Store, job: Job) -> bool:
+def was(store: Store, run_dir: str, job: Job) -> bool:
     """Tell whether that is noted of the minion of a job, and the restart has waited for the job."""
-    noted = store.replaceable("idle")
-    if not isinstance(noted, dict) or job.jid == noted.get("jid"):
+    if not functions.needs_lock(job.fun):
         return False
-    return noted.get("process") == job.owner and functions.needs_lock(job.fun)
+    noted = store.replaceable("idle")
+    if isinstance(noted, dict) and noted.get("process") == job.owner:
+        # What installed is resumed if something has killed it.
+        return bool(job.jid != noted.get("jid"))
+    boot, _, rest = job.owner.partition(":")
+    # The boot, the PID of the minion, and those of its children.
+    words = text(os.path.join(run_dir, "jobs.lock")).split()
+    return words[:1] == [boot] and rest.partition(":")[0] in words[1:]

@@ -110,6 +110,13 @@ until bypassed || flock -n -x 9; do
     sleep 0.5
 done
 
+# If this has waited for all jobs, what is not ended of these processes was killed: the next minion
+# does not begin it again. The file of the lock says so.
+flock -n -x 9 && {
+    cat /proc/sys/kernel/random/boot_id
+    echo "$MAINPID" "$(cat "/proc/$MAINPID/task"/*/children)"
+} 2>/dev/null >"$run_dir/jobs.lock"
+
 # This still has the locks, so that no job begins in between.
 kill -TERM "$MAINPID" 2>/dev/null
 deadline=$(($(now) + term_limit))

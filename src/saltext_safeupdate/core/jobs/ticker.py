@@ -95,7 +95,7 @@ class Ticker:
             stand_down=self.stand_down,
             since=self.monotonic(),
             wait_is_over=self._wait_is_over,
-            was_idle=functools.partial(idle.was, self.store),
+            was_idle=functools.partial(idle.was, self.store, self.settings.run_dir),
             clock=self.monotonic,
         )
         self._held = Held(
