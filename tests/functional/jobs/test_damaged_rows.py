@@ -45,14 +45,14 @@ class World:
         self.settings = settings
         self.opts = {"id": "m1", "cachedir": str(tmp_path / "cache"), "master": "m"}
         self.ledger = Ledger(settings.database, clock=lambda: self.now)
-        masters = SimpleNamespace(in_charge_of=lambda master, what: master)
+        masters = SimpleNamespace(in_charge_of=lambda master, what: master, working=lambda: ["m"])
         functions = {"event.send": self.told_of}
         self.store = Store(settings.database)
         self.ticker = Ticker(
             settings=settings,
             store=self.store,
             ledger=self.ledger,
-            delivery=Delivery(self.opts, functions, masters),
+            delivery=Delivery(self.opts, functions, masters, reaches=bool),
             launch=lambda: None,
             owner="main",
             clock=lambda: self.now,

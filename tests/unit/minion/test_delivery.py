@@ -139,6 +139,8 @@ def test_phases_are_told_without_the_function_that_sends_events(monkeypatch, tmp
         ({}, False),
         ({"source_address": "192.0.2.1"}, True),
         ({"master_type": "func"}, True),
+        # It has another part, which has the master "m".
+        ({"master": "dead"}, True),
     ],
 )
 def test_a_phase_is_kept_while_no_master_can_be_reached(tmp_path, options, sent):
