@@ -29,7 +29,7 @@ ONLY = {
     "tests/functional/jobs": OUTER,
     "tests/functional/ordering": OLDEST,
     "tests/functional/transactional": NEWEST,
-    "tests/integration/test_attacks.py": OUTER,
+    "tests/integration/test_attacks.py": NEWEST,
     "tests/integration/test_master_user.py": NEWEST,
     "tests/integration/test_masters.py": NEWEST,
     "tests/integration/test_orchestration.py": NEWEST,

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -66,20 +67,23 @@ class Pool:
     Runs all *lanes*, the longest first, and returns how they ended.
 
     One lane that computes runs beside lanes that wait for Salt most of the time, as long as
-    there are both.
+    there are both. *later* makes lanes that need something to be built, beside the first ones.
     """
 
     def __init__(
         self,
         lanes: Sequence[Runnable],
         *,
+        later: Callable[[], Sequence[Runnable]] = tuple,
         least: int = LEAST,
         most: int | None = None,
         idle: Callable[[], float] | None = None,
         memory: Callable[[], int] = processes.free_memory,
         settle: float = SETTLE_INTERVAL,
     ) -> None:
-        self._pending = sorted(lanes, key=lambda lane: -lane.seconds)
+        self._later = later
+        self._pending: list[Runnable] = []
+        self._add(lanes)
         self._least = least
         self._most = most or max(MOST, 2 * (os.cpu_count() or 1))
         self._idle, self._memory, self._settle = idle or Idle(settle), memory, settle
@@ -92,20 +96,27 @@ class Pool:
 
     def run(self) -> list[LaneResult]:
         try:
-            while self._pending or self._running:
-                check_stopping()
-                while self._pending and self._room():
-                    self._begin()
-                with contextlib.suppress(queue.Empty):
-                    lane, result = self._ended.get(timeout=1.0)
-                    self._running.remove(lane)
-                    self._results.append(result)
+            with ThreadPoolExecutor(max_workers=1) as maker:
+                made = [maker.submit(self._later)]
+                while made or self._pending or self._running:
+                    check_stopping()
+                    if made and made[0].done():
+                        self._add(made.pop().result())
+                    while self._pending and self._room():
+                        self._begin()
+                    with contextlib.suppress(queue.Empty):
+                        lane, result = self._ended.get(timeout=1.0)
+                        self._running.remove(lane)
+                        self._results.append(result)
         finally:
             # Whoever was interrupted takes back what it has begun.
             for thread in self._threads:
                 if thread.ident is not None:
                     thread.join()
         return self._results
+
+    def _add(self, lanes: Sequence[Runnable]) -> None:
+        self._pending = sorted([*self._pending, *lanes], key=lambda lane: -lane.seconds)
 
     def _room(self) -> bool:
         idle = self._idle()

@@ -12,7 +12,7 @@ from devtools.cache import Cache
 from devtools.command import REPO, ToolError
 from devtools.lab import state
 from devtools.lab.artefacts import LabCache
-from devtools.lanes import NO_TESTS, LaneResult
+from devtools.lanes import NO_TESTS, Lane, LaneResult
 from devtools.plan import KINDS, SHORT, Plan
 from devtools.pool import Pool, Runnable
 
@@ -59,9 +59,15 @@ def run_tests(
         lanes += [made.alone()] if with_alone else []
         for version in series:
             lanes += made.series(version, venv_paths)
-        lanes += made.lab(lab_paths, timeout=None if marks == SHORT else LONG_LANE_TIMEOUT)
+
+        def with_containers() -> list[Lane]:
+            if lab_paths:
+                LabCache(cache).build_all()
+            timeout = None if marks == SHORT else LONG_LANE_TIMEOUT
+            return made.lab(lab_paths, timeout=timeout)
+
         try:
-            results = Pool(lanes).run()
+            results = Pool(lanes, later=with_containers).run()
         finally:
             if host.is_root():
                 state.clean()
@@ -104,7 +110,10 @@ def _paths(kinds: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[
 
 
 def _build(cache: Cache, series: Sequence[str], *, lab: bool, tools: bool) -> None:
-    """Build what is missing before any test runs, two things at a time."""
+    """Build what is missing before any test runs, two things at a time.
+
+    Of what the *lab* needs, that is what the others do not need a processor for.
+    """
     host.ensure_venv_module()
     with ThreadPoolExecutor(max_workers=2) as pool:
         jobs: list[Future[object]] = []
@@ -117,13 +126,13 @@ def _build(cache: Cache, series: Sequence[str], *, lab: bool, tools: bool) -> No
         jobs += [pool.submit(venvs.series, cache, version) for version in needed]
         for job in jobs:
             job.result()
-    if lab:
-        LabCache(cache).build_all()
 
 
 def build_everything(cache: Cache) -> None:
     """Fill the cache with all that ``./dev test`` and ``./dev demo`` need."""
     _build(cache, venvs.SERIES, lab=host.is_root(), tools=True)
+    if host.is_root():
+        LabCache(cache).build_all()
 
 
 def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:

@@ -138,6 +138,7 @@ def _found_by(python: str) -> tuple[str, list[str]]:
     return found["version"], found["points"]
 
 
+@pytest.mark.soak
 def test_the_debian_package(
     lab: Lab, sdist: Path, contents: str, make_container: Callable[..., Container]
 ) -> None:

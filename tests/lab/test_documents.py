@@ -224,6 +224,7 @@ def test_the_readme(hosts: Hosts) -> None:
     committed(hosts)
 
 
+@pytest.mark.soak
 def test_the_installation(hosts: Hosts, site: Path) -> None:
     """Also an upgrade and the way back, the set-up of a master that runs, and what removes all."""
     page = Installation(hosts)

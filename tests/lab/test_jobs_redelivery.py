@@ -71,6 +71,7 @@ def set_up_by_the_sls(scene: JobScene) -> None:
     scene.answers()
 
 
+@pytest.mark.soak
 def test_every_kind_of_target_and_the_job_cache_stays_as_it_was(
     make_scene: Callable[..., JobScene],
 ) -> None:

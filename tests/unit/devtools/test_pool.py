@@ -104,3 +104,26 @@ def test_one_that_cannot_run_is_a_failure_and_the_others_run(begin):
     results = {result.name: result for result in running.end()}
     assert [results[name].ok for name in "abc"] == [False, True, True]
     assert results["a"].closing == "it cannot"
+
+
+def test_lanes_that_need_something_built_come_while_others_run(begin):
+    built = threading.Event()
+    last = Lane("needs it")
+    running = begin([Lane("a")], later=lambda: [last] if built.wait(30) else [])
+    running.wait("a")
+    assert not last.runs.is_set()
+    built.set()
+    wait_for(last.runs.is_set, "the lane that needs it")
+    last.may_end.set()
+    assert {result.name for result in running.end()} == {"a", "needs it"}
+
+
+def test_what_cannot_be_built_ends_the_run_with_its_reason():
+    first = Lane("a")
+    first.may_end.set()
+
+    def cannot():
+        raise ToolError("no network")
+
+    with pytest.raises(ToolError, match="no network"):
+        Pool([first], later=cannot).run()
