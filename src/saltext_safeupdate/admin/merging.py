@@ -71,7 +71,8 @@ class ConfigFile:
         merged = files.merged(self.path, keys) if "safeupdate" in keys else others
         self.settings: Any = merged.all.get("safeupdate")
         self.warnings = self._lost(others)
-        if self.differs:
+        # Another file may hide since then what ours says, and all would seem to be well.
+        if self.differs or self._managed:
             self._refuse_harm(others)
 
     def _have_settings(

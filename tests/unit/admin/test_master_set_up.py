@@ -133,3 +133,15 @@ def test_what_cannot_be_merged_is_refused_with_the_lines_to_add(master, other):
 def test_a_window_that_is_none(master, window):
     with pytest.raises(SafeUpdateError, match="'window' must be"):
         master.set_up(window=window)
+
+
+@pytest.mark.parametrize("name", ["engines", "peer_run"])
+def test_a_file_that_hides_ours_since_then_is_told(master, name):
+    master.set_up()
+    others = {"engines": ["another"], "peer_run": {"web1": ["test.ping"]}}
+    master.write("last.conf", **{name: others[name]})
+    master.write("master", id="x", include="last.conf")
+    before = master.tree()
+    with pytest.raises(SafeUpdateError, match=f"'{name}' would not be what it should.* by hand"):
+        master.set_up()
+    assert master.tree() == before
