@@ -51,6 +51,20 @@ def refuse_aborting(found: Rollout) -> None:
         )
 
 
+def driven_by_other(name: str, owner: str, own: str) -> str:
+    """Return what to tell of a rollout that another engine drives, and not *own*."""
+    if shown(owner) == shown(own):
+        return (
+            f"The rollout {name} was begun by this master with another account, or by another "
+            "master of this name. If there is none, the account was lost, and nobody drives it: "
+            f"'salt-run safeupdate.resume {name} take_over=True' goes on with it."
+        )
+    return (
+        f"The rollout {name} is driven by {shown(owner)}; ask there. If that master is gone for "
+        f"good, 'salt-run safeupdate.resume {name} take_over=True' has this one go on with it."
+    )
+
+
 def shown(owner: str) -> str:
     """Return an owner as people know it."""
     return owner.rpartition("/")[0] or owner or "nobody"

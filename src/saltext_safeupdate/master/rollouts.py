@@ -26,7 +26,7 @@ from . import replies
 from .account import Account
 from .calls import Call
 from .questions import Questions
-from .refusals import refuse_aborting, refuse_beside, refuse_kept, shown
+from .refusals import driven_by_other, refuse_aborting, refuse_beside, refuse_kept, shown
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,12 @@ class Rollouts:
                 continue
             try:
                 outline = self._store.outline(name)
-                if outline is None or outline.mode.final or outline.owner != self._owner:
+                if outline is None or outline.mode.final:
+                    continue
+                if outline.owner != self._owner:
+                    if shown(outline.owner) == shown(self._owner):
+                        told = driven_by_other(name, outline.owner, self._owner)
+                        log.warning("safeupdate: %s", told)
                     continue
                 found = self._store.rollout(name)
             except (SafeUpdateError, SaltException, OSError) as err:
@@ -380,11 +385,7 @@ class Rollouts:
         if found.mode.final:
             raise InputError(f"The rollout {name} is over: it is {found.mode.value}.")
         if found.owner != self._owner and not take_over:
-            raise InputError(
-                f"The rollout {name} is driven by {shown(found.owner)}; ask there. If that master "
-                f"is gone for good, 'salt-run safeupdate.resume {name} take_over=True' has this "
-                "one go on with it."
-            )
+            raise InputError(driven_by_other(name, found.owner, self._owner))
         if found.owner != self._owner:
             found.note(self._clock(), f"taken over from {shown(found.owner)}")
             found.owner = self._owner

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from pathlib import Path
 
 import pytest
 
@@ -317,6 +318,21 @@ def test_a_second_master_stays_away_until_it_takes_over(master, make_master, fle
     second.until(name, "finished")
     assert (fleet.most_busy, master.store().rollout(name).owner[:10]) == (1, "two_master")
     assert all(len(host.taken) == 1 for host in fleet.hosts.values())
+
+
+def test_a_rollout_whose_account_was_lost_while_no_engine_ran_is_told(master, caplog):
+    """Nobody drives it, and to ask the master of that name was no help: it was that one."""
+    name = master.begin(master.plan())
+    for suffix in ("", "-wal", "-shm"):
+        Path(master.account.path + suffix).unlink(missing_ok=True)
+    master.account.set_fact(accounts.ENGINE, "started")
+    master.start()
+    master.tick()
+    assert f"resume {name} take_over=True" in caplog.text
+    with pytest.raises(InputError, match="the account was lost, and nobody drives it"):
+        master.order(rollouts.PAUSE, name, why="")
+    master.order(rollouts.RESUME, name, take_over=True)
+    master.until(name, "finished")
 
 
 def test_a_master_that_may_not_resume_does_not_take_over_either(master, make_master):
