@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import math
 import os
 import secrets
@@ -25,6 +26,8 @@ from ..core.record.database import Database
 from . import aiming, audience, tables
 from .aiming import Target
 from .audience import Audience
+
+log = logging.getLogger(__name__)
 
 # What the account holds at most: publications, and bytes of all that is stored of them.
 MOST_ROWS, MOST_BYTES = 10_000, 64 << 20
@@ -186,7 +189,11 @@ class Account(Database):
             )
             # One after another: all of them, spelled out, may be some millions of names.
             for which, jid, boot, up, at, digest, names, left, times, ends in rows:
-                all_of_them = self._audience(digest, names)
+                try:
+                    all_of_them = self._audience(digest, names)
+                except RecordError as err:
+                    log.error("safeupdate: nobody gets the job %s again: %s", jid, err)
+                    continue
                 waiting = all_of_them.names if left is None else all_of_them.listed(left)
                 counted = all_of_them.counted(times) if times else {}
                 age = self._age(boot, up, at, newest)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 
+from ..core.errors import RecordError
+
 # What no ID of a minion has in it.
 _END = "\0"
 
@@ -30,10 +32,14 @@ def compressed(text: bytes) -> bytes:
 
 
 class Audience:
-    """The minions of a publication, in their order."""
+    """The minions of a publication, in their order. Raises RecordError if *blob* is damaged."""
 
     def __init__(self, blob: bytes) -> None:
-        text = zlib.decompress(blob).decode(errors="surrogatepass")
+        try:
+            text = zlib.decompress(blob).decode(errors="surrogatepass")
+        except (zlib.error, UnicodeDecodeError) as err:
+            # Disks err, and SQLite does not see it in what it only stores.
+            raise RecordError(f"the names of minions that are stored are damaged: {err}") from err
         self.names: list[str] = text.split(_END) if text else []
         self._places: dict[str, int] = {}
 

@@ -37,6 +37,8 @@ _LOOK_INTERVAL = 5.0
 _PATIENCE = 15.0
 # Seconds from one look for outcomes that nobody has fetched to the next.
 _TIDY_INTERVAL = 60.0
+# Seconds from one try to the next to use an account that cannot be used.
+_ACCOUNT_INTERVAL = 30.0
 # Reads of the pipe with answers, one after the other.
 _MOST_READS = 64
 
@@ -71,7 +73,7 @@ def run(
 
 
 def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
-    owner = rollouts.owner_of(account, str(opts["id"]))
+    owner = owner_of(account, str(opts["id"]))
     with Redelivery(opts, account) as work:
         following = follower.Follower(
             work,
@@ -90,6 +92,20 @@ def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
             desk.tick()
             driving.tick()
             time.sleep(_GATHER)
+
+
+def owner_of(
+    account: Account, master: str, *, pause: Callable[[float], object] = time.sleep
+) -> str:
+    """Return what names this master in rollouts, as soon as the account can be used."""
+    while True:
+        try:
+            return rollouts.owner_of(account, master)
+        except RecordError as err:
+            # Salt would start an engine that ends again and again.
+            log.error("safeupdate: nothing is published again yet, and rollouts stand: %s", err)
+        pause(_ACCOUNT_INTERVAL)
+        _say(account, "")
 
 
 @contextlib.contextmanager

@@ -185,6 +185,19 @@ def test_an_engine_that_stands_down_says_it_once_and_stays(
         redelivery.redeliver(Account(path_of(opts)), ["a"], 5.0)
 
 
+def test_an_engine_whose_account_cannot_be_used_waits_for_it(tmp_path, caplog):
+    """It ended, and Salt started it again and again, with a traceback each time."""
+    account, place = Account(str(tmp_path / "safeupdate" / "account.db")), tmp_path / "safeupdate"
+    place.write_text("in its place")
+
+    def mend(_):
+        place.unlink(missing_ok=True)
+
+    owner = engine.owner_of(account, "here", pause=mend)
+    assert caplog.text.count("rollouts stand") == 1
+    assert (account.fact("engine"), account.fact("owner")) == ("started", owner)
+
+
 def test_of_an_engine_that_is_configured_twice_one_acts(site):
     def second(hear, say):
         engine.log.addHandler(handler := logging.Handler())

@@ -254,6 +254,19 @@ def test_an_unreadable_account_is_set_aside_and_nothing_in_it_is_redelivered(acc
     assert [one.jid for one in account.since(0)] == ["2"]
 
 
+def test_names_that_cannot_be_read_keep_nobody_else_from_his_jobs(account, make, caplog):
+    """What a disk has changed within a value, SQLite does not see; the engine ended at it."""
+    account.published("1", b"load", ["a", "b"])
+    account.published("2", b"load", ["c"])
+    first, second = (one.number for one in account.since(0))
+    with account.transaction() as db:
+        db.execute("UPDATE members SET minions = X'00112233' WHERE number = 1")
+    assert [one.number for one in make().since(0)] == [second]
+    assert "nobody gets the job 1 again" in caplog.text
+    with pytest.raises(RecordError, match="names of minions"):
+        make().ticket(first, ["a"], {})
+
+
 def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path):
     (tmp_path / "file").write_text("")
     account = Account(str(tmp_path / "file" / "account.db"))
