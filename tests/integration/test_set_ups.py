@@ -16,10 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from saltext_safeupdate import hooks
+from saltext_safeupdate.admin.stand_ins import StandIns
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.supervisor import probe
 from saltext_safeupdate.core.supervisor.verdict import Verdict
 from saltext_safeupdate.factory import Factory
@@ -27,6 +30,7 @@ from saltext_safeupdate.minion.intake import TOGETHER
 from tests.support import targeting
 from tests.support.real_master import RealMaster
 from tests.support.real_minion import SHELL, RealMinion, humble, mounted
+from tests.support.removable import Removable
 from tests.support.waiting import wait_for
 from tests.support.watched import Way, judged, supervised
 
@@ -509,13 +513,19 @@ BLACKOUT = {"grains": {"minion_blackout": True, "minion_blackout_whitelist": ["c
 LISTED = {"disable_modules": ["test", "event"]}
 FULL = {"process_count_max": 1}
 LATE = {"random_startup_delay": 3}
+# Seconds. Longer than a watch that does not know of it, with the longest that may be drawn.
+DELAY = 20
+LONGEST_DELAY = f"""
+import random
+_drawn = random.randint
+random.randint = lambda low, high: high if high == {DELAY} else _drawn(low, high)
+"""
 LOOKS_ILL = {
     "all of it": {**BLACKOUT, **LISTED, **FULL, **LATE},
     "a blackout": BLACKOUT,
     "modules that are disabled": LISTED,
     "modules that are not listed": {"whitelist_modules": ["cmdmod", "config", "saltutil"]},
     "as many jobs as it may have": FULL,
-    "a delay": LATE,
     "a second master that is dead": {"master": ["{host}:{port}", "{host}:1"]},
     "nothing is returned": {"pub_ret": False},
 }
@@ -559,10 +569,79 @@ def test_a_master_that_is_away_or_cannot_store_is_no_fault_of_the_minion(masters
         verdict, reason, _ = judged(quick, heard=True)
         assert verdict is Verdict.UNPROVEN, reason
         assert "nobody on this host reaches its master" in reason
+        # It was away before the update as well.
+        verdict, reason, _ = judged(quick, heard=None)
+        assert verdict is Verdict.UNPROVEN, reason
         way.mend()
+        assert judged(context, heard=None).verdict is Verdict.WELL, minion.log()
         with master.unable_to_store():
             assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
     way.cut()
+
+
+@pytest.mark.soak
+def test_the_delay_of_a_start_is_added_to_the_time_of_the_watch(masters, begin):
+    minion = begin(SetUp({"random_startup_delay": DELAY}), masters("UTC"))
+    minion.prelude = LONGEST_DELAY
+    # As the minion before it has left it.
+    Store(minion.settings.database).set_fact("running", {"started": 1.0, "startup_delay": DELAY})
+    minion.start(startup_states="")
+    with supervised(minion, timeout=DELAY * 0.75) as context:
+        assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
+
+
+@pytest.mark.soak
+def test_a_startup_state_that_takes_long_is_no_fault_of_the_minion(masters, begin):
+    """Nor is a health check that has to wait for it."""
+    master = masters("UTC")
+    minion = begin(SetUp(), master)
+    sls = Path(master.config["file_roots"]["base"][0], "waits.sls")
+    sls.write_text(yaml.safe_dump({"waits": {"cmd.run": [{"name": minion.waiting()}]}}))
+    minion.start(sls_list=["waits"])
+    with supervised(minion, timeout=60) as context:
+        minion.wait_for("begun", 1)
+        assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
+        checking = replace(context, settings=replace(context.settings, health_check=("start",)))
+        quick = replace(checking, settings=replace(checking.settings, watch_timeout=10.0))
+        verdict, reason, _ = judged(quick, heard=True)
+        assert verdict is Verdict.UNPROVEN, reason
+        assert "because other jobs came first" in reason
+        assert minion.notes("startup") == 0
+        minion.go.touch()
+        minion.wait_for("startup", 1)
+        assert judged(checking, heard=True).verdict is Verdict.WELL, minion.log()
+    assert [minion.notes(word) for word in ("begun", "waited", "startup")] == [1, 1, 2]
+
+
+@pytest.mark.soak
+def test_a_minion_that_starts_without_the_package_works_and_gets_its_engine(masters, begin):
+    master = masters("UTC")
+    minion = begin(SetUp(), master, safeupdate={"extension_restart": "manual"})
+    stand_ins = StandIns(str(minion.etc / "safeupdate.conf"))
+    stand_ins.write()
+    for option in ("executor_dirs", "engines_dirs"):
+        minion.config[option] = [stand_ins.place(option)]
+    package, store = Removable(minion.path / "site"), Store(minion.settings.database)
+    minion.prelude = package.prelude
+    package.remove()
+    # The stand-in looks that often; the engine itself takes no options.
+    minion.start(startup_states="", engines=[{"safeupdate": {"interval": 0.2}}])
+    master.wait_minion(minion)
+    assert master.call(minion, "cmd.run", minion.noting("gone"), *SHELL) == ""
+    assert "The minion works as with plain Salt" in minion.log()
+    assert not store.exists()
+    package.put_back()
+    wait_for(lambda: "was started without hooks" in minion.log(), "its engine")
+    assert store.fact("running")["hooked"] is None
+    assert master.call(minion, "cmd.run", minion.noting("again"), *SHELL) == ""
+    minion.kill()
+    minion.start(startup_states="")
+    wait_for(lambda: store.fact("running")["hooked"], "the hooks")
+    master.wait_minion(minion)
+    jid = master.publish(minion, "cmd.run", minion.noting("recorded"), *SHELL)
+    wait_for(lambda: master.returned(minion, jid), "the return of a job that is recorded")
+    assert Ledger(minion.settings.database).outcome(jid) is not None
+    assert [minion.notes(word) for word in ("gone", "again", "recorded")] == [1, 1, 1]
 
 
 def test_two_minions_of_one_host_have_each_its_own_jobs(masters, begin):
