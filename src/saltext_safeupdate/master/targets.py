@@ -14,7 +14,7 @@ from typing import Any
 
 import salt.utils.minions
 
-from ..core.errors import InputError
+from ..core.errors import InputError, SafeUpdateError
 from . import aiming
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,11 @@ def targeted(
     """
     Return the accepted minions that are meant, by Salt's own targeting.
 
-    Those of whom the master does not know whether they are count if it is *greedy*.
+    Those of whom the master does not know whether they are count if it is *greedy*. Raises
+    SafeUpdateError if this Salt may take resources for minions in a way that is not known.
     """
     checker = _checker(opts)
+    _refuse_unknown(checker)
     accepted = _sound(_looked_at_once(checker))
     if tgt_type == "list":
         # Salt compares each name with each key, or looks for files of each name.
@@ -127,6 +129,17 @@ def _checker(opts: Mapping[str, Any]) -> Any:
         if hasattr(checker, name):
             setattr(checker, name, replacement)
     return checker
+
+
+def _refuse_unknown(checker: Any) -> None:
+    """Raise SafeUpdateError for a Salt in which minions might widen targets."""
+    about = {name for name in dir(type(checker)) if "resource" in name}
+    if unknown := sorted(about - _WITHOUT_RESOURCES.keys()):
+        raise SafeUpdateError(
+            f"This Salt is not known: it has {', '.join(unknown)}, by which resources of minions "
+            "may be taken for minions. Nothing was asked or started; install a version of "
+            "saltext-safeupdate that knows it."
+        )
 
 
 def _nobody(*args: object, **kwargs: object) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from salt.exceptions import PublishError
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
+from saltext_safeupdate.core.jobs.missed_jobs import about
 from saltext_safeupdate.engines import safeupdate_redeliver as engine
 from saltext_safeupdate.master import aiming, hooks, replies
 from saltext_safeupdate.master.account import (
@@ -174,6 +175,13 @@ def test_what_is_no_name_in_a_list_keeps_nobody_from_being_asked(master):
     ticket = master.account.ticket(one.number, ["a"], {})
     master.publish(["a"], fun=functions.QUERY, arg=[[]], extra={TICKET: ticket})
     assert [load["tgt"] for load in master.sent[1:]] == [["L@a"]]
+
+
+def test_a_job_that_is_called_as_a_publication_is_in_answers_is_left_alone(master, caplog):
+    """Whoever publishes may choose the ID, and would keep others from what they have missed."""
+    assert master.publish(jid=about(1))["jid"] == about(1)
+    assert not master.account.exists()
+    assert "do not get it again" in caplog.text
 
 
 def test_a_syndic_makes_no_other_target_of_what_is_published_again(make, caplog):

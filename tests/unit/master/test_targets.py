@@ -10,7 +10,7 @@ import salt.cache
 import salt.config
 import salt.utils.minions
 
-from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.fleet.request import from_mapping
 from saltext_safeupdate.master import inventory, planning
 from saltext_safeupdate.master.store import Store
@@ -125,6 +125,16 @@ ODD = {
         pki.symlink_to("far", target_is_directory=True),
     ),
 }
+
+
+@pytest.mark.parametrize("tgt_type", ["glob", "list", "grain"])
+def test_a_salt_that_knows_more_of_resources_is_not_asked(
+    opts: dict[str, object], monkeypatch: pytest.MonkeyPatch, tgt_type: str
+) -> None:
+    new = "_augment_with_resources_of_resources"
+    monkeypatch.setattr(salt.utils.minions.CkMinions, new, list, raising=False)
+    with pytest.raises(SafeUpdateError, match=f"not known: it has {new}"):
+        targeted(opts, "web1", tgt_type)
 
 
 @pytest.mark.parametrize("odd", ODD)
