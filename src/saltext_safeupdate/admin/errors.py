@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +34,8 @@ __all__ = [
     "version_text",
 ]
 
+log = logging.getLogger(__name__)
+
 # How a runner function is shown to Salt: with this it leaves names that it does not know to us.
 _MORE = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)
 
@@ -44,6 +48,8 @@ class RefusedError(CommandExecutionError, NotImplementedHere):  # type: ignore[m
 _TOLD = ("__low__",)
 # What a host does to us: SQLite raises its own where nobody has read the database before.
 OF_HOST = (SafeUpdateError, OSError, sqlite3.Error)
+# What a file of a master does to a runner function if it says what nobody has written there.
+_OF_FILES = (sqlite3.Error, ValueError, zlib.error)
 
 
 def of_host(err: Exception) -> str:
@@ -110,6 +116,14 @@ def for_runner(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except (SafeUpdateError, SaltException, OSError) as err:
             raise RefusedError(one_line(err) or type(err).__name__) from err
+        except _OF_FILES as err:
+            # The line says what it can; this has where it comes from.
+            log.debug("%s has failed", name, exc_info=True)
+            raise RefusedError(
+                f"{name} cannot read what this master has stored, or cannot store anything: "
+                f"{one_line(err) or type(err).__name__}. Look at the space, and at the files in "
+                "'safeupdate' below its 'cachedir'."
+            ) from err
 
     # Without '__wrapped__', which Salt would look at instead.
     functools.update_wrapper(call, function)

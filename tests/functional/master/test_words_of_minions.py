@@ -30,6 +30,11 @@ FUNCTIONS = ("report", "plan", "request", "withdraw", "prefetch", "restart", "st
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
+def _draws(usual):
+    """Have a test take that many draws in every run, and a thousand in the soak."""
+    return "count", [usual, pytest.param(1000, marks=pytest.mark.soak)]
+
+
 class Liars(Fleet):
     """A fleet in which ``mallory`` answers what it likes, by function."""
 
@@ -50,7 +55,8 @@ def master(tmp_path):
     made.close()
 
 
-def test_a_plan_and_an_inventory_are_made_whatever_one_of_them_says(master):
+@pytest.mark.parametrize(*_draws(6))
+def test_a_plan_and_an_inventory_are_made_whatever_one_of_them_says(master, count):
     kept = Inventory(
         master.store(),
         lambda minions, fun, given, timeout: master.ask(None, minions, fun, given or (), timeout),
@@ -59,7 +65,7 @@ def test_a_plan_and_an_inventory_are_made_whatever_one_of_them_says(master):
         clock=lambda: master.time.now,
     )
 
-    @settings(SETTINGS, max_examples=6)
+    @settings(SETTINGS, max_examples=count)
     @given(st.fixed_dictionaries(dict.fromkeys(FUNCTIONS, ANSWERS)), st.booleans())
     def said(answers, good):
         master.fleet.answers, master.fleet.good = answers, good
@@ -74,8 +80,9 @@ def test_a_plan_and_an_inventory_are_made_whatever_one_of_them_says(master):
     said()
 
 
-def test_a_rollout_ends_whatever_one_of_them_says(master):
-    @settings(SETTINGS, max_examples=3)
+@pytest.mark.parametrize(*_draws(3))
+def test_a_rollout_ends_whatever_one_of_them_says(master, count):
+    @settings(SETTINGS, max_examples=count)
     @given(st.fixed_dictionaries(dict.fromkeys(FUNCTIONS, ANSWERS)), st.booleans())
     def said(answers, good):
         master.fleet.answers = {"report": {"version": OLD}, "plan": {"findings": []}}
@@ -92,10 +99,11 @@ def test_a_rollout_ends_whatever_one_of_them_says(master):
     said()
 
 
-def test_bytes_in_the_pipe_end_no_engine(master):
+@pytest.mark.parametrize(*_draws(15))
+def test_bytes_in_the_pipe_end_no_engine(master, count):
     """An engine that is started anew may read the end of what an earlier one has begun."""
 
-    @settings(SETTINGS, max_examples=15)
+    @settings(SETTINGS, max_examples=count)
     @given(st.lists(st.binary(max_size=60) | SHAPES.map(json.dumps).map(str.encode), max_size=5))
     def there(lines):
         with os.fdopen(os.dup(master.answers._write), "wb") as pipe:
