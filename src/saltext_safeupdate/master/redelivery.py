@@ -17,6 +17,8 @@ from .account import QUESTION, TICKET, Account
 
 log = logging.getLogger(__name__)
 
+# Questions by which minions are changed: people look in the job cache for what was done to them.
+_CHANGES = ("safeupdate.prefetch", "safeupdate.request", "safeupdate.withdraw")
 # Seconds beyond its own timeout that the engine has to write its report.
 _REPORT_TIMEOUT = 30.0
 
@@ -54,7 +56,7 @@ class Redelivery:
     def question(self, jid: str, minions: Sequence[str], fun: str, arg: Sequence[Any]) -> None:
         """Publish a question of the engine under this JID."""
         # What only looks at minions, every few seconds, is not worth a place in the job cache.
-        looks = not functions.is_recorded(fun)
+        looks = not functions.is_recorded(fun) and fun not in _CHANGES
         more = {QUESTION: True, **({"nocache": True} if looks else {})}
         self._client.pub(list(minions), fun, list(arg), tgt_type="list", jid=jid, **more)
 

@@ -1,5 +1,7 @@
 """A runner that asks, the engine, and the hooks of a master; only the processes are missing."""
 
+import types
+
 import pytest
 
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
@@ -83,6 +85,26 @@ def test_hundreds_are_asked_in_parts_and_arguments_have_names(site):
     assert site.ask(site.says, "safeupdate.plan", {"version": "3008.3"}) == site.says
     assert len(site.published) == 3
     assert site.published[0][2] == [{"__kwarg__": True, "version": "3008.3"}]
+
+
+def test_what_only_looks_takes_no_place_in_the_job_cache(site):
+    for fun in ("report", "request", "withdraw", "prefetch"):
+        site.ask(["a"], f"safeupdate.{fun}")
+    told = [(fun, extra.get("nocache", False)) for _, fun, _, extra in site.published]
+    assert told == [
+        ("safeupdate.report", True),
+        # These change the minion: people look there for what was done.
+        ("safeupdate.request", False),
+        ("safeupdate.withdraw", False),
+        ("safeupdate.prefetch", False),
+    ]
+
+
+def test_the_query_for_missed_jobs_takes_no_place_in_the_job_cache(site):
+    work, sent = Redelivery({}, site.account), []
+    work._client = types.SimpleNamespace(pub=lambda *_, **given: sent.append(given))
+    work.ask(["a"], ["1"], [])
+    assert [given.get("nocache") for given in sent] == [True]
 
 
 def test_what_minions_are_not_asked(site):
