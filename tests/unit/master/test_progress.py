@@ -221,3 +221,17 @@ def test_a_list_of_rollouts_is_a_line_for_each() -> None:
     assert len(told) == 2
     assert "\x1b" not in "".join(told)
     assert progress.listed_text({}) == "There are no rollouts."
+
+
+def test_who_waits_for_a_plan_sees_that_it_is_made(terminal, monkeypatch) -> None:
+    """A rollout begins with minutes in which nothing happens that could be drawn."""
+    screen = terminal(24, 80)
+    monkeypatch.setattr("sys.stderr", screen)
+    progress.say_that_minions_are_asked({"fun": "safeupdate.rollout"}, 17, 45.0)
+    shown = " ".join(screen.lines)
+    assert "Asking 17 minions whether they can be updated, for 45 s at most" in shown
+    assert "nothing has started" in shown
+    told = screen.getvalue()
+    for opts in ({"fun": "state.orchestrate"}, {"fun": "safeupdate.plan", "async": True}):
+        progress.say_that_minions_are_asked(opts, 17, 45.0)
+    assert screen.getvalue() == told, "nobody sees those"
