@@ -17,8 +17,6 @@ from .account import QUESTION, TICKET, Account
 
 log = logging.getLogger(__name__)
 
-# Questions by which minions are changed: people look in the job cache for what was done to them.
-_CHANGES = ("safeupdate.prefetch", "safeupdate.request", "safeupdate.withdraw")
 # Seconds beyond its own timeout that the engine has to write its report.
 _REPORT_TIMEOUT = 30.0
 
@@ -55,8 +53,9 @@ class Redelivery:
 
     def question(self, jid: str, minions: Sequence[str], fun: str, arg: Sequence[Any]) -> None:
         """Publish a question of the engine under this JID."""
-        # What only looks at minions, every few seconds, is not worth a place in the job cache.
-        looks = not functions.is_recorded(fun) and fun not in _CHANGES
+        # People look in the job cache for what was done to minions. What only looks at them, every
+        # few seconds, is not worth a place there.
+        looks = not functions.is_recorded(fun) and fun not in functions.CHANGING
         more = {QUESTION: True, **({"nocache": True} if looks else {})}
         self._client.pub(list(minions), fun, list(arg), tgt_type="list", jid=jid, **more)
 

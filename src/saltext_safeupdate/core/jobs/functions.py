@@ -53,6 +53,9 @@ _ENDING = ("saltutil.kill_job", "saltutil.term_job")
 # it gets none: nothing of it is recorded, held or redelivered, also what begins an update.
 _ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
 
+# Of that, what changes something on a minion.
+CHANGING = ("safeupdate.prefetch", "safeupdate.request", "safeupdate.withdraw")
+
 # By name, or by "module.*" for all functions of a module.
 TABLE: dict[str, Kind] = {
     "grains.equals": Kind.LOOKS,
