@@ -648,7 +648,7 @@ def test_two_minions_of_one_host_have_each_its_own_jobs(masters, begin):
     """They have one root directory and what else belongs to a host; one holds its jobs."""
     master, set_up = masters("UTC"), SetUp()
     one = begin(set_up, master)
-    two = begin(set_up, master, of=one, id="two", etc="etc2", **_apart(one.path))
+    two = begin(set_up, master, of=one, id="neighbour", etc="etc2", **_apart(one.path))
     both = (one, two)
     for each in both:
         _aged(each)
