@@ -122,8 +122,8 @@ def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
         if not lock.wait_exclusive(patience):
             log.error(
                 "safeupdate: another engine 'safeupdate_redeliver' of this master runs: this one "
-                "waits for its end, and does nothing. Name the engine once in 'engines', and "
-                "restart the master."
+                "waits for its end, and does nothing. Name the engine once in 'engines', let no "
+                "two masters have one 'cachedir', and restart the master."
             )
             lock.exclusive()
     except LockUnavailableError as err:
