@@ -1,5 +1,4 @@
 import pathlib
-import sys
 
 import pytest
 
@@ -116,16 +115,3 @@ def test_what_salt_loads(old):
     assert not loads(old.path, run, "saltext-two")
     with pytest.raises(CommandError, match="cannot be started"):
         loads("/no/python", run, "saltext-one")
-
-
-@pytest.mark.usefixtures("real_process")
-@pytest.mark.parametrize(
-    ("text", "lacks"),
-    [("engines: [other, ours: {}]", False), ("engines: {other: {}}", True)],
-)
-def test_whether_a_minion_has_an_engine(tmp_path, text, lacks):
-    (tmp_path / "minion").write_text("id: minion\n")
-    (tmp_path / "minion.d").mkdir()
-    (tmp_path / "minion.d" / "one.conf").write_text(text)
-    found = interpreter.lacks_engine(sys.executable, run, str(tmp_path / "minion"), "ours")
-    assert found is lacks

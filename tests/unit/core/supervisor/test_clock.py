@@ -28,8 +28,8 @@ class Stepping:
         self.done = False
         host.store.save = self
 
-    def __call__(self, update):
-        saved = self.save(update)
+    def __call__(self, update, *others, **more):
+        saved = self.save(update, *others, **more)
         if saved.phase is self.phase and not self.done:
             self.done = True
             if self.later:
