@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import salt.utils.data
@@ -99,15 +99,19 @@ def requested(
 
 def patches(call: Call) -> dict[str, Request | None]:
     """Return the patches that the call names, with what each comes to; None: nobody can say."""
-    place, given = _place(call.original)[0], call.given
-    found: dict[str, Request | None] = {}
-    for patch in _patches(given):
-        found[patch] = None
-        if place == "zypperpkg":
-            found[patch] = Request(action=Action.INSTALL, targets=((f"patch:{patch}", None),))
-        elif place == "yumpkg":
-            found[patch] = _upgrade(call.original, given, f"--advisory={patch}")
-    return found
+    return {patch: together(call, [patch]) for patch in _patches(call.given)}
+
+
+def together(call: Call, ids: Iterable[str]) -> Request | None:
+    """Return what patches that the call names come to in one go; None: nobody can say."""
+    place = _place(call.original)[0]
+    if place == "zypperpkg":
+        return Request(
+            action=Action.INSTALL, targets=tuple((f"patch:{each}", None) for each in ids)
+        )
+    if place == "yumpkg":
+        return _upgrade(call.original, call.given, *(f"--advisory={each}" for each in ids))
+    return None
 
 
 def _upgrade(original: Callable[..., Any], given: Mapping[str, Any], *options: str) -> Request:

@@ -114,11 +114,17 @@ class Quarantine:
             raise self._failure(refusal.text(_NO_REST, kept))
         rest = call.with_arguments(advisory_ids=others) if kept else call
         # Several together may need what none of them does alone.
-        with self._own.excluded(runs.current()):
+        with self._own.excluded(runs.current()) as possible:
+            if not possible and self._bring_own_together(rest, others):
+                raise self._failure(refusal.text(_NO_REST, kept))
             changes = rest.make()
         if kept:
             raise self._failure(refusal.text(_REST, kept), changes)
         return changes
+
+    def _bring_own_together(self, call: Call, patches: list[str]) -> bool:
+        request = package_calls.together(call, patches) if len(patches) > 1 else None
+        return request is not None and self._own.may_change(request)
 
     def _changes_own(self, call: Call) -> bool:
         request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)

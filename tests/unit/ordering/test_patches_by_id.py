@@ -25,17 +25,23 @@ class Patching:
     """A package manager whose patch 'sound' is about vim, and 'own' about the minion."""
 
     def simulate(self, request):
-        (patch,) = [
+        patches = {
             word.partition(sign)[2]
             for sign, words in ((":", request.names), ("=", request.options))
             for word in words
-        ]
-        if patch == "odd":
+        }
+        if "odd" in patches:
             raise CommandError(("solve",), "exit status 4")
-        return {{"sound": "vim", "own": "salt-minion"}[patch]: Change("1", "2")}
+        brings = {"sound": "vim", "own": "salt-minion"}
+        found = {brings[patch] for patch in patches if patch in brings}
+        # Each needs the other, and both the minion.
+        found |= {"salt-minion"} if patches >= {"half", "other half"} else set()
+        return {name: Change("1", "2") for name in found}
 
     def without(self, packages, directory):
-        return {}
+        return self.exclusion
+
+    exclusion = {}
 
 
 class PatchingFactory(Factory):
@@ -74,6 +80,23 @@ def test_a_version_in_quarantine_refuses_the_patches_that_bring_it_and_no_other(
         alone = calling(module, made, name="sound", advisory_ids=None)
         assert quarantine.make_rest(alone, request, REFUSAL) == VIM
         assert made == [["sound"], ["sound"]], "it has nothing to do with the minion"
+
+
+@pytest.mark.parametrize("excluded", [True, False])
+@pytest.mark.parametrize("module", ["zypperpkg", "yumpkg"])
+def test_patches_that_bring_it_only_together_are_refused(module, excluded, monkeypatch):
+    """Where the package manager cannot be told to leave a package alone, as dnf."""
+    monkeypatch.setattr(Patching, "exclusion", {} if excluded else None)
+    factory, made = PatchingFactory({"id": "minion"}), []
+    quarantine = Quarantine(factory, OwnPackages(factory))
+    call = calling(module, made, name="state", advisory_ids=["half", "other half"])
+    request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
+    if excluded:
+        assert quarantine.make_rest(call, request, REFUSAL) == VIM
+        return
+    with pytest.raises(CommandExecutionError, match="was rolled back"):
+        quarantine.make_rest(call, request, REFUSAL)
+    assert made == []
 
 
 @pytest.mark.parametrize("module", [zypperpkg, yumpkg])

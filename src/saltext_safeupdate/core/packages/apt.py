@@ -14,6 +14,7 @@ from ..host.command import Run
 from . import apt_pins, busy
 from .apt_output import (
     parse_bonds,
+    parse_download,
     parse_madison,
     parse_owned,
     parse_owners,
@@ -243,13 +244,20 @@ class Apt:
         return secure_installed(packages, self.installed(packages), directory, self._copy)
 
     def needs_to_secure(self, packages: Sequence[str]) -> int:
-        names = sorted(self.installed(packages))
-        if not names:
-            return 0
-        # What is packed again has hardly any more than its files.
-        argv = ("dpkg-query", "-W", "-f", r"${Installed-Size}\n", "--", *names)
-        sizes = self._run(argv, timeout=_QUERY_TIMEOUT).stdout.split()
-        return 1024 * sum(map(int, sizes))
+        return sum(self._size_of_copy(*each) for each in sorted(self.installed(packages).items()))
+
+    def _size_of_copy(self, name: str, version: str) -> int:
+        cached = glob.glob(self._in_cache(name, version))
+        if cached:
+            return max(map(os.path.getsize, cached))
+        argv = ("apt-cache", "show", "--no-all-versions", "--", f"{name}={version}")
+        shown = self._run(argv, timeout=_QUERY_TIMEOUT, ok=None).stdout
+        # Of what no repository has, only its files count: it is packed again, little smaller.
+        return parse_download(shown) or self._size_of_files(name)
+
+    def _size_of_files(self, name: str) -> int:
+        argv = ("dpkg-query", "-W", "-f", r"${Installed-Size}\n", "--", name)
+        return 1024 * sum(map(int, self._run(argv, timeout=_QUERY_TIMEOUT).stdout.split()))
 
     def _copy(self, name: str, version: str, directory: str) -> File:
         return (
@@ -259,9 +267,12 @@ class Apt:
         )
 
     def _from_cache(self, name: str, version: str, directory: str) -> File | None:
-        pattern = f"{glob.escape(name)}_{glob.escape(version.replace(':', '%3a'))}_*.deb"
-        paths = glob.glob(os.path.join(self._archives, pattern))
+        paths = glob.glob(self._in_cache(name, version))
         return from_cache(paths, name, version, directory, self._intact)
+
+    def _in_cache(self, name: str, version: str) -> str:
+        pattern = f"{glob.escape(name)}_{glob.escape(version.replace(':', '%3a'))}_*.deb"
+        return os.path.join(self._archives, pattern)
 
     def _intact(self, path: str, name: str, version: str) -> bool:
         """Tell whether a file is this package, and complete: dpkg-deb reads all of it."""

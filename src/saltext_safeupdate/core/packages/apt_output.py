@@ -86,11 +86,14 @@ def parse_policy(text: str) -> dict[str, str]:
 
 def parse_sizes(text: str) -> int:
     """Sum up ``apt-cache show``: bytes to download and, told in KiB, to install."""
-    total = 0
-    for line in text.splitlines():
-        match = _FIELD.match(line)
-        if match and match["name"] == "Size":
-            total += int(match["value"])
-        elif match and match["name"] == "Installed-Size":
-            total += 1024 * int(match["value"])
-    return total
+    return parse_download(text) + 1024 * _sum(text, "Installed-Size")
+
+
+def parse_download(text: str) -> int:
+    """Sum up the bytes to download of ``apt-cache show``; 0 of what no repository has."""
+    return _sum(text, "Size")
+
+
+def _sum(text: str, field: str) -> int:
+    fields = map(_FIELD.match, text.splitlines())
+    return sum(int(each["value"]) for each in fields if each and each["name"] == field)

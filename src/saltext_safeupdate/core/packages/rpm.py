@@ -246,8 +246,10 @@ class Rpm(ABC):
         names = sorted(self.installed(packages))
         if not names or self.snapshots is not None:
             return 0
-        argv = ("rpm", "-q", "--qf", r"%{LONGSIZE}\n", "--", *names)
-        return sum(map(int, self._run(argv, timeout=_QUERY_TIMEOUT).stdout.split()))
+        # Of the package that it came from; of its files where rpm does not know that any more.
+        argv = ("rpm", "-q", "--qf", r"%{LONGSIGSIZE} %{LONGSIZE}\n", "--", *names)
+        rows = map(str.split, self._run(argv, timeout=_QUERY_TIMEOUT).stdout.splitlines())
+        return sum(int(packed if packed.isdigit() else files) for packed, files in rows)
 
     def _copy(self, name: str, version: str, directory: str) -> File:
         cached = self._from_cache(name, version, directory)

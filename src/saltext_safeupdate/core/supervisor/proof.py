@@ -40,6 +40,9 @@ class Proof:
     _answered: bool = False
     _succeeded: bool = False
     _away: bool = False
+    # Looks in a row in which nobody was reached, and when the next one was due after the last.
+    _misses: int = 0
+    _counted: float | None = None
     _waited: bool = False
 
     def look(self, seen: dict[str, Any]) -> dict[str, Any]:
@@ -93,11 +96,18 @@ class Proof:
             self._reach_at = self.context.monotonic() + _REACH_INTERVAL
         return self.reachable
 
+    def _stays_away(self, reachable: bool | None) -> bool:
+        """Tell whether nobody was reached in two looks in a row: a busy master may miss one."""
+        if self._reach_at != self._counted:
+            self._counted = self._reach_at
+            self._misses = self._misses + 1 if reachable is False else 0
+        return self._misses > 1
+
     def _masters(self) -> list[tuple[str, int]]:
         """Return the addresses that the new minion has for its masters."""
         running = self.context.store.fact("running") or {}
-        given = running.get("masters")
-        if not given:
+        given = running.get("masters") or []
+        if not given and running.get("master"):
             # A function names them, so they are known once a minion has signed in.
             port = running.get("port") or _PORT
             noted = (self.context.store.fact("masters") or {}).get("masters") or ()
@@ -145,7 +155,7 @@ class Proof:
             found = self.context.outcome(jid)
             if found is None or not found.ended:
                 reachable = self._look_for_master()
-                self._away = self._away or reachable is False
+                self._away = self._away or self._stays_away(reachable)
                 self._waited = self._waited or (found is not None and found.held)
                 return {
                     "checking": f"job {jid} (state.apply) of the watch did not end",

@@ -370,11 +370,21 @@ def test_no_name_is_taken_for_an_option(call):
     assert f"{NAME}=1" not in seen
 
 
-def test_what_copies_of_installed_packages_take():
-    """As much as their files; what is not installed has no copy."""
-    installed = ("dpkg-query", "-W", "-f", apt._INSTALLED_FORMAT, "--", "agent", "gone", "lib")
-    sizes = ("dpkg-query", "-W", "-f", r"${Installed-Size}\n", "--", "agent", "lib")
-    rows = "agent\t1\tii \nlib\t2\tii \ngone\t1\trc \n"
-    manager, _ = _apt({installed: (0, rows, ""), sizes: (0, "100\n\n", "")})
-    assert manager.needs_to_secure(["lib", "gone", "agent"]) == 100 * 1024
+def test_what_copies_of_installed_packages_take(tmp_path):
+    """As much as their packages, where there is one; what is not installed has no copy."""
+    names = ("agent", "gone", "kept", "lib")
+    installed = ("dpkg-query", "-W", "-f", apt._INSTALLED_FORMAT, "--", *names)
+    rows = "agent\t1\tii \nkept\t3\tii \nlib\t1:2\tii \ngone\t1\trc \n"
+    answers = {installed: (0, rows, "")}
+
+    def shown(package, returncode, text):
+        argv = ("apt-cache", "show", "--no-all-versions", "--", package)
+        answers[argv] = (returncode, text, "")
+
+    shown("agent=1", 0, "Package: agent\nInstalled-Size: 100\nSize: 700\n")
+    shown("kept=3", 0, "Package: kept\nInstalled-Size: 50\n")
+    answers["dpkg-query", "-W", "-f", r"${Installed-Size}\n", "--", "kept"] = (0, "50\n", "")
+    (tmp_path / "lib_1%3a2_all.deb").write_bytes(b"x" * 30)
+    manager, _ = _apt(answers, archives=str(tmp_path))
+    assert manager.needs_to_secure(names[::-1]) == 700 + 50 * 1024 + 30
     assert _apt({})[0].needs_to_secure([]) == 0

@@ -332,8 +332,8 @@ def test_the_stamp_changes_with_the_database(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("front_end", ["dnf", "zypper"])
 def test_what_copies_of_installed_packages_take(front_end):
-    sizes = ("rpm", "-q", "--qf", r"%{LONGSIZE}\n", "--", "salt", "salt-minion")
-    answers = _installed("salt", "salt-minion", "gone") | {sizes: (0, "100\n20\n", "")}
+    sizes = ("rpm", "-q", "--qf", r"%{LONGSIGSIZE} %{LONGSIZE}\n", "--", "salt", "salt-minion")
+    answers = _installed("salt", "salt-minion", "gone") | {sizes: (0, "100 700\n(none) 20\n", "")}
     manager, _ = _rpm(answers, front_end)
     assert manager.needs_to_secure(["salt", "salt-minion", "gone"]) == 120
     manager.snapshots = object()

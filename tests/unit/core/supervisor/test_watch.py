@@ -548,6 +548,36 @@ class TestHealthCheck:
         else:
             assert host.last.phase is Phase.COMMITTED
 
+    def test_an_sls_fails_where_there_is_no_master(self, host):
+        """Salt has a name for one all the same, which nobody reaches."""
+        self._check(host, "checks.minion")
+        host.store.set_fact("masters", {"process": "1:1:1", "masters": [["salt", False]]})
+        host.reachable = False
+        host.answering(retcode=2, delivered=False)
+        _installed(host)
+        host.supervise()
+        _assert_back(host, "(state.apply) of the watch failed with code 2")
+
+    def test_an_sls_fails_beside_a_master_that_missed_one_look(self, host):
+        self._check(host, "checks.minion")
+        host.master = True
+        _installed(host, extra=HEARD)
+        looks = []
+
+        def reaches(known):
+            looks.append(known)
+            return len(looks) != 2
+
+        def answer():
+            if (host.store.fact("ask") or {}).get("fun") != "state.apply":
+                host.answer()
+            elif len(looks) > 4:
+                host.answer(2)
+
+        host.clock.each_second = answer
+        host.supervise(reaches=reaches)
+        _assert_back(host, "(state.apply) of the watch failed with code 2")
+
     @pytest.mark.parametrize("hears", [True, None, False])
     @pytest.mark.parametrize("why", ["blackout", "away", "silent", "no engine"])
     def test_an_sls_that_cannot_be_run_is_no_evidence(self, host, why, hears):

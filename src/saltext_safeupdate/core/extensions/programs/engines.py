@@ -8,10 +8,18 @@ from typing import Any
 
 
 def names(config: str) -> list[str]:
-    """Return the engines that Salt finds in a configuration."""
+    """Return the modules of the engines that Salt starts with a configuration."""
     listed: Any = importlib.import_module("salt.config").minion_config(config).get("engines") or []
-    entries = [listed] if isinstance(listed, dict) else listed
-    return [name for each in entries for name in (each if isinstance(each, dict) else [each])]
+    entries = listed.items() if isinstance(listed, dict) else [_first(each) for each in listed]
+    return [
+        str(options.get("engine_module", name) if isinstance(options, dict) else name)
+        for name, options in entries
+    ]
+
+
+def _first(entry: Any) -> tuple[Any, Any]:
+    """Return what Salt takes of an entry of a list: its first name, with the options."""
+    return next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else (entry, None)
 
 
 if __name__ == "__main__":
