@@ -166,6 +166,9 @@ def ended(fun: object, arg: object) -> str:
     if fun not in _ENDING or not isinstance(arg, list | tuple) or not arg:
         return ""
     jid = arg[0].get("jid") if isinstance(arg[0], Mapping) else arg[0]
+    if isinstance(jid, str) and jid.startswith("jid="):
+        # Salt takes such a text for a keyword, and quotes off its value.
+        jid = jid.removeprefix("jid=").strip("'\"")
     return str(jid) if isinstance(jid, str | int) else ""
 
 
