@@ -164,7 +164,7 @@ class Account(Database):
             return None
         with self.transaction(durable=False) as db:
             row = db.execute(
-                "SELECT jid, load, tickets.minions, targets.target FROM tickets "
+                "SELECT jid, load, tickets.minions, CAST(targets.target AS BLOB) FROM tickets "
                 "JOIN publications USING (number) JOIN loads USING (number) "
                 "JOIN targets ON targets.number = publications.target WHERE ticket = ?",
                 (ticket,),
@@ -175,7 +175,11 @@ class Account(Database):
     # -- what the engine reads and writes --------------------------------------
 
     def since(self, number: int) -> Iterator[Published]:
-        """Yield the publications that are newer than this number, the oldest first."""
+        """
+        Yield the publications that are newer than this number, the oldest first.
+
+        For one whose minions are damaged, nobody waits.
+        """
         with self.connection() as db:
             newest = db.execute("SELECT max(at) FROM publications").fetchone()[0]
             rows = db.execute(
@@ -189,14 +193,15 @@ class Account(Database):
             )
             # One after another: all of them, spelled out, may be some millions of names.
             for which, jid, boot, up, at, digest, names, left, times, ends in rows:
+                age = self._age(boot, up, at, newest)
                 try:
                     all_of_them = self._audience(digest, names)
                 except RecordError as err:
                     log.error("safeupdate: nobody gets the job %s again: %s", jid, err)
+                    yield Published(which, jid, age, [], {}, ends)
                     continue
                 waiting = all_of_them.names if left is None else all_of_them.listed(left)
                 counted = all_of_them.counted(times) if times else {}
-                age = self._age(boot, up, at, newest)
                 yield Published(which, jid, age, waiting, counted, ends)
 
     def numbers(self) -> set[int]:
@@ -205,18 +210,21 @@ class Account(Database):
             return {number for (number,) in db.execute("SELECT number FROM publications")}
 
     def targets(self, numbers: Iterable[int]) -> dict[int, Target]:
-        """Return whom these publications were for, as far as they are still there."""
+        """Return whom these publications were for, as far as that is there and not damaged."""
         found = {}
         with self.connection() as db:
             for number in numbers:
                 row = db.execute(
-                    "SELECT targets.target FROM publications "
+                    "SELECT jid, CAST(targets.target AS BLOB) FROM publications "
                     "JOIN targets ON targets.number = publications.target "
                     "WHERE publications.number = ?",
                     (number,),
                 ).fetchone()
-                if row:
-                    found[number] = aiming.read(row[0])
+                try:
+                    if row:
+                        found[number] = aiming.read(row[1])
+                except RecordError as err:
+                    log.error("safeupdate: nobody gets the job %s again: %s", row[0], err)
         return found
 
     def ticket(self, number: int, minions: Iterable[str], times: Mapping[str, int]) -> str:
@@ -224,7 +232,9 @@ class Account(Database):
         ticket = secrets.token_hex(16)
         listed = json.dumps(sorted(minions))
         # Without an audience the publication is gone, and the ticket is for nothing.
-        counts = b"".join(found.counts(times) for _, found in self._audiences([number]))
+        with self.connection() as db:
+            rows = tables.audiences(db, [number])
+        counts = b"".join(self._audience(*stored).counts(times) for _, *stored in rows)
         with self.transaction(durable=False) as db:
             # The engine publishes one after the other: another ticket was never redeemed.
             db.execute("DELETE FROM tickets WHERE number = ?", (number,))
@@ -235,9 +245,13 @@ class Account(Database):
     def settle(self, done: Iterable[int], waiting: Mapping[int, Iterable[str]]) -> None:
         """Delete publications with all that they said; write down who still waits for others."""
         gone = list(done)
-        sets = [
-            (number, found.members(waiting[number])) for number, found in self._audiences(waiting)
-        ]
+        sets: list[tuple[int, bytes]] = []
+        with self.connection() as db:
+            rows = tables.audiences(db, waiting)
+        for number, *stored in rows:
+            # The next engine tells of one that is damaged, and deletes it. The others go on.
+            with contextlib.suppress(RecordError):
+                sets.append((number, self._audience(*stored).members(waiting[number])))
         for at in range(0, max(len(gone), len(sets)), _AT_ONCE):
             with self.transaction(durable=False) as db:
                 tables.delete(db, gone[at : at + _AT_ONCE])
@@ -352,19 +366,6 @@ class Account(Database):
             return max(0.0, self._since_boot() - up)
         now = self._clock()
         return now - at if now >= newest else math.inf
-
-    def _audiences(self, numbers: Iterable[int]) -> list[tuple[int, Audience]]:
-        """Return the audiences of these publications, as far as they are still there."""
-        with self.connection() as db:
-            rows = [
-                db.execute(
-                    "SELECT publications.number, digest, minions FROM publications "
-                    "JOIN members ON members.number = audience WHERE publications.number = ?",
-                    (number,),
-                ).fetchone()
-                for number in numbers
-            ]
-        return [(row[0], self._audience(row[1], row[2])) for row in rows if row]
 
     def _audience(self, digest: bytes, minions: bytes) -> Audience:
         found = self._unpacked.pop(digest, None) or Audience(minions)

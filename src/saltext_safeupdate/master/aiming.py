@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from salt.defaults import DEFAULT_TARGET_DELIM
 
+from ..core.errors import RecordError
+
 # The letters that a compound target has for other kinds of targets.
 _LETTERS = {
     "grain": "G",
@@ -59,9 +61,12 @@ def of(load: Mapping[str, Any]) -> Target:
     )
 
 
-def read(text: str) -> Target:
-    """Return what :meth:`Target.text` has written."""
-    return Target(*json.loads(text))
+def read(text: bytes) -> Target:
+    """Return what :meth:`Target.text` has written. Raises RecordError if it is damaged."""
+    try:
+        return Target(*json.loads(text))
+    except (TypeError, ValueError) as err:
+        raise RecordError(f"the target that is stored is damaged: {err}") from err
 
 
 def is_sound(minion: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from . import audience
 
@@ -96,6 +96,19 @@ def target(db: sqlite3.Connection, text: str) -> int:
         (digest, len(text) + ROW, text),
     )
     return int(inserted.lastrowid or 0)
+
+
+def audiences(db: sqlite3.Connection, numbers: Iterable[int]) -> list[tuple[int, bytes, bytes]]:
+    """Return number, digest and minions of these publications, as far as they are still there."""
+    rows = [
+        db.execute(
+            "SELECT publications.number, digest, minions FROM publications "
+            "JOIN members ON members.number = audience WHERE publications.number = ?",
+            (number,),
+        ).fetchone()
+        for number in numbers
+    ]
+    return [row for row in rows if row]
 
 
 def size_of_shared(db: sqlite3.Connection) -> float:

@@ -10,11 +10,13 @@ import pytest
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs.missed_jobs import FIRST_INTERVAL, PATIENCE
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import audience
 from saltext_safeupdate.master.account import EVERYBODY, MOST_OF_ONE, Account
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.calls import Calls
+from saltext_safeupdate.master.follower import SETTLE_INTERVAL, Follower
 
 SECRET = b"correct-horse-battery-staple"
 
@@ -261,10 +263,81 @@ def test_names_that_cannot_be_read_keep_nobody_else_from_his_jobs(account, make,
     first, second = (one.number for one in account.since(0))
     with account.transaction() as db:
         db.execute("UPDATE members SET minions = X'00112233' WHERE number = 1")
-    assert [one.number for one in make().since(0)] == [second]
+    found = [(one.number, one.jid, one.waiting, one.times) for one in make().since(0)]
+    assert found == [(first, "1", [], {}), (second, "2", ["c"], {})]
     assert "nobody gets the job 1 again" in caplog.text
     with pytest.raises(RecordError, match="names of minions"):
         make().ticket(first, ["a"], {})
+
+
+@pytest.fixture
+def follower():
+    """Return what follows an account, every second that *passes*, and publishes nothing."""
+
+    class Followed(Follower):
+        def __init__(self, account):
+            self.now = 1000.0
+            super().__init__(Quiet(), account, window=3600.0, clock=lambda: self.now)
+
+        def passes(self, seconds):
+            for _ in range(int(seconds)):
+                self.now += 1
+                self.tick()
+
+    class Quiet:
+        asked = ()
+
+        def ask(self, minions, jids, aims):
+            self.asked = (*self.asked, (sorted(minions), sorted(jids)))
+            return "query"
+
+    return Followed
+
+
+def test_a_publication_whose_minions_are_damaged_is_told_once_and_deleted(
+    account, make, follower, caplog
+):
+    account.published("1", b"load", ["a", "b"])
+    account.published("2", SECRET, ["c"])
+    with account.transaction() as db:
+        db.execute("UPDATE members SET minions = X'00' WHERE number = 2")
+    following = follower(make())
+    following.passes(PATIENCE)
+    following.heard([["return", "1", "a"]])
+    following.passes(2 * SETTLE_INTERVAL)
+    assert [(one.jid, one.waiting) for one in make().since(0)] == [("1", ["b"])]
+    assert SECRET not in stored(account)
+    assert caplog.text.count("nobody gets the job 2 again") == 1
+
+
+def test_minions_that_are_damaged_later_keep_nothing_else_from_being_written_down(account, make):
+    for jid, minions in (("1", ["a"]), ("2", ["b", "c"]), ("3", ["d", "e"])):
+        account.published(jid, b"load", minions)
+    with account.transaction() as db:
+        db.execute("UPDATE members SET minions = X'00' WHERE number = 2")
+    make().settle([1], {2: ["b"], 3: ["e"]})
+    assert [(one.jid, one.waiting) for one in make().since(0)] == [("2", []), ("3", ["e"])]
+
+
+@pytest.mark.parametrize("text", ["'[x'", "'5'", "'[]'", "CAST(X'5B22FF225D' AS TEXT)"])
+def test_a_publication_whose_target_is_damaged_is_told_once_and_deleted(
+    account, make, follower, caplog, text
+):
+    account.published("1", b"load", ["a"], Target("a*"))
+    account.published("2", SECRET, ["a"], Target("*"))
+    ticket = account.ticket(2, ["a"], {})
+    with account.transaction() as db:
+        db.execute(f"UPDATE targets SET target = {text} WHERE number = 2")
+    assert make().targets([1, 2]) == {1: Target("a*")}
+    with pytest.raises(RecordError, match="target that is stored is damaged"):
+        make().redeem(ticket)
+    caplog.clear()
+    following = follower(make())
+    following.passes(2 * FIRST_INTERVAL + SETTLE_INTERVAL)
+    assert following._work.asked[0] == (["a"], ["1"])
+    assert [one.jid for one in make().since(0)] == ["1"]
+    assert SECRET not in stored(account)
+    assert caplog.text.count("nobody gets the job 2 again") == 1
 
 
 def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path):
