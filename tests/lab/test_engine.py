@@ -64,6 +64,7 @@ def test_up_back_and_up_again(make_scene: Callable[..., EngineScene]) -> None:
     _assert_bounded([first, _inventory(scene)])
 
 
+@pytest.mark.soak
 def test_altered_is_staged_again_and_staged_needs_no_network(
     make_scene: Callable[..., EngineScene],
 ) -> None:

@@ -188,6 +188,7 @@ def test_the_state_asks_for_it_and_the_run_returns(scene: EngineScene) -> None:
     assert apply("down")["comment"] == "It is installed."
 
 
+@pytest.mark.soak
 def test_a_program_has_the_last_word(scene: EngineScene, sleeper: Callable[[], str]) -> None:
     _have(scene, OLD)
     scene.container.write(CHECK, CHECK_SCRIPT, 0o755)

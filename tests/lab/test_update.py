@@ -73,6 +73,7 @@ def test_a_highstate_that_updates_the_minion_loses_nothing(
     assert_nothing_lost(Experiment(lab, old, new, site=site, ping_interval=5).run())
 
 
+@pytest.mark.soak
 def test_a_version_locked_pair_of_packages(lab: Lab, site: Path) -> None:
     out = Experiment(
         lab, "3006.28+split", "3007.15+split", site=site, long_jobs=1, ping_interval=5
@@ -262,6 +263,7 @@ def test_an_upgrade_of_everything_leaves_the_minion_for_the_end(
     updated(scene)
 
 
+@pytest.mark.soak
 def test_a_package_that_pulls_the_minion_along(make_scene: Callable[..., Scene]) -> None:
     scene = make_scene(
         "3006.28", offers=["salt-minion_3006.28", OLD, "lab-tool_1.0", "lab-wants-minion_1.0"]

@@ -16,7 +16,7 @@ MODERN, OLD, OVERLAY = "6.1.1", "5.1.0", "4.8.3"
 VERSIONS = [MODERN, OLD, OVERLAY]
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[MODERN, pytest.param(OLD, marks=pytest.mark.soak), OVERLAY])
 def any_version(rig, request):
     rig.version(request.param)
     return rig
