@@ -88,7 +88,7 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     if before.settled and minion.step.settled and minion.step is not Step.DONE:
         # One verdict after the other would have the wave soak, and the history grow, for ever.
         return []
-    if minion.step.bad:
+    if minion.step.bad or minion.step is Step.DONE:
         # Somebody may have gone on without it, but not with this.
         minion.forgiven = False
     if minion.step.settled:
@@ -104,15 +104,14 @@ def _time_out(rollout: Rollout) -> None:
     wanted = rollout.plan.request
     for name, minion in rollout.minions.items():
         if minion.step.active and rollout.elapsed - minion.asked > wanted.minion_timeout:
-            minion.step = Step.TIMED_OUT
-            minion.settled_at = rollout.elapsed
+            _timed_out(rollout, minion)
             minion.reason = (
                 f"has not ended after {wanted.minion_timeout:g} s; it was "
                 f"{minion.phase or 'asked'} when it was heard of last"
             )
             rollout.note(rollout.looked, f"{name}: {minion.reason}")
         if minion.step is Step.TO_REBOOT and _silent(rollout, minion) > wanted.minion_timeout:
-            minion.step, minion.settled_at = Step.TIMED_OUT, rollout.elapsed
+            _timed_out(rollout, minion)
             minion.reason = f"has not come back from its reboot after {wanted.minion_timeout:g} s"
             rollout.note(rollout.looked, f"{name}: {minion.reason}")
         # Who was not asked anything cannot have kept silent.
@@ -120,6 +119,12 @@ def _time_out(rollout: Rollout) -> None:
             minion.away = True
         if minion.staged == "asked" and rollout.elapsed - minion.staging > wanted.minion_timeout:
             minion.staged = "failed"
+
+
+def _timed_out(rollout: Rollout, minion: Minion) -> None:
+    minion.step, minion.settled_at = Step.TIMED_OUT, rollout.elapsed
+    # As with all that is bad: somebody may have gone on without it before that.
+    minion.forgiven = False
 
 
 def _silent(rollout: Rollout, minion: Minion) -> float:

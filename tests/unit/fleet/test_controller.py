@@ -120,12 +120,26 @@ def test_somebody_may_go_on_without_one_that_is_to_be_rebooted(lies: bool) -> No
     assert world.steps()[slow.name] == "to_reboot"
 
 
-def test_what_becomes_of_one_after_its_boot_counts_although_others_went_on() -> None:
-    slow = Host("m0000", boots=20_000.0, ends="rolled_back")
-    world = World(fleet(20, slow=slow), canaries=1, soak=15_000).run(9_000)
+@pytest.mark.parametrize(
+    ("ends", "away", "step"),
+    [
+        ("rolled_back", (), "rolled_back"),
+        ("hangs", (), "timed_out"),
+        ("committed", ((NOW + 12_000, 2e9),), "timed_out"),
+    ],
+    ids=["rolls back", "hangs", "never comes back"],
+)
+def test_what_becomes_of_one_after_its_boot_counts_although_others_went_on(
+    ends: str, away: tuple[tuple[float, float], ...], step: str
+) -> None:
+    slow = Host("m0000", boots=20_000.0, ends=ends, away=away)
+    world = World(fleet(20, slow=slow), canaries=1, soak=15_000, max_unavailable=1).run(9_000)
     steering.resume(world.rollout, world.now)
     world.run(DAY)
-    assert (world.rollout.mode, world.steps()[slow.name]) == (Mode.STOPPED, "rolled_back")
+    assert (world.rollout.mode, world.steps()[slow.name]) == (Mode.STOPPED, step)
+    steering.resume(world.rollout, world.now)
+    world.run(2 * DAY)
+    assert world.rollout.mode is Mode.FINISHED, "it takes no part of the budget for ever"
 
 
 @pytest.mark.parametrize(
