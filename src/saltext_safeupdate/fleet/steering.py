@@ -19,14 +19,15 @@ def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
 
 def resume(rollout: Rollout, now: float) -> list[Action]:
     """
-    Go on, and accept who has failed, is away or waits for a reboot.
+    Go on, and accept who has failed or is away. What was taken back is to begin again.
 
-    What was taken back is to begin again.
+    Of a rollout that is running, who waits for a reboot is accepted, too.
     """
     if rollout.mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING):
         for minion in rollout.minions.values():
-            unfinished = minion.step.bad or minion.step is Step.TO_REBOOT
-            minion.forgiven = minion.forgiven or unfinished
+            # One that goes on after a pause says nothing of whom the rollout waits for.
+            waits = rollout.mode is Mode.RUNNING and minion.step is Step.TO_REBOOT
+            minion.forgiven = minion.forgiven or minion.step.bad or waits
             minion.excused = minion.excused or minion.away
             if minion.step is Step.CANCELLED:
                 _try_again(minion)

@@ -332,7 +332,10 @@ def resume(rollout, take_over=False):
     Go on with a rollout that is paused or stands, and accept who has failed and who is away.
 
     Whoever has failed or is away does not count against ``max_unavailable`` any more; who was away
-    counts again from its next answer on. No wave waits for a host any more that is to be rebooted.
+    counts again from its next answer on.
+
+    If the rollout is running, no wave waits any more for a host that is to be rebooted. One that is
+    paused or stands waits for it as before; a second ``resume`` goes on without it.
 
     CLI Example:
 

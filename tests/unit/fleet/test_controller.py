@@ -162,6 +162,24 @@ def test_the_time_of_one_that_was_rebooted_runs_from_the_boot(ends: str, why: st
     assert why in world.rollout.minions["m0000"].reason
 
 
+@pytest.mark.parametrize("stands", ["paused", "stopped"])
+def test_a_rollout_that_stood_waits_for_those_that_are_to_be_rebooted(stands: str) -> None:
+    """Nobody has seen the new version run, and whoever lets it run again may not know that."""
+    slow = {name: Host(name, boots=1e9) for name in ("m0000", "m0001")}
+    world = World(fleet(20, **slow), canaries=2).run(2_000)
+    if stands == "paused":
+        steering.pause(world.rollout, "lunch", world.now)
+    else:
+        world.rollout.mode = Mode.STOPPED
+    world.run(60)
+    steering.resume(world.rollout, world.now)
+    world.run(6_000, watch=World.check)
+    assert (world.rollout.mode, world.rollout.wave) == (Mode.RUNNING, 0)
+    assert {host.name for host in world.hosts.values() if host.taken} == set(slow)
+    steering.resume(world.rollout, world.now)
+    assert world.run(DAY).rollout.mode is Mode.FINISHED
+
+
 def test_who_is_away_counts_and_is_picked_up_later() -> None:
     away = {name: Host(name, away=((0, 2e9),)) for name in ("m0025", "m0026")}
     world = World(fleet(30, **away), max_unavailable=3, soak=60)
