@@ -52,6 +52,8 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
                 minion.cancelled = True
             _try_again(minion)
             rollout.note(now, f"{name}: is to try again")
+    # Everybody says first where he is: one may await its boot, and would refuse another update.
+    rollout.counting = -1.0
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
         _go_on(rollout)
     return []

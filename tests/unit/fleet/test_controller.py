@@ -8,7 +8,7 @@ from saltext_safeupdate.fleet import controller, rollout, standing, steering
 from saltext_safeupdate.fleet.actions import Ask, Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
-from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World, ended
+from tests.unit.fleet.world import BUSY, NEW, NOW, NUMBER, OLD, Host, World, ended
 
 DAY = 86400.0
 # To explain a failure every line is traced, which takes ten times as long.
@@ -298,6 +298,28 @@ def test_one_that_has_timed_out_before_its_reboot_is_not_asked_for_another_updat
     assert world.steps()["m0001"] == "to_reboot", "it has done all that it can"
     assert world.run(DAY, watch=World.check).steps()["m0001"] == "done"
     assert len(host.taken) == 1
+
+
+def test_one_that_is_to_try_again_says_first_that_it_awaits_its_boot() -> None:
+    """Else it would be asked for another update, and refuse that."""
+    host = Host("m0001", boots=20_000.0)
+    off = Host("m0003", away=((0, 2e9),))
+    wanted = {"canaries": 0, "waves": ["100%"], "max_unavailable": 4, "max_failed": 3}
+    world = World(fleet(4, slow=host, off=off), stage=False, jitter=0, **wanted).run(1_000)
+    assert world.steps()["m0001"] == "to_reboot"
+    host.away = ((world.now, 2e9),)
+    world.run(6_000)
+    assert world.steps()["m0001"] == "timed_out"
+    host.away, host.refuses = (), BUSY
+    while world.rollout.minions["m0001"].away:
+        world.tick()
+    steering.retry(world.rollout, ["m0001"], world.now)
+    world.run(1_000)
+    assert world.steps()["m0001"] == "to_reboot"
+    while world.steps()["m0001"] == "to_reboot":
+        world.tick()
+    world.run(1_000)
+    assert (world.steps()["m0001"], len(host.taken)) == ("done", 1)
 
 
 def test_one_that_is_at_work_for_somebody_else_takes_its_part_and_is_asked_anew() -> None:
