@@ -55,7 +55,9 @@ def again(rollout: Rollout) -> list[Action]:
     found: list[Action] = []
     for name in rollout.begun():
         minion = rollout.minions[name]
-        late = minion.step is Step.TIMED_OUT and minion.engaged
+        # One that is to try again in a rollout that runs gets its next request instead.
+        stays = minion.step is Step.TIMED_OUT or rollout.mode is not Mode.RUNNING
+        late = minion.step in _LATE and minion.engaged and stays
         lost = minion.step is Step.ASKED or (minion.cancelled and (minion.step.active or late))
         sends = rollout.mode is Mode.RUNNING or minion.cancelled
         if lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL:

@@ -388,7 +388,7 @@ def abort(rollout, why="by an administrator"):
     End a rollout: start nobody more, and take back what has not begun to install.
 
     Updates that have begun to install come to their end. Then the rollout is over. A minion that
-    has timed out drops its update, too, if it has not begun to install.
+    has timed out drops its update, too, if it has not begun to install and can be reached then.
 
     CLI Example:
 

@@ -367,6 +367,13 @@ def test_one_that_has_timed_out_drops_what_it_has_not_begun(retried: bool) -> No
         if isinstance(each, Cancel)
     ]
     assert (dropped.minion, dropped.number > before) == ("m0004", True)
+    again = [
+        (world.rollout.elapsed, each)
+        for looks in range(1, 5)
+        for each in controller.advance(world.rollout, [], world.now + 30 * looks, "elsewhere")
+        if isinstance(each, Cancel)
+    ]
+    assert [(each.minion, each.number) for _, each in again] == [("m0004", dropped.number)], "lost"
     assert not steering.abort(world.rollout, "enough", world.now), "once"
 
 
