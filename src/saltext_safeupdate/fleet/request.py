@@ -103,6 +103,21 @@ def from_mapping(given: Mapping[str, Any]) -> Request:
     return Request(**values)
 
 
+def refuse_time_of_day(given: Mapping[str, Any]) -> None:
+    """
+    Raise InputError if the ``at`` that somebody gives is a time of the day.
+
+    What is stored may have one: it was taken for "at once" before.
+    """
+    found = _seconds("at", given.get("at") or 0)
+    if 0 < found < _EARLIEST:
+        raise InputError(
+            f"'at' is {found:g}, and has to be in seconds since 1970, or 0 for at once. On a "
+            "command line and in YAML, 20:00 is the number 1200; for times of the day there are "
+            "'windows'."
+        )
+
+
 def to_mapping(request: Request) -> dict[str, Any]:
     """Return the request as plain values, from which :func:`from_mapping` makes it again."""
     found: dict[str, Any] = {each.name: getattr(request, each.name) for each in fields(Request)}
@@ -162,17 +177,6 @@ def _seconds(name: str, value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def _moment(name: str, value: object) -> float:
-    found = _seconds(name, value)
-    if 0 < found < _EARLIEST:
-        raise InputError(
-            f"'{name}' is {found:g}, and has to be in seconds since 1970, or 0 for at once. On a "
-            "command line and in YAML, 20:00 is the number 1200; for times of the day there are "
-            "'windows'."
-        )
-    return found
-
-
 def _timeout(name: str, value: object) -> float:
     found = _seconds(name, value)
     if not found:
@@ -216,7 +220,7 @@ _READERS: dict[str, Any] = {
     "jitter": _seconds,
     "stage": _flag,
     "windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
-    "at": _moment,
+    "at": _seconds,
     "minion_timeout": _timeout,
     "silence_timeout": _timeout,
     "late_timeout": _seconds,

@@ -271,6 +271,7 @@ def requested(target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Reque
         if settings.get("groups"):
             raise InputError("Give a target or 'groups', not both.")
         settings["groups"] = [{"target": target, "tgt_type": tgt_type}]
+    requests.refuse_time_of_day(settings)
     return requests.from_mapping(settings)
 
 

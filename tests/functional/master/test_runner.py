@@ -92,6 +92,7 @@ def test_every_function_refuses_what_it_does_not_take(name):
         ("rollout", {"target": "m*", "version": "1", "canarys": 1}, "no setting canarys"),
         ("plan", {"target": "m*", "version": EATEN}, "3007.1, and 3007.10 would have"),
         ("rollout", {"target": "m*", "extension": EATEN}, "3007.1, and 3007.10 would have"),
+        ("plan", {"target": "m*", "version": "3008.3", "at": 1200}, "20:00 is the number 1200"),
         ("allow", {"version": EATEN}, "3007.1, and 3007.10 would have"),
         ("rollout", {"plan": "used"}, "There is no plan used"),
         ("pause", {"rollout": "r1"}, "has not run on this master"),

@@ -15,6 +15,7 @@ ALL = {name: Facts(version="3007.15") for name in NAMES}
 
 
 def made(facts=ALL, members=None, **wanted):
+    request.refuse_time_of_day(wanted)
     asked = request.from_mapping({"groups": "*", "version": "3008.3", **wanted})
     members = members or {group.name: NAMES for group in asked.groups}
     return plan.make(asked, members, facts, plan_id="p", number=7, now=1.0, seconds=100)
@@ -127,6 +128,8 @@ def test_a_plan_and_a_rollout_are_data() -> None:
     found = made(windows=["mon-fri 22:00-04:00 Europe/Berlin"], waves=["10%", 5], exclude=["x"])
     stored = json.loads(json.dumps(plan.to_data(found)))
     assert plan.from_data(stored) == found
+    early = plan.from_data({**stored, "request": {**stored["request"], "at": 1200}})
+    assert early.request.at == 1200, "nobody would be asked to mend what is stored already"
     begun = rollout.begin(found, 5.0)
     assert rollout.from_data(json.loads(json.dumps(rollout.to_data(begun)))) == begun
     for module, data in ((plan, stored), (rollout, rollout.to_data(begun))):
