@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ from ..core.extensions.upgrade import Upgrade
 from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
 from ..core.host.minions import register
+from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
 from ..core.prepare import known
 from ..core.prepare.known import Row
@@ -93,8 +95,9 @@ def run(
                 )
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
-            kept_returns.bring_in(opts, factory.ledger)
-            ticker.tick()
+            problems = Problems()
+            problems.of(functools.partial(kept_returns.bring_in, opts, factory.ledger))
+            problems.of(ticker.tick)
             if hooked:
                 upgraded.restart_if_due(upgrade, factory.settings, opts)
             elif late and announced and time.monotonic() >= ask_at:
@@ -102,6 +105,7 @@ def run(
                 late = not upgraded.restart_for_hooks(factory.store, factory.settings, opts)
             told = told or masters.tell_of_gone(factory.ledger.open)
             swept = swept or _swept(opts)
+            problems.tell()
         except SafeUpdateError as err:
             complaints.tell(err)
         except OSError as err:

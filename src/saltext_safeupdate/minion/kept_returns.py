@@ -8,6 +8,7 @@ or run again. So the return is kept below 'cachedir' until the ledger can be wri
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import json
 import logging
@@ -16,12 +17,16 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.errors import RecordError
 from ..core.host.files import remove, write_atomic
 from ..core.jobs.ledger import Ledger
+from ..core.jobs.problems import Problems
 
 log = logging.getLogger(__name__)
 
 _PREFIX = "safeupdate-return-"
+# One that nobody can read is called that.
+_DAMAGED = "safeupdate-damaged-return-"
 
 
 def store(
@@ -47,20 +52,66 @@ def keep(opts: Mapping[str, Any], payload: bytes, **described: Any) -> bool:
 
 def paths(opts: Mapping[str, Any]) -> list[str]:
     """Return where such returns are."""
-    return sorted(glob.glob(os.path.join(glob.escape(opts["cachedir"]), f"{_PREFIX}*")))
+    return _below(opts, _PREFIX)
+
+
+def damaged(opts: Mapping[str, Any]) -> list[str]:
+    """Return where those lie that nobody can read."""
+    return _below(opts, _DAMAGED)
+
+
+def keys(opts: Mapping[str, Any]) -> set[str]:
+    """Return the keys of the jobs whose returns are kept; what cannot be read tells none."""
+    found = set()
+    for path in paths(opts):
+        # Another engine may just have brought it in, or it is told of when it is.
+        with contextlib.suppress(OSError, ValueError):
+            with open(path, "rb") as file:
+                described = json.loads(file.readline())
+            if isinstance(described, dict) and isinstance(described.get("key"), str):
+                found.add(described["key"])
+    return found - {""}
 
 
 def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
-    """Have the ledger know what is kept. Raises RecordError if it still cannot be written."""
+    """
+    Have the ledger know what is kept; one that fails keeps no other one back.
+
+    Raises RecordError if one still cannot be read or written.
+    """
+    problems = Problems()
     for path in paths(opts):
-        # Another engine may just have done it.
-        with contextlib.suppress(FileNotFoundError):
-            with open(path, "rb") as file:
-                described, _, payload = file.read().partition(b"\n")
-            try:
-                given = json.loads(described)
-            except ValueError:
-                log.error("safeupdate: %s is damaged, and is removed", path)
-            else:
-                store(ledger, payload, **given)
-            remove(path)
+        problems.of(functools.partial(_bring_in, path, ledger))
+    problems.tell()
+
+
+def _bring_in(path: str, ledger: Ledger) -> None:
+    try:
+        with open(path, "rb") as file:
+            described, _, payload = file.read().partition(b"\n")
+        try:
+            store(ledger, payload, **json.loads(described))
+        except (ValueError, TypeError) as err:
+            directory, name = os.path.split(path)
+            aside = os.path.join(directory, f"{_DAMAGED}{name.removeprefix(_PREFIX)}")
+            os.rename(path, aside)
+            log.error(
+                "safeupdate: a kept return is damaged (%s) and does not reach its master: it lies "
+                "in %s now, with what the job returned after its first line.",
+                err,
+                aside,
+            )
+            return
+        remove(path)
+    except FileNotFoundError:
+        # Another engine has just done it.
+        return
+    except OSError as err:
+        raise RecordError(
+            f"{path} cannot be read or removed: {err.strerror or err}. It is the return of a job "
+            "that no master has; fix the permissions below 'cachedir'."
+        ) from err
+
+
+def _below(opts: Mapping[str, Any], prefix: str) -> list[str]:
+    return sorted(glob.glob(os.path.join(glob.escape(opts["cachedir"]), f"{prefix}*")))
