@@ -17,7 +17,7 @@ from ..core.jobs.delivering import Answer
 from ..core.jobs.ledger import Job
 from ..core.record.store import PhaseRow
 from ..core.record.update import Update
-from . import queues
+from . import kept_returns, queues
 from .masters import Masters, addresses
 from .returners import Returners
 
@@ -175,6 +175,10 @@ class Delivery:
     def queued(self) -> set[str]:
         """Return the JIDs that lie in a queue."""
         return queues.jids(self._opts)
+
+    def kept(self) -> set[str]:
+        """Return the keys of jobs whose return is kept beside the ledger."""
+        return kept_returns.keys(self._opts)
 
     def describe(self, job: Job, text: str) -> bytes:
         """Return the failed return of a job, with *text* as what it says."""

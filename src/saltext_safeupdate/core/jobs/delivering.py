@@ -45,6 +45,9 @@ class Delivery(Protocol):
     def queued(self) -> Collection[str]:
         """Return the JIDs that lie in a queue."""
 
+    def kept(self) -> Collection[str]:
+        """Return the keys of jobs whose return is kept beside the ledger."""
+
     def describe(self, job: Job, text: str) -> bytes:
         """Return the failed return of a job, with *text* as what it says."""
 

@@ -216,6 +216,9 @@ class Ticker:
         for job in jobs:
             try:
                 action, reason = self._held.decide(job, queued)
+                # Looked at now that its process is gone: that may have kept it a moment ago.
+                if action is not Action.WAIT and job.key in self.delivery.kept():
+                    continue
                 if action is Action.RUN and self.ledger.take(job, self.owner):
                     self._run(job.key)
                 elif action is Action.REPORT:

@@ -32,6 +32,7 @@ class World:
         self.away, self.refused = set(), set()
         self.sent, self.published, self.started, self.probes = [], [], [], []
         self.handed_over = []
+        self.keeps = set()
         self.launched = 0
         self.connected = True
         self.ticker = Ticker(
@@ -71,6 +72,9 @@ class World:
 
     def queued(self):
         return self.started
+
+    def kept(self):
+        return self.keeps
 
     @staticmethod
     def call(job):
@@ -122,6 +126,19 @@ def test_a_state_run_that_somebody_has_killed_before_a_restart_does_not_come_bac
     ((jid, _, payload),) = world.handed_over
     assert jid == "killed"
     assert b"'saltutil.kill_job'" in payload
+
+
+@pytest.mark.parametrize("fun", ["cmd.run", "test.echo"], ids=["reported", "run again"])
+def test_a_job_whose_return_is_kept_beside_the_ledger_has_ended(world, fun):
+    """The ledger could not be written when it did."""
+    world.job("1", fun=fun)
+    world.keeps = {"1"}
+    world.tick()
+    assert (world.started, world.handed_over) == ([], [])
+    assert world.state("1") is State.RUNNING
+    world.keeps = set()
+    world.tick()
+    assert bool(world.started) is not bool(world.handed_over), "so the test can fail"
 
 
 def test_a_return_that_its_own_process_sends_is_left_to_it(world):
