@@ -18,7 +18,7 @@ from salt.exceptions import SaltException
 from ..core.errors import RecordError, SafeUpdateError
 from ..core.host import processes
 from ..core.host.locks import Lock
-from ..core.jobs import current
+from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
@@ -162,6 +162,8 @@ class JobProcess:
         try:
             return original(minion, *args, **kwargs)
         except GoesBack:
+            if job is not None:
+                job.went_back = True
             log.info(
                 "safeupdate: job %s waits for a state run, and an update for it: it is held until "
                 "the minion has restarted",
@@ -193,7 +195,9 @@ class JobProcess:
         """Record that it has put itself into the queue of the states, or is not to return."""
         ledger = Ledger(self._settings.database, busy_timeout=job.patience)
         try:
-            if queues.find(opts, job.jid) is not None:
+            # While the ledger says that it runs, the minion may take it out of the queue and drop
+            # it as known.
+            if job.went_back or queues.find(opts, job.jid) is not None:
                 ledger.put_back(job.key, processes.this_thread())
             else:
                 for found in ledger.find(job.jid):
@@ -205,10 +209,14 @@ class JobProcess:
 
 
 def _may_go_back(job: current.Job, data: Any) -> bool:
-    """Tell whether Salt leaves the return of the job to later, and the ledger knows the job."""
+    """
+    Tell whether Salt leaves the return of the job to later, and the ledger knows the job.
+
+    What is not known to begin anew may have worked already when it comes to a state run.
+    """
     if not job.key or job.key != job.jid or job.blind:
         return False
-    return isinstance(data, dict) and isinstance(data.get("fun"), str)
+    return isinstance(data, dict) and functions.is_resumable(data.get("fun"))
 
 
 def _tell_of_full_disk(

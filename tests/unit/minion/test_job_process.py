@@ -18,6 +18,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import job_process, queues, unrecorded
 from saltext_safeupdate.minion.job_process import Ticket
+from saltext_safeupdate.minion.waiting_runs import GoesBack
 from tests.support.waiting import wait_for
 
 from .conftest import JID, OTHER_JID, World
@@ -41,6 +42,32 @@ def test_a_job_that_queued_itself_is_held(world):
     queues.put(world.minion.opts, data)
     world.run(data, value=None)
     assert world.states() == {JID: "held"}
+
+
+def test_a_job_that_went_back_is_held_also_if_its_file_is_taken_at_once(world):
+    """The minion took it out of the queue, and dropped it as one that runs."""
+
+    def goes_back():
+        assert queues.take_first(world.minion.opts)["jid"] == JID
+        raise GoesBack
+
+    data = world.publish(fun="state.apply")
+    queues.put(world.minion.opts, data, first=True)
+    world.while_it_runs = goes_back
+    world.run(data, value=None)
+    assert world.states() == {JID: "held"}
+
+
+@pytest.mark.parametrize(
+    ("fun", "may"),
+    [("state.apply", True), ("deploy.all", False), (["state.apply", "state.sls"], False)],
+)
+def test_only_what_may_begin_anew_may_go_back(world, fun, may):
+    """Another function that runs states may have worked before."""
+    current.begin(current.Job(jid=JID, lock=None, key=JID))
+    world.job_process.function(lambda minion, data: None, world.minion, {"fun": fun})
+    assert current.get().may_go_back is may
+    current.end()
 
 
 def test_a_job_that_is_not_to_return_is_done(world):

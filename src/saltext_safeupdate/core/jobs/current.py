@@ -30,7 +30,7 @@ class Job:
     it was held until an update had ended, ``returned`` that it has given its return to Salt,
     ``stored`` that the ledger has that return, ``blind`` that it has waited for the database in
     vain, ``may_go_back`` that it may go to the queue again as long as its function does nothing
-    but wait.
+    but wait, ``went_back`` that it has.
     """
 
     jid: str
@@ -45,6 +45,7 @@ class Job:
     stored: bool = False
     blind: bool = False
     may_go_back: bool = False
+    went_back: bool = False
 
     @property
     def patience(self) -> float:
