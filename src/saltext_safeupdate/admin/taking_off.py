@@ -86,6 +86,7 @@ class TakingOff:
             files=[
                 *unrecorded.paths(factory.opts),
                 *kept_returns.paths(factory.opts),
+                *kept_returns.damaged(factory.opts),
                 *(stand_ins.present() if stand_ins else ()),
             ],
             directories=[
@@ -119,6 +120,8 @@ class TakingOff:
         store, ledger = self._factory.store, self._factory.ledger
         if not store.exists():
             return
+        # What nobody has stored yet is to be delivered like the rest.
+        kept_returns.bring_in(self._factory.opts, ledger)
         last = store.latest()
         busy = last is not None and not last.phase.final
         if last is not None and busy and (last.kind == "update" or last.awaits_boot):

@@ -13,6 +13,7 @@ from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.minion import kept_returns
 from tests.support.factory import record
 
 JOB = {"jid": "1", "fun": "test.ping", "master": "m"}
@@ -188,6 +189,14 @@ class TestRefused:
             "'safeupdate.forget'",
         ):
             assert each in str(refused.value)
+
+    def test_with_a_return_that_is_kept_beside_the_database(self, wanted):
+        os.makedirs(wanted.opts["cachedir"])
+        kept_returns.keep(wanted.opts, b"x", key="", retcode=0, **JOB)
+        with pytest.raises(LockHeldError, match=r"1 test\.ping \(its return is not delivered\)"):
+            TakingOff(wanted)
+        assert kept_returns.paths(wanted.opts) == []
+        assert [job.jid for job in wanted.ledger.undelivered()] == ["1"]
 
     def test_not_for_jobs_that_run(self, wanted):
         me = processes.identity(os.getpid())
