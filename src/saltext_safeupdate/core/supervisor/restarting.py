@@ -143,7 +143,12 @@ def restart(context: Context, update: Update) -> Update:
             context.services.set_enabled(unit, "disabled")
         if before.running:
             _note_idle(context, update)
-            context.services.begin_restart(unit)
+            try:
+                context.services.begin_restart(unit)
+            except SafeUpdateError:
+                # That minion runs on, and may get jobs.
+                context.store.drop_fact("idle")
+                raise
         else:
             context.services.start(unit)
     return context.store.save(

@@ -484,6 +484,14 @@ class TestWaitingRestart:
         host.supervise()
         assert host.store.fact("idle") == {"process": "main", "jid": "2026"}
 
+    def test_that_is_not_known_of_one_that_could_not_be_restarted(self, host):
+        host.store.set_fact("running", {"started": host.clock(), "process": "main"})
+        host.services.fails = ["restart"] * 10
+        host.record(Phase.RESTARTING, kind="restart", jid="2026")
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert host.store.fact("idle") is None
+
     def test_a_job_that_the_restart_does_not_wait_for_may_be_ended_by_it(self, host):
         host.store.set_fact("running", {"started": host.clock(), "process": "main"})
         job = host.job()
