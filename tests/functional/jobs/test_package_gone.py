@@ -156,6 +156,29 @@ def test_what_runs_without_the_package_is_not_run_again_when_it_is_back(site, re
     assert ledger.known([jid, gap]) == {jid: "delivered", gap: "unknown"}
 
 
+@pytest.mark.parametrize("name", ["safeupdate", "transactional_update"])
+@pytest.mark.parametrize(
+    ("before", "after", "runs"),
+    [("", "", True), ("['splay', '", "']", True), ("[splay, ", "]", True), ("[", ", sudo]", False)],
+)
+def test_a_stand_in_that_is_last_runs_the_job_also_where_the_list_is_a_text(
+    site, name, before, after, runs
+):
+    """Nothing ran, and Salt told of a success."""
+    (path,) = Path(site.stand_ins.place("executor_dirs")).glob(f"{name}*.py")
+    opts = {**site.opts, "module_executors": f"{before}{name}{after}"}
+    site.package.remove()
+
+    def execute():
+        spec = importlib.util.spec_from_file_location("stand_in", path)
+        stand_in = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(stand_in)
+        data = {"fun": "test.echo", "jid": "1"}
+        return stand_in.execute(opts, data, lambda text: text, ["it runs"], {})
+
+    assert in_a_new_process(site.package, execute)[0] == ("it runs" if runs else None)
+
+
 def test_a_job_runs_also_if_nothing_can_be_written_down(site):
     Path(site.opts["cachedir"]).write_text("no directory")
     site.package.remove()

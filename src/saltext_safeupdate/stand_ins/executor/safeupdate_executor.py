@@ -39,7 +39,10 @@ def execute(opts, data, func, args, kwargs):
         )
         _leave_word(opts, data)
         listed = data.get("module_executors") or opts.get("module_executors") or []
-        if listed == __virtualname__ or list(listed)[-1:] == [__virtualname__]:
+        if isinstance(listed, str):
+            # As 'salt-call --module-executors' has it.
+            listed = [name.strip(" '\"") for name in listed.strip("[] ").split(",")]
+        if list(listed)[-1:] == [__virtualname__]:
             # No other executor would run it.
             return func(*args, **kwargs)
         return None

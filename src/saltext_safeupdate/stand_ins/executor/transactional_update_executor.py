@@ -52,6 +52,9 @@ def _without(err, opts, data, func, args, kwargs):
         err,
     )
     listed = data.get("module_executors") or opts.get("module_executors") or []
-    if listed in (__virtualname__, [__virtualname__]) or list(listed)[-1:] == [__virtualname__]:
+    if isinstance(listed, str):
+        # As 'salt-call --module-executors' has it.
+        listed = [name.strip(" '\"") for name in listed.strip("[] ").split(",")]
+    if list(listed)[-1:] == [__virtualname__]:
         return func(*args, **kwargs)
     return None
