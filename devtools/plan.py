@@ -38,7 +38,7 @@ ONLY = {
     "tests/integration/test_set_ups.py": NEWEST,
     "tests/integration/test_swarm.py": NEWEST,
     "tests/integration/test_transactional.py": NEWEST,
-    "tests/unit": OUTER,
+    "tests/unit": NEWEST,
 }
 SHORT, LONG = "not soak", "soak"
 # Into how many lanes the tests of a place are dealt.

@@ -110,6 +110,7 @@ def test_an_index_would_take_it(lab: Lab, released: Path) -> None:
     assert "Programming Language :: Python :: 3.14" in told.get_all("Classifier")
 
 
+@pytest.mark.soak
 def test_the_source_installs_into_a_clean_environment(
     lab: Lab, site: Path, sdist: Path, tmp_path: Path
 ) -> None:

@@ -338,6 +338,7 @@ def _contents(machine: Managed, path: str, *columns: str) -> list[str]:
     return sorted(" ".join(w for c in columns for w in row.split()[where[c]]) for row in rows)
 
 
+@pytest.mark.soak
 def test_the_minion_packed_again(machine: Managed) -> None:
     """The whole package: 14,000 files, put back over the next version, with no repository."""
     with served(machine.container, "/srv/repo"):

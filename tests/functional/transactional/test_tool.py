@@ -8,15 +8,15 @@ import pytest
 
 from tests.support.waiting import LONGEST, wait_for
 
-from .conftest import WAITER, WITHOUT_SALT
+from .conftest import WAITER
 
-pytestmark = WITHOUT_SALT
+pytestmark = pytest.mark.soak
 
 MODERN, OLD, OVERLAY = "6.1.1", "5.1.0", "4.8.3"
 VERSIONS = [MODERN, OLD, OVERLAY]
 
 
-@pytest.fixture(params=[MODERN, pytest.param(OLD, marks=pytest.mark.soak), OVERLAY])
+@pytest.fixture(params=VERSIONS)
 def any_version(rig, request):
     rig.version(request.param)
     return rig
