@@ -26,11 +26,10 @@ PAIR = faults.Pair(
         "rolling_back": ["dpkg"],
     },
 )
-# One of each kind where it hurts most; the others belong to the soak.
+# One of each kind where it hurts most; the others belong to the soak, and the power to rpm's.
 SHORT = {
     ("installing", "supervisor"),
     ("installing", "package manager"),
-    ("installing", "power"),
     ("watching", "minion"),
 }
 

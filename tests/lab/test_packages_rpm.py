@@ -95,7 +95,7 @@ def container(lab: Lab) -> Iterator[Container]:
         machine.down()
 
 
-@pytest.fixture(params=["dnf", "zypper"])
+@pytest.fixture(params=["dnf", pytest.param("zypper", marks=pytest.mark.soak)])
 def machine(container: Container, request: pytest.FixtureRequest) -> Iterator[Managed]:
     """3007.15 is installed, no version is locked, the repository is signed, and it answers."""
     managed = Managed(container, request.param)
