@@ -12,6 +12,7 @@ import salt.version
 from .. import hooks, patches
 from ..core.errors import SafeUpdateError
 from ..core.extensions import ourselves
+from ..core.extensions.programs.engines import modules
 from ..core.host import locks, processes
 from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
@@ -147,19 +148,7 @@ def _engine(factory: Factory) -> Iterator[Problem]:
 
 def _count_of_engines(engines: Any) -> int:
     """Return how many of the engines of the minion are ours."""
-    if not isinstance(engines, (list, tuple)):
-        return 1
-    named = [(each, None) if isinstance(each, str) else _first(each) for each in engines]
-    modules = [
-        options.get("engine_module", name) if isinstance(options, dict) else name
-        for name, options in named
-    ]
-    return modules.count("safeupdate")
-
-
-def _first(entry: Any) -> tuple[Any, Any]:
-    """Return what Salt takes of an entry: its first name, with the options."""
-    return next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else ("", None)
+    return modules(engines).count("safeupdate") if isinstance(engines, (list, tuple)) else 1
 
 
 def _has_lost_its_engine(factory: Factory) -> bool:

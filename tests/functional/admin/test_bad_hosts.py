@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import resource
-import signal
 import sqlite3
 
 import pytest
@@ -16,6 +14,7 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.modules import safeupdate as module
 from saltext_safeupdate.states import safeupdate as states
 from tests.support import factory
+from tests.support.full import full_disk
 from tests.support.simulated import FakePackages, FakeServices
 from tests.unit.test_surface import SURFACE
 
@@ -123,14 +122,8 @@ def _as_nobody(path):
 def disk_is_full(host, path):
     """Nothing can be written any more; what is there can be read."""
     factory.record(host, Phase.COMMITTED)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
+    with full_disk():
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 HOSTS = {

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import pathlib
-import resource
-import signal
 import sqlite3
 
 import pytest
@@ -15,6 +13,7 @@ from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import MINIONS, ROLLOUTS, Store
 from saltext_safeupdate.runners import safeupdate as runner
+from tests.support.full import full_disk
 from tests.unit.test_surface import SURFACE
 
 NOBODY = 65534
@@ -113,13 +112,13 @@ def unreadable(opts, path):
 def disk_is_full(opts, path):
     """Nothing can be written any more; what is there can be read."""
     _account(opts)
-    return _full()
+    return full_disk()
 
 
 def account_cannot_be_made_anew(opts, path):
     """It is no database, so it is set aside; and there is no room for another one."""
     account_is_something_else(opts, path)
-    return _full()
+    return full_disk()
 
 
 def a_report_is_no_text(opts, path):
@@ -131,18 +130,6 @@ def a_report_is_no_text(opts, path):
                 f"CREATE TRIGGER t_{table} AFTER INSERT ON {table} BEGIN UPDATE {table} "
                 f"SET state = 'done', {column} = x'ff00' WHERE number = new.number; END"
             )
-
-
-@contextlib.contextmanager
-def _full():
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 MASTERS = [

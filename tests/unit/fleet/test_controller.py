@@ -432,14 +432,20 @@ def test_a_quarantine_stops_it_and_takes_back_what_has_not_begun() -> None:
     assert set(world.steps().values()) == {"done"}
 
 
-@pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.STOPPED])
-def test_a_quarantine_takes_back_what_has_not_begun_in_one_that_stands(mode: Mode) -> None:
+def _with_requests_that_are_lost() -> World:
+    """Return a world of ten, three of which are asked and hear nothing."""
     wanted = {"canaries": 0, "waves": ["100%"], "max_unavailable": 3}
     world = World(fleet(10), soak=0, jitter=0, stage=False, **wanted)
     world.tick()
     for host in world.hosts.values():
         host.loses = 1.0
     world.tick(step=30)
+    return world
+
+
+@pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.STOPPED])
+def test_a_quarantine_takes_back_what_has_not_begun_in_one_that_stands(mode: Mode) -> None:
+    world = _with_requests_that_are_lost()
     world.rollout.mode = mode
     taken_back = controller.advance(world.rollout, [], world.now, "elsewhere")
     assert world.rollout.mode is Mode.STOPPED
@@ -450,12 +456,7 @@ def test_a_quarantine_takes_back_what_has_not_begun_in_one_that_stands(mode: Mod
 
 
 def test_one_that_says_after_a_resume_that_it_was_taken_back_begins_again() -> None:
-    wanted = {"canaries": 0, "waves": ["100%"], "max_unavailable": 3}
-    world = World(fleet(10), soak=0, jitter=0, stage=False, **wanted)
-    world.tick()
-    for host in world.hosts.values():
-        host.loses = 1.0
-    world.tick(step=30)
+    world = _with_requests_that_are_lost()
     controller.advance(world.rollout, [], world.now, "elsewhere")
     steering.resume(world.rollout, world.now)
     for host in world.hosts.values():

@@ -9,7 +9,13 @@ from typing import Any
 
 def names(config: str) -> list[str]:
     """Return the modules of the engines that Salt starts with a configuration."""
-    listed: Any = importlib.import_module("salt.config").minion_config(config).get("engines") or []
+    return modules(
+        importlib.import_module("salt.config").minion_config(config).get("engines") or []
+    )
+
+
+def modules(listed: Any) -> list[str]:
+    """Return the modules of the engines of an option ``engines``: a list, or a mapping."""
     entries = listed.items() if isinstance(listed, dict) else [_first(each) for each in listed]
     return [
         str(options.get("engine_module", name) if isinstance(options, dict) else name)
