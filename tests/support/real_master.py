@@ -107,8 +107,9 @@ class RealMaster:
 
         def answers():
             with contextlib.suppress(salt.exceptions.SaltClientError):
-                # Each that goes out before it listens is lost.
-                return self._client.cmd([minion.id], "test.ping", tgt_type="list", timeout=2)
+                # Each that goes out before it listens is lost. Salt 3008 gives a text for it.
+                answers = self._client.cmd([minion.id], "test.ping", tgt_type="list", timeout=2)
+                return answers == {minion.id: True}
 
         wait_for(answers, f"{minion.id} answers")
 
