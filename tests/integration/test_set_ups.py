@@ -574,6 +574,11 @@ def test_a_master_that_is_away_or_cannot_store_is_no_fault_of_the_minion(masters
         assert verdict is Verdict.UNPROVEN, reason
         way.mend()
         assert judged(context, heard=None).verdict is Verdict.WELL, minion.log()
+        with master.silent():
+            verdict, reason, _ = judged(quick, heard=True)
+            assert verdict is Verdict.UNPROVEN, reason
+            assert "nobody on this host reaches its master" in reason, "it only takes connections"
+        assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
         with master.unable_to_store():
             assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
     way.cut()

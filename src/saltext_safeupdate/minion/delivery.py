@@ -100,7 +100,7 @@ class Delivery:
             return True
         known = addresses(self._opts)
         # With several masters these are those of one part of the minion; others send it, too.
-        others = set(self._masters.working()).difference(host for host, _ in known)
+        others = set(self._masters.working()).difference(each.host for each in known)
         return not known or bool(others) or self._reaches(known)
 
     def _send_event(self, tag: str, data: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ import salt.utils.network
 
 from ..core.errors import RecordError, SafeUpdateError, UnreadableError
 from ..core.host import processes
+from ..core.host.reach import Address
 from ..core.jobs.ledger import Job
 from ..core.record.store import Store
 from . import queues
@@ -184,18 +185,20 @@ class Masters:
             )
 
 
-def addresses(opts: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return the hosts and ports of the masters of the configuration; empty if it names none."""
+def addresses(opts: Mapping[str, Any]) -> list[Address]:
+    """Return the addresses of the masters of the configuration; empty if it names none."""
     if opts.get("master_type") in ("disable", "func"):
         return []
     given = opts.get("master_list") or opts.get("master") or []
+    greets = opts.get("transport", "zeromq") == "zeromq"
     found = []
     for each in given if isinstance(given, list) else [given]:
         try:
             host, port = salt.utils.network.parse_host_port(str(each))
         except ValueError:
             host, port = str(each), None
-        found.append((str(host), int(port or opts.get("master_port") or _PORT)))
+        port = int(port or opts.get("master_port") or _PORT)
+        found.append(Address(str(host), port, greets))
     return found
 
 

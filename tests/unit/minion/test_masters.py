@@ -196,4 +196,8 @@ class TestGone:
     ],
 )
 def test_where_masters_are_looked_for(opts, found):
-    assert addresses(opts) == found
+    """Only with ZeroMQ, Salt's default, do they greet."""
+    for transport in ({}, {"transport": "zeromq"}):
+        assert addresses({**opts, **transport}) == [(*each, True) for each in found]
+    for transport in ("tcp", "ws"):
+        assert addresses({**opts, "transport": transport}) == [(*each, False) for each in found]

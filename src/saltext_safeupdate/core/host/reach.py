@@ -1,23 +1,42 @@
-"""Whether anybody on this host reaches a master: a connection by TCP, and nothing more."""
+"""
+Whether anybody on this host reaches a master.
+
+That a connection by TCP is accepted says little: the kernel does that for a master whose processes
+stand still, and a load balancer for one that is gone. Where the transport is ZeroMQ, whoever
+listens sends its greeting at once (ZeroMQ RFC 37, ZMTP 3.1, "greeting"), so that is waited for.
+With Salt's other transports, who listens says nothing until it is asked.
+"""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-# Seconds for one connection.
+# Seconds for one connection, and then for its greeting.
 _TIMEOUT = 2.0
-Address = tuple[str, int]
+# What the greeting begins with.
+_SIGNATURE = b"\xff"
+
+
+class Address(NamedTuple):
+    """Where a master listens for requests, and whether it *greets* who connects."""
+
+    host: str
+    port: int
+    greets: bool = False
 
 
 def _connect(address: Address) -> None:
-    socket.create_connection(address, timeout=_TIMEOUT).close()
+    with socket.create_connection(address[:2], timeout=_TIMEOUT) as connection:
+        if address.greets and connection.recv(1) != _SIGNATURE:
+            raise ConnectionError("whoever listens there is no master")
 
 
 def reaches_any(
     addresses: Iterable[Address], connect: Callable[[Address], None] = _connect
 ) -> bool:
-    """Tell whether something accepts connections at one of these addresses (host and port)."""
+    """Tell whether a master is there at one of these addresses."""
     for address in addresses:
         try:
             connect(address)

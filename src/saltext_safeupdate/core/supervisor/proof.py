@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import CommandError
 from ..extensions import interpreter
+from ..host.reach import Address
 from ..record.update import Update
 from . import probe
 from .context import Context
@@ -103,7 +104,7 @@ class Proof:
             self._misses = self._misses + 1 if reachable is False else 0
         return self._misses > 1
 
-    def _masters(self) -> list[tuple[str, int]]:
+    def _masters(self) -> list[Address]:
         """Return the addresses that the new minion has for its masters."""
         running = self.context.store.fact("running") or {}
         given = running.get("masters") or []
@@ -112,7 +113,7 @@ class Proof:
             port = running.get("port") or _PORT
             noted = (self.context.store.fact("masters") or {}).get("masters") or ()
             given = [(host, port) for host, _ in noted]
-        return [(str(host), int(port)) for host, port in given]
+        return [Address(str(host), int(port), *map(bool, more)) for host, port, *more in given]
 
     def _cannot_load(self, jid: str, retcode: int) -> str:
         """

@@ -1,8 +1,13 @@
+import socket
+import threading
+
 import pytest
+import zmq
 
-from saltext_safeupdate.core.host.reach import reaches_any
+from saltext_safeupdate.core.host import reach
+from saltext_safeupdate.core.host.reach import Address, reaches_any
 
-ONE, TWO = ("one", 4506), ("two", 4507)
+ONE, TWO = Address("one", 4506), Address("two", 4507)
 
 
 @pytest.mark.parametrize(
@@ -22,3 +27,33 @@ def test_what_keeps_from_connecting_is_that_nobody_is_reached(error):
         raise error
 
     assert reaches_any([ONE], connect) is False
+
+
+@pytest.mark.parametrize("greets", [True, False])
+@pytest.mark.parametrize("kind", [zmq.ROUTER, zmq.REP])
+def test_who_listens_with_zeromq_greets(kind, greets):
+    with zmq.Context() as context, context.socket(kind) as listening:
+        port = listening.bind_to_random_port("tcp://127.0.0.1")
+        assert reaches_any([Address("127.0.0.1", port, greets)])
+
+
+def test_the_kernel_accepts_for_a_master_that_stands_still(monkeypatch):
+    monkeypatch.setattr(reach, "_TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        at = listening.getsockname()
+        assert not reaches_any([Address(*at, greets=True)])
+        assert reaches_any([Address(*at)]), "which says nothing with another transport"
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 503"])
+def test_a_load_balancer_accepts_for_a_master_that_is_gone(said):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def balance():
+            with listening.accept()[0] as accepted:
+                accepted.sendall(said)
+
+        thread = threading.Thread(target=balance)
+        thread.start()
+        assert not reaches_any([Address(*listening.getsockname(), greets=True)])
+        thread.join()

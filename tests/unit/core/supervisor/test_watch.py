@@ -306,7 +306,7 @@ class TestNoFault:
         asked = []
         _installed(host, extra=HEARD)
         host.supervise(reaches=lambda known: asked.append(known) is not None)
-        assert {tuple(each) for each in asked} == ({(("m", 4506),)} if signed_in else set())
+        assert {tuple(each) for each in asked} == ({(("m", 4506, False),)} if signed_in else set())
         told = "nobody on this host reaches" if signed_in else "address of its master is not known"
         self._assert_kept(host, told)
 
