@@ -2,7 +2,6 @@ import socket
 import threading
 
 import pytest
-import zmq
 
 from saltext_safeupdate.core.host import reach
 from saltext_safeupdate.core.host.reach import Address, reaches_any
@@ -27,14 +26,6 @@ def test_what_keeps_from_connecting_is_that_nobody_is_reached(error):
         raise error
 
     assert reaches_any([ONE], connect) is False
-
-
-@pytest.mark.parametrize("greets", [True, False])
-@pytest.mark.parametrize("kind", [zmq.ROUTER, zmq.REP])
-def test_who_listens_with_zeromq_greets(kind, greets):
-    with zmq.Context() as context, context.socket(kind) as listening:
-        port = listening.bind_to_random_port("tcp://127.0.0.1")
-        assert reaches_any([Address("127.0.0.1", port, greets)])
 
 
 def test_the_kernel_accepts_for_a_master_that_stands_still(monkeypatch):
