@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import salt.utils.yaml
 
-from ..core.errors import SafeUpdateError
+from ..core.errors import InputError, SafeUpdateError
 from ..core.host.files import write_atomic
 from . import config_files, executors, stand_ins
 from .config_files import ConfigFiles
@@ -55,6 +55,10 @@ class ConfigFile:
         wishes: Collection[Wish],
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        if path is not None and not (isinstance(path, str) and "\0" not in path):
+            raise InputError(
+                f"'config_file' must be the path of a file, not {path!r}. Nothing was written."
+            )
         self._files = files
         self._head = f"# Managed by {by}.\n"
         self.path = path or place_of(files)

@@ -130,7 +130,11 @@ def master_config(
 
     Raises SafeUpdateError.
     """
-    if isinstance(window, bool) or not isinstance(window, int | float) or window <= 0:
+    if (
+        isinstance(window, bool)
+        or not isinstance(window, int | float)
+        or not 0 < window < float("inf")
+    ):
         raise InputError("'window' must be a number of seconds above 0. Nothing was written.")
     return ConfigFile(
         ConfigFiles(

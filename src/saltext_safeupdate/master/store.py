@@ -392,10 +392,11 @@ class Store:
         return True
 
 
-def _checked(name: str) -> str:
-    if not _ID.fullmatch(name):
+def _checked(name: object) -> str:
+    if not isinstance(name, str) or not _ID.fullmatch(name):
         raise InputError(
-            f"{name[:50]!r} is no name of a rollout. One has up to 40 letters, digits, '_' and '-'."
+            f"{str(name)[:50]!r} is no name of a rollout. One has up to 40 letters, digits, '_' "
+            "and '-'."
         )
     return name
 

@@ -101,6 +101,10 @@ def test_every_function_refuses_what_it_does_not_take(name):
         ("versions", {"tgt": "nobody*"}, "No minion with an accepted key is meant"),
         ("redeliver", {"timeout": "soon"}, "'timeout' must be"),
         ("setup", {"window": 0}, "'window' must be"),
+        ("setup", {"window": float("nan")}, "'window' must be"),
+        # Python takes a number for a file that is open already.
+        ("setup", {"config_file": 1}, "'config_file' must be the path of a file, not 1"),
+        ("status", {"rollout": 20261122}, "'20261122' is no name of a rollout"),
         ("report", {"rollout": f"no{EVIL}", "path": "page.html"}, "is no name of a rollout"),
     ],
 )
