@@ -405,7 +405,8 @@ def _publish_meanwhile(master, minion):
     """
     Publish a job that a minion misses, and others that are not for it; return what it is to get.
 
-    Salt waits for it with each of them, because the master knows no grains of it any more.
+    Salt waits for it all the same, because the master knows no grains of it any more; 3007 does so
+    with some of these targets only.
     """
     master.remember(minion)
     if master.opts["minion_data_cache"]:
@@ -421,10 +422,12 @@ def _publish_meanwhile(master, minion):
 
     def jid(target, word):
         found, waited = master.aim(*target, "cmd.run", minion.noting(word), *SHELL)
-        assert minion.id in waited
-        return found
+        return found if minion.id in waited else None
 
-    return jid(meant, "missed"), {jid(target, "others") for target in others}
+    missed, others = jid(meant, "missed"), {jid(target, "others") for target in others} - {None}
+    assert missed
+    assert others
+    return missed, others
 
 
 def test_held_jobs_begin_although_the_clock_was_set_back(masters, begin):

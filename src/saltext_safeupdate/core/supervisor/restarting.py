@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..errors import SafeUpdateError
 from ..host import backup
+from ..host.service import ServiceState
 from ..record.phase import Phase
 from ..record.update import Update
 from . import leaving, neighbours, reboot, rollback, steps, watch
@@ -95,8 +96,7 @@ def _step_after_boot(context: Context, update: Update) -> Update:
     former = update.former
     if update.progress.steps:
         # They have overtaken the minion that runs now.
-        state = context.services.state(context.unit)
-        now = watch.former(context, state)
+        now, _ = watch.former(context)
         # That the one before the boot reported still counts if this one has not yet.
         former = replace(now, took=former.took, report=now.report or former.report)
     return context.store.save(update.advance(Phase.RESTARTING, former=former))
@@ -106,7 +106,7 @@ def wait_for_boot(context: Context, update: Update) -> Update:
     """Wait for the boot that activates it; end it if that boot would not."""
     _mark(update)
     context.services.release(context.unit)
-    update = _note_former(context, update)
+    update, _ = _note_former(context, update)
     problem = reboot.why_not_activated(context, update)
     if problem:
         if update.missed_boot:
@@ -132,8 +132,7 @@ def restart(context: Context, update: Update) -> Update:
     # Also if it does not look inhibited: systemd may not have been told.
     if update.kind == "update":
         context.services.release(unit)
-    before = context.services.state(unit)
-    update = _note_former(context, update)
+    update, before = _note_former(context, update)
     if stays_down(context, update):
         if before.running:
             context.services.stop(unit)
@@ -184,15 +183,17 @@ def _mark(update: Update) -> None:
             log.error("update %s: %s", update.id, err)
 
 
-def _note_former(context: Context, update: Update) -> Update:
-    """Write down once which minion has to go: it is the same one after a crash."""
-    if update.progress.restarted is not None:
-        return update
-    return context.note(
-        update,
-        former=watch.former(context, context.services.state(context.unit)),
-        progress=replace(update.progress, restarted=context.clock()),
-    )
+def _note_former(context: Context, update: Update) -> tuple[Update, ServiceState]:
+    """
+    Write down once which minion has to go: it is the same one after a crash.
+
+    Return the record, and the service as it is.
+    """
+    former, state = watch.former(context)
+    if update.progress.restarted is None:
+        progress = replace(update.progress, restarted=context.clock())
+        update = context.note(update, former=former, progress=progress)
+    return update, state
 
 
 def judge(context: Context, update: Update) -> Update:

@@ -95,7 +95,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         context.services.inhibit(unit)
         newer = _put_back(context, update)
         bring_along(context, update)
-        former = watch.former(context, context.services.state(unit))
+        former, _ = watch.former(context)
         update = replace(
             update,
             reason=_sentences(update.reason, newer),

@@ -319,14 +319,21 @@ def last_report(context: Context) -> float | None:
     return float(fact.get("started", 0))
 
 
-def former(context: Context, state: ServiceState) -> Former:
-    """Return what tells the minion that runs now from the one that is to come."""
-    running = context.store.fact("running") or {}
+def former(context: Context) -> tuple[Former, ServiceState]:
+    """
+    Return what tells the minion that runs now from the one that is to come, and its service.
+
+    Its report is read first, and the service is looked at once: whatever somebody starts after that
+    is the new one.
+    """
+    running, report = context.store.fact("running") or {}, last_report(context)
+    state = context.services.state(context.unit)
     took, hooked = running.get("took"), running.get("hooked")
-    return Former(
+    found = Former(
         pid=state.pid,
         invocation=state.invocation,
-        report=last_report(context),
+        report=report,
         took=took if isinstance(took, float) else None,
         hooked=hooked if isinstance(hooked, bool) else None,
     )
+    return found, state

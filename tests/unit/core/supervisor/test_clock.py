@@ -142,7 +142,7 @@ class TestAnotherSupervisor:
             versions_to=dict(NEW),
             code=host.last.code,
             way_back=host.last.way_back,
-            former=watch.former(host.context([None] * 3), host.services.state("salt-minion")),
+            former=watch.former(host.context([None] * 3))[0],
             **changes,
         )
         host.services.run()

@@ -587,6 +587,30 @@ class TestWaitingRestart:
         assert host.last.phase is Phase.COMMITTED
 
 
+class TestSomebodyStartsIt:
+    @pytest.mark.parametrize("looks", range(8))
+    def test_after_any_look_at_a_minion_that_has_died(self, host, looks):
+        """What comes up then is the new one; systemd starts nothing that is starting."""
+        _installed(host)
+        services, seen, asked = host.services, [], host.services.start
+        services.active, services.pid = "failed", 0
+        look = services.state
+
+        def state(unit):
+            found = look(unit)
+            seen.append(found)
+            if len(seen) == looks + 1 and found.active == "failed":
+                services._up()
+            return found
+
+        services.state = state
+        services.start = lambda unit: None if services.active == "active" else asked(unit)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last.reason
+        assert host.clock.passed < 60
+        host.assert_at_peace()
+
+
 class TestAfterAPowerCut:
     def test_watching_goes_on_although_the_deadline_has_passed(self, host):
         _installed(host, Phase.WATCHING, deadline=host.clock() - 1000, extra={"old_pid": 1})
