@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import salt.cache
@@ -23,6 +24,8 @@ from tests.support.real_minion import startup
 from tests.support.waiting import wait_for
 
 PROGRAM = "from salt.scripts import salt_master; salt_master()"
+# Seconds until a minion that has not answered is asked once more.
+_PATIENCE = 2
 
 
 class RealMaster:
@@ -104,12 +107,17 @@ class RealMaster:
 
     def wait_minion(self, minion):
         """Wait until the minion answers."""
+        asked = {}
 
         def answers():
-            with contextlib.suppress(salt.exceptions.SaltClientError):
-                # Each that goes out before it listens is lost. Salt 3008 gives a text for it.
-                answers = self._client.cmd([minion.id], "test.ping", tgt_type="list", timeout=2)
-                return answers == {minion.id: True}
+            # Each that goes out before it listens is lost.
+            if time.monotonic() >= max(asked.values(), default=0.0) + _PATIENCE:
+                with contextlib.suppress(salt.exceptions.SaltClientError):
+                    jid, _ = self.aim([minion.id], "list", "test.ping")
+                    # Without its key, there is nobody to ask.
+                    if jid:
+                        asked[jid] = time.monotonic()
+            return any(self.returned(minion, jid) for jid in asked)
 
         wait_for(answers, f"{minion.id} answers")
 
