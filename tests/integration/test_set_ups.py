@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import salt.version
 import yaml
 
 from saltext_safeupdate import hooks
@@ -435,10 +436,10 @@ def _publish_meanwhile(master, minion):
         found, waited = master.aim(*target, "cmd.run", minion.noting(word), *SHELL)
         return found if minion.id in waited else None
 
-    missed, others = jid(meant, "missed"), {jid(target, "others") for target in others} - {None}
+    missed, found = jid(meant, "missed"), {jid(target, "others") for target in others} - {None}
     assert missed
-    assert others
-    return missed, others
+    assert len(found) == len(others) if salt.version.__saltstack_version__.major > 3007 else found
+    return missed, found
 
 
 def test_held_jobs_begin_although_the_clock_was_set_back(masters, begin):
