@@ -24,7 +24,7 @@ from .core.host.command import run as run_command
 from .core.host.minions import Minion
 from .core.jobs import functions
 from .core.jobs.ledger import Ledger
-from .core.packages.manager import PackageManager
+from .core.packages.manager import Installer, PackageManager
 from .core.packages.own import Own, OwnFinder
 from .core.record import owner
 from .core.record.store import Store
@@ -123,6 +123,15 @@ class Factory:
     def manager(self) -> PackageManager | None:
         return wiring.package_manager()
 
+    def known_manager(self) -> PackageManager:
+        """Return the package manager. Raise SafeUpdateError if none that is known is there."""
+        if self.manager is None:
+            raise SafeUpdateError(
+                "No package manager that is known was found, so Salt was not installed from "
+                "packages. Nothing was changed."
+            )
+        return self.manager
+
     @cached_property
     def services(self) -> ServiceManager:
         from .core.host import init_system
@@ -145,7 +154,8 @@ class Factory:
     def revisions(self) -> Revisions:
         from .core.prepare.revisions import Revisions
 
-        return Revisions(self.settings.state_dir, self.store, self.manager)
+        snapshots = self.manager.snapshots if self.manager is not None else None
+        return Revisions(self.settings.state_dir, self.store, self.manager, snapshots)
 
     def stage_extensions(self, directory: str) -> str:
         """Have what lives beside Salt ready for an update; return where."""
@@ -161,13 +171,8 @@ class Factory:
         """Return what resolves requests. Raise SafeUpdateError without a package manager."""
         from .core.prepare.resolution import Resolver
 
-        if self.manager is None:
-            raise SafeUpdateError(
-                "No package manager that is known was found, so Salt was not installed from "
-                "packages. Nothing was changed."
-            )
         return Resolver(
-            manager=self.manager,
+            installer=self.known_manager(),
             own=sorted(self.own().names),
             store=self.store,
             revisions=self.revisions,
@@ -175,13 +180,12 @@ class Factory:
             steps_dir=self.settings.steps_dir,
         )
 
-    def staging(self, manager: PackageManager | None = None) -> Staging:
-        """Return the packages that are downloaded ahead; *manager* is that of the extension."""
+    def staging(self, installer: Installer | None = None) -> Staging:
+        """Return the packages that are downloaded ahead; *installer* is that of the extension."""
         from .core.prepare.staging import Staging
 
-        manager = manager or self.manager
-        assert manager is not None  # noqa: S101
-        return Staging(self.settings.state_dir, self.store, manager)
+        installer = installer or self.known_manager()
+        return Staging(self.settings.state_dir, self.store, installer)
 
     def extension(self, source: str = "") -> OwnExtension:
         """Return what updates this extension, from *source* or from where the settings say."""
@@ -309,7 +313,8 @@ class Factory:
         return Initiator(
             settings=self.settings,
             store=self.store,
-            services=with_units(self.services, [each.unit for each in others]),
+            services=self.services,
+            inhibitor=with_units(self.services, [each.unit for each in others]),
             others=others,
             unaware=self.unaware,
             launch=self.launch,

@@ -12,7 +12,6 @@ from salt.exceptions import SaltException
 from ..core.errors import InputError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.host import locks
-from ..core.packages.manager import PackageManager
 from ..core.prepare import resolution
 from ..core.prepare.own_extension import NAME, OwnExtension
 from ..core.prepare.resolution import Resolved, Resolver
@@ -38,7 +37,7 @@ def stage(factory: Factory, functions: Functions, version: str) -> Resolved:
     if not resolved.in_place:
         lock = locks.acquire(factory.settings.run_dir, "update", _BUSY)
         try:
-            staging = factory.staging(resolver.manager)
+            staging = factory.staging(resolver.installer)
             staging.drop_altered(resolved.targets)
             staging.stage(resolved.targets)
         finally:
@@ -66,17 +65,17 @@ def initiator(factory: Factory, jid: str) -> Any:
     if not any(home.startswith(root + os.sep) for root in roots):
         roots = (*roots, home)
     installation = replace(by.installation, own=(NAME,), roots=roots)
-    return replace(by, manager=factory.extension(), installation=installation)
+    return replace(by, manager=None, pip=factory.extension(), installation=installation)
 
 
 def _resolver(factory: Factory, functions: Functions, version: str) -> Resolver:
-    manager = factory.extension()
-    _refuse(factory, manager)
+    installer = factory.extension()
+    _refuse(factory, installer)
     source = factory.settings.extension_source
     if source.startswith("salt://"):
-        manager = factory.extension(_fetched(functions, source, version))
+        installer = factory.extension(_fetched(functions, source, version))
     return Resolver(
-        manager=manager,
+        installer=installer,
         own=(NAME,),
         store=factory.store,
         revisions=factory.revisions,
@@ -85,15 +84,15 @@ def _resolver(factory: Factory, functions: Functions, version: str) -> Resolver:
     )
 
 
-def _refuse(factory: Factory, manager: OwnExtension) -> None:
-    packages: PackageManager | None = factory.manager
-    if packages is not None and packages.snapshots is not None:
+def _refuse(factory: Factory, installer: OwnExtension) -> None:
+    manager = factory.manager
+    if manager is not None and manager.snapshots is not None:
         raise SafeUpdateError(
             "On a transactional system the extension is installed in a transaction. Nothing was "
             "changed; use 'transactional_update.pip_install' or a state, and reboot."
         )
-    unowned = packages.unowned([manager.file]) if packages is not None else [manager.file]
-    problem = manager.problem(unowned)
+    unowned = manager.unowned([installer.file]) if manager is not None else [installer.file]
+    problem = installer.problem(unowned)
     if problem:
         raise SafeUpdateError(f"{problem} Nothing was changed; update it in the way it came.")
 

@@ -12,7 +12,7 @@ from ..core.extensions import distributions, interpreter, requires
 from ..core.extensions.distributions import Extension
 from ..core.host import backup, locks
 from ..core.host.command import run as run_command
-from ..core.packages.manager import PackageManager
+from ..core.packages.manager import Transactions
 from ..core.prepare import beside, known, resolution
 from ..core.prepare.preflight import Circumstances, Finding, other_update, preflight
 from ..core.prepare.removed_modules import Use
@@ -35,8 +35,7 @@ def findings(
 
     If its targets are installed, only another update does. *unavailable* is why it has none.
     """
-    manager = factory.manager
-    assert manager is not None  # noqa: S101
+    manager = factory.known_manager()
     under_way = _under_way(factory, manager, resolved)
     if unavailable is None and resolved.in_place:
         return [other_update(under_way)] if under_way else []
@@ -86,14 +85,14 @@ def findings(
     return [*found, *unrendered, *unlisted, *unread]
 
 
-def needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
+def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
     """Tell whether the targets are installed in a snapshot that waits for a reboot."""
-    if not resolved.targets or not resolved.in_place:
+    if manager is None or not resolved.targets or not resolved.in_place:
         return False
     return not resolution.reached(manager.running(list(resolved.targets)), resolved.targets)
 
 
-def _under_way(factory: Factory, manager: PackageManager, resolved: Resolved) -> str:
+def _under_way(factory: Factory, manager: Transactions, resolved: Resolved) -> str:
     """Describe another update; empty if there is none, or if this one waits for a reboot."""
     last = factory.store.latest() if factory.store.exists() else None
     if last is None or last.phase.final or needs_reboot(manager, resolved):

@@ -11,7 +11,7 @@ from ..core.errors import CommandError, InputError, SafeUpdateError, version_tex
 from ..core.host import locks
 from ..core.jobs import current
 from ..core.packages.choice import matches
-from ..core.packages.manager import PackageManager
+from ..core.packages.manager import Offers, Transactions
 from ..core.packages.request import File
 from ..core.prepare import resolution
 from ..core.prepare.resolution import Resolved, Resolver
@@ -49,14 +49,14 @@ def plan(
     steps.fetch(factory, functions)
     resolver = _resolver(factory)
     wanted = resolution.request(version, allow_downgrade=allow_downgrade)
-    _refresh_for(resolver, wanted, refresh)
+    _refresh_for(factory, resolver, wanted, refresh)
     resolved = _with_findings(factory, functions, resolver, wanted)
     return {
         "installed": dict(resolved.installed),
         "targets": dict(resolved.targets),
         "changes": resolved.changes,
         "steps": list(resolved.steps),
-        "reboot": _needs_reboot(resolver.manager, resolved),
+        "reboot": _needs_reboot(factory.known_manager(), resolved),
         "staged": resolved.staged,
         "jobs": factory.awaited_jobs(_jid(factory)),
         "findings": [finding._asdict() for finding in resolved.findings],
@@ -72,7 +72,7 @@ def _with_findings(
         resolved = resolver.resolve(wanted)
     except SafeUpdateError as err:
         problem = err
-        installed = resolver.manager.installed(resolver.own)
+        installed = resolver.installer.installed(resolver.own)
         resolved = Resolved(request=wanted, installed=installed, targets={})
     return replace(resolved, findings=tuple(findings(factory, functions, resolved, problem)))
 
@@ -95,7 +95,7 @@ def stage(factory: Factory, functions: Functions, version: object = None) -> dic
             raise SafeUpdateError(
                 f"Update {last.id} is {last.phase.value}. Nothing was done; wait for its end."
             )
-        _refresh(resolver.manager)
+        _refresh(factory.known_manager())
         resolved = resolver.resolve(resolution.request(version, allow_downgrade=True))
         resolver.refuse(resolved)
         targets = dict(resolved.targets)
@@ -136,7 +136,7 @@ def resolve(
     """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
     steps.fetch(factory, functions)
     resolver = _resolver(factory)
-    _refresh_for(resolver, wanted, refresh)
+    _refresh_for(factory, resolver, wanted, refresh)
     resolved = _with_findings(factory, functions, resolver, wanted)
     # The request itself refuses these, with more of a reason, or replaces an update that waits.
     own_reasons = ("quarantined", "downgrade", "other-update-running")
@@ -196,7 +196,6 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     from ..core.supervisor import requests
 
     if resolved.in_place:
-        assert factory.manager is not None  # noqa: S101
         reboot = needs_reboot(factory.manager, resolved)
         left = "a reboot activates it" if reboot else "nothing to do"
         return {
@@ -214,22 +213,22 @@ def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any
     return {**status.described(record), "to": dict(resolved.targets), "comment": comment}
 
 
-def _needs_reboot(manager: PackageManager, resolved: Resolved) -> bool:
+def _needs_reboot(manager: Transactions, resolved: Resolved) -> bool:
     """Tell whether a reboot of the host has to activate the targets, now or after the update."""
     by_boot = manager.snapshots is not None and bool(resolved.changes)
     return by_boot or needs_reboot(manager, resolved)
 
 
-def _refresh_for(resolver: Resolver, wanted: Request, refresh: bool) -> None:
+def _refresh_for(factory: Factory, resolver: Resolver, wanted: Request, refresh: bool) -> None:
     """Have the index of the packages up to date, unless what is wanted is staged."""
     if refresh and not resolution.names(wanted, resolver.staged):
-        _refresh(resolver.manager)
+        _refresh(factory.known_manager())
 
 
-def _refresh(manager: PackageManager) -> None:
+def _refresh(offers: Offers) -> None:
     """Update the index if that works; without a network what is known has to do."""
     try:
-        manager.refresh()
+        offers.refresh()
     except CommandError as err:
         log.warning("safeupdate: the index of packages is not refreshed: %s", err)
 

@@ -79,6 +79,8 @@ def context(
         settings=settings,
         store=store,
         services=services,
+        inhibitor=services,
+        watchdogs=services,
         manager=manager,
         locks=Locks(*(Lock(settings.run_dir, name) for name in ("jobs", "drain", "update"))),
         outcome=outcome,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .host.command import Run
 from .host.command import run as run_command
-from .host.service import ServiceManager
+from .host.service import Services
 from .packages.detect import detect
 from .packages.manager import PackageManager
 from .settings import Settings
@@ -36,7 +36,7 @@ def package_manager(run: Run = run_command) -> PackageManager | None:
 
 def own_extension(
     settings: Settings,
-    services: ServiceManager,
+    services: Services,
     home: str,
     source: str = "",
     run: Run = run_command,

@@ -31,9 +31,7 @@ class OwnPackages:
 
     @property
     def _manager(self) -> PackageManager:
-        manager = self._factory.manager
-        assert manager is not None  # noqa: S101
-        return manager
+        return self._factory.known_manager()
 
     def changed_by(self, request: Request) -> dict[str, Change]:
         """Return what the request would change of the own packages."""

@@ -163,6 +163,7 @@ class Host:
                 "settings": self.settings,
                 "store": self.store,
                 "services": self.services,
+                "inhibitor": self.services,
                 "launch": self.launch,
                 "manager": self.packages,
                 "installation": Installation(**installation),
@@ -214,6 +215,8 @@ class Host:
                 "settings": self.settings,
                 "store": self.store,
                 "services": self.services,
+                "inhibitor": self.services,
+                "watchdogs": self.services,
                 "manager": self.packages,
                 "locks": Locks(*taken),
                 "outcome": outcome,
@@ -317,7 +320,7 @@ class Host:
     def resolver(self):
         revisions = Revisions(self.settings.state_dir, self.store, self.packages)
         return Resolver(
-            manager=self.packages,
+            installer=self.packages,
             own=sorted(OLD),
             store=self.store,
             revisions=revisions,

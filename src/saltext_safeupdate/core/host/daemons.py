@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .service import ServiceManager
+from .service import Services
 
 _PATTERN = "*salt*.service"
 _PROGRAMS = ("salt-minion", "salt-proxy", "salt-master", "salt-syndic", "salt-api")
@@ -27,7 +27,7 @@ class Daemon(NamedTuple):
 
 
 def running_from(
-    services: ServiceManager, roots: Iterable[str], ours: str, proc: str = "/proc"
+    services: Services, roots: Iterable[str], ours: str, proc: str = "/proc"
 ) -> list[Daemon]:
     """
     Return those that run from one of these directories, or with the interpreter *ours*.

@@ -1,4 +1,8 @@
-"""The minion's own service: what an update needs of the init system that runs it."""
+"""
+The minion's own service: what an update needs of the init system that runs it.
+
+Whoever uses an init system asks for the part that it needs.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,8 @@ class LastRun(NamedTuple):
     killed: bool = False
 
 
-class ServiceManager(Protocol):
-    """What the update needs of an init system. Every method may be called again."""
+class Services(Protocol):
+    """The state of units, and their start and stop. Every method may be called again."""
 
     name: str
 
@@ -71,14 +75,6 @@ class ServiceManager(Protocol):
         """Make the unit enabled, disabled or masked, in the words of :meth:`state`."""
         ...
 
-    def inhibit(self, unit: str) -> None:
-        """Refuse to start, stop or restart the unit until :meth:`release` or a reboot."""
-        ...
-
-    def release(self, unit: str) -> None: ...
-
-    def inhibited(self, unit: str) -> bool: ...
-
     def unit_file(self, unit: str) -> str | None:
         """Return the path of the file that defines the unit."""
         ...
@@ -90,6 +86,22 @@ class ServiceManager(Protocol):
     def running(self, pattern: str) -> dict[str, int]:
         """Return the main process of each running unit whose name matches; empty if unknown."""
         ...
+
+
+class Inhibitor(Protocol):
+    """What keeps a unit as it is while packages change. Every method may be called again."""
+
+    def inhibit(self, unit: str) -> None:
+        """Refuse to start, stop or restart the unit until :meth:`release` or a reboot."""
+        ...
+
+    def release(self, unit: str) -> None: ...
+
+    def inhibited(self, unit: str) -> bool: ...
+
+
+class Watchdogs(Protocol):
+    """What runs programs apart from the minion. Every method may be called again."""
 
     def spawn(self, name: str, argv: Sequence[str]) -> None:
         """Start a program that outlives the minion: outside its cgroup and session."""
@@ -110,3 +122,7 @@ class ServiceManager(Protocol):
     def disarm(self, name: str) -> None:
         """Remove the watchdog."""
         ...
+
+
+class ServiceManager(Services, Inhibitor, Watchdogs, Protocol):
+    """The init system of a host."""

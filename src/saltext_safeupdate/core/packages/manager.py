@@ -1,4 +1,10 @@
-"""The interface of package managers, and of the snapshots that one may install into."""
+"""
+The seams to package managers: what one installs, offers and locks, and how it does so.
+
+Whoever uses one asks for the part that it needs. An update needs an :class:`Installer` alone, so
+that this extension is updated the same way; the rest is there only if the host has a package
+manager.
+"""
 
 from __future__ import annotations
 
@@ -54,49 +60,17 @@ class Snapshots(Protocol):
         ...
 
 
-class PackageManager(Protocol):
+class Installer(Protocol):
     """
-    What the rest needs of a package manager.
+    What brings packages to a version and back: a package manager, or pip for this extension.
 
-    ``refresh``, ``install``, ``lock_versions`` and ``repair`` change the system; nothing else
-    does.
+    Only ``install`` changes the system.
     """
 
     name: str
-    # Whether its database tells of a change before the first file changes, or after the last.
-    write_ahead: bool
-
-    @property
-    def snapshots(self) -> Snapshots | None:
-        """The snapshots that it installs into; None if a change takes effect without a boot."""
-        ...
-
-    def owners(self, paths: Iterable[str]) -> set[str]:
-        """Return the packages that the files belong to."""
-        ...
-
-    def unowned(self, paths: Iterable[str]) -> set[str]:
-        """Return the files that belong to no package."""
-        ...
-
-    def siblings(self, packages: Iterable[str]) -> set[str]:
-        """Return *packages* and all that need them in their exact version, or that they need so."""
-        ...
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         """Return the versions of those packages that are installed."""
-        ...
-
-    def running(self, packages: Iterable[str]) -> dict[str, str]:
-        """Return the same for the running system, if another one waits for a boot."""
-        ...
-
-    def simulate(self, request: Request) -> dict[str, Change]:
-        """Return what the request would change; raise CommandError if it cannot succeed."""
-        ...
-
-    def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
-        """Return the versions on offer, newest first, spelled as by :meth:`installed`."""
         ...
 
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
@@ -108,10 +82,6 @@ class PackageManager(Protocol):
         """
         ...
 
-    def refresh(self) -> None:
-        """Fetch the index of the repositories again."""
-        ...
-
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
         """
         Fetch what installing *targets* needs, also dependencies, into *directory*.
@@ -120,6 +90,10 @@ class PackageManager(Protocol):
         returns. Raise CommandError if it cannot succeed, and SafeUpdateError if the installation
         would remove another package.
         """
+        ...
+
+    def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
+        """Return how many bytes it takes at most to download and install targets, or files."""
         ...
 
     def verify(self, files: Sequence[File]) -> None:
@@ -150,36 +124,84 @@ class PackageManager(Protocol):
         """
         ...
 
-    def version_locked(self, packages: Iterable[str]) -> set[str]:
-        """Return the packages whose version the administrator has locked."""
+
+class Offers(Protocol):
+    """
+    What the repositories offer, and what the package database knows.
+
+    Only ``refresh`` changes something: the index of the repositories.
+    """
+
+    def simulate(self, request: Request) -> dict[str, Change]:
+        """Return what the request would change; raise CommandError if it cannot succeed."""
         ...
 
-    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
-        """Lock the versions of the packages, or unlock them. Idempotent."""
+    def refresh(self) -> None:
+        """Fetch the index of the repositories again."""
         ...
 
     def signature_policy(self) -> str | None:
         """Say what this host installs without checking signatures; None: nothing."""
         ...
 
-    def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
-        """Return how many bytes it takes at most to download and install targets, or files."""
+    def owners(self, paths: Iterable[str]) -> set[str]:
+        """Return the packages that the files belong to."""
         ...
 
-    def unfinished(self, packages: Iterable[str]) -> list[str]:
-        """Return the packages that an interrupted transaction has left unfinished."""
+    def unowned(self, paths: Iterable[str]) -> set[str]:
+        """Return the files that belong to no package."""
+        ...
+
+    def siblings(self, packages: Iterable[str]) -> set[str]:
+        """Return *packages* and all that need them in their exact version, or that they need so."""
+        ...
+
+    def stamp(self) -> tuple[int, ...]:
+        """Return something that changes whenever the package database does."""
+        ...
+
+
+class Transactions(Protocol):
+    """
+    How changes are made: what they leave half done, and when they take effect.
+
+    Only ``repair`` changes the system.
+    """
+
+    # Whether its database tells of a change before the first file changes, or after the last.
+    write_ahead: bool
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        """The snapshots that it installs into; None if a change takes effect without a boot."""
+        ...
+
+    def running(self, packages: Iterable[str]) -> dict[str, str]:
+        """Return what is installed in the running system, if another one waits for a boot."""
         ...
 
     def busy(self) -> bool:
         """Tell whether any process of the package manager is at work."""
         ...
 
+    def unfinished(self, packages: Iterable[str]) -> list[str]:
+        """Return the packages that an interrupted transaction has left unfinished."""
+        ...
+
     def repair(self, packages: Iterable[str]) -> None:
         """Finish what an interrupted transaction began with *packages*. Idempotent."""
         ...
 
-    def stamp(self) -> tuple[int, ...]:
-        """Return something that changes whenever the package database does."""
+
+class VersionLocks(Protocol):
+    """What keeps packages at their version. Only ``lock_versions`` changes the system."""
+
+    def version_locked(self, packages: Iterable[str]) -> set[str]:
+        """Return the packages whose version the administrator has locked."""
+        ...
+
+    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
+        """Lock the versions of the packages, or unlock them. Idempotent."""
         ...
 
     def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
@@ -189,3 +211,7 @@ class PackageManager(Protocol):
         None if this package manager has no way that ends with the process.
         """
         ...
+
+
+class PackageManager(Installer, Offers, Transactions, VersionLocks, Protocol):
+    """The package manager of a host."""

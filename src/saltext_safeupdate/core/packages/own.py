@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .manager import PackageManager
+from .manager import Offers
 
 
 class Own(NamedTuple):
@@ -27,7 +27,7 @@ class _Cache:
 class OwnFinder:
     """Find the own packages; ask the package manager only if its database has changed."""
 
-    manager: PackageManager
+    offers: Offers
     paths: Sequence[str]
     configured: Sequence[str] = ()
     _cache: _Cache = field(default_factory=_Cache)
@@ -35,17 +35,17 @@ class OwnFinder:
     def __call__(self) -> Own:
         if self.configured:
             return Own(frozenset(self.configured), True)
-        stamp = self.manager.stamp()
+        stamp = self.offers.stamp()
         key = tuple(self.paths)
         if self._cache.own is None or self._cache.stamp != stamp or self._cache.key != key:
-            self._cache = _Cache(stamp, key, find_own(self.manager, self.paths))
+            self._cache = _Cache(stamp, key, find_own(self.offers, self.paths))
         assert self._cache.own is not None  # noqa: S101
         return self._cache.own
 
 
-def find_own(manager: PackageManager, paths: Iterable[str]) -> Own:
+def find_own(offers: Offers, paths: Iterable[str]) -> Own:
     """Return the packages that own Salt's code, interpreter and unit, with their siblings."""
-    owners = manager.owners(paths)
+    owners = offers.owners(paths)
     if not owners:
         return Own(frozenset(), False)
-    return Own(frozenset(manager.siblings(owners)), False)
+    return Own(frozenset(offers.siblings(owners)), False)

@@ -1,9 +1,10 @@
 """
 This extension as a package: what an update of it is fetched, secured, installed and put back with.
 
-To the supervisor it is a package manager that knows one package. Wheels are fetched by the pip of
-the minion's Python, beside Salt and without anything that they ask for. They are unpacked here:
-this extension is pure Python and has no scripts, and a rollback must need neither pip nor network.
+Wheels are fetched by the pip of the minion's Python, beside Salt and without anything that they
+ask for. They are unpacked here: this extension is pure Python and has no scripts, and a rollback
+must need neither pip nor network. Its metadata go first and come last: until all is there, nothing
+is installed, and what was begun is done again from its file.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from ..extensions import ourselves
 from ..host.command import Run
 from ..host.files import sync_directory
 from ..packages.files import store_file, verify_files, writing_packages
-from ..packages.manager import Snapshots
-from ..packages.request import Change, File, Request
+from ..packages.request import File
 
 NAME = "saltext-safeupdate"
 _PACKAGE = "saltext_safeupdate"
@@ -36,25 +36,19 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 class OwnExtension:
     """
-    The package manager of this extension in the directory *place*.
+    The installer of this extension in the directory *place*.
 
     *python* is the minion's interpreter. *source* is a directory with wheels, the URL of an
     index, or empty for what pip is configured with.
     """
 
     name = "pip"
-    # Its metadata go first and come last: until all is there, nothing is installed.
-    write_ahead = True
 
     def __init__(self, place: str, python: str, run: Run, source: str = "") -> None:
         self._place = place
         self._python = python
         self._run = run
         self._source = source
-
-    @property
-    def snapshots(self) -> Snapshots | None:
-        return None
 
     def problem(self, unowned: Iterable[str]) -> str:
         """Return why it cannot be updated in its place; *unowned* are its files of no package."""
@@ -71,38 +65,16 @@ class OwnExtension:
         """A file of it, by which its owner is found."""
         return self._file("__init__.py")
 
-    def owners(self, paths: Iterable[str]) -> set[str]:
-        return set()
-
-    def unowned(self, paths: Iterable[str]) -> set[str]:
-        return set(paths)
-
-    def siblings(self, packages: Iterable[str]) -> set[str]:
-        return set(packages)
-
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         version = ourselves.version_in(os.path.join(self._place, _PACKAGE))
         # pip leaves the metadata of earlier versions if it installs into a target.
         there = NAME in packages and version and self._infos()
         return {NAME: version} if there else {}
 
-    def running(self, packages: Iterable[str]) -> dict[str, str]:
-        return self.installed(packages)
-
-    def simulate(self, request: Request) -> dict[str, Change]:
-        old = self.installed([NAME]).get(NAME, "")
-        return {name: Change(old, version or "") for name, version in request.targets}
-
-    def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
-        return {}
-
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
         if not version:
             raise InputError("The version of the extension has to be named. Nothing was changed.")
         return dict.fromkeys(packages, version)
-
-    def refresh(self) -> None:
-        return
 
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
         version = targets[NAME]
@@ -167,33 +139,9 @@ class OwnExtension:
         tops = (os.path.join(self._place, _PACKAGE), *self._infos())
         return sum(os.path.getsize(name) for top in tops for name in _files(top))
 
-    def version_locked(self, packages: Iterable[str]) -> set[str]:
-        return set()
-
-    def lock_versions(self, packages: Iterable[str], locked: bool) -> None:
-        return
-
-    def signature_policy(self) -> str | None:
-        return None
-
     def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
-        return 0
-
-    def unfinished(self, packages: Iterable[str]) -> list[str]:
-        # What was begun is not installed; it is done again from its file.
-        return []
-
-    def busy(self) -> bool:
-        return False
-
-    def repair(self, packages: Iterable[str]) -> None:
-        return
-
-    def stamp(self) -> tuple[int, ...]:
-        return tuple(os.stat(path).st_mtime_ns for path in self._infos())
-
-    def without(self, packages: Sequence[str], directory: str) -> Mapping[str, str] | None:
-        return None
+        # pip does not tell; a version is about as large as the one before.
+        return self.needs_to_secure((NAME,))
 
     def _infos(self) -> list[str]:
         return ourselves.metadata(self._place)

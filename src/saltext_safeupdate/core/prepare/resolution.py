@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, version_text
 from ..packages.choice import matches
-from ..packages.manager import PackageManager
+from ..packages.manager import Installer
 from ..record.parts import Request
 from ..record.store import Quarantined, Store
 from . import versions
@@ -80,7 +80,7 @@ class Resolver:
     upgrade steps.
     """
 
-    manager: PackageManager
+    installer: Installer
     own: Sequence[str]
     store: Store
     revisions: Revisions
@@ -89,7 +89,7 @@ class Resolver:
 
     def resolve(self, wanted: Request) -> Resolved:
         """Return what the request means, whatever speaks against it. Raise InputError."""
-        installed = self.manager.installed(self.own)
+        installed = self.installer.installed(self.own)
         if not installed:
             raise InputError(
                 "No package holds the minion, so there is nothing to update. Nothing was changed; "
@@ -117,7 +117,7 @@ class Resolver:
             # Also if no repository answers any more.
             return dict(self.staged)
         found = self._previous(wanted)
-        return self.manager.targets(self.own, wanted.version) if found is None else found
+        return self.installer.targets(self.own, wanted.version) if found is None else found
 
     def _previous(self, wanted: Request) -> dict[str, str] | None:
         """Return the versions of the previous revision if the request means them, else None."""

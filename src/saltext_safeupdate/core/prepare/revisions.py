@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import SafeUpdateError
 from ..host import backup, room
-from ..packages.manager import PackageManager
+from ..packages.manager import Installer, Snapshots
 from ..packages.request import File
 from ..record.parts import FileRow, WayBack
 from ..record.store import Store
@@ -52,20 +52,25 @@ class Previous:
 
 
 class Revisions:
-    """The secured packages, by update."""
+    """
+    The secured packages, by update. Without an *installer* nothing can be secured; if there are
+    *snapshots*, one of them leads back.
+    """
 
     def __init__(
         self,
         state_dir: str,
         store: Store,
-        manager: PackageManager | None,
+        installer: Installer | None,
+        snapshots: Snapshots | None = None,
         *,
         statvfs: room.Statvfs = os.statvfs,
     ) -> None:
         self._statvfs = statvfs
         self._root = os.path.join(state_dir, "revisions")
         self._store = store
-        self._manager = manager
+        self._installer = installer
+        self._snapshots = snapshots
 
     def secure(
         self, update_id: str, installed: Sequence[str], paths: Sequence[str] = ()
@@ -75,16 +80,16 @@ class Revisions:
 
         Without room for them nothing is copied, and what is returned says so.
         """
-        if self._manager is None or not installed:
+        if self._installer is None or not installed:
             return WayBack(paths=tuple(paths), missing="no package that is known holds the minion")
         try:
-            wanted = self._manager.needs_to_secure(installed) + backup.size(paths)
+            wanted = self._installer.needs_to_secure(installed) + backup.size(paths)
             there = os.path.join(self._root, update_id)
             short = room.shortage(self._root, wanted, having=there, statvfs=self._statvfs)
             if short:
                 raise SafeUpdateError(f"there is no room for their copies: {short}")
             directory = self.directory(update_id)
-            secured = self._packages(self._manager, installed, directory)
+            secured = self._packages(self._installer, installed, directory)
             copies = backup.save(paths, os.path.join(directory, "backup")).directory
         except (SafeUpdateError, OSError) as err:
             missing = f"the installed packages could not be secured: {err}"
@@ -96,26 +101,24 @@ class Revisions:
         if way_back.backup:
             backup.save(way_back.paths, way_back.backup, anew=True)
 
-    @staticmethod
     def _packages(
-        manager: PackageManager, installed: Sequence[str], directory: str
+        self, installer: Installer, installed: Sequence[str], directory: str
     ) -> dict[str, Any]:
-        if manager.snapshots is not None:
-            return {"snapshot": manager.snapshots.running()}
-        return {"files": rows(manager.secure(installed, directory))}
+        if self._snapshots is not None:
+            return {"snapshot": self._snapshots.running()}
+        return {"files": rows(installer.secure(installed, directory))}
 
     def keep(self, update: Update) -> None:
         """Make what the update replaced the previous revision. Idempotent."""
-        snapshots = self._manager.snapshots if self._manager is not None else None
         row: dict[str, Any] = {"update": update.id, "versions": update.versions_from}
         if update.way_back.files:
             row["files"] = update.way_back.files
-        elif update.way_back.snapshot and snapshots is not None:
+        elif update.way_back.snapshot and self._snapshots is not None:
             if (self._store.fact(_PREVIOUS) or {}).get("update") == update.id:
                 # Another snapshot may run by now.
                 return
             row |= {"files": [], "snapshot": update.way_back.snapshot}
-            row["active"] = snapshots.running()
+            row["active"] = self._snapshots.running()
         else:
             return
         self._store.set_fact(_PREVIOUS, row)
@@ -125,7 +128,7 @@ class Revisions:
         found: dict[str, Any] | None = self._store.fact(_PREVIOUS)
         if not found or not all(os.path.exists(file.path) for file in files(found["files"])):
             return None
-        snapshots = self._manager.snapshots if self._manager is not None else None
+        snapshots = self._snapshots
         if "snapshot" in found and not (snapshots and snapshots.exists(found["snapshot"])):
             return None
         return Previous(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..errors import SafeUpdateError, VerificationError
 from ..host import room
-from ..packages.manager import PackageManager
+from ..packages.manager import Installer
 from ..packages.request import File
 from ..record.store import Store
 from .own_extension import OwnExtension
@@ -24,15 +24,15 @@ class Staging:
         self,
         state_dir: str,
         store: Store,
-        manager: PackageManager,
+        installer: Installer,
         *,
         statvfs: room.Statvfs = os.statvfs,
     ) -> None:
-        name = "staged-extension" if isinstance(manager, OwnExtension) else _FACT
+        name = "staged-extension" if isinstance(installer, OwnExtension) else _FACT
         self._fact = name
         self._directory = os.path.join(state_dir, name)
         self._store = store
-        self._manager = manager
+        self._installer = installer
         self._state_dir = state_dir
         self._statvfs = statvfs
 
@@ -46,13 +46,13 @@ class Staging:
         found = self._store.fact(self._fact)
         if found and found["targets"] == dict(targets):
             staged = files(found["files"])
-            self._manager.verify(staged)
+            self._installer.verify(staged)
             return staged
         self._refuse_without_room(targets)
         self.drop()
         os.makedirs(self._directory, mode=0o700)
-        fresh = self._manager.download(targets, self._directory)
-        self._manager.verify(fresh)
+        fresh = self._installer.download(targets, self._directory)
+        self._installer.verify(fresh)
         self._store.set_fact(
             self._fact, {"targets": dict(targets), "files": [list(f) for f in fresh]}
         )
@@ -64,7 +64,7 @@ class Staging:
         if not found or found["targets"] != dict(targets):
             return ""
         try:
-            self._manager.verify(files(found["files"]))
+            self._installer.verify(files(found["files"]))
         except VerificationError as err:
             self.drop()
             return str(err)
@@ -74,7 +74,7 @@ class Staging:
         """Raise SafeUpdateError if the download, and what follows it, would fill the disk."""
         names = sorted(targets)
         # The way back is copied right after the download, to the same file system.
-        wanted = self._manager.needs(targets) + self._manager.needs_to_secure(names)
+        wanted = self._installer.needs(targets) + self._installer.needs_to_secure(names)
         # What is staged already makes room for it.
         short = room.shortage(
             self._state_dir, wanted, having=self._directory, statvfs=self._statvfs

@@ -16,8 +16,8 @@ from ..host.host_wait import HostWait, describe
 from ..host.locks import Lock, held
 from ..host.minions import Minion
 from ..host.reach import Address, reaches_any
-from ..host.service import ServiceManager
-from ..packages.manager import PackageManager, Snapshots
+from ..host.service import Inhibitor, Services, Watchdogs
+from ..packages.manager import Installer, PackageManager, Snapshots, Transactions
 from ..prepare.revisions import Revisions
 from ..record.store import Store
 from ..record.update import Update
@@ -76,7 +76,8 @@ class Context:
     *undelivered* whether the return of a job still waits for its master. *owed* names the jobs that
     only the ledger can bring to their end. *others* finds the other
     minions of this host that run from directories of code; *neighbours* are those of this update.
-    *extension* returns what an update of this extension goes by, instead of the package *manager*.
+    *manager* is the package manager of the host. An update of this extension has none: *extension*
+    returns its installer, which is *pip* then.
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
     *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
     host since it was last asked, *reaches* whether this host reaches one of these masters, and
@@ -86,12 +87,15 @@ class Context:
 
     settings: Settings
     store: Store
-    services: ServiceManager
+    services: Services
+    inhibitor: Inhibitor
+    watchdogs: Watchdogs
     manager: PackageManager | None
     locks: Locks
     outcome: Callable[[str], Outcome | None]
     undelivered: Callable[[str], bool]
-    extension: Callable[[Update], PackageManager] | None = None
+    extension: Callable[[Update], Installer] | None = None
+    pip: Installer | None = None
     owed: Callable[[], Sequence[str]] = tuple
     command: Run = run_command
     others: Callable[[Sequence[str]], Sequence[Minion]] = lambda roots: ()
@@ -120,8 +124,13 @@ class Context:
             return True
 
     @property
+    def installer(self) -> Installer | None:
+        """What the update is installed with; None if no package manager is known."""
+        return self.pip or self.manager
+
+    @property
     def revisions(self) -> Revisions:
-        return Revisions(self.settings.state_dir, self.store, self.manager)
+        return Revisions(self.settings.state_dir, self.store, self.installer, self.snapshots)
 
     @property
     def snapshots(self) -> Snapshots | None:
@@ -152,12 +161,12 @@ class Context:
 
     def repair(self, own: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         """Finish what is half done; return the versions, and what stays half done."""
-        manager = self.manager
-        if manager is None:
+        installer, manager = self.installer, self.manager
+        if installer is None:
             return {}, []
         deadline = self.monotonic() + REPAIR_WAIT
         attempts = 0
-        while self.monotonic() < deadline:
+        while manager is not None and self.monotonic() < deadline:
             # It may be an orphan of a process that died.
             if not manager.busy():
                 if attempts == REPAIR_ATTEMPTS or not manager.unfinished(own):
@@ -168,14 +177,18 @@ class Context:
                 except CommandError as err:
                     log.warning("the package manager could not be repaired: %s", err)
             self.sleep(REPAIR_INTERVAL)
-        return manager.installed(own), manager.unfinished(own)
+        return installer.installed(own), self.unfinished(own)
+
+    def unfinished(self, own: Sequence[str]) -> list[str]:
+        """Return the packages that an interrupted transaction has left unfinished."""
+        return self.manager.unfinished(own) if self.manager is not None else []
 
     def mixed(self, update: Update) -> list[str]:
         """Return the directories of code that have files of two versions."""
         return mixed(self.manager, update)
 
 
-def mixed(manager: PackageManager | None, update: Update) -> list[str]:
+def mixed(manager: Transactions | None, update: Update) -> list[str]:
     """
     Return the directories of code in which an installation has begun without telling.
 

@@ -29,8 +29,8 @@ def clean(context: Context, update: Update) -> None:
     """Remove what was there for the change only. Idempotent."""
     unit = context.unit
     try:
-        if update.phase is Phase.INSTALLING or context.services.inhibited(unit):
-            context.services.release(unit)
+        if update.phase is Phase.INSTALLING or context.inhibitor.inhibited(unit):
+            context.inhibitor.release(unit)
         linked_copy.remove(update.code.copies.values())
         locked = list(update.staged.version_locked)
         if locked and context.manager is not None:
@@ -49,8 +49,8 @@ def tidy(context: Context, update: Update) -> None:
         if replaced and update.versions_to != update.versions_from:
             context.revisions.keep(update)
         ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)
-        if update.kind == "update" and ended and context.manager is not None:
-            Staging(context.settings.state_dir, context.store, context.manager).drop()
+        if update.kind == "update" and ended and context.installer is not None:
+            Staging(context.settings.state_dir, context.store, context.installer).drop()
         # What is to be done by hand needs them.
         by_hand = update.phase is Phase.FAILED and update.progress.supervisors is not None
         other = context.store.latest()
@@ -58,6 +58,6 @@ def tidy(context: Context, update: Update) -> None:
         needed = {update.id if by_hand else "", other.id if other and waits else ""}
         context.revisions.prune(needed - {""})
         if not waits:
-            watchdog.disarm(context.settings, context.services)
+            watchdog.disarm(context.settings, context.watchdogs)
     except (SafeUpdateError, OSError) as err:
         log.error("update %s left something behind: %s", update.id, err)

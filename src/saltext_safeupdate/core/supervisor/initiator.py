@@ -14,8 +14,8 @@ from ..extensions import ourselves
 from ..host import locks, processes
 from ..host.locks import Lock
 from ..host.minions import Minion
-from ..host.service import ServiceManager
-from ..packages.manager import PackageManager
+from ..host.service import Inhibitor, Services
+from ..packages.manager import Installer, PackageManager
 from ..prepare.revisions import Revisions
 from ..record.parts import Code, Owed, WayBack
 from ..record.phase import Phase
@@ -62,9 +62,11 @@ class Initiator:
     """
     The collaborators of a process that begins an update, and the steps that all ways share.
 
-    *launch* starts the supervisor. *arm* has the update looked after, whichever process dies;
-    it is called with the linked copies of the code by their directories. *stage_extensions* gets
-    what lives beside Salt ready below a directory and returns where; empty if there is nothing.
+    *manager* is the package manager of the host. For an update of this extension there is none,
+    and *pip* is its installer. *launch* starts the supervisor. *arm* has the update looked after,
+    whichever process dies; it is called with the linked copies of the code by their directories.
+    *stage_extensions* gets what lives beside Salt ready below a directory and returns where; empty
+    if there is nothing.
     *others* are the other minions of this host that run from the same packages; *unaware* says of
     those without this extension why an update has to be refused.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
@@ -73,9 +75,11 @@ class Initiator:
 
     settings: Settings
     store: Store
-    services: ServiceManager
+    services: Services
+    inhibitor: Inhibitor
     launch: Callable[[], None]
     manager: PackageManager | None = None
+    pip: Installer | None = None
     installation: Installation = Installation()
     jobs: RunningJobs = RunningJobs()
     arm: Callable[[Mapping[str, str]], None] = lambda copies: None
@@ -88,13 +92,19 @@ class Initiator:
     sleep: Callable[[float], None] = time.sleep
 
     @property
+    def installer(self) -> Installer | None:
+        """What the update is installed with; None if no package manager is known."""
+        return self.pip or self.manager
+
+    @property
     def revisions(self) -> Revisions:
-        return Revisions(self.settings.state_dir, self.store, self.manager)
+        snapshots = self.manager.snapshots if self.manager is not None else None
+        return Revisions(self.settings.state_dir, self.store, self.installer, snapshots)
 
     def versions(self) -> dict[str, str]:
         """Return what is installed of the own packages."""
-        own = self.installation.own
-        return self.manager.installed(own) if self.manager and own else {}
+        own, installer = self.installation.own, self.installer
+        return installer.installed(own) if installer and own else {}
 
     def latest(self) -> Update | None:
         return self.store.latest() if self.store.exists() else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import CommandError
-from ..packages.manager import PackageManager
+from ..packages.manager import Installer
 from ..prepare import resolution, revisions
 from ..record.phase import Phase
 from ..record.update import Update
@@ -23,42 +23,42 @@ def carry_on(context: Context, update: Update) -> Update:
 
 def is_untouched(context: Context, update: Update) -> bool:
     """Tell whether all is as it was before the installation."""
-    own, manager = list(update.versions_from), context.manager
+    own, installer = list(update.versions_from), context.installer
     return (
-        manager is not None
-        and manager.installed(own) == update.versions_from
-        and not manager.unfinished(own)
+        installer is not None
+        and installer.installed(own) == update.versions_from
+        and not context.unfinished(own)
         and not context.mixed(update)
     )
 
 
 def _install(context: Context, update: Update) -> Update:
     """Install what was staged. Raise CommandError or VerificationError."""
-    manager = context.manager
-    if manager is None:
+    installer = context.installer
+    if installer is None:
         raise CommandError(("package manager",), "no package manager that is known is there")
-    context.services.inhibit(context.unit)
+    context.inhibitor.inhibit(context.unit)
     own, targets = list(update.code.own), update.versions_to
     context.let_manager_end()
-    if not resolution.reached(manager.installed(own), targets) or manager.unfinished(own):
-        _put_in_place(context, manager, update)
+    if not resolution.reached(installer.installed(own), targets) or context.unfinished(own):
+        _put_in_place(context, installer, update)
     now, left = context.repair(own)
     if not resolution.reached(now, targets) or left:
         raise CommandError(
-            (manager.name,),
+            (installer.name,),
             f"the packages are not in place (installed: {now}; half done: "
             f"{', '.join(left) or 'none'})",
         )
     return context.store.save(update.advance(Phase.DELIVERING, versions_to=now))
 
 
-def _put_in_place(context: Context, manager: PackageManager, update: Update) -> None:
+def _put_in_place(context: Context, installer: Installer, update: Update) -> None:
     staged = update.staged
     new = revisions.files(staged.files)
-    manager.verify(new)
-    snapshots = manager.snapshots
+    installer.verify(new)
+    snapshots = context.snapshots
     if snapshots is None:
-        manager.install(new)
+        installer.install(new)
     elif staged.snapshot is not None:
         snapshots.go_back(staged.snapshot)
     else:
@@ -74,7 +74,7 @@ def _after_crash(context: Context, update: Update) -> Update:
     """Wait for the package manager of the job that died while it installed, then take over."""
     left: list[str] = []
     now = update.versions_from
-    if context.manager is not None:
+    if context.installer is not None:
         now, left = context.repair(list(update.versions_from))
         if now == update.versions_from and not left:
             left = context.mixed(update)

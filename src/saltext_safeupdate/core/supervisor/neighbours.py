@@ -12,12 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from ..errors import CommandError
 from ..host.locks import Lock
 from ..host.minions import Minion, registered
-from ..host.service import ServiceManager
+from ..host.service import Inhibitor
 from ..record.update import Update
 from ..settings import Settings
 from .context import Context, Locks
@@ -93,7 +92,7 @@ def join(context: Context, update: Update) -> None:
     )
     context.neighbours = tuple(others)
     context.locks = Locks(jobs=jobs, drain=drain, update=context.locks.update)
-    context.services = with_units(context.services, [each.unit for each in others])
+    context.inhibitor = with_units(context.inhibitor, [each.unit for each in others])
 
 
 def apart(context: Context) -> None:
@@ -103,8 +102,8 @@ def apart(context: Context) -> None:
         jobs.close_others()
         drain.close_others()
         context.locks = Locks(jobs=jobs.own, drain=drain.own, update=context.locks.update)
-    if isinstance(context.services, _Together):
-        context.services = context.services.alone
+    if isinstance(context.inhibitor, _Inhibitors):
+        context.inhibitor = context.inhibitor.own
     context.neighbours = ()
 
 
@@ -130,29 +129,26 @@ def take_jobs(
 # -- services --------------------------------------------------------------------------
 
 
-def with_units(services: ServiceManager, units: Sequence[str]) -> ServiceManager:
-    """Return a service manager that keeps *units* from stopping whenever it does so with ours."""
-    return cast(ServiceManager, _Together(services, units)) if units else services
+def with_units(inhibitor: Inhibitor, units: Sequence[str]) -> Inhibitor:
+    """Return what keeps *units* from stopping whenever it does so with ours."""
+    return _Inhibitors(inhibitor, units) if units else inhibitor
 
 
 @dataclass
-class _Together:
-    alone: ServiceManager
+class _Inhibitors:
+    own: Inhibitor
     units: Sequence[str]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.alone, name)
 
     def inhibit(self, unit: str) -> None:
         for each in (*self.units, unit):
-            self.alone.inhibit(each)
+            self.own.inhibit(each)
 
     def release(self, unit: str) -> None:
         for each in (*self.units, unit):
-            self.alone.release(each)
+            self.own.release(each)
 
     def inhibited(self, unit: str) -> bool:
-        return any(self.alone.inhibited(each) for each in (*self.units, unit))
+        return any(self.own.inhibited(each) for each in (*self.units, unit))
 
 
 # -- restart ---------------------------------------------------------------------------
@@ -167,7 +163,7 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
     if not context.neighbours:
         return update, ""
     update = _note(context, update)
-    context.services.release(context.unit)
+    context.inhibitor.release(context.unit)
     for each in _ran(context, update):
         state = context.services.state(each.unit)
         if state.running and state.invocation == update.progress.others[each.config]:

@@ -139,7 +139,7 @@ class QuietTransaction:
         try:
             self.by.arm(copies)
             self._advance(Phase.INSTALLING)
-            self.by.services.inhibit(self.by.settings.service)
+            self.by.inhibitor.inhibit(self.by.settings.service)
             self.redirect(copies)
             result = work()
         except (SystemExit, KeyboardInterrupt):
@@ -174,7 +174,7 @@ class QuietTransaction:
             return
         # The copies go: what this process reads from now on is in its old place again.
         self.redirect({copy: root for root, copy in self._record.code.copies.items()})
-        by.services.release(by.settings.service)
+        by.inhibitor.release(by.settings.service)
         failed = bool(failure or unfinished)
         self._advance(
             Phase.FAILED if failed else Phase.COMMITTED,

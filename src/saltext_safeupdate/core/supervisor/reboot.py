@@ -63,7 +63,7 @@ def wait(context: Context, update: Update, *, back: bool = False) -> Update:
         boot=replace(update.boot, awaits=update.this_boot),
         progress=replace(update.progress, supervisors=0),
     )
-    context.services.rest(watchdog.unit(context.settings))
+    context.watchdogs.rest(watchdog.unit(context.settings))
     if not again and is_asked_for(context, back=back):
         update = context.note(update, boot=replace(update.boot, reboot=_ask(context)))
     return update

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import CommandError, RecordError, SafeUpdateError
 from ..extensions.staging import stage_beside_salt
 from ..host import linked_copy
-from ..packages.manager import PackageManager
+from ..packages.manager import Installer, Snapshots
 from ..packages.request import File
 from ..prepare import known, resolution, revisions
 from ..prepare.resolution import Resolver
@@ -66,35 +66,35 @@ def _prepare(context: Context, update: Update) -> Update:
 
 
 def _check(context: Context, update: Update) -> Update:
-    manager = _manager(context)
+    installer, snapshots = _installer(context), context.snapshots
     obstacle = context.services.obstacle(context.unit)
     if obstacle:
         raise SafeUpdateError(
             f"{context.unit} could not be restarted on the new version: {obstacle}. Give it a "
             "service, or update the image of the container"
         )
-    if manager.snapshots is not None and manager.snapshots.pending:
-        number = manager.snapshots.default()["number"]
+    if snapshots is not None and snapshots.pending:
+        number = snapshots.default()["number"]
         raise SafeUpdateError(
             f"Snapshot {number} waits for a reboot, and an update would not start from it. "
             "Reboot first, or make the running snapshot the default again"
         )
-    targets = update.versions_to or _resolved(context, manager, update)
-    if resolution.reached(manager.installed(update.code.own), targets):
+    targets = update.versions_to or _resolved(context, installer, update)
+    if resolution.reached(installer.installed(update.code.own), targets):
         reason = "It is installed; nothing changed."
         return _to(context, update, Phase.COMMITTED, versions_to=targets, reason=reason)
     return _to(context, update, Phase.STAGING, versions_to=targets)
 
 
-def _resolved(context: Context, manager: PackageManager, update: Update) -> dict[str, str]:
+def _resolved(context: Context, installer: Installer, update: Update) -> dict[str, str]:
     """Resolve the request of a version that left that to the supervisor."""
     assert update.request is not None  # noqa: S101
     resolver = Resolver(
-        manager=manager,
+        installer=installer,
         own=update.code.own,
         store=context.store,
         revisions=context.revisions,
-        staged=_staging(context, manager).staged(),
+        staged=_staging(context, installer).staged(),
         steps_dir=context.settings.steps_dir,
     )
     resolved = resolver.resolve(update.request)
@@ -104,15 +104,15 @@ def _resolved(context: Context, manager: PackageManager, update: Update) -> dict
 
 def _stage(context: Context, update: Update) -> dict[str, Any]:
     """Have the new packages, and the old ones, on disk; return what the record is to carry."""
-    manager = _manager(context)
+    installer, manager = _installer(context), context.manager
     snapshot, altered = None, ""
     previous = _previous(context, update)
     if previous is not None:
         new = revisions.files(previous.files)
-        manager.verify(new)
-        snapshot = _former_snapshot(manager, previous)
+        installer.verify(new)
+        snapshot = _former_snapshot(context.snapshots, previous)
     else:
-        new, altered = _download(context, manager, update.versions_to)
+        new, altered = _download(context, installer, update.versions_to)
         _refuse_unknown(context, update, new)
     way_back = context.revisions.secure(
         update.id, sorted(update.versions_from), update.way_back.paths
@@ -125,6 +125,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     extensions, unstaged = ("", []) if update.of_extension else _stage_beside(context, update, new)
     if unstaged and context.settings.extensions == "stop":
         raise SafeUpdateError(f"{' '.join(unstaged)} Or set 'safeupdate:extensions' to 'report'.")
+    locked = manager.version_locked(update.code.own) if manager is not None else ()
     return {
         "reason": " ".join(filter(None, (update.reason, altered))),
         "way_back": way_back,
@@ -133,7 +134,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
             files=revisions.rows(new),
             snapshot=snapshot,
             extensions=extensions,
-            version_locked=tuple(sorted(manager.version_locked(update.code.own))),
+            version_locked=tuple(sorted(locked)),
         ),
         "progress": replace(update.progress, master=probe.reaches_master(context, _MASTER_TIMEOUT)),
     }
@@ -172,11 +173,11 @@ def _previous(context: Context, update: Update) -> Previous | None:
     return None
 
 
-def _former_snapshot(manager: PackageManager, previous: Previous) -> dict[str, int] | None:
+def _former_snapshot(snapshots: Snapshots | None, previous: Previous) -> dict[str, int] | None:
     """Return the snapshot to go back to, if nothing else would be undone with it."""
-    if manager.snapshots is None or previous.snapshot is None:
+    if snapshots is None or previous.snapshot is None:
         return None
-    running, number = manager.snapshots.running(), previous.snapshot["number"]
+    running, number = snapshots.running(), previous.snapshot["number"]
     if running != previous.active:
         raise SafeUpdateError(
             f"Snapshot {running['number']} was made after the update: going back to snapshot "
@@ -188,10 +189,10 @@ def _former_snapshot(manager: PackageManager, previous: Previous) -> dict[str, i
 
 
 def _download(
-    context: Context, manager: PackageManager, targets: dict[str, str]
+    context: Context, installer: Installer, targets: dict[str, str]
 ) -> tuple[list[File], str]:
     """Return the new packages; and what was altered of those that were staged, or nothing."""
-    staging = _staging(context, manager)
+    staging = _staging(context, installer)
     altered = staging.drop_altered(targets)
     if altered:
         log.warning("what was staged is staged again: %s", altered)
@@ -231,7 +232,7 @@ def _begin(context: Context, update: Update) -> Update:
     """Pass the point of no return. All locks are held."""
     roots = update.code.roots
     try:
-        _manager(context).verify(revisions.files(update.staged.files))
+        _installer(context).verify(revisions.files(update.staged.files))
         Steps(context.settings.steps_dir, context.store).verify()
         # Other jobs have changed the configuration since, and none can now.
         context.revisions.renew_backup(update.way_back)
@@ -240,7 +241,7 @@ def _begin(context: Context, update: Update) -> Update:
         update = context.note(update, code=replace(update.code, copies=copies))
         linked_copy.remove(linked_copy.leftovers(roots))
         linked_copy.make(roots, update.id)
-        watchdog.arm(context.settings, context.services, context.command, copies)
+        watchdog.arm(context.settings, context.watchdogs, context.command, copies)
     except (SafeUpdateError, OSError):
         context.locks.update.release()
         raise
@@ -257,11 +258,11 @@ def _to(context: Context, update: Update, phase: Phase, **changes: Any) -> Updat
         context.locks.update.release()
 
 
-def _staging(context: Context, manager: PackageManager) -> Staging:
-    return Staging(context.settings.state_dir, context.store, manager)
+def _staging(context: Context, installer: Installer) -> Staging:
+    return Staging(context.settings.state_dir, context.store, installer)
 
 
-def _manager(context: Context) -> PackageManager:
-    if context.manager is None:
+def _installer(context: Context) -> Installer:
+    if context.installer is None:
         raise SafeUpdateError("No package manager that is known is there.")
-    return context.manager
+    return context.installer

@@ -105,7 +105,7 @@ def _step_after_boot(context: Context, update: Update) -> Update:
 def wait_for_boot(context: Context, update: Update) -> Update:
     """Wait for the boot that activates it; end it if that boot would not."""
     _mark(update)
-    context.services.release(context.unit)
+    context.inhibitor.release(context.unit)
     update, _ = _note_former(context, update)
     problem = reboot.why_not_activated(context, update)
     if problem:
@@ -131,7 +131,7 @@ def restart(context: Context, update: Update) -> Update:
         return rollback.begin(context, update, problem)
     # Also if it does not look inhibited: systemd may not have been told.
     if update.kind == "update":
-        context.services.release(unit)
+        context.inhibitor.release(unit)
     update, before = _note_former(context, update)
     if stays_down(context, update):
         if before.running:

@@ -92,7 +92,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         _stop(context)
         update = neighbours.stop(context, update)
         # No scriptlet starts it before all is in place.
-        context.services.inhibit(unit)
+        context.inhibitor.inhibit(unit)
         newer = _put_back(context, update)
         bring_along(context, update)
         former, _ = watch.former(context)
@@ -104,7 +104,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         )
         update = context.note(update, **watch.until(context, watch.timeout(context, update)))
     judge = Watch(context, update)
-    context.services.release(unit)
+    context.inhibitor.release(unit)
     neighbours.start(context, update)
     problem = ""
     if update.ran_before:
@@ -173,7 +173,7 @@ def _stop(context: Context) -> None:
         with contextlib.suppress(OSError):
             write_atomic(bypass, "")
     context.locks.drain.exclusive()
-    context.services.release(unit)
+    context.inhibitor.release(unit)
     if context.services.state(unit).running:
         try:
             context.services.end(unit)
@@ -185,14 +185,14 @@ def _stop(context: Context) -> None:
 
 def _put_back(context: Context, update: Update) -> str:
     """Put back the packages and the files; say which files others have changed since."""
-    manager, old = context.manager, update.versions_from
-    if manager is None:
+    installer, old = context.installer, update.versions_from
+    if installer is None:
         raise SafeUpdateError("No package manager is there any more.")
     present = _present(update)
     context.let_manager_end()
-    in_place = manager.installed(list(old)) == old and not manager.unfinished(list(old))
+    in_place = installer.installed(list(old)) == old and not context.unfinished(list(old))
     if not in_place or context.mixed(update):
-        manager.install(revisions.files(update.way_back.files))
+        installer.install(revisions.files(update.way_back.files))
     now, left = context.repair(list(old))
     if now != old or left:
         raise VerificationError(

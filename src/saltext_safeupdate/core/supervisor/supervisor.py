@@ -62,8 +62,8 @@ class Supervisor:
                     update = self._carry_on(update)
             finally:
                 # Nothing that holds others back may stay, whatever went wrong above.
-                if context.services.inhibited(context.unit):
-                    context.services.release(context.unit)
+                if context.inhibitor.inhibited(context.unit):
+                    context.inhibitor.release(context.unit)
             update = self._next(update)
         leaving.finish(context)
 
@@ -84,9 +84,9 @@ class Supervisor:
     def _take_over(self, update: Update) -> Update:
         """Get the baton; for a restart or a request, also the moment at which no job runs."""
         context = self._context
-        context.manager = self._manager
+        context.manager, context.pip = self._manager, None
         if update.of_extension and context.extension is not None:
-            context.manager = context.extension(update)
+            context.manager, context.pip = None, context.extension(update)
         neighbours.join(context, update)
         if update.phase.final:
             context.locks.update.exclusive()

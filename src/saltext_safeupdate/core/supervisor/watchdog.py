@@ -17,7 +17,7 @@ from ..errors import SafeUpdateError
 from ..extensions import supervisor_copy
 from ..host.command import Run
 from ..host.files import remove, write_atomic
-from ..host.service import ServiceManager
+from ..host.service import Watchdogs
 from ..settings import Settings, as_json, from_mapping
 
 _UNIT = "salt-safeupdate-recover"
@@ -39,14 +39,14 @@ def _of_instance(name: str, settings: Settings) -> str:
     return f"{name}-{settings.instance}" if settings.instance else name
 
 
-def argv(settings: Settings, services: ServiceManager, python: str) -> list[str]:
+def argv(settings: Settings, watchdogs: Watchdogs, python: str) -> list[str]:
     """
     Return what runs the supervisor, from the supervisor copy, with *python*.
 
     The settings are in a file that only root reads: everybody may read a unit and the arguments
     of a process, and a health check may have a secret among its own. Raises SafeUpdateError.
     """
-    named = services.watchdog(unit(settings))
+    named = watchdogs.watchdog(unit(settings))
     launcher = supervisor_copy.make(settings.state_dir, named)
     return [python, "-I", "-B", launcher, _write(settings, named)]
 
@@ -88,16 +88,16 @@ def _write(settings: Settings, named: str) -> str:
     return path
 
 
-def arm(settings: Settings, services: ServiceManager, run: Run, copies: Mapping[str, str]) -> None:
+def arm(settings: Settings, watchdogs: Watchdogs, run: Run, copies: Mapping[str, str]) -> None:
     """
     Have the update looked after. Idempotent.
 
     *copies* maps the directories of the minion's code to their linked copies.
     """
     python = supervisor_copy.interpreter(run, copies)
-    services.arm(unit(settings), argv(settings, services, python))
+    watchdogs.arm(unit(settings), argv(settings, watchdogs, python))
 
 
-def disarm(settings: Settings, services: ServiceManager) -> None:
+def disarm(settings: Settings, watchdogs: Watchdogs) -> None:
     """Stop looking after it. Idempotent."""
-    services.disarm(unit(settings))
+    watchdogs.disarm(unit(settings))

@@ -92,6 +92,7 @@ class Updating:
             settings=self.chosen,
             store=self.store,
             services=self.services,
+            inhibitor=self.services,
             launch=self.lock_supervisor,
             manager=self.manager,
             installation=Installation(own=OWN, backup_paths=["/etc/salt"]),
@@ -100,7 +101,7 @@ class Updating:
 
     def resolver(self):
         return Resolver(
-            manager=self.manager,
+            installer=self.manager,
             own=OWN,
             store=self.store,
             revisions=self.initiator().revisions,

@@ -26,7 +26,7 @@ def packages():
 def targets(packages, store, tmp_path):
     def found(wanted, staged=None):
         resolver = Resolver(
-            manager=packages,
+            installer=packages,
             own=OWN,
             store=store,
             revisions=Revisions(str(tmp_path / "state"), store, packages),

@@ -34,7 +34,7 @@ def test_what_is_secured_is_for_root_only(revisions, state):
 
 
 def test_why_nothing_can_be_secured(state, revisions):
-    revisions._manager.secures = False
+    revisions._installer.secures = False
     assert "no copy can be had" in revisions.secure("u1", ["salt"]).missing
     assert "no package" in revisions.secure("u1", []).missing
     (state / "revisions").rename(state / "gone")
@@ -93,7 +93,8 @@ def test_an_update_without_a_way_back_does_not_replace_it(revisions):
 
 def test_a_snapshot_is_the_way_back_where_there_are_some(state):
     packages = FakeTransactional(salt="1")
-    revisions = Revisions(str(state), Store(str(state / "safeupdate.db")), packages)
+    store = Store(str(state / "safeupdate.db"))
+    revisions = Revisions(str(state), store, packages, packages.snapshots)
     carried = revisions.secure("u1", ["salt"])
     assert carried.snapshot == {"number": 1, "ident": 257}
     assert carried.files == ()

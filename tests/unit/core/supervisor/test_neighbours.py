@@ -59,7 +59,8 @@ class Both(Host):
         )
 
     def context(self, taken, **kwargs):
-        kwargs |= {"services": self.both, "others": lambda roots: (self.other,)}
+        systems = dict.fromkeys(("services", "inhibitor", "watchdogs"), self.both)
+        kwargs |= {**systems, "others": lambda roots: (self.other,)}
         self.acting = super().context(taken, **kwargs)
         return self.acting
 
@@ -71,8 +72,9 @@ class Both(Host):
             neighbours.apart(self.acting)
 
     def initiator(self, **kwargs):
-        services = neighbours.with_units(self.both, [self.other.unit])
-        return super().initiator(services=services, others=(self.other,), **kwargs)
+        inhibitor = neighbours.with_units(self.both, [self.other.unit])
+        given = {"services": self.both, "inhibitor": inhibitor, "others": (self.other,)}
+        return super().initiator(**given, **kwargs)
 
     def job_of_other(self):
         lock = locks.Lock(self.other.run_dir, "jobs")
