@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import salt.utils.event
 
+from saltext_safeupdate.core.generations.generation import Probe
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
@@ -168,7 +170,7 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
     locks_dir = str(guest.path / "locks")
     store = Store(str(guest.path / "state" / "safeupdate.db"))
     # The main process notes it when it next looks into its queue.
-    wait_for(lambda: _noted(store) == [["127.0.0.1", True]], "its master")
+    wait_for(lambda: _noted(store) == (("127.0.0.1", True),), "its master")
 
     supervisor = locks.acquire(locks_dir, "supervisor", "")
     _prove(store, "20260101000000000001")
@@ -182,7 +184,7 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
     # What that look fires.
     with salt.utils.event.get_event("minion", opts=guest.daemon.config) as bus:
         bus.fire_event({"master": "127.0.0.1"}, "__master_disconnected")
-    wait_for(lambda: _noted(store) == [["127.0.0.2", True]], "the other master")
+    wait_for(lambda: _noted(store) == (("127.0.0.2", True),), "the other master")
     (guest.path / "go").touch()
     drain.close()
     wait_for(lambda: ("note", "held") in guest.journal(), "the held job")
@@ -198,13 +200,16 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
 
 def _noted(store):
     """Return the masters that the minion has, by its own record."""
-    return (store.fact("masters") or {}).get("masters")
+    serving = Generations(store).serving()
+    return serving and serving.masters
 
 
 def _prove(store, jid):
     """Ask for a job as the supervisor does; its master has the return."""
     ledger = Ledger(store.path)
-    store.set_fact("ask", {"jid": jid, "fun": "test.echo", "arg": ["here"]})
+    generations = Generations(store)
+    probe = Probe(jid=jid, fun="test.echo", arg=("here",))
+    generations.ask(generations.serving().process, probe)
     wait_for(lambda: ledger.outcome(jid) == (State.DELIVERED, 0), "the probe")
 
 

@@ -21,6 +21,8 @@ import yaml
 
 from saltext_safeupdate import hooks
 from saltext_safeupdate.admin.stand_ins import StandIns
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.store import Store
@@ -260,8 +262,8 @@ class Minion(RealMinion):
 
     def _has_looked(self):
         """Tell whether this process of it has noted its masters, which it does just then."""
-        fact = Store(self.settings.database).fact("masters")
-        return bool(fact) and processes.alive(fact["process"])
+        serving = Generations(Store(self.settings.database)).serving()
+        return serving is not None and bool(serving.masters) and processes.alive(serving.process)
 
     def waiting(self):
         wait = f"while [ ! -e {self.go} ]; do sleep 0.1; done"
@@ -603,7 +605,8 @@ def test_the_delay_of_a_start_is_added_to_the_time_of_the_watch(masters, begin):
     minion = begin(SetUp({"random_startup_delay": DELAY}), masters("UTC"))
     minion.prelude = LONGEST_DELAY
     # As the minion before it has left it.
-    Store(minion.settings.database).set_fact("running", {"started": 1.0, "startup_delay": DELAY})
+    before = Generations(Store(minion.settings.database))
+    before.reports("1:1:1", Report(at=1.0, startup_delay=DELAY))
     minion.start(startup_states="")
     with supervised(minion, timeout=DELAY * 0.75) as context:
         assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
@@ -651,11 +654,11 @@ def test_a_minion_that_starts_without_the_package_works_and_gets_its_engine(mast
     assert not store.exists()
     package.put_back()
     wait_for(lambda: "was started without hooks" in minion.log(), "its engine")
-    assert store.fact("running")["hooked"] is None
+    assert Generations(store).report().hooked is None
     assert master.call(minion, "cmd.run", minion.noting("again"), *SHELL) == ""
     minion.kill()
     minion.start(startup_states="")
-    wait_for(lambda: store.fact("running")["hooked"], "the hooks")
+    wait_for(lambda: Generations(store).report().hooked, "the hooks")
     master.wait_minion(minion)
     jid = master.publish(minion, "cmd.run", minion.noting("recorded"), *SHELL)
     wait_for(lambda: master.returned(minion, jid), "the return of a job that is recorded")

@@ -18,7 +18,7 @@ LONGEST = 420
 
 BASE = {"core/errors", "core/settings"}
 LOWEST = {"core/host", *BASE}
-LOW = {"core/extensions", "core/packages", "core/record", *LOWEST}
+LOW = {"core/extensions", "core/generations", "core/packages", "core/record", *LOWEST}
 MIDDLE = {"core/jobs", "core/prepare", "core/transactional"}
 CORE = {"core/supervisor", *MIDDLE, *LOW}
 
@@ -41,8 +41,9 @@ MAY_IMPORT = {
     "core/supervisor": MIDDLE - {"core/jobs"} | LOW,
     "core/jobs": LOW,
     "core/prepare": LOW,
-    "core/transactional": LOW,
+    "core/transactional": LOW - {"core/generations"},
     "core/extensions": LOWEST,
+    "core/generations": {"core/record", *LOWEST},
     "core/packages": LOWEST,
     "core/record": LOWEST,
     "core/host": BASE,

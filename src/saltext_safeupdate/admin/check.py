@@ -13,6 +13,7 @@ from .. import hooks, patches
 from ..core.errors import SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.extensions.programs.engines import modules
+from ..core.generations.table import Generations
 from ..core.host import locks, processes
 from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
@@ -154,10 +155,9 @@ def _count_of_engines(engines: Any) -> int:
 def _has_lost_its_engine(factory: Factory) -> bool:
     """Tell whether the process of the minion that reported runs, and no engine acts for it."""
     try:
-        running = (factory.store.fact("running") if factory.store.exists() else None) or {}
-        return processes.alive(str(running.get("process") or "")) and not locks.held(
-            factory.settings.run_dir, "engine"
-        )
+        running = Generations(factory.store).serving()
+        alive = running is not None and processes.alive(running.process)
+        return alive and not locks.held(factory.settings.run_dir, "engine")
     except SafeUpdateError:
         # That is a problem of its own.
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import salt.version
@@ -16,13 +17,25 @@ from ..core.errors import RecordError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.prepare import upgrade_steps
 from ..core.record.phase import Phase
+from ..core.record.typed import Fact
 from ..core.record.update import Update
 from ..factory import Factory
 from . import check, provenance
 
 log = logging.getLogger(__name__)
 
-_FACT = "installed"
+
+@dataclass(frozen=True, kw_only=True)
+class _Installed:
+    """What the package manager said while its database was as the *stamp* tells."""
+
+    stamp: tuple[Any, ...]
+    installed: str
+    build: str
+    way: str
+
+
+_INSTALLED: Fact[_Installed] = Fact("installed", _Installed)
 
 
 def running() -> dict[str, Any]:
@@ -83,17 +96,17 @@ def _installed(factory: Factory) -> dict[str, str]:
     manager = factory.manager
     if manager is None:
         return _by_pip()
-    stamp = [manager.name, list(factory.settings.packages), *manager.stamp()]
-    cached = factory.store.fact(_FACT) if factory.store.exists() else None
-    if isinstance(cached, dict) and cached.get("stamp") == stamp:
-        return {key: str(cached.get(key)) for key in ("installed", "build", "way")}
+    stamp = (manager.name, *factory.settings.packages, *manager.stamp())
+    cached = factory.store.replaceable(_INSTALLED)
+    if cached is not None and cached.stamp == stamp:
+        return {key: getattr(cached, key) for key in ("installed", "build", "way")}
     found = _by_pip()
     if not provenance.not_from_packages(factory):
         versions = manager.installed(factory.own().names)
         build = upgrade_steps.of_salt(versions, versions)[1]
         found = {"installed": without_epoch(build), "build": build, "way": manager.name}
     if factory.store.exists():
-        factory.store.set_fact(_FACT, {"stamp": stamp, **found})
+        factory.store.set_fact(_INSTALLED, _Installed(stamp=stamp, **found))
     return found
 
 

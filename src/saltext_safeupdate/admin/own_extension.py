@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..core.host import locks
 from ..core.prepare import resolution
 from ..core.prepare.own_extension import NAME, OwnExtension
 from ..core.prepare.resolution import Resolved, Resolver
+from ..core.prepare.staging import EXTENSION
 from ..factory import Factory
 from .updates import Functions
 
@@ -53,9 +53,8 @@ def is_there(factory: Factory, version: str) -> bool:
     """Tell whether the version is staged, or installed."""
     if ourselves.version_in(ourselves.home()) == version:
         return True
-    staged = factory.store.fact("staged-extension")
-    targets = staged.get("targets") if isinstance(staged, Mapping) else None
-    return targets == {NAME: version}
+    staged = factory.store.fact(EXTENSION)
+    return staged is not None and staged.targets == {NAME: version}
 
 
 def initiator(factory: Factory, jid: str) -> Any:

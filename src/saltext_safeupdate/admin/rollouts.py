@@ -10,7 +10,7 @@ import itertools
 import logging
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import salt.version
 
@@ -26,8 +26,10 @@ from ..core.host import drained, locks, processes
 from ..core.jobs import current
 from ..core.packages.choice import matches
 from ..core.prepare import resolution
+from ..core.prepare.staging import PACKAGES
 from ..core.record import fence
 from ..core.record.phase import Phase
+from ..core.record.typed import Fact
 from ..core.record.update import Update
 from ..factory import Factory
 from . import background, inventory, own_extension, updates
@@ -37,7 +39,19 @@ from .status import drained_until, waits_for
 log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~:_-]{0,99}")
-_FACT = "prefetch"
+
+
+class _Prefetch(NamedTuple):
+    """A download: what for, how far it is and why it failed, and which process does it."""
+
+    version: str
+    extension: str
+    state: str
+    reason: str
+    who: str
+
+
+_PREFETCH: Fact[_Prefetch] = Fact("prefetch", _Prefetch)
 # What is in the way of a request and ends by itself, or when somebody sees to it.
 _SOON = (LockHeldError, TransitionError, CommandError)
 
@@ -89,10 +103,10 @@ def prefetch(
 ) -> dict[str, Any]:
     """Have what such a request needs downloaded in the background; report."""
     goal = _goal(version, extension)
-    found = _prefetched(factory) if factory.store.exists() else {}
+    found = factory.store.fact(_PREFETCH)
     if not (_is_for(found, goal) and (_is_fetching(found) or _is_there(factory, found))):
         if not _is_fetching(found):
-            factory.store.set_fact(_FACT, _prefetch(goal, "asked"))
+            factory.store.set_fact(_PREFETCH, _prefetch(goal, "asked"))
         (spawn or background.spawner(factory.opts))(lambda: _fetch(factory, functions, goal))
     return _report(factory, 0)
 
@@ -179,7 +193,7 @@ def _runs(targets: Mapping[str, str]) -> bool:
 def _fetch(factory: Factory, functions: updates.Functions, goal: tuple[str, str]) -> None:
     """Download, unless another process does so already."""
     mine = _prefetch(goal, "running")
-    if factory.store.claim_fact(_FACT, mine, lambda found: not _is_fetching(found or {})) != mine:
+    if factory.store.claim_fact(_PREFETCH, mine, lambda found: not _is_fetching(found)) != mine:
         return
     version, extension = goal
     try:
@@ -189,45 +203,35 @@ def _fetch(factory: Factory, functions: updates.Functions, goal: tuple[str, str]
             updates.stage(factory, functions, version)
     except (OSError, SafeUpdateError) as err:
         log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
-        factory.store.set_fact(_FACT, _prefetch(goal, "failed", str(err)))
+        factory.store.set_fact(_PREFETCH, _prefetch(goal, "failed", str(err)))
     else:
-        factory.store.set_fact(_FACT, _prefetch(goal, "done"))
+        factory.store.set_fact(_PREFETCH, _prefetch(goal, "done"))
 
 
-def _prefetch(goal: tuple[str, str], state: str, reason: str = "") -> dict[str, str]:
-    """Return what is noted of a download: what for, how far it is, and which process does it."""
-    version, extension = goal
-    return {
-        "version": version,
-        "extension": extension,
-        "state": state,
-        "reason": reason,
-        "who": processes.me(),
-    }
+def _prefetch(goal: tuple[str, str], state: str, reason: str = "") -> _Prefetch:
+    """Return what is noted of a download by this process."""
+    return _Prefetch(*goal, state, reason, processes.me())
 
 
-def _prefetched(factory: Factory) -> dict[str, Any]:
-    found = factory.store.fact(_FACT)
-    return found if isinstance(found, dict) else {}
+def _is_for(found: _Prefetch | None, goal: tuple[str, str]) -> bool:
+    return found is not None and found[:2] == goal
 
 
-def _is_for(found: Mapping[str, Any], goal: tuple[str, str]) -> bool:
-    return (found.get("version"), found.get("extension")) == goal
+def _is_fetching(found: _Prefetch | None) -> bool:
+    return found is not None and found.state == "running" and processes.alive(found.who)
 
 
-def _is_fetching(found: Mapping[str, Any]) -> bool:
-    return found.get("state") == "running" and processes.alive(str(found.get("who")))
-
-
-def _is_there(factory: Factory, found: Mapping[str, Any]) -> bool:
+def _is_there(factory: Factory, found: _Prefetch | None) -> bool:
     """Tell whether what was to be downloaded is there now: installed, or staged."""
-    version, extension = (str(found.get(key) or "") for key in ("version", "extension"))
-    if found.get("state") != "done" or not version:
-        return found.get("state") == "done" and own_extension.is_there(factory, extension)
+    if found is None or found.state != "done":
+        return False
+    version, extension = found[:2]
+    if not version:
+        return own_extension.is_there(factory, extension)
     if matches(inventory.installed(factory)["installed"], version):
         return True
-    staged = factory.store.fact("staged")
-    targets: dict[str, str] = staged.get("targets", {}) if isinstance(staged, dict) else {}
+    staged = factory.store.fact(PACKAGES)
+    targets = staged.targets if staged is not None else {}
     return bool(targets) and all(matches(each, version) for each in targets.values())
 
 
@@ -261,12 +265,12 @@ def _progress(factory: Factory) -> dict[str, Any]:
     store = factory.store
     if not store.exists():
         return {}
-    taken, prefetched = store.taken(), _prefetched(factory)
+    taken, prefetched = store.taken(), store.fact(_PREFETCH)
     update = store.get(taken.update) if taken.update else None
     found: dict[str, Any] = {"number": taken.number, "staged": ""}
-    if prefetched.get("state") == "failed":
+    if prefetched is not None and prefetched.state == "failed":
         found["staged"] = "failed"
-    elif prefetched and _is_there(factory, prefetched):
+    elif _is_there(factory, prefetched):
         found["staged"] = "done"
     if update is None:
         return found

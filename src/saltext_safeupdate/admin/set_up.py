@@ -10,6 +10,7 @@ import salt.config
 
 from ..core.errors import InputError, SafeUpdateError
 from ..core.host import hidden
+from ..core.record.facts import MADE
 from ..core.settings import from_mapping, of_minion
 from ..factory import Factory
 from . import stand_ins
@@ -212,7 +213,7 @@ class SetUp:
         """Note that the directory was made for our file: it goes with it."""
         directory = os.path.dirname(self._file.path)
         if self._store is not None and not os.path.isdir(directory):
-            self._store.set_fact("made", [directory])
+            self._store.set_fact(MADE, (directory,))
 
     def carry_out(self) -> None:
         """Write the files. Raises SafeUpdateError."""

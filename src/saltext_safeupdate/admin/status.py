@@ -83,11 +83,11 @@ def _extension(factory: Factory) -> dict[str, str]:
     """Return the version of this extension that the minion runs with, and the installed one."""
     # Not for the grain.
     from ..core.extensions import ourselves
+    from ..core.generations.table import Generations
 
-    fact = factory.store.fact("running") if factory.store.exists() else None
-    running = fact.get("extension") if isinstance(fact, dict) else None
+    report = Generations(factory.store).report()
     return {
-        "running": str(running or ourselves.running_version()),
+        "running": (report.extension if report else "") or ourselves.running_version(),
         "installed": ourselves.version_in(ourselves.home()),
     }
 

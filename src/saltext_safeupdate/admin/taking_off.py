@@ -10,6 +10,7 @@ from ..core.errors import LockHeldError, SafeUpdateError
 from ..core.host import hidden, locks, processes
 from ..core.jobs.ledger import Job, State
 from ..core.record import owner
+from ..core.record.facts import MADE
 from ..core.supervisor import leaving
 from ..factory import Factory
 from ..minion import kept_returns, unrecorded
@@ -78,7 +79,6 @@ class TakingOff:
         stand_ins = self._files.stand_ins
         # From now on the master is told of no job that it was missed.
         factory.ledger.record_no_more()
-        made = factory.store.fact("made")
         leaving.ask(
             factory.store,
             owner.config_file(factory.opts),
@@ -91,7 +91,7 @@ class TakingOff:
             ],
             directories=[
                 *(stand_ins.directories if stand_ins else ()),
-                *(made if isinstance(made, list) else ()),
+                *(factory.store.fact(MADE) or ()),
             ],
         )
         return ""

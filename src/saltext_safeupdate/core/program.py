@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from . import wiring
 from .errors import SafeUpdateError
+from .generations.table import Generations
 from .host import inherited, init_system
 from .host.locks import Lock
 from .host.service import ServiceManager
@@ -65,13 +66,14 @@ def context(
 ) -> Context:
     """Return what it acts with."""
     ledger, store = Ledger(settings.database), Store(settings.database)
+    generations = Generations(store)
 
     def outcome(jid: str) -> Outcome | None:
         found = ledger.outcome(jid)
         if found is None:
             return None
         state, retcode = found
-        refused = store.fact("refused") == jid
+        refused = generations.is_refused(jid)
         held = state is State.HELD
         return Outcome(state.ended, state is State.DELIVERED, retcode, refused, held)
 

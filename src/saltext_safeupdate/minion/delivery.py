@@ -12,6 +12,7 @@ import salt.utils.event
 import salt.version
 
 from ..core.errors import DamagedError
+from ..core.generations.generation import Probe
 from ..core.host.reach import Address, reaches_any
 from ..core.jobs.delivering import Answer
 from ..core.jobs.ledger import Job
@@ -153,7 +154,7 @@ class Delivery:
         master = self._masters.in_charge_of(job.master, f"job {job.jid}") or job.master
         queues.put(self._queue_opts(master), self.call(job))
 
-    def probe(self, wanted: Mapping[str, Any]) -> bool:
+    def probe(self, wanted: Probe) -> bool:
         """
         Put the probe of the supervisor where the minion starts it; say whether it can be yet.
 
@@ -163,7 +164,9 @@ class Delivery:
         if not masters:
             return False
         job = {
-            **wanted,
+            "jid": wanted.jid,
+            "fun": wanted.fun,
+            "arg": list(wanted.arg),
             "tgt": self._opts["id"],
             "tgt_type": "glob",
             "ret": "",

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import LockUnavailableError, SafeUpdateError
+from ..core.extensions import ourselves
 from ..core.extensions.upgrade import Upgrade
+from ..core.generations.generation import Report
 from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
 from ..core.host.minions import register
@@ -83,16 +85,8 @@ def run(
             if not announced:
                 factory.ledger.anchor()
                 known.note(factory.store, table)
-                ticker.started(
-                    delivery.salt_version,
-                    master=has_master(opts, hooked=hooked),
-                    masters=addresses(opts),
-                    port=opts.get("master_port"),
-                    # One that is late is to restart, and knows its Salt.
-                    hooked=None if late else hooked,
-                    startup_delay=opts.get("random_startup_delay") or 0,
-                    took=host_wait.age(minion),
-                )
+                # One that is late is to restart, and knows its Salt.
+                ticker.started(_report(opts, minion, delivery, None if late else hooked))
                 announced = True
             unrecorded.bring_in(opts, factory.ledger)
             problems = Problems()
@@ -157,6 +151,25 @@ def alone(factory: Factory, complaints: Complaints, patience: float = _PATIENCE)
         complaints.tell(err)
         return None
     return lock
+
+
+def _report(
+    opts: Mapping[str, Any], minion: int, delivery: Delivery, hooked: bool | None
+) -> Report:
+    """Return what there is to say of the minion with that process."""
+    delay = opts.get("random_startup_delay")
+    return Report(
+        at=time.time(),
+        boot=processes.boot(),
+        version=delivery.salt_version,
+        extension=ourselves.running_version(),
+        master=has_master(opts, hooked=bool(hooked)),
+        masters=tuple(addresses(opts)),
+        port=int(opts.get("master_port") or 0),
+        hooked=hooked,
+        took=host_wait.age(minion),
+        startup_delay=float(delay) if isinstance(delay, int | float) else 0.0,
+    )
 
 
 def has_master(opts: Mapping[str, Any], *, hooked: bool) -> bool:

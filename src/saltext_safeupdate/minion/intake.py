@@ -19,6 +19,7 @@ import salt.payload
 import salt.utils.files
 
 from ..core.errors import DamagedError, SafeUpdateError
+from ..core.generations.table import Generations
 from ..core.host import processes
 from ..core.host.locks import Lock
 from ..core.jobs import functions, update_wait
@@ -60,6 +61,7 @@ class Intake:
         self._admission = admission
         self._ledger = Ledger(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
+        self._generations = Generations(self._store)
         self._answers = Answers(self._ledger, complaints)
         self._main = (0, "")
         self._waits = update_wait.Waits(self._store)
@@ -191,10 +193,10 @@ class Intake:
     def _asked(self) -> str:
         """Return the JID of the job by which an update wants to see whether the minion works."""
         try:
-            fact = self._store.fact("ask") if self._store.exists() else None
+            ours = self._generations.of(processes.me())
         except SafeUpdateError:
             return ""
-        return str(fact.get("jid")) if isinstance(fact, dict) else ""
+        return "" if ours is None or ours.probe is None else ours.probe.jid
 
     def _is_asked(self, minion: Any) -> bool:
         """Tell whether that job waits in the queue while only an administrator holds jobs."""

@@ -17,6 +17,7 @@ from typing import Any
 import salt.utils.network
 
 from ..core.errors import RecordError, SafeUpdateError, UnreadableError
+from ..core.generations.table import Generations
 from ..core.host import processes
 from ..core.host.reach import Address
 from ..core.jobs.ledger import Job
@@ -26,7 +27,6 @@ from .complaints import Complaints
 
 log = logging.getLogger(__name__)
 
-_FACT = "masters"
 # Master types with which one master is in charge, whichever of those that are configured it is.
 ONE_OF_SEVERAL = ("failover", "distributed", "func")
 # Where a master listens for requests.
@@ -50,7 +50,7 @@ class Noting:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
+        self._generations = Generations(store)
         self._complaints = complaints
         self._begun = begun
         self._monotonic = monotonic
@@ -58,7 +58,7 @@ class Noting:
         self._parts: dict[int, tuple[str, bool]] = {}
         # Of each part: the master whose queues are as the last minion should have left them.
         self._taken: dict[int, str] = {}
-        self._written: list[list[Any]] | None = None
+        self._written: tuple[tuple[str, bool], ...] | None = None
         self._retry_at = 0.0
 
     def note(self, minion: Any) -> None:
@@ -95,9 +95,9 @@ class Noting:
     def _write(self) -> None:
         if self._monotonic() < self._retry_at:
             return
-        found = [list(each) for each in self._parts.values()]
+        found = tuple(self._parts.values())
         try:
-            self._store.set_fact(_FACT, {"process": processes.me(), "masters": found})
+            self._generations.notes_masters(processes.me(), found)
         except SafeUpdateError as err:
             self._written = None
             self._retry_at = self._monotonic() + _RETRY_INTERVAL
@@ -117,7 +117,7 @@ class Masters:
     def __init__(
         self, opts: Mapping[str, Any], store: Store, process: str, *, hooked: bool = True
     ) -> None:
-        self._store = store
+        self._generations = Generations(store)
         self._process = process
         self._one_of_several = opts.get("master_type") in ONE_OF_SEVERAL
         self._hooked = hooked
@@ -131,18 +131,13 @@ class Masters:
         if not self._hooked:
             return self._configured
         try:
-            fact = self._store.fact(_FACT)
-            if fact is None:
-                return []
-            if fact["process"] != self._process:
-                return []
-            rows = [(str(master), bool(connected)) for master, connected in fact["masters"]]
-        except (TypeError, KeyError, ValueError, UnreadableError) as err:
+            ours = self._generations.of(self._process)
+        except UnreadableError as err:
             raise RecordError(
                 f"What is recorded of the masters of this minion is not valid ({err}). Restart "
                 "the minion: it writes that anew."
             ) from err
-        rows.sort(key=lambda row: not row[1])
+        rows = sorted((ours and ours.masters) or (), key=lambda row: not row[1])
         return list(dict.fromkeys(master for master, _ in rows))
 
     def in_charge_of(self, master: str, what: str) -> str | None:

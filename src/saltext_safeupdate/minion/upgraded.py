@@ -20,14 +20,16 @@ from ..core.host.command import Run
 from ..core.host.command import run as run_command
 from ..core.jobs import functions
 from ..core.record.store import Store
+from ..core.record.typed import Fact
 from ..core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 # Seconds that salt-call gets: it waits for nothing, and hosts may be slow.
 _TIMEOUT = 300.0
-# When the minion was last restarted because it had no hooks, and seconds until it may be again.
-_LATE = "late"
+# When the minion was last restarted because it had no hooks, in epoch seconds, and seconds until it
+# may be again.
+_LATE: Fact[float] = Fact("late", float)
 _AT_MOST_EVERY = 3600.0
 _CALL = "import sys; from salt.scripts import salt_call; sys.exit(salt_call())"
 
@@ -66,13 +68,13 @@ def restart_for_hooks(
     Say whether that is settled: it was asked for, or it is not to be, which is logged. Raises
     CommandError; then try it again.
     """
-    last = store.fact(_LATE)
+    last = store.replaceable(_LATE)
     if settings.extension_restart != "deferred":
         _complain("'safeupdate:extension_restart' does not have it restart")
-    elif isinstance(last, dict) and abs(clock() - float(last.get("at", 0.0))) < _AT_MOST_EVERY:
+    elif last is not None and abs(clock() - last) < _AT_MOST_EVERY:
         _complain("it has just restarted for that, in vain")
     else:
-        store.set_fact(_LATE, {"at": clock()})
+        store.set_fact(_LATE, clock())
         log.warning("safeupdate: the extension can be loaded again: the minion restarts")
         try:
             _restart(settings, opts, "saltext-safeupdate can be loaded again", run)

@@ -9,9 +9,12 @@ import salt.payload
 import salt.utils.event
 
 from saltext_safeupdate.core.errors import RecordError, UnreadableError
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.jobs.ticker import Ticker
+from saltext_safeupdate.core.record.facts import LEAVING, STEPS_SINCE
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -20,6 +23,7 @@ from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.delivery import Delivery
 
 BAD, GOOD = "20260101000000000001", "20260101000000000002"
+REPORT = Report(at=1.0, version="3008.3")
 SAYS = {"cmd": "_return", "jid": GOOD, "return": "it"}
 
 
@@ -48,6 +52,7 @@ class World:
         masters = SimpleNamespace(in_charge_of=lambda master, what: master, working=lambda: ["m"])
         functions = {"event.send": self.told_of}
         self.store = Store(settings.database)
+        self.generations = Generations(self.store)
         self.ticker = Ticker(
             settings=settings,
             store=self.store,
@@ -195,23 +200,38 @@ def test_an_update_that_cannot_be_read_keeps_no_job_and_no_return_back(world, co
 
 
 @pytest.mark.parametrize("value", ["{", "5", "{}"])
-@pytest.mark.parametrize("name", ["steps-since", "running", "leaving", "refused", "ask"])
-def test_a_fact_that_cannot_be_read_ends_no_engine(world, name, value):
+@pytest.mark.parametrize("fact", [STEPS_SINCE, LEAVING], ids=lambda fact: fact.name)
+def test_a_fact_that_cannot_be_read_ends_no_engine(world, fact, value):
     with world.ledger.transaction() as db:
-        db.execute("INSERT INTO facts (name, value) VALUES (?, ?)", (name, value))
+        db.execute("INSERT INTO facts (name, value) VALUES (?, ?)", (fact.name, value))
+    world.finished(GOOD)
+    world.ticker.started(REPORT)
+    world.run()
+    assert [load["return"] for load in world.told(GOOD)] == ["it"]
+    assert world.generations.report() == REPORT
+    # It is not taken for one that is not there.
+    with pytest.raises(UnreadableError):
+        world.store.fact(fact)
+
+
+@pytest.mark.parametrize("value", ["{", "5", "{}"])
+@pytest.mark.parametrize("column", ["report", "masters", "probe", "refused", "idle"])
+def test_what_cannot_be_read_of_a_generation_ends_no_engine(world, column, value):
+    world.generations.reports("main", REPORT)
+    with world.ledger.transaction() as db:
+        db.execute(f"UPDATE generations SET {column} = ?", (value,))
     world.finished(GOOD)
     supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
-    world.ticker.started("3008.3")
-    unreadable = pytest.raises(UnreadableError, match="ask")
-    with unreadable if (name, value) == ("ask", "{") else contextlib.nullcontext():
+    world.ticker.started(REPORT)
+    mended = column == "report"
+    with contextlib.nullcontext() if mended else pytest.raises(UnreadableError, match="main"):
         world.run()
     supervisor.close()
     assert [load["return"] for load in world.told(GOOD)] == ["it"]
-    assert world.store.fact("running")["version"] == "3008.3"
-    if name in ("steps-since", "ask") and value == "{":
-        # It is not taken for one that is not there.
-        with pytest.raises(UnreadableError):
-            world.store.fact(name)
+    # The next minion is not held up by it.
+    world.ticker.owner = "next"
+    world.ticker.started(REPORT)
+    assert world.generations.report() == REPORT
 
 
 @pytest.mark.parametrize("value", ["{", "5", '{"number": "7", "update": "u1"}'])

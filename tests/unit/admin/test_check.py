@@ -13,6 +13,8 @@ from saltext_safeupdate.admin import check
 from saltext_safeupdate.admin.set_up import SetUp
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.extensions import ourselves
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.parts import Boot
@@ -178,13 +180,13 @@ def test_engine(made, engines):
 
 
 def test_an_engine_that_salt_has_ended(made):
-    made.store.set_fact("running", {"process": processes.me()})
+    Generations(made.store).reports(processes.me(), Report(at=1.0))
     assert _codes(made) == ["engine-gone"]
     lock = locks.Lock(made.settings.run_dir, "engine")
     assert lock.try_exclusive()
     assert _codes(made) == []
     lock.close()
-    made.store.set_fact("running", {"process": "another boot:1:1"})
+    Generations(made.store).reports("another boot:1:1", Report(at=2.0))
     assert _codes(made) == []
 
 

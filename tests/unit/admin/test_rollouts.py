@@ -144,7 +144,8 @@ class TestFence:
 
     def test_a_database_that_cannot_be_read_is_no_idle_minion(self, made):
         _ask(made, N)
-        made.store.set_fact("request", {"number": "many"})
+        with made.store.transaction() as db:
+            db.execute("UPDATE facts SET value = '{\"number\": \"many\"}' WHERE name = 'request'")
         told = rollouts.report(made, 3)
         assert (told["number"], told["phase"], told["question"]) == (0, "unknown", 3)
         assert "not readable" in told["reason"]
@@ -161,7 +162,7 @@ class TestFence:
             told = _ask(_again(made), asked[1], "3008.2")
             say("refused" if told["refused"] else str(told["number"]))
 
-        made.store.set_fact("there", True)
+        made.store.clear([])
         with forked(other) as child:
             child.say()
             told = _ask(made, asked[0])
@@ -413,7 +414,7 @@ class TestReport:
         assert rollouts.report(made)["reboot"] == ""
 
     def test_the_package_manager_is_asked_once(self, made, monkeypatch):
-        made.store.set_fact("there", True)
+        made.store.clear([])
         rollouts.report(made)
         for name in ("installed", "owners", "siblings"):
             monkeypatch.setattr(made.manager, name, lambda *args: pytest.fail("asked again"))

@@ -11,6 +11,7 @@ from saltext_safeupdate.admin.set_up import SetUp
 from saltext_safeupdate.admin.taking_off import TakingOff
 from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.record.facts import LEAVING, MADE
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.minion import kept_returns
@@ -60,10 +61,10 @@ class TestConfiguration:
     def test_it_removes_the_file_and_the_directory_that_was_made_for_it(self, made, ours):
         ours.parent.rmdir()
         SetUp(made, None, False).carry_out()
-        assert made.store.fact("made") == [str(ours.parent)]
+        assert made.store.fact(MADE) == (str(ours.parent),)
         TakingOff(made).carry_out()
         assert not ours.exists()
-        assert made.store.fact("leaving")["directories"][-1] == str(ours.parent)
+        assert made.store.fact(LEAVING).directories[-1] == str(ours.parent)
 
     def test_stand_ins_go_when_the_minion_does_not_ask_our_executor_any_more(self, made, ours):
         SetUp(made, None, False).carry_out()
@@ -71,10 +72,10 @@ class TestConfiguration:
         wanted = TakingOff(made)
         assert wanted.changes()[str(directory)] == {"old": "stand-ins", "new": ""}
         wanted.carry_out()
-        asked = made.store.fact("leaving")
+        asked = made.store.fact(LEAVING)
         there = {str(path) for path in directory.rglob("*.py")}
         assert len(there) == 3
-        assert there <= set(asked["files"])
+        assert there <= set(asked.files)
         # Python compiles what Salt loads.
         (directory / "executor" / "__pycache__").mkdir()
         (directory / "executor" / "__pycache__" / "x.pyc").touch()
@@ -145,7 +146,7 @@ class TestWhatIsKept:
         assert wanted.restarts
         assert wanted.carry_out() == ""
         assert os.path.exists(leftovers.store.path)
-        assert leftovers.store.fact("leaving")["config"] == leftovers.opts["conf_file"]
+        assert leftovers.store.fact(LEAVING).config == leftovers.opts["conf_file"]
         # The master must not take jobs of the time after for missed ones.
         assert leftovers.ledger.known(["20990101000000000000"]) == {
             "20990101000000000000": "unknown"

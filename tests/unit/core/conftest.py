@@ -9,9 +9,12 @@ import shutil
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, InputError
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
+from saltext_safeupdate.core.host.reach import Address
 from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolved, Resolver
@@ -68,7 +71,8 @@ class Host:
         self.services = FakeServices(self.report)
         self.reports = True
         self.master = False  # whether the minion that comes up has one
-        self.store.set_fact("running", {"started": self.clock(), "version": "3006.28"})
+        self.generations = Generations(self.store)
+        self.reported(version="3006.28")
         self.redirected = []
         self.commands, self.failing = [], set()
         self.launched = 0
@@ -90,10 +94,28 @@ class Host:
         """What the engine of a minion that comes up does."""
         if self.reports:
             self.clock.work(1)
-            running = {"started": self.clock(), "version": "new", "master": self.master}
-            running["boot"] = processes.boot()
-            running["masters"] = [["master", 4506]] if self.master else []
-            self.store.set_fact("running", running)
+            masters = (Address("master", 4506),) if self.master else ()
+            self.reported(version="new", master=self.master, masters=masters)
+
+    def reported(self, **said):
+        """Have reported the engine of the minion that runs; what it said is changed by *said*."""
+        report = Report(**{"at": self.clock(), "boot": processes.boot(), **said})
+        self.generations.reports(f"main:{self.services.invocation}", report)
+
+    def reported_with(self, **said):
+        """Have said something else what has reported last."""
+        self.reported(**{**vars(self.generations.report()), **said})
+
+    @property
+    def asked(self):
+        """What the supervisor has asked of the minion that reported last; None: nothing."""
+        serving = self.generations.serving()
+        return None if serving is None else serving.probe
+
+    @property
+    def asked_sls(self):
+        """Whether that is to run an SLS."""
+        return self.asked is not None and self.asked.fun == "state.apply"
 
     def waited(self, pid):
         """Return how long the minion has waited for the host since this was asked last."""
@@ -102,9 +124,9 @@ class Host:
 
     def answer(self, retcode=0, *, delivered=True, refused=False):
         """Do the job that the supervisor has asked for, as a minion does."""
-        wanted = self.store.fact("ask")
-        if wanted and self.ledger.outcome(wanted["jid"]) is None:
-            jid, fun = wanted["jid"], wanted["fun"]
+        wanted = self.asked
+        if wanted and self.ledger.outcome(wanted.jid) is None:
+            jid, fun = wanted.jid, wanted.fun
             described = {"fun": fun, "master": "m", "call": b"", "owner": ""}
             self.ledger.accept(jid, jid=jid, **described)
             self.ledger.begin(jid, "")
@@ -112,7 +134,7 @@ class Host:
             if delivered:
                 self.ledger.delivered(jid)
             if refused:
-                self.store.set_fact("refused", jid)
+                self.generations.refuse(self.generations.serving().process, jid)
 
     def answering(self, **kwargs):
         """Have every job answered, a second after it was asked for."""
@@ -201,7 +223,7 @@ class Host:
 
         def outcome(jid):
             found = self.ledger.outcome(jid)
-            refused = self.store.fact("refused") == jid
+            refused = self.generations.is_refused(jid)
             return found and Outcome(
                 found[0].ended,
                 found[0] is State.DELIVERED,

@@ -7,6 +7,7 @@ import pytest
 import salt.payload
 import salt.utils.event
 
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import Job, State
@@ -20,7 +21,7 @@ from saltext_safeupdate.minion.masters import Masters
 def connected(opts, path):
     """Return the masters of a minion that is connected to "m"."""
     store = Store(str(path / "safeupdate.db"))
-    store.set_fact("masters", {"process": processes.me(), "masters": [["m", True]]})
+    Generations(store).notes_masters(processes.me(), (("m", True),))
     return Masters(opts, store, processes.me())
 
 

@@ -2,12 +2,20 @@
 
 import pytest
 
-from saltext_safeupdate.core.host import drained, locks
+from saltext_safeupdate.core.generations.generation import Probe
+from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import drained, locks, processes
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.delivery import ASKED_BY
 
 from .conftest import JID, OTHER_JID
+
+
+def _ask(world):
+    """Have an update wait for a job of this minion."""
+    generations = Generations(Store(world.settings.database))
+    generations.ask(processes.me(), Probe(jid=OTHER_JID, fun="test.echo"))
 
 
 @pytest.fixture
@@ -48,7 +56,7 @@ def test_the_queue_is_left_alone_but_for_the_job_that_an_update_awaits(world, dr
     world.publish()
     world.intake.process_queue(work, world.minion)
     assert worked == []
-    Store(world.settings.database).set_fact("ask", {"jid": OTHER_JID, "fun": "test.echo"})
+    _ask(world)
     world.intake.process_queue(work, world.minion)
     assert worked == []
     queues.put(world.minion.opts, {"jid": OTHER_JID, "fun": "test.echo", "user": ASKED_BY})
@@ -61,12 +69,12 @@ def test_the_queue_is_left_alone_but_for_the_job_that_an_update_awaits(world, dr
 
 def test_an_update_holds_that_job_too(world, drain):
     holder = locks.acquire(world.settings.run_dir, "drain", "")
-    Store(world.settings.database).set_fact("ask", {"jid": OTHER_JID, "fun": "test.echo"})
+    _ask(world)
     assert world.publish(OTHER_JID, "test.echo", user=ASKED_BY) is None
     holder.close()
 
 
 def test_nobody_else_passes_under_that_name(world, drain):
     assert world.publish(user=ASKED_BY) is None
-    Store(world.settings.database).set_fact("ask", {"jid": OTHER_JID, "fun": "test.echo"})
+    _ask(world)
     assert world.publish(user=ASKED_BY) is None

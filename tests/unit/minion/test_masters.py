@@ -6,6 +6,7 @@ import pytest
 import salt.payload
 import zmq
 
+from saltext_safeupdate.core.generations.generation import Probe
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.host.reach import reaches_any
 from saltext_safeupdate.core.jobs.delivering import Answer
@@ -59,6 +60,9 @@ def _jids(directory):
     return [name.removesuffix(".p").split("_", 2)[2] for name in queues._names(directory)]
 
 
+PROBE = Probe(jid="7", fun="test.echo")
+
+
 def _job(master, jid="7"):
     call = salt.payload.dumps({"jid": jid, "fun": "test.ping", "arg": []})
     return Job(jid, jid, "test.ping", master, State.HELD, "", "", 1.0, 1.0, 1, 0, "", call, None)
@@ -79,9 +83,9 @@ def _job(master, jid="7"):
 )
 def test_the_probe_lies_in_a_queue_that_is_worked_on(tmp_path, configured, master_type, present):
     world = World(tmp_path, configured, master_type=master_type)
-    assert world.delivery.probe({"jid": "7", "fun": "test.echo", "arg": []}) is False
+    assert world.delivery.probe(PROBE) is False
     parts = [world.part(master) for master in present]
-    assert world.delivery.probe({"jid": "7", "fun": "test.echo", "arg": []}) is True
+    assert world.delivery.probe(PROBE) is True
     assert world.work(parts[0]) == {"7"}
     assert world.delivery.queued() == {"7"}
     assert world.masters.working() == present
@@ -93,7 +97,7 @@ def test_it_goes_to_a_master_that_is_connected(tmp_path):
     one.connected = False
     world.work(one)
     assert world.masters.working() == ["two", "one"]
-    world.delivery.probe({"jid": "7", "fun": "test.echo", "arg": []})
+    world.delivery.probe(PROBE)
     assert (world.work(one), world.work(two)) == (set(), {"7"})
 
 

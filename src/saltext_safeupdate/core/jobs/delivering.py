@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
+from ..generations.generation import Probe
 from ..record.store import PhaseRow
 from ..record.update import Update
 from .ledger import Job
@@ -35,7 +36,7 @@ class Delivery(Protocol):
     def run(self, job: Job) -> None:
         """Put a job where the minion starts it under its JID. Raises OSError."""
 
-    def probe(self, wanted: Mapping[str, Any]) -> bool:
+    def probe(self, wanted: Probe) -> bool:
         """
         Put the probe of the supervisor where the minion starts it; say whether it can be yet.
 

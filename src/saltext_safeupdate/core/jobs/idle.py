@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from ..errors import UnreadableError
+from ..generations.table import Generations
 from ..host.files import text
 from ..record.store import Store
 from . import functions
@@ -19,10 +21,13 @@ def was(store: Store, run_dir: str, job: Job) -> bool:
     """Tell whether that is noted of the minion of a job, and the restart has waited for the job."""
     if not functions.needs_lock(job.fun):
         return False
-    noted = store.replaceable("idle")
-    if isinstance(noted, dict) and noted.get("process") == job.owner:
+    try:
+        owner = Generations(store).of(job.owner)
+    except UnreadableError:
+        owner = None
+    if owner is not None and owner.idle is not None:
         # What installed is resumed if something has killed it.
-        return bool(job.jid != noted.get("jid"))
+        return job.jid != owner.idle
     boot, _, rest = job.owner.partition(":")
     # The boot, the PID of the minion, and those of its children.
     words = text(os.path.join(run_dir, "jobs.lock")).split()

@@ -8,11 +8,12 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import DamagedError, LockUnavailableError, SafeUpdateError, UnreadableError
-from ..extensions import ourselves
-from ..host import locks, processes
+from ..generations.generation import Report
+from ..generations.table import Generations
+from ..host import locks
+from ..record.facts import LEAVING, STEPS_SINCE
 from ..record.store import Store
 from ..settings import Settings
 from . import functions, idle, recovery, update_wait
@@ -79,12 +80,15 @@ class Ticker:
     _tidy_at: float = 0.0
     _dirty: bool = True
     _probed: str = ""
+    _refused: str = ""
     _recovery: Recovery = field(init=False)
     _held: Held = field(init=False)
     _waits: update_wait.Waits = field(init=False)
     _admission: Admission = field(init=False)
+    _generations: Generations = field(init=False)
 
     def __post_init__(self) -> None:
+        self._generations = Generations(self.store)
         self._admission = Admission(
             self.settings, self.store, complain=self.complain, clock=self.clock
         )
@@ -102,37 +106,17 @@ class Ticker:
             ledger=self.ledger, recovery=self._recovery, give_up=self._end, plain=self.plain
         )
 
-    def started(self, version: str, *, took: float | None = None, **known: Any) -> None:
-        """
-        Record that a minion with this extension runs, and what else is *known* of it.
-
-        *took* is how many seconds it took from its start until now. An engine that Salt starts
-        again in the same minion leaves that as it is.
-        """
+    def started(self, report: Report) -> None:
+        """Record that a minion with this extension runs."""
         try:
             # Upgrade steps of this version and of those before are none of ours.
-            self.store.claim_fact("steps-since", version, lambda known: known is None)
+            self.store.claim_fact(STEPS_SINCE, report.version, lambda known: known is None)
         except UnreadableError as err:
             self.complain(err)
-        before = self.store.replaceable("running")
-        if isinstance(before, dict) and before.get("process") == self.owner:
-            took = before.get("took")
-        elif self.store.replaceable("leaving"):
+        first = self._generations.reports(self.owner, report)
+        if first and self.store.replaceable(LEAVING) is not None:
             # The minion runs with us again, so nothing is to be taken away.
-            self.store.drop_fact("leaving")
-        self.store.set_fact(
-            "running",
-            {
-                "started": self.clock(),
-                "version": version,
-                "master": False,
-                "boot": processes.boot(),
-                "process": self.owner,
-                "took": took,
-                "extension": ourselves.running_version(),
-                **known,
-            },
-        )
+            self.store.drop_fact(LEAVING)
 
     def tick(self) -> None:
         """Look once. Raises SafeUpdateError if something could not be done; the rest has been."""
@@ -195,12 +179,13 @@ class Ticker:
 
     def _start_probe(self) -> None:
         """Start the job by which the supervisor sees whether the minion works, once."""
-        wanted = self.store.fact("ask")
-        if not isinstance(wanted, dict) or wanted.get("jid") in (self._probed, "", None):
+        ours = self._generations.of(self.owner)
+        wanted = None if ours is None else ours.probe
+        if wanted is None or wanted.jid == self._probed:
             return
-        known = self.ledger.outcome(wanted["jid"]) is not None
-        if known or wanted["jid"] in self.delivery.queued() or self.delivery.probe(wanted):
-            self._probed = wanted["jid"]
+        known = self.ledger.outcome(wanted.jid) is not None
+        if known or wanted.jid in self.delivery.queued() or self.delivery.probe(wanted):
+            self._probed = wanted.jid
 
     # -- jobs ------------------------------------------------------------------
 
@@ -349,9 +334,10 @@ class Ticker:
             refused += 1
             if answer is Answer.NONE:
                 away.add(job.master)
-            elif job.jid == self._probed and self.store.replaceable("refused") != job.jid:
+            elif job.jid == self._probed and self._refused != job.jid:
                 # The supervisor need not wait: the minion has done its part.
-                self.store.set_fact("refused", job.jid)
+                self._generations.refuse(self.owner, job.jid)
+                self._refused = job.jid
         return sending, delivered, refused
 
     def _drop_return(self, key: str) -> None:

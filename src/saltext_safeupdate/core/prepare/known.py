@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..extensions import ourselves
+from ..generations.table import Generations
 from ..host.command import Run
 from ..packages import payload
 from ..record.store import Store
+from ..record.typed import Fact
 
 log = logging.getLogger(__name__)
 
 # The releases on which every change of the extension is tested: there is nothing to be compared.
 TESTED = ("3006.28", "3007.15", "3008.3")
 _RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d+)*)")
-_FACT = "table"
 _PLACES = ("site-packages", "dist-packages")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Read = Callable[[str], str | None]
@@ -52,22 +53,23 @@ class Row(NamedTuple):
         return ".".join(filter(None, (self.module, self.owner, self.name)))
 
 
+_TABLE: Fact[tuple[Row, ...]] = Fact("table", tuple[Row, ...])
+
+
 def note(store: Store, rows: Iterable[Row]) -> None:
     """Write the table down for whoever prepares the next update; leave it if this is none."""
-    written = [[*row[:3], list(row.parameters), row.may_wait] for row in rows]
-    if written and store.replaceable(_FACT) != written:
-        store.set_fact(_FACT, written)
+    table = tuple(rows)
+    if table and store.replaceable(_TABLE) != table:
+        store.set_fact(_TABLE, table)
 
 
 def noted(store: Store) -> list[Row]:
     """Return the table; empty if none was written, or if the hooks stand down anyway."""
-    running = store.fact("running") if store.exists() else None
-    if not running or running.get("hooked") is False:
+    report = Generations(store).report()
+    if report is None or report.hooked is False:
         return []
-    return [
-        Row(module, owner, name, tuple(parameters), may_wait)
-        for module, owner, name, parameters, may_wait in store.fact(_FACT) or ()
-    ]
+    found = store.fact(_TABLE)
+    return [] if found is None else list(found)
 
 
 def unknown(

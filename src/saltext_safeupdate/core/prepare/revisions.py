@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import SafeUpdateError
@@ -20,9 +20,8 @@ from ..packages.manager import Installer, Snapshots
 from ..packages.request import File
 from ..record.parts import FileRow, WayBack
 from ..record.store import Store
+from ..record.typed import Fact
 from ..record.update import Update
-
-_PREVIOUS = "previous"
 
 
 def files(rows: Iterable[Sequence[str]]) -> list[File]:
@@ -49,6 +48,9 @@ class Previous:
     files: tuple[FileRow, ...] = ()
     snapshot: dict[str, int] | None = None
     active: dict[str, int] = field(default_factory=dict)
+
+
+PREVIOUS: Fact[Previous] = Fact("previous", Previous)
 
 
 class Revisions:
@@ -110,39 +112,35 @@ class Revisions:
 
     def keep(self, update: Update) -> None:
         """Make what the update replaced the previous revision. Idempotent."""
-        row: dict[str, Any] = {"update": update.id, "versions": update.versions_from}
+        snapshots = self._snapshots
+        previous = Previous(update=update.id, versions=update.versions_from)
         if update.way_back.files:
-            row["files"] = update.way_back.files
-        elif update.way_back.snapshot and self._snapshots is not None:
-            if (self._store.fact(_PREVIOUS) or {}).get("update") == update.id:
+            previous = replace(previous, files=update.way_back.files)
+        elif update.way_back.snapshot and snapshots is not None:
+            known = self._store.fact(PREVIOUS)
+            if known is not None and known.update == update.id:
                 # Another snapshot may run by now.
                 return
-            row |= {"files": [], "snapshot": update.way_back.snapshot}
-            row["active"] = self._snapshots.running()
+            snapshot, active = update.way_back.snapshot, snapshots.running()
+            previous = replace(previous, snapshot=snapshot, active=active)
         else:
             return
-        self._store.set_fact(_PREVIOUS, row)
+        self._store.set_fact(PREVIOUS, previous)
 
     def previous(self) -> Previous | None:
         """Return the previous revision, if its packages are still there."""
-        found: dict[str, Any] | None = self._store.fact(_PREVIOUS)
-        if not found or not all(os.path.exists(file.path) for file in files(found["files"])):
+        found = self._store.fact(PREVIOUS)
+        if found is None or not all(os.path.exists(file.path) for file in files(found.files)):
             return None
         snapshots = self._snapshots
-        if "snapshot" in found and not (snapshots and snapshots.exists(found["snapshot"])):
+        if found.snapshot is not None and not (snapshots and snapshots.exists(found.snapshot)):
             return None
-        return Previous(
-            update=found["update"],
-            versions=dict(found["versions"]),
-            files=rows(files(found["files"])),
-            snapshot=found.get("snapshot"),
-            active=found.get("active", {}),
-        )
+        return found
 
     def prune(self, but: Collection[str] = ()) -> None:
         """Remove the copies of every update but these and the previous revision's. Idempotent."""
-        previous = self._store.fact(_PREVIOUS) or {}
-        needed = {previous.get("update"), *but}
+        previous = self._store.fact(PREVIOUS)
+        needed = {*but, *((previous.update,) if previous is not None else ())}
         for name in os.listdir(self._root) if os.path.isdir(self._root) else ():
             if name not in needed:
                 shutil.rmtree(os.path.join(self._root, name))

@@ -5,16 +5,29 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ..errors import SafeUpdateError, VerificationError
 from ..host import room
 from ..packages.manager import Installer
 from ..packages.request import File
+from ..record.parts import FileRow
 from ..record.store import Store
+from ..record.typed import Fact
 from .own_extension import OwnExtension
-from .revisions import files
+from .revisions import files, rows
 
-_FACT = "staged"
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """The versions that are staged, and their files."""
+
+    targets: dict[str, str]
+    files: tuple[FileRow, ...] = ()
+
+
+PACKAGES: Fact[Staged] = Fact("staged", Staged)
+EXTENSION: Fact[Staged] = Fact("staged-extension", Staged)
 
 
 class Staging:
@@ -28,9 +41,8 @@ class Staging:
         *,
         statvfs: room.Statvfs = os.statvfs,
     ) -> None:
-        name = "staged-extension" if isinstance(installer, OwnExtension) else _FACT
-        self._fact = name
-        self._directory = os.path.join(state_dir, name)
+        self._fact = EXTENSION if isinstance(installer, OwnExtension) else PACKAGES
+        self._directory = os.path.join(state_dir, self._fact.name)
         self._store = store
         self._installer = installer
         self._state_dir = state_dir
@@ -44,8 +56,8 @@ class Staging:
         SafeUpdateError if there is no room: then what is there stays, and nothing is fetched.
         """
         found = self._store.fact(self._fact)
-        if found and found["targets"] == dict(targets):
-            staged = files(found["files"])
+        if found and found.targets == dict(targets):
+            staged = files(found.files)
             self._installer.verify(staged)
             return staged
         self._refuse_without_room(targets)
@@ -53,18 +65,16 @@ class Staging:
         os.makedirs(self._directory, mode=0o700)
         fresh = self._installer.download(targets, self._directory)
         self._installer.verify(fresh)
-        self._store.set_fact(
-            self._fact, {"targets": dict(targets), "files": [list(f) for f in fresh]}
-        )
+        self._store.set_fact(self._fact, Staged(targets=dict(targets), files=rows(fresh)))
         return fresh
 
     def drop_altered(self, targets: Mapping[str, str]) -> str:
         """Remove what is staged for them if it was altered; return how, or nothing. Idempotent."""
         found = self._store.fact(self._fact)
-        if not found or found["targets"] != dict(targets):
+        if not found or found.targets != dict(targets):
             return ""
         try:
-            self._installer.verify(files(found["files"]))
+            self._installer.verify(files(found.files))
         except VerificationError as err:
             self.drop()
             return str(err)
@@ -88,12 +98,12 @@ class Staging:
     def staged(self) -> dict[str, str]:
         """Return the versions that are staged; empty if none are."""
         found = self._store.fact(self._fact)
-        return dict(found["targets"]) if found else {}
+        return found.targets if found else {}
 
     def staged_files(self) -> list[File]:
         """Return the files that are staged; empty if none are."""
         found = self._store.fact(self._fact)
-        return files(found["files"]) if found else []
+        return files(found.files) if found else []
 
     def drop(self) -> None:
         """Remove what is staged. Idempotent."""

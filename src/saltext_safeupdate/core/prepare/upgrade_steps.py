@@ -16,12 +16,15 @@ from typing import NamedTuple
 from ..errors import VerificationError
 from ..host.files import sync_directory, write_atomic
 from ..packages.files import digest
+from ..record.facts import STEPS_SINCE
 from ..record.store import Store
+from ..record.typed import Fact
 from . import versions
 
 # A version and, if there is one, a name. What editors and package managers leave is none.
 _NAME = re.compile(r"(\d+(?:\.\d+)*)(?:-[\w-]+)?")
-_FETCHED, _SINCE = "steps", "steps-since"
+# The digests of the steps that were fetched, by their names.
+_FETCHED: Fact[dict[str, str]] = Fact("steps", dict[str, str])
 
 
 class Step(NamedTuple):
@@ -54,15 +57,15 @@ class Steps:
     def versions(self, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
         """Return the version whose steps this minion has been through, and the one to come."""
         before, after = of_salt(old, new)
-        since = self._store.fact(_SINCE) if self._store.exists() else None
-        if isinstance(since, str) and since and _sorted_by(since) < _sorted_by(before):
+        since = self._store.fact(STEPS_SINCE)
+        if since and _sorted_by(since) < _sorted_by(before):
             before = since
         return before, after
 
     def been_through(self, version: str) -> None:
         """Note that nothing is left to be done for this version."""
         if version:
-            self._store.set_fact(_SINCE, version)
+            self._store.set_fact(STEPS_SINCE, version)
 
     def keep(self, paths: Iterable[str]) -> None:
         """Copy the steps among these files, instead of all that were fetched before."""
@@ -103,9 +106,8 @@ class Steps:
 
     def _known(self) -> dict[str, str]:
         """Return the digests of the steps that were fetched, by their names."""
-        found = self._store.fact(_FETCHED) if self._store.exists() else None
-        rows = found.items() if isinstance(found, dict) else ()
-        return {str(name): str(value) for name, value in rows if _NAME.fullmatch(str(name))}
+        found = self._store.fact(_FETCHED) or {}
+        return {name: value for name, value in found.items() if _NAME.fullmatch(name)}
 
 
 def of_salt(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:

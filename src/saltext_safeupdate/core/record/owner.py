@@ -10,11 +10,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..errors import UnreadableError
 from .store import Store
+from .typed import Fact
 
-_FACT = "owner"
+
+class Owner(NamedTuple):
+    """A minion of this host: the path of its configuration file, and its ID."""
+
+    config: str
+    id: str
+
+
+OWNER: Fact[Owner] = Fact("owner", Owner)
 
 
 def claim(
@@ -27,18 +37,23 @@ def claim(
     """
     wanted = _minion(opts)
 
-    def is_free(owner: Any) -> bool:
-        return not _is_of_another(owner, wanted, exists)
+    def is_free(owner: Owner | None) -> bool:
+        return owner is None or not _is_of_another(owner, wanted, exists)
 
-    return _refusal(store.path, store.claim_fact(_FACT, wanted, is_free), wanted, exists)
+    try:
+        found = store.claim_fact(OWNER, wanted, is_free)
+    except UnreadableError:
+        # What is no owner owns nothing.
+        store.set_fact(OWNER, wanted)
+        return ""
+    return _refusal(store.path, found, wanted, exists)
 
 
 def why_not_ours(
     store: Store, opts: Mapping[str, Any], exists: Callable[[str], bool] = os.path.exists
 ) -> str:
     """Return why the database is not this minion's; empty if it is. Raises RecordError."""
-    owner = store.fact(_FACT) if store.exists() else None
-    return _refusal(store.path, owner, _minion(opts), exists)
+    return _refusal(store.path, store.replaceable(OWNER), _minion(opts), exists)
 
 
 def config_file(opts: Mapping[str, Any]) -> str:
@@ -46,25 +61,18 @@ def config_file(opts: Mapping[str, Any]) -> str:
     return os.path.realpath(str(opts.get("conf_file") or "/etc/salt/minion"))
 
 
-def _minion(opts: Mapping[str, Any]) -> dict[str, str]:
-    return {"config": config_file(opts), "id": str(opts.get("id", ""))}
+def _minion(opts: Mapping[str, Any]) -> Owner:
+    return Owner(config_file(opts), str(opts.get("id", "")))
 
 
-def _is_of_another(owner: Any, wanted: Mapping[str, str], exists: Callable[[str], bool]) -> bool:
-    config = owner.get("config") if isinstance(owner, dict) else None
-    return (
-        isinstance(config, str) and config != wanted["config"] and exists(os.path.dirname(config))
-    )
+def _is_of_another(owner: Owner, wanted: Owner, exists: Callable[[str], bool]) -> bool:
+    return owner.config != wanted.config and exists(os.path.dirname(owner.config))
 
 
-def _refusal(
-    path: str, owner: Any, wanted: Mapping[str, str], exists: Callable[[str], bool]
-) -> str:
-    if not _is_of_another(owner, wanted, exists):
+def _refusal(path: str, owner: Owner | None, wanted: Owner, exists: Callable[[str], bool]) -> str:
+    if owner is None or not _is_of_another(owner, wanted, exists):
         return ""
-    return refusal(
-        f"The database {path}", f"{owner.get('id')!r} ({owner['config']})", wanted["config"]
-    )
+    return refusal(f"The database {path}", f"{owner.id!r} ({owner.config})", wanted.config)
 
 
 def refusal(what: str, other: object, config: str) -> str:

@@ -171,14 +171,16 @@ class Progress:
 @dataclass(frozen=True, kw_only=True)
 class Former:
     """
-    The minion that has to go: its process, systemd's name for that start, and when its engine
-    reported that it runs, in epoch seconds; None: it never did. ``took`` is how many seconds it
+    The minion that has to go: its PID for systemd, systemd's name for that start, and when its
+    engine reported that it runs, in epoch seconds; None: it never did. ``process`` is the identity
+    of the main process that reported; empty: none did. ``took`` is how many seconds it
     took from its start to its report, ``hooked`` whether it had our hooks; None: not known.
     """
 
     pid: int | None = _stored(_maybe(_number), None, key="old_pid")
     invocation: str = _stored(_text, "", key="old_invocation")
     report: float | None = _stored(_maybe(_seconds), None, key="old_report")
+    process: str = _stored(_text, "", key="old_process")
     took: float | None = _stored(_maybe(_seconds), None, key="old_took")
     hooked: bool | None = _stored(_maybe(_flag), None, key="old_hooked")
 

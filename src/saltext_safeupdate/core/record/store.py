@@ -6,16 +6,20 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnreadableError
-from . import fence, parts
+from . import fence, parts, typed
 from .database import Database
 from .fence import Taken
 from .phase import Phase, stored
+from .typed import Fact
 from .update import Update
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_READ_FACT = "SELECT value FROM facts WHERE name = ?"
 
 # Rows of ended updates that are kept.
 _KEEP_UPDATES = 100
@@ -190,53 +194,54 @@ class Store(Database):
 
     # -- facts -----------------------------------------------------------------
 
-    def set_fact(self, name: str, value: Any) -> None:
+    def set_fact(self, fact: Fact[T], value: T) -> None:
         with self.transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
-                (name, json.dumps(value)),
-            )
+            _set_fact(db, fact, value)
 
-    def claim_fact(self, name: str, value: Any, is_free: Callable[[Any], bool]) -> Any:
+    def claim_fact(self, fact: Fact[T], value: T, is_free: Callable[[T | None], bool]) -> T | None:
         """Set the fact if *is_free* says so of what it is, and return what it is now."""
-        if self.exists() and self.fact(name) == value:
+        if self.fact(fact) == value:
             return value
         with self.transaction() as db:
-            row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-            now = _fact(name, row)
+            now = _fact(fact, db.execute(_READ_FACT, (fact.name,)).fetchone())
             if not is_free(now):
                 return now
-            db.execute(
-                "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
-                (name, json.dumps(value)),
-            )
+            _set_fact(db, fact, value)
         return value
 
-    def drop_fact(self, name: str) -> None:
+    def drop_fact(self, fact: Fact[T]) -> None:
         with self.transaction() as db:
-            db.execute("DELETE FROM facts WHERE name = ?", (name,))
+            db.execute("DELETE FROM facts WHERE name = ?", (fact.name,))
 
-    def fact(self, name: str) -> Any:
+    def fact(self, fact: Fact[T]) -> T | None:
         """Return a fact; None if it is not there. May raise UnreadableError."""
+        if not self.exists():
+            return None
         with self.connection() as db:
-            row = db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return _fact(name, row)
+            return _fact(fact, db.execute(_READ_FACT, (fact.name,)).fetchone())
 
-    def replaceable(self, name: str) -> Any:
+    def replaceable(self, fact: Fact[T]) -> T | None:
         """Return a fact that its reader is about to write anew; None also if it is unreadable."""
         try:
-            return self.fact(name)
+            return self.fact(fact)
         except UnreadableError:
             return None
 
 
-def _fact(name: str, row: tuple[Any, ...] | None) -> Any:
+def _set_fact(db: sqlite3.Connection, fact: Fact[T], value: T) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)",
+        (fact.name, json.dumps(typed.plain(value))),
+    )
+
+
+def _fact(fact: Fact[T], row: tuple[Any, ...] | None) -> T | None:
     try:
-        return None if row is None else json.loads(row[0])
+        return None if row is None else fact.read(json.loads(row[0]))
     except (TypeError, ValueError) as err:
         raise UnreadableError(
-            f"What is recorded as {name!r} cannot be read ({err}). It was left as it is; delete "
-            "that row from the table 'facts' if nothing writes it anew."
+            f"What is recorded as {fact.name!r} cannot be read ({err}). It was left as it is; "
+            "delete that row from the table 'facts' if nothing writes it anew."
         ) from err
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..errors import CommandError, LockUnavailableError
+from ..generations.table import Generations
 from ..host import linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
@@ -127,6 +128,10 @@ class Context:
     def installer(self) -> Installer | None:
         """What the update is installed with; None if no package manager is known."""
         return self.pip or self.manager
+
+    @property
+    def generations(self) -> Generations:
+        return Generations(self.store)
 
     @property
     def revisions(self) -> Revisions:

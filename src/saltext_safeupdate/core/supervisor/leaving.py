@@ -13,14 +13,14 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..errors import SafeUpdateError
 from ..host import minions
 from ..host.files import remove, remove_directory
 from ..host.locks import Lock
+from ..record.facts import LEAVING, Asked
 from ..record.phase import Phase
 from ..record.store import Store
 from ..settings import Settings
@@ -28,7 +28,6 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-FACT = "leaving"
 # Seconds for those who began before the restart: a job of salt-call, the engine of a minion that
 # ends.
 _TIMEOUT = 60.0
@@ -52,12 +51,13 @@ def ask(
 
     So do *files* elsewhere, and *directories* if they are empty then.
     """
-    store.set_fact(FACT, {"config": config, "files": list(files), "directories": list(directories)})
+    asked = Asked(config=config, files=tuple(files), directories=tuple(directories))
+    store.set_fact(LEAVING, asked)
 
 
 def is_asked(store: Store) -> bool:
     """Tell whether the minion is about to run without us."""
-    return store.exists() and bool(store.fact(FACT))
+    return store.fact(LEAVING) is not None
 
 
 def finish(context: Context) -> None:
@@ -113,8 +113,7 @@ class Leaving:
             owed = self.owed()
             if owed:
                 return self._kept(f"It has what would be lost: {'; '.join(owed)}.")
-            asked = self.store.fact(FACT) if self.store.exists() else None
-            self._remove(asked if isinstance(asked, dict) else {})
+            self._remove(self.store.fact(LEAVING))
         except (SafeUpdateError, OSError) as err:
             return self._kept(str(err))
         return ""
@@ -126,12 +125,11 @@ class Leaving:
             "the jobs, and with safeupdate.enabled they are brought to their end."
         )
 
-    def _remove(self, asked: Mapping[str, Any]) -> None:
+    def _remove(self, asked: Asked | None) -> None:
         settings = self.settings
-        config = asked.get("config")
-        if isinstance(config, str):
-            remove(minions.path_of(settings.registry_dir, config))
-        for path in _paths(asked.get("files")):
+        if asked is not None:
+            remove(minions.path_of(settings.registry_dir, asked.config))
+        for path in filter(os.path.isabs, asked.files if asked is not None else ()):
             remove(path)
         for directory, patterns in ((settings.run_dir, _RUN), (settings.state_dir, _STATE)):
             for path in ours_in(directory, patterns):
@@ -139,7 +137,7 @@ class Leaving:
         _remove_empty(settings.registry_dir)
         for directory in (settings.run_dir, settings.state_dir):
             _remove_empty(directory)
-        for directory in _paths(asked.get("directories")):
+        for directory in filter(os.path.isabs, asked.directories if asked is not None else ()):
             remove_directory(directory)
 
 
@@ -177,8 +175,3 @@ def _remove_empty(directory: str) -> None:
         parent = os.path.dirname(directory)
         if os.path.basename(parent) in _SHARED:
             _remove_empty(parent)
-
-
-def _paths(value: object) -> list[str]:
-    listed = value if isinstance(value, list) else []
-    return [each for each in listed if isinstance(each, str) and os.path.isabs(each)]

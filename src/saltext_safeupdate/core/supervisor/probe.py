@@ -6,6 +6,7 @@ import time
 import uuid
 from typing import Any
 
+from ..generations.generation import Probe
 from .context import Context
 from .patience import Patience
 
@@ -13,16 +14,15 @@ from .patience import Patience
 FUNCTION = "test.echo"
 # The module of Salt that has it.
 MODULE = "salt.modules.test"
-_FACT = "ask"
 _POLL_INTERVAL = 0.05
 
 
-def begin(context: Context, fun: str, arguments: list[Any]) -> str:
-    """Have the engine of the running minion start a job; return its JID."""
+def begin(context: Context, process: str, fun: str, arguments: list[Any]) -> str:
+    """Have the engine of the minion with that main process start a job; return its JID."""
     # Shaped like those of the master, and no other's.
     now = time.gmtime(context.clock())
     jid = time.strftime("%Y%m%d%H%M%S", now) + f"{uuid.uuid4().int % 1_000_000:06}"
-    context.store.set_fact(_FACT, {"jid": jid, "fun": fun, "arg": arguments})
+    context.generations.ask(process, Probe(jid=jid, fun=fun, arg=tuple(arguments)))
     return jid
 
 
@@ -31,10 +31,10 @@ def reaches_master(context: Context, timeout: float) -> bool:
     Tell whether the master of the running minion gets the return of a job within *timeout* s of
     the host's time for that minion.
     """
-    running = context.store.fact("running") or {}
-    if not running.get("master"):
+    running = context.generations.serving()
+    if running is None or running.report is None or not running.report.master:
         return False
-    jid = begin(context, FUNCTION, ["safeupdate: before an update"])
+    jid = begin(context, running.process, FUNCTION, ["safeupdate: before an update"])
     pid = context.services.state(context.unit).pid
     patience = Patience(timeout, context.monotonic, context.waited)
     while not patience.over:

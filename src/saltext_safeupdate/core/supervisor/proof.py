@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import CommandError
 from ..extensions import interpreter
+from ..generations.generation import Generation
 from ..host.reach import Address
 from ..record.update import Update
 from . import probe
@@ -48,22 +49,32 @@ class Proof:
 
     def look(self, seen: dict[str, Any]) -> dict[str, Any]:
         """Return with it what a minion that has reported shows of its work."""
-        running = self.context.store.fact("running") or {}
-        hooked, before = running.get("hooked"), self.update.former.hooked
-        seen |= {"stood_down": hooked is False, "had_stood_down": before is False}
-        if "hooked" in running and hooked is None:
-            seen["unhooked"] = True
-        if not running.get("master"):
-            return seen | self._health_check()
+        running = self.context.generations.serving()
+        if running is None or running.report is None:
+            return seen
+        report, before = running.report, self.update.former.hooked
+        seen |= {
+            "stood_down": report.hooked is False,
+            "had_stood_down": before is False,
+            "unhooked": report.hooked is None,
+        }
+        if not report.master:
+            return seen | self._health_check(running)
         seen["master"] = self._heard_before()
         # What nobody can answer need not be asked for.
-        seen |= {"probe": Probe.PENDING} if seen["master"] is False else self._probe(seen["over"])
-        return seen | self._health_check_if_due(seen) if Seen(**seen).settled else seen
+        seen |= (
+            {"probe": Probe.PENDING}
+            if seen["master"] is False
+            else self._probe(running, seen["over"])
+        )
+        return seen | self._health_check_if_due(running, seen) if Seen(**seen).settled else seen
 
-    def _probe(self, over: bool) -> dict[str, Any]:
+    def _probe(self, running: Generation, over: bool) -> dict[str, Any]:
         """Return what became of the job that shows whether the master hears of the minion."""
         context = self.context
-        jid = self._asked("probe", probe.FUNCTION, [f"safeupdate: update {self.update.id}"])
+        jid = self._asked(
+            running, "probe", probe.FUNCTION, [f"safeupdate: update {self.update.id}"]
+        )
         found = context.outcome(jid)
         seen: dict[str, Any] = {"job": f"job {jid} ({probe.FUNCTION}) of the watch"}
         if found is not None and found.ended and found.answered:
@@ -74,7 +85,7 @@ class Proof:
             return {**seen, "probe": Probe.ANSWERED, "broken": broken}
         seen["probe"] = Probe.ENDED if found is not None and found.ended else Probe.PENDING
         seen["engine"] = self.context.has_engine()
-        seen["reachable"] = self._look_for_master(at_once=over)
+        seen["reachable"] = self._look_for_master(running, at_once=over)
         return seen
 
     def _heard_before(self) -> bool | None:
@@ -86,13 +97,13 @@ class Proof:
             return True if found is not None and found.ended and found.answered else None
         return known
 
-    def _look_for_master(self, *, at_once: bool = False) -> bool | None:
+    def _look_for_master(self, running: Generation, *, at_once: bool = False) -> bool | None:
         """Tell whether this host reaches a master; None if that was not looked for yet."""
         now = self.context.monotonic()
         if self._reach_at is None:
             self._reach_at = now + _REACH_INTERVAL
         if now >= self._reach_at or (at_once and self.reachable is None):
-            known = self._masters()
+            known = _masters(running)
             self.reachable = self.context.reaches(known) if known else None
             self._reach_at = self.context.monotonic() + _REACH_INTERVAL
         return self.reachable
@@ -103,17 +114,6 @@ class Proof:
             self._counted = self._reach_at
             self._misses = self._misses + 1 if reachable is False else 0
         return self._misses > 1
-
-    def _masters(self) -> list[Address]:
-        """Return the addresses that the new minion has for its masters."""
-        running = self.context.store.fact("running") or {}
-        given = running.get("masters") or []
-        if not given and running.get("master"):
-            # A function names them, so they are known once a minion has signed in.
-            port = running.get("port") or _PORT
-            noted = (self.context.store.fact("masters") or {}).get("masters") or ()
-            given = [(host, port) for host, _ in noted]
-        return [Address(str(host), int(port), *map(bool, more)) for host, port, *more in given]
 
     def _cannot_load(self, jid: str, retcode: int) -> str:
         """
@@ -138,24 +138,25 @@ class Proof:
                 )
         return self._broken
 
-    def _health_check_if_due(self, seen: dict[str, Any]) -> dict[str, Any]:
+    def _health_check_if_due(self, running: Generation, seen: dict[str, Any]) -> dict[str, Any]:
         """Make it, unless it is an SLS and nothing shows that this minion can run one now."""
         check = self.context.settings.health_check
         of_master = bool(check) and not os.path.isabs(check[0])
         if of_master and not (seen["probe"] is Probe.ANSWERED and self._succeeded):
             return {"unchecked": True}
-        return self._health_check()
+        return self._health_check(running)
 
-    def _health_check(self) -> dict[str, Any]:
+    def _health_check(self, running: Generation) -> dict[str, Any]:
         check = self.context.settings.health_check
         if check and os.path.isabs(check[0]):
             return {"check": self._program(check)}
         for sls in check:
             # State runs of others, held until now, are no reason to go back.
-            jid = self._asked(sls, "state.apply", [sls, {"__kwarg__": True, "queue": True}])
+            options = {"__kwarg__": True, "queue": True}
+            jid = self._asked(running, sls, "state.apply", [sls, options])
             found = self.context.outcome(jid)
             if found is None or not found.ended:
-                reachable = self._look_for_master()
+                reachable = self._look_for_master(running)
                 self._away = self._away or self._stays_away(reachable)
                 self._waited = self._waited or (found is not None and found.held)
                 return {
@@ -166,7 +167,7 @@ class Proof:
                 }
             if found.retcode:
                 if not self._away:
-                    known = self._masters()
+                    known = _masters(running)
                     self._away = bool(known) and not self.context.reaches(known)
                 if self._away:
                     return {"unchecked": True}
@@ -183,8 +184,17 @@ class Proof:
             self._checked = True
         return ""
 
-    def _asked(self, name: str, fun: str, arguments: list[Any]) -> str:
+    def _asked(self, running: Generation, name: str, fun: str, arguments: list[Any]) -> str:
         """Return the JID of a job of this watch, which the minion is asked for once."""
         if name not in self._jobs:
-            self._jobs[name] = probe.begin(self.context, fun, arguments)
+            self._jobs[name] = probe.begin(self.context, running.process, fun, arguments)
         return self._jobs[name]
+
+
+def _masters(running: Generation) -> list[Address]:
+    """Return the addresses that the new minion has for its masters."""
+    report = running.report
+    if report is None or report.masters or not report.master:
+        return list(report.masters) if report is not None else []
+    # A function names them, so they are known once a minion has signed in.
+    return [Address(host, report.port or _PORT) for host, _ in running.masters or ()]

@@ -10,7 +10,8 @@ from ..errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from ..host import locks
 from ..prepare.resolution import Resolved
 from ..record import fence
-from ..record.parts import Progress
+from ..record.facts import RESTART
+from ..record.parts import Owed, Progress
 from ..record.phase import Phase
 from ..record.update import Update
 from .admission import admitted
@@ -33,8 +34,8 @@ def restart(
             by.store.take(number, pending.id)
         if pending.phase in (Phase.WATCHING, Phase.ROLLING_BACK):
             # Its own restart has been: this one comes when it has ended.
-            asked = {"reason": reason, "jid": jid, "processes": by.jobs.processes()}
-            by.store.set_fact("restart", asked)
+            asked = Owed(jid=jid, reason=reason, processes=by.jobs.processes())
+            by.store.set_fact(RESTART, asked)
             if not by.is_supervised():
                 # It has ended meanwhile. What nobody took is taken by the next one.
                 by.launch()

@@ -141,12 +141,13 @@ def restart(context: Context, update: Update) -> Update:
             # It runs although it is masked: that is put back when it runs again.
             context.services.set_enabled(unit, "disabled")
         if before.running:
-            _note_idle(context, update)
+            idle = _note_idle(context, update)
             try:
                 context.services.begin_restart(unit)
             except SafeUpdateError:
                 # That minion runs on, and may get jobs.
-                context.store.drop_fact("idle")
+                if idle:
+                    context.generations.note_busy(idle)
                 raise
         else:
             context.services.start(unit)
@@ -155,15 +156,18 @@ def restart(context: Context, update: Update) -> Update:
     )
 
 
-def _note_idle(context: Context, update: Update) -> None:
+def _note_idle(context: Context, update: Update) -> str:
     """
     Note which minion has no job any more, if that is so: what it has begun and not ended is dead.
 
-    The job of the update is resumed, if something has killed it while it installed.
+    The job of the update is resumed, if something has killed it while it installed. Return that
+    minion's main process; empty if it is not so.
     """
-    process = (context.store.replaceable("running") or {}).get("process")
-    if process and context.locks.jobs.try_exclusive():
-        context.store.set_fact("idle", {"process": process, "jid": update.jid})
+    running = context.generations.serving()
+    if running is None or not context.locks.jobs.try_exclusive():
+        return ""
+    context.generations.note_idle(running.process, update.jid)
+    return running.process
 
 
 def _by_hand(unit: str, obstacle: str) -> str:

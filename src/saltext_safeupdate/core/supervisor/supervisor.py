@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 
 from ..errors import CommandError, VerificationError
-from ..record.parts import Owed
+from ..record.facts import RESTART
 from ..record.phase import BEFORE_INSTALLING, Phase
 from ..record.update import Update
 from . import drain, ending, installing, leaving, neighbours, requested, restarting, rollback
@@ -79,7 +79,7 @@ class Supervisor:
             return False
         latest = store.latest()
         open_ = latest is not None and not latest.phase.final and not latest.awaits_boot
-        return open_ or bool(store.fact("restart"))
+        return open_ or store.fact(RESTART) is not None
 
     def _take_over(self, update: Update) -> Update:
         """Get the baton; for a restart or a request, also the moment at which no job runs."""
@@ -175,9 +175,8 @@ class Supervisor:
         """Return the restart that gave way to this update, or was asked for while it ended."""
         context, waits = self._context, update.awaits_boot
         owed = update.owed if waits or update.progress.restarted is None else None
-        asked = context.store.fact("restart")
-        if asked and owed is None:
-            owed = Owed(jid=asked["jid"], reason=asked["reason"], processes=asked["processes"])
+        asked = context.store.fact(RESTART)
+        owed = owed or asked
         if owed is None:
             return None
         restart = context.store.save(
@@ -196,5 +195,5 @@ class Supervisor:
         if waits:
             context.note(update, owed=None)
         if asked:
-            context.store.drop_fact("restart")
+            context.store.drop_fact(RESTART)
         return restart

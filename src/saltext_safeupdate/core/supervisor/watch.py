@@ -16,8 +16,10 @@ from typing import Any
 
 from ..errors import CommandError
 from ..extensions import interpreter
+from ..generations.generation import Generation
 from ..host import processes
 from ..host.service import LastRun, ServiceState
+from ..record.owner import OWNER
 from ..record.parts import Former, Watched
 from ..record.update import Update
 from .context import Context
@@ -147,7 +149,7 @@ class Watch:
 
     def _follow(self, sight: _Sight, state: ServiceState, patience: Patience) -> None:
         """Note which process this is, and whether it begins its work anew."""
-        report = last_report(self.context) if self._reported() else None
+        report = self._report()
         another = sight.pids[-1:] != [state.pid]
         anew = bool(report) and sight.reports[-1:] != [report]
         if another or anew:
@@ -225,12 +227,12 @@ class Watch:
 
     def _is_set_up(self) -> bool:
         """Tell whether the configuration of the minion names our engine; yes if nobody can tell."""
-        owner = self.context.store.replaceable("owner")
-        config = owner.get("config") if isinstance(owner, dict) else None
+        owner = self.context.store.replaceable(OWNER)
+        config = None if owner is None else owner.config
         try:
             program = self.context.services.program(self.context.unit)
             python = interpreter.named_by(program) if program else None
-            if not python or not isinstance(config, str) or not os.path.exists(config):
+            if not python or config is None or not os.path.exists(config):
                 return True
             return not interpreter.lacks_engine(python, self.context.command, config, _ENGINE)
         except CommandError as err:
@@ -266,7 +268,7 @@ class Watch:
         """Tell whether what runs is another minion than the one before the restart."""
         if self.context.services.name != "systemd":
             # Its restart has returned, so a silent one is the new one.
-            return self._reported() or (self.silent and state.running)
+            return self._report() is not None or (self.silent and state.running)
         if self.update.former.invocation and state.invocation:
             return state.pid != 0 and self._was_new(state)
         return state.pid not in (0, self.update.former.pid)
@@ -283,8 +285,14 @@ class Watch:
     def _was_new(self, state: ServiceState) -> bool:
         return bool(state.invocation) and state.invocation != self.update.former.invocation
 
-    def _reported(self) -> bool:
-        return last_report(self.context) not in (None, self.update.former.report)
+    def _report(self) -> float | None:
+        """Return when the engine of another minion than the one before has reported, if it has."""
+        running, former = self.context.generations.serving(), self.update.former
+        if running is None or running.process == former.process:
+            # Salt may have started the engine of the one before again.
+            return None
+        at = _at(running)
+        return at if at != former.report else None
 
 
 def timeout(context: Context, update: Update) -> float:
@@ -296,9 +304,9 @@ def timeout(context: Context, update: Update) -> float:
     settings = context.settings
     watched = update.kind == "update" and update.progress.returned is None
     given = settings.watch_timeout if watched else settings.restart_timeout
-    delay = (context.store.fact("running") or {}).get("startup_delay")
+    report = context.generations.report()
     # Salt sleeps for a random part of it before anything else.
-    given += float(delay) if isinstance(delay, int | float) else 0.0
+    given += report.startup_delay if report is not None else 0.0
     return min(max(given, _MARGIN * (update.former.took or 0.0)), MOST * given)
 
 
@@ -311,12 +319,10 @@ def until(context: Context, limit: float) -> dict[str, Any]:
     }
 
 
-def last_report(context: Context) -> float | None:
-    """Return when a minion with this extension last reported in this boot that it runs."""
-    fact = context.store.fact("running")
-    if fact is None or fact.get("boot", processes.boot()) != processes.boot():
-        return None
-    return float(fact.get("started", 0))
+def _at(running: Generation | None) -> float | None:
+    """Return when it has reported in this boot, if it has."""
+    report = None if running is None else running.report
+    return report.at if report is not None and report.boot == processes.boot() else None
 
 
 def former(context: Context) -> tuple[Former, ServiceState]:
@@ -326,14 +332,15 @@ def former(context: Context) -> tuple[Former, ServiceState]:
     Its report is read first, and the service is looked at once: whatever somebody starts after that
     is the new one.
     """
-    running, report = context.store.fact("running") or {}, last_report(context)
+    running = context.generations.serving()
     state = context.services.state(context.unit)
-    took, hooked = running.get("took"), running.get("hooked")
+    said = None if running is None else running.report
     found = Former(
         pid=state.pid,
         invocation=state.invocation,
-        report=report,
-        took=took if isinstance(took, float) else None,
-        hooked=hooked if isinstance(hooked, bool) else None,
+        report=_at(running),
+        process="" if running is None else running.process,
+        took=said.took if said is not None else None,
+        hooked=said.hooked if said is not None else None,
     )
     return found, state

@@ -13,6 +13,8 @@ import sys
 import uuid
 
 from saltext_safeupdate.core import settings
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import command, locks
 from saltext_safeupdate.core.host.service import LastRun, ServiceState
 from saltext_safeupdate.core.host.systemd import Systemd
@@ -60,8 +62,8 @@ class Services(Systemd):
         with open(MINION, "w", encoding="ascii") as file:
             file.write(f"{active} {uuid.uuid4().hex}")
         if active == "active":
-            now = {"started": os.stat(MINION).st_mtime, "version": "", "boot": boot()}
-            self._store.set_fact("running", now)
+            report = Report(at=os.stat(MINION).st_mtime, boot=boot())
+            Generations(self._store).reports(uuid.uuid4().hex, report)
 
     begin_restart = start
 

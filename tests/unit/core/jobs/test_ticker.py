@@ -5,6 +5,8 @@ import os
 import pytest
 
 from saltext_safeupdate.core.errors import LockUnavailableError
+from saltext_safeupdate.core.generations.generation import Probe, Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import ticker
 from saltext_safeupdate.core.jobs.delivering import Answer
@@ -28,6 +30,8 @@ class World:
         )
         self.ledger = Ledger(self.settings.database, clock=lambda: self.now)
         self.store = Store(self.settings.database, clock=lambda: self.now)
+        self.generations = Generations(self.store)
+        self.generations.reports("main", Report(at=1.0))
         self.living = {"main"}
         self.away, self.refused = set(), set()
         self.sent, self.published, self.started, self.probes = [], [], [], []
@@ -67,7 +71,7 @@ class World:
         self.started.append(job.jid)
 
     def probe(self, wanted):
-        self.probes.append(wanted["jid"])
+        self.probes.append(wanted.jid)
         return self.connected
 
     def queued(self):
@@ -91,6 +95,9 @@ class World:
         self.ledger.accept(jid, jid=jid, fun=fun, master=master, call=b"call", owner=owner)
         if runner:
             self.ledger.begin(jid, runner)
+
+    def ask(self, jid, of="main"):
+        self.generations.ask(of, Probe(jid=jid, fun="test.echo", arg=("here",)))
 
     def state(self, jid):
         return self.ledger.full(jid).state
@@ -120,7 +127,7 @@ def test_a_state_run_that_somebody_has_killed_before_a_restart_does_not_come_bac
     for jid in ("installs", "killed", "looks"):
         world.job(jid, fun="state.apply" if jid != "looks" else "safeupdate.wait")
     world.job("elsewhere", fun="state.apply", owner="one before")
-    world.store.set_fact("idle", {"process": "gone", "jid": "installs"})
+    world.generations.note_idle("gone", "installs")
     world.tick()
     assert sorted(world.started) == ["elsewhere", "installs", "looks"]
     ((jid, _, payload),) = world.handed_over
@@ -419,7 +426,7 @@ def test_a_job_that_waits_for_an_update_runs_when_that_has_ended(world):
 
 
 def test_the_probe_of_the_supervisor_is_started_once_while_that_runs(world):
-    world.store.set_fact("ask", {"jid": "7", "fun": "test.echo", "arg": ["here"]})
+    world.ask("7")
     world.tick()
     assert world.probes == [], "nobody waits for it"
     supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
@@ -430,7 +437,7 @@ def test_the_probe_of_the_supervisor_is_started_once_while_that_runs(world):
 
 
 def test_the_probe_waits_for_the_queue_of_a_master(world):
-    world.store.set_fact("ask", {"jid": "7", "fun": "test.echo", "arg": ["here"]})
+    world.ask("7")
     supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
     world.connected = False
     world.tick()
@@ -509,12 +516,13 @@ def test_without_locks_returns_are_sent_and_jobs_recovered_and_it_is_said(world,
 
 
 def test_how_long_a_minion_took_is_that_of_its_first_engine(world):
-    world.ticker.started("3008.3", master=True, took=7.5)
-    world.ticker.started("3008.3", master=True, took=900.0)
-    assert world.store.fact("running")["took"] == 7.5
+    world.ticker.owner = "this one"
+    world.ticker.started(Report(at=1.0, took=7.5))
+    world.ticker.started(Report(at=2.0, took=900.0))
+    assert world.generations.report() == Report(at=2.0, took=7.5)
     world.ticker.owner = "the next one"
-    world.ticker.started("3008.3", master=True, took=3.0)
-    assert world.store.fact("running")["took"] == 3.0
+    world.ticker.started(Report(at=3.0, took=3.0))
+    assert world.generations.report() == Report(at=3.0, took=3.0)
 
 
 def test_a_master_that_cannot_store_the_return_of_the_probe_has_heard_of_it(world):
@@ -524,16 +532,22 @@ def test_a_master_that_cannot_store_the_return_of_the_probe_has_heard_of_it(worl
     for jid in ("1", "2"):
         world.job(jid)
         world.ledger.finish(jid, b"return")
-    world.store.set_fact("ask", {"jid": "2", "fun": "test.echo", "arg": []})
+    world.ask("2")
     for _ in range(3):
         world.tick()
-    assert world.store.fact("refused") == "2"
+    assert world.generations.is_refused("2")
+    assert not world.generations.is_refused("1")
     assert world.state("2") is State.FINISHED
     supervisor.close()
 
 
-def test_what_is_known_of_a_minion_that_runs_is_recorded(world):
-    world.ticker.started("3008.3", masters=[("m", 4506)], hooked=False, startup_delay=7)
-    found = world.store.fact("running")
-    assert (found["masters"], found["hooked"], found["startup_delay"]) == ([["m", 4506]], False, 7)
-    assert found["master"] is False
+def test_the_probe_of_another_minion_is_left_to_it(world):
+    """The engine of the one before may still run: it would prove the wrong one healthy."""
+    supervisor = locks.acquire(world.settings.run_dir, "supervisor", "")
+    world.ask("7", of="the next one")
+    world.tick()
+    assert world.probes == []
+    world.ticker.owner = "the next one"
+    world.tick()
+    assert world.probes == ["7"]
+    supervisor.close()

@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 from devtools import venvs
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.known import Row
@@ -124,13 +126,13 @@ class TestNoted:
         return Store(str(tmp_path / "safeupdate.db"))
 
     def test_the_table_comes_back_as_it_was_written(self, store):
-        store.set_fact("running", {"hooked": True})
+        Generations(store).reports("main", Report(at=1.0, hooked=True))
         known.note(store, [METHOD, WAITING])
         assert known.noted(store) == [METHOD, WAITING]
 
     def test_a_minion_that_stands_down_already_is_kept_from_nothing(self, store):
         known.note(store, [METHOD])
-        store.set_fact("running", {"hooked": False})
+        Generations(store).reports("main", Report(at=1.0, hooked=False))
         assert known.noted(store) == []
 
     def test_without_a_database_there_is_none(self, store):

@@ -3,7 +3,7 @@ import pytest
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolver
-from saltext_safeupdate.core.prepare.revisions import Revisions
+from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous, Revisions
 from saltext_safeupdate.core.record.store import Store
 from tests.support.simulated import FakePackages
 
@@ -109,8 +109,8 @@ class TestBack:
     def _keep(self, tmp_path, store, versions):
         path = tmp_path / "kept"
         path.write_text("")
-        row = {"update": "u1", "versions": versions, "files": [["salt", "1", str(path), ""]]}
-        store.set_fact("previous", row)
+        files = (("salt", "1", str(path), ""),)
+        store.set_fact(PREVIOUS, Previous(update="u1", versions=versions, files=files))
         return path
 
     def test_the_kept_packages(self, tmp_path, store, targets):

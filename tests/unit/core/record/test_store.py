@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from saltext_safeupdate.core.errors import UnreadableError
 from saltext_safeupdate.core.jobs.ledger import Ledger
-from saltext_safeupdate.core.record.parts import Code
+from saltext_safeupdate.core.record.parts import Code, Owed
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.typed import Fact
 from saltext_safeupdate.core.record.update import Update
+
+OWED: Fact[Owed] = Fact("owed", Owed)
 
 
 @pytest.fixture
@@ -66,10 +70,25 @@ def test_old_records_go_and_what_nobody_was_told_of_stays(store):
 
 
 def test_facts(store):
-    assert store.fact("running") is None
-    store.set_fact("running", {"started": 5.0})
-    store.set_fact("running", {"started": 6.0})
-    assert store.fact("running") == {"started": 6.0}
+    assert store.fact(OWED) is None
+    store.set_fact(OWED, Owed(jid="1", processes={"a": "b"}))
+    store.set_fact(OWED, Owed(jid="2", processes={"a": "c"}))
+    assert store.fact(OWED) == Owed(jid="2", processes={"a": "c"})
+
+
+@pytest.mark.parametrize("value", ["{", "5", '{"jid": 5}', '{"processes": {"a": 1}}', b"\xff"])
+def test_a_fact_of_another_type_is_not_taken_for_one_that_is_not_there(store, value):
+    with store.transaction() as db:
+        db.execute("INSERT INTO facts (name, value) VALUES ('owed', ?)", (value,))
+    with pytest.raises(UnreadableError, match="'owed'"):
+        store.fact(OWED)
+    assert store.replaceable(OWED) is None
+
+
+def test_what_a_newer_version_adds_to_a_fact_is_left_out(store):
+    with store.transaction() as db:
+        db.execute('INSERT INTO facts (name, value) VALUES (\'owed\', \'{"jid": "1", "x": 1}\')')
+    assert store.fact(OWED) == Owed(jid="1")
 
 
 def test_what_is_in_quarantine_until_it_is_cleared(store):
@@ -85,10 +104,10 @@ def test_what_is_in_quarantine_until_it_is_cleared(store):
 
 
 def test_a_fact_that_is_dropped(store):
-    store.set_fact("ask", {"jid": "1"})
-    store.drop_fact("ask")
-    store.drop_fact("ask")
-    assert store.fact("ask") is None
+    store.set_fact(OWED, Owed())
+    store.drop_fact(OWED)
+    store.drop_fact(OWED)
+    assert store.fact(OWED) is None
 
 
 @pytest.fixture
@@ -117,8 +136,8 @@ def test_a_record_of_a_newer_version_is_read_and_kept_whole(newer):
 
 
 def test_everything_else_can_be_written_there_as_well(newer):
-    newer.set_fact("ask", {"jid": "1"})
-    assert newer.fact("ask") == {"jid": "1"}
+    newer.set_fact(OWED, Owed(jid="1"))
+    assert newer.fact(OWED) == Owed(jid="1")
     newer.quarantine({"salt": "1"}, "u1", "why")
     assert newer.quarantined()[0][:4] == ("salt", "1", "u1", "why")
     ledger = Ledger(newer.path)

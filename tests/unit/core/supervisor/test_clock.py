@@ -171,6 +171,7 @@ class TestAnotherSupervisor:
     def test_after_a_reboot_it_has_all_its_time(self, host, monkeypatch):
         until = watch.until(host.context([None] * 3), 30.0)
         monkeypatch.setattr(processes, "boot", lambda: "the next one")
+        host.reported()
         host.clock.work(10)
         began = host.clock()
         assert 30 <= self._watching(host, **until) - began <= 33

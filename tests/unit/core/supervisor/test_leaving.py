@@ -96,7 +96,7 @@ def test_what_others_have_there_stays(host, tmp_path):
     made.mkdir()
     (full / "x").mkdir(parents=True)
     store = type(host.store)(settings.database, clock=host.clock)
-    also = [str(tmp_path / "also"), "relative", 5]
+    also = [str(tmp_path / "also"), "relative"]
     (tmp_path / "also").touch()
     leaving.ask(store, CONFIG, also, [str(made), str(full)])
     assert Leaving(settings=settings, store=store, owed=tuple).take_away() == ""

@@ -7,6 +7,7 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.prepare.own_extension import NAME, OwnExtension
+from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.parts import Code, Request
 from saltext_safeupdate.core.record.phase import Phase
@@ -67,7 +68,7 @@ def test_it_goes_the_way_of_every_update(extended, place):
     staged = Staging(extended.settings.state_dir, extended.store, extended.packages)
     extended.packages.offers = {name: ["3007.15", OLD[name]] for name in OLD}
     staged.stage({"salt": "3007.15", "salt-minion": "3007.15"})
-    extended.store.set_fact("previous", {"update": "u0", "versions": {}, "files": []})
+    extended.store.set_fact(PREVIOUS, Previous(update="u0", versions={}))
     extended.steps("1.2-is-no-step-of-salt")
     _ask(extended, place)
     extended.supervise()
@@ -79,7 +80,7 @@ def test_it_goes_the_way_of_every_update(extended, place):
     assert extended.packages.versions == OLD
     assert extended.restarts() == ["restart"]
     assert extended.last.progress.steps == ()
-    assert extended.store.fact("previous")["update"] == "u0", "the way back of Salt stays"
+    assert extended.store.fact(PREVIOUS).update == "u0", "the way back of Salt stays"
     assert staged.staged() != {}, "what is staged of Salt stays"
     extended.assert_at_peace()
 

@@ -12,6 +12,7 @@ from saltext_safeupdate.core.errors import (
 )
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.record.facts import RESTART
 from saltext_safeupdate.core.record.phase import BEFORE_INSTALLING, Phase
 from saltext_safeupdate.core.supervisor import initiator as module
 from saltext_safeupdate.core.supervisor.quiet_transaction import PostponedError
@@ -607,4 +608,4 @@ def test_a_restart_that_is_asked_for_while_an_update_is_watched_is_not_forgotten
     host.record(phase)
     assert host.lock("supervisor").try_exclusive()
     assert host.request_restart(jid="5", reason="config").id == "u1"
-    assert host.store.fact("restart")["reason"] == "config"
+    assert host.store.fact(RESTART).reason == "config"

@@ -60,7 +60,9 @@ class Machine:
 
 @pytest.fixture
 def machine(host, monkeypatch):
-    return Machine(host, monkeypatch)
+    made = Machine(host, monkeypatch)
+    host.reported()
+    return made
 
 
 def test_it_waits_for_the_boot_watches_and_commits(machine, host):

@@ -370,7 +370,7 @@ class TestMaster:
 
     def _running(self, host):
         host.master = True
-        host.store.set_fact("running", {"started": host.clock(), "master": True})
+        host.reported(master=True)
 
     def test_heard_before_and_afterwards(self, host):
         self._running(host)

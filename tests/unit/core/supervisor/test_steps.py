@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.prepare.upgrade_steps import Steps
+from saltext_safeupdate.core.record.facts import STEPS_SINCE
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import Killed
 
@@ -83,22 +84,22 @@ def test_what_has_run_does_not_run_again_after_a_crash(host, kill_at, when):
 
 def test_a_host_that_was_moved_by_hand_catches_up_and_is_through_then(host):
     host.steps("3006.5", "3007-a")
-    host.store.set_fact("steps-since", "3006.1")
+    host.store.set_fact(STEPS_SINCE, "3006.1")
     _installed(host)
     host.supervise()
     versions = ("3006.1", NEW["salt"])
     assert _ran(host) == [("3006.5", *versions), ("3007-a", *versions)]
-    assert host.store.fact("steps-since") == NEW["salt"]
+    assert host.store.fact(STEPS_SINCE) == NEW["salt"]
 
 
 def test_an_update_that_is_rolled_back_is_none_that_it_has_been_through(host):
     host.steps("3007-a")
-    host.store.set_fact("steps-since", OLD["salt"])
+    host.store.set_fact(STEPS_SINCE, OLD["salt"])
     host.failing = {os.path.join(host.settings.steps_dir, "3007-a")}
     _installed(host)
     host.supervise()
     assert host.last.phase is Phase.ROLLED_BACK
-    assert host.store.fact("steps-since") == OLD["salt"]
+    assert host.store.fact(STEPS_SINCE) == OLD["salt"]
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])

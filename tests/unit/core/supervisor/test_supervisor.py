@@ -7,7 +7,8 @@ import pytest
 from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
-from saltext_safeupdate.core.record.parts import Progress
+from saltext_safeupdate.core.record.facts import RESTART
+from saltext_safeupdate.core.record.parts import Owed, Progress
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings, as_json
 from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
@@ -236,7 +237,7 @@ class TestComingUp:
         host.reports = False
         host.services.run = lambda: None
         host.services._up = lambda: None
-        host.clock.after(5, lambda: host.store.set_fact("running", {"started": host.clock()}))
+        host.clock.after(5, host.reported)
         host.supervise()
         assert host.last.phase is Phase.FAILED
 
@@ -479,26 +480,26 @@ class TestWaitingRestart:
 
     @pytest.mark.parametrize("phase", [Phase.WAITING, Phase.RESTARTING])
     def test_it_is_known_that_no_job_of_that_minion_ran_any_more(self, host, phase):
-        host.store.set_fact("running", {"started": host.clock(), "process": "main"})
+        before = host.generations.serving().process
         host.record(phase, kind="restart", jid="2026")
         host.supervise()
-        assert host.store.fact("idle") == {"process": "main", "jid": "2026"}
+        assert host.generations.of(before).idle == "2026"
 
     def test_that_is_not_known_of_one_that_could_not_be_restarted(self, host):
-        host.store.set_fact("running", {"started": host.clock(), "process": "main"})
+        before = host.generations.serving().process
         host.services.fails = ["restart"] * 10
         host.record(Phase.RESTARTING, kind="restart", jid="2026")
         host.supervise()
         assert host.last.phase is Phase.FAILED
-        assert host.store.fact("idle") is None
+        assert host.generations.of(before).idle is None
 
     def test_a_job_that_the_restart_does_not_wait_for_may_be_ended_by_it(self, host):
-        host.store.set_fact("running", {"started": host.clock(), "process": "main"})
+        before = host.generations.serving().process
         job = host.job()
         host.clock.after(500, job.close)
         host.record(Phase.RESTARTING, kind="restart", jid="2026")
         host.supervise()
-        assert host.store.fact("idle") is None
+        assert host.generations.of(before).idle is None
 
     def test_a_requester_that_died_is_no_reason_not_to(self, host):
         host.record(Phase.REQUESTED, kind="restart")
@@ -765,11 +766,11 @@ class TestMain:
                     later = replace(before, id="next", phase=Phase.REQUESTED)
                     host.store.save(replace(later, created=before.created + 1))
                 else:
-                    host.store.set_fact("restart", {"reason": "config"})
+                    host.store.set_fact(RESTART, Owed(reason="config"))
             elif what == "a request":
                 host.store.save(host.last.advance(Phase.CANCELLED, reason="-"))
             else:
-                host.store.drop_fact("restart")
+                host.store.drop_fact(RESTART)
 
         monkeypatch.setattr(supervisor.Supervisor, "run", another)
         given = {"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir}

@@ -9,7 +9,9 @@ from saltext_safeupdate.core.errors import CommandError, RecordError
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.jobs.ledger import State
-from saltext_safeupdate.core.record.parts import WayBack
+from saltext_safeupdate.core.record.facts import RESTART
+from saltext_safeupdate.core.record.owner import OWNER, Owner
+from saltext_safeupdate.core.record.parts import Owed, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import probe, restarting
 from saltext_safeupdate.core.supervisor.verdict import KEY_REFUSED
@@ -115,12 +117,12 @@ class TestHealthy:
         host.master = True
         _installed(host)
         seen = []
-        host.clock.each_second = lambda: (seen.append(host.store.fact("ask")), host.answer())
+        host.clock.each_second = lambda: (seen.append(host.asked), host.answer())
         host.supervise()
         assert host.last.phase is Phase.COMMITTED
         asked = next(item for item in seen if item)
-        assert asked["fun"] == "test.echo"
-        assert len(asked["jid"]) == 20
+        assert asked.fun == "test.echo"
+        assert len(asked.jid) == 20
 
     def test_the_return_of_the_job_that_installed_tells_whether_it_hears(self, host):
         host.master = True
@@ -193,14 +195,13 @@ class TestHard:
     @pytest.mark.parametrize("known", [True, False])
     def test_this_extension_does_not_know_the_new_salt(self, host, known):
         """Without the hooks; *known* tells whether the minion before had them."""
-        running = {**host.store.fact("running"), "hooked": known}
-        host.store.set_fact("running", running)
+        host.reported_with(hooked=known)
         _installed(host)
 
         def report():
             host.report()
             hooked = host.packages.versions == OLD and known
-            host.store.set_fact("running", {**host.store.fact("running"), "hooked": hooked})
+            host.reported_with(hooked=hooked)
 
         host.services.report = report
         host.supervise()
@@ -295,12 +296,13 @@ class TestNoFault:
     def test_a_function_names_its_master(self, host, signed_in):
         """As with 'master_type: func': its address is only known once a minion has signed in."""
         host.master = True
-        if signed_in:
-            host.store.set_fact("masters", {"process": "1:1:1", "masters": [["m", True]]})
 
         def report():
             host.report()
-            host.store.set_fact("running", {**host.store.fact("running"), "masters": []})
+            host.reported_with(masters=())
+            if signed_in:
+                process = host.generations.serving().process
+                host.generations.notes_masters(process, (("m", True),))
 
         host.services.report = report
         asked = []
@@ -328,7 +330,8 @@ class TestNoFault:
         self._assert_kept(host, "whether one got a return of it before the update is not known")
 
     def test_the_one_before_had_not_reported_either(self, host):
-        host.store.drop_fact("running")
+        with host.store.transaction() as db:
+            db.execute("DELETE FROM generations")
         host.reports = False
         _installed(host)
         host.supervise()
@@ -340,7 +343,7 @@ class TestNoFault:
             (tmp_path / name).write_text("#!/opt/python\n")
         host.services.program = lambda unit: str(tmp_path / "salt-minion")
         config = str(tmp_path / "minion")
-        host.store.set_fact("owner", {"config": config, "id": "minion"})
+        host.store.set_fact(OWNER, Owner(config, "minion"))
         host.reports = False
 
         def run(argv, **kwargs):
@@ -358,8 +361,7 @@ class TestNoFault:
 
     def test_salt_sleeps_before_it_starts(self, host):
         """As with 'random_startup_delay'."""
-        running = {"started": host.clock(), "version": "3006.28", "startup_delay": 600}
-        host.store.set_fact("running", running)
+        host.reported_with(startup_delay=600.0)
         host.services.report = lambda: host.clock.after(400, host.report)
         _installed(host)
         host.supervise()
@@ -412,7 +414,7 @@ class TestNoFault:
 
         def report():
             host.report()
-            host.store.set_fact("running", {**host.store.fact("running"), "hooked": None})
+            host.reported_with(hooked=None)
 
         host.services.report = report
         host.supervise()
@@ -538,10 +540,16 @@ class TestHealthCheck:
     @pytest.mark.parametrize("retcode", [2, 0])
     def test_an_sls(self, host, retcode):
         self._check(host, "checks.minion")
-        host.answering(retcode=retcode, delivered=False)
+        asked = []
+
+        def answer():
+            asked.extend(filter(None, [host.asked]))
+            host.answer(retcode, delivered=False)
+
+        host.clock.each_second = answer
         _installed(host)
         host.supervise()
-        sls, options = host.store.fact("ask")["arg"]
+        sls, options = asked[-1].arg
         assert (sls, options["queue"]) == ("checks.minion", True)
         if retcode:
             _assert_back(host, "(state.apply) of the watch failed with code 2")
@@ -551,7 +559,8 @@ class TestHealthCheck:
     def test_an_sls_fails_where_there_is_no_master(self, host):
         """Salt has a name for one all the same, which nobody reaches."""
         self._check(host, "checks.minion")
-        host.store.set_fact("masters", {"process": "1:1:1", "masters": [["salt", False]]})
+        serving = host.generations.serving().process
+        host.generations.notes_masters(serving, (("salt", False),))
         host.reachable = False
         host.answering(retcode=2, delivered=False)
         _installed(host)
@@ -569,7 +578,7 @@ class TestHealthCheck:
             return len(looks) != 2
 
         def answer():
-            if (host.store.fact("ask") or {}).get("fun") != "state.apply":
+            if not host.asked_sls:
                 host.answer()
             elif len(looks) > 4:
                 host.answer(2)
@@ -587,7 +596,7 @@ class TestHealthCheck:
         _installed(host, extra={} if hears is None else {"master": hears})
 
         def answer():
-            sls = (host.store.fact("ask") or {}).get("fun") == "state.apply"
+            sls = host.asked_sls
             if why == "blackout":
                 host.answer(2)
             elif why != "silent" and not sls:
@@ -604,9 +613,8 @@ class TestHealthCheck:
         host.supervise()
         assert host.last.phase is Phase.COMMITTED, host.last
         assert "its health check could not be made" in host.last.reason
-        asked = host.store.fact("ask")
         ran = hears is not False and why in ("away", "no engine")
-        assert (asked is not None and asked["fun"] == "state.apply") == ran
+        assert host.asked_sls == ran
 
     @pytest.mark.parametrize("begins", ["never", "late", "at once"])
     def test_an_sls_that_had_to_wait_for_others_is_no_evidence(self, host, begins):
@@ -616,11 +624,11 @@ class TestHealthCheck:
         _installed(host, extra=HEARD)
 
         def held():
-            asked = host.store.fact("ask") or {}
-            if asked.get("fun") != "state.apply":
+            asked = host.asked
+            if not host.asked_sls:
                 host.answer()
-            elif host.ledger.outcome(asked["jid"]) is None:
-                jid, described = asked["jid"], {"fun": asked["fun"], "master": "m", "call": b""}
+            elif host.ledger.outcome(asked.jid) is None:
+                jid, described = asked.jid, {"fun": asked.fun, "master": "m", "call": b""}
                 host.ledger.accept(jid, jid=jid, **described, owner="")
                 host.ledger.begin(jid, "")
                 if begins != "at once":
@@ -647,9 +655,7 @@ class TestHealthCheck:
         self._check(host, "checks.minion")
         host.master = True
         _installed(host, extra={} if hears is None else HEARD)
-        host.clock.each_second = lambda: host.answer(
-            2 if (host.store.fact("ask") or {}).get("fun") == "state.apply" else 0
-        )
+        host.clock.each_second = lambda: host.answer(2 if host.asked_sls else 0)
         host.supervise()
         _assert_back(host, "(state.apply) of the watch failed with code 2")
 
@@ -659,7 +665,7 @@ class TestHealthCheck:
         _installed(host, extra=HEARD)
 
         def answer():
-            if (host.store.fact("ask") or {}).get("fun") == "state.apply":
+            if host.asked_sls:
                 host.reachable = False
             else:
                 host.answer()
@@ -857,8 +863,7 @@ class TestWhatOthersWrote:
 class TestAskedMeanwhile:
     def test_a_restart_that_was_asked_for_follows(self, host):
         _installed(host)
-        asked = {"reason": "config", "jid": "", "processes": {}}
-        host.clock.after(2, lambda: host.store.set_fact("restart", asked))
+        host.clock.after(2, lambda: host.store.set_fact(RESTART, Owed(reason="config")))
         host.supervise()
         assert host.store.get("u1").phase is Phase.COMMITTED
         assert (host.last.kind, host.last.phase, host.last.reason) == (
@@ -867,7 +872,7 @@ class TestAskedMeanwhile:
             "config",
         )
         assert host.restarts() == ["restart", "restart"]
-        assert host.store.fact("restart") is None
+        assert host.store.fact(RESTART) is None
         host.assert_at_peace()
 
 

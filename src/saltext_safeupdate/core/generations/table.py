@@ -1,0 +1,156 @@
+"""The table of the generations. Every write is on disk when the call returns."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+from typing import Any
+
+from ..errors import UnreadableError
+from ..record import typed
+from ..record.store import Store
+from .generation import Generation, Probe, Report, Standing
+
+# Generations that are gone and still known, for the jobs that they left.
+_KEEP = 20
+_COLUMNS = ("process", "standing", "report", "masters", "probe", "refused", "idle")
+_KINDS: dict[str, Any] = {
+    "report": Report | None,
+    "masters": tuple[tuple[str, bool], ...] | None,
+    "probe": Probe | None,
+    "refused": str | None,
+    "idle": str | None,
+}
+
+
+class Generations:
+    """
+    The generations of the minion of a database.
+
+    Reading raises UnreadableError if what is there is damaged.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # -- what is known ---------------------------------------------------------
+
+    def serving(self) -> Generation | None:
+        """Return the one that has reported last; None if none ever did."""
+        return self._one("standing = ?", Standing.SERVING.value)
+
+    def report(self) -> Report | None:
+        """Return what the one that has reported last said."""
+        found = self.serving()
+        return None if found is None else found.report
+
+    def of(self, process: str) -> Generation | None:
+        """Return the one of that main process."""
+        return self._one("process = ?", process)
+
+    def is_refused(self, jid: str) -> bool:
+        """Tell whether the master could not store the return of that probe."""
+        found = self.serving()
+        return found is not None and found.refused == jid
+
+    def _one(self, where: str, value: str) -> Generation | None:
+        if not self._store.exists():
+            return None
+        with self._store.connection() as db:
+            row = db.execute(
+                f"SELECT {', '.join(_COLUMNS)} FROM generations WHERE {where} "
+                "ORDER BY rowid DESC LIMIT 1",
+                (value,),
+            ).fetchone()
+        return None if row is None else _generation(row)
+
+    # -- what it tells ---------------------------------------------------------
+
+    def reports(self, process: str, report: Report) -> bool:
+        """
+        Note that the engine of a generation has begun its work: it is the one that serves.
+
+        Return whether it is the first of that generation. For another one, which Salt has started
+        again in the same minion, ``took`` stays what the first has said.
+        """
+        with self._store.transaction() as db:
+            row = db.execute(
+                "SELECT report FROM generations WHERE process = ?", (process,)
+            ).fetchone()
+            before = _report(row[0]) if row else None
+            if before is not None:
+                report = replace(report, took=before.took)
+            db.execute(
+                "UPDATE generations SET standing = ? WHERE process != ?",
+                (Standing.GONE.value, process),
+            )
+            _write(db, process, standing=Standing.SERVING.value, report=report)
+            db.execute(
+                "DELETE FROM generations WHERE standing = ? AND process NOT IN (SELECT process "
+                "FROM generations ORDER BY rowid DESC LIMIT ?)",
+                (Standing.GONE.value, _KEEP),
+            )
+        return before is None
+
+    def notes_masters(self, process: str, masters: tuple[tuple[str, bool], ...]) -> None:
+        """Note for whom the main process works."""
+        with self._store.transaction() as db:
+            _write(db, process, masters=masters)
+
+    # -- what is asked of it ---------------------------------------------------
+
+    def ask(self, process: str, probe: Probe) -> None:
+        """Have the engine of that generation, and of no other, start the job."""
+        with self._store.transaction() as db:
+            _write(db, process, probe=probe)
+
+    def refuse(self, process: str, jid: str) -> None:
+        """Note that the master was there and could not store the return of that probe."""
+        with self._store.transaction() as db:
+            _write(db, process, refused=jid)
+
+    def note_idle(self, process: str, but: str) -> None:
+        """Note that no job of it runs any more, the one with the JID *but* left out."""
+        with self._store.transaction() as db:
+            _write(db, process, idle=but)
+
+    def note_busy(self, process: str) -> None:
+        """Note that it may get jobs again."""
+        with self._store.transaction() as db:
+            _write(db, process, idle=None)
+
+
+def _write(db: sqlite3.Connection, process: str, *, standing: str = "", **columns: Any) -> None:
+    db.execute(
+        "INSERT OR IGNORE INTO generations (process, standing) VALUES (?, ?)",
+        (process, standing or Standing.STARTING.value),
+    )
+    values = {name: json.dumps(typed.plain(value)) for name, value in columns.items()}
+    values |= {"standing": standing} if standing else {}
+    db.execute(
+        f"UPDATE generations SET {', '.join(f'{name} = ?' for name in values)} WHERE process = ?",
+        (*values.values(), process),
+    )
+
+
+def _report(text: str) -> Report | None:
+    """Return a report that is about to be written anew; None if it cannot be read."""
+    try:
+        found: Report | None = typed.read(Report | None, json.loads(text))
+    except (TypeError, ValueError):
+        return None
+    return found
+
+
+def _generation(row: tuple[Any, ...]) -> Generation:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    process = str(values["process"])
+    try:
+        found = {name: typed.read(kind, json.loads(values[name])) for name, kind in _KINDS.items()}
+        return Generation(process=process, standing=Standing(values["standing"]), **found)
+    except (TypeError, ValueError) as err:
+        raise UnreadableError(
+            f"What is recorded of the minion's process {process} cannot be read ({err}). It was "
+            "left as it is; a restart of the minion writes it anew."
+        ) from err
