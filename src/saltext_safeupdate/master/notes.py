@@ -24,9 +24,6 @@ _CHUNK = 64 << 10
 # The kinds of notes, each with what follows.
 RETURN, ANSWER, START = "return", "answer", "start"  # jid, id | jid, id, answer | id
 
-# How many values those are.
-_LENGTHS = {RETURN: 2, ANSWER: 3, START: 1}
-
 
 class Notes:
     """Both ends of the pipe. Every process that forks from the one that made it has them."""
@@ -65,24 +62,21 @@ class Notes:
 
 def _parsed(line: bytes) -> list[Any]:
     # The first line that an engine reads may be the end of one that an earlier engine began.
-    with contextlib.suppress(ValueError, RecursionError):
-        note = json.loads(line)
-        if isinstance(note, list):
-            return note
-    return []
+    try:
+        note = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return []
+    return note if isinstance(note, list) else []
 
 
 def is_sound(note: Sequence[Any]) -> bool:
     """Tell whether a note has the form of its kind; what was read may be the end of another one."""
-    kind, *values = note
-    if not isinstance(kind, str) or len(values) != _LENGTHS.get(kind, -1):
-        return False
-    if not all(isinstance(value, str) for value in values[:2]):
-        return False
-    states = values[2] if kind == ANSWER else {}
-    return states in (None, False) or (
-        isinstance(states, dict) and all(isinstance(state, str) for state in states.values())
-    )
+    match note:
+        case ["return", str(), str()] | ["start", str()] | ["answer", str(), str(), None | False]:
+            return True
+        case ["answer", str(), str(), dict(states)]:
+            return all(isinstance(state, str) for state in states.values())
+    return False
 
 
 def heard(
