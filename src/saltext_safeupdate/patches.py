@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .core.errors import SafeUpdateError
-from .core.prepare.known import Row
+from .core.generations.replaced import Row
 
 log = logging.getLogger(__name__)
 

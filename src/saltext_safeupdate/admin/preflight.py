@@ -10,6 +10,7 @@ import salt.version
 from ..core.errors import InputError, SafeUpdateError
 from ..core.extensions import distributions, interpreter, requires
 from ..core.extensions.distributions import Extension
+from ..core.generations import replaced
 from ..core.host import backup, locks
 from ..core.host.command import run as run_command
 from ..core.packages.manager import Transactions
@@ -117,7 +118,9 @@ def _too_old(
     store, place = factory.store, factory.settings.state_dir
     files = [file.path for file in staging.staged_files()]
     try:
-        different = known.unknown(known.noted(store), resolved.targets, files, place, run_command)
+        different = known.unknown(
+            replaced.noted(store), resolved.targets, files, place, run_command
+        )
     except (OSError, SafeUpdateError) as err:
         problem = f"This could not be checked: {err}"
         return None, [Finding("extension-too-old", problem, "Fix that, and look again.", False)]

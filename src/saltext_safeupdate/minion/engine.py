@@ -12,14 +12,14 @@ from typing import Any
 from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.extensions.upgrade import Upgrade
+from ..core.generations import replaced
 from ..core.generations.generation import Report
+from ..core.generations.replaced import Row
 from ..core.host import host_wait, processes
 from ..core.host.locks import Lock
 from ..core.host.minions import register
 from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
-from ..core.prepare import known
-from ..core.prepare.known import Row
 from ..factory import Factory
 from . import kept_returns, unrecorded, upgraded
 from .complaints import Complaints
@@ -84,7 +84,7 @@ def run(
                 lock = alone(factory, complaints)
             if not announced:
                 factory.ledger.anchor()
-                known.note(factory.store, table)
+                replaced.note(factory.store, table)
                 # One that is late is to restart, and knows its Salt.
                 ticker.started(_report(opts, minion, delivery, None if late else hooked))
                 announced = True

@@ -15,14 +15,12 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..extensions import ourselves
-from ..generations.table import Generations
+from ..generations.replaced import Row
 from ..host.command import Run
 from ..packages import payload
-from ..record.store import Store
-from ..record.typed import Fact
 
 log = logging.getLogger(__name__)
 
@@ -32,44 +30,6 @@ _RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d+)*)")
 _PLACES = ("site-packages", "dist-packages")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Read = Callable[[str], str | None]
-
-
-class Row(NamedTuple):
-    """
-    One function of Salt: its module, the class in it if it is a method, and its name.
-
-    *parameters* are those that we rely on; others that follow need defaults. *may_wait* tells that
-    it may be a coroutine function.
-    """
-
-    module: str
-    owner: str
-    name: str
-    parameters: tuple[str, ...]
-    may_wait: bool = False
-
-    @property
-    def place(self) -> str:
-        return ".".join(filter(None, (self.module, self.owner, self.name)))
-
-
-_TABLE: Fact[tuple[Row, ...]] = Fact("table", tuple[Row, ...])
-
-
-def note(store: Store, rows: Iterable[Row]) -> None:
-    """Write the table down for whoever prepares the next update; leave it if this is none."""
-    table = tuple(rows)
-    if table and store.replaceable(_TABLE) != table:
-        store.set_fact(_TABLE, table)
-
-
-def noted(store: Store) -> list[Row]:
-    """Return the table; empty if none was written, or if the hooks stand down anyway."""
-    report = Generations(store).report()
-    if report is None or report.hooked is False:
-        return []
-    found = store.fact(_TABLE)
-    return [] if found is None else list(found)
 
 
 def unknown(

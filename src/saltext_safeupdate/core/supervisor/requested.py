@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import CommandError, RecordError, SafeUpdateError
 from ..extensions.staging import stage_beside_salt
+from ..generations import replaced
 from ..host import linked_copy
 from ..packages.manager import Installer, Snapshots
 from ..packages.request import File
@@ -145,7 +146,7 @@ def _refuse_unknown(context: Context, update: Update, new: list[File]) -> None:
     if update.of_extension:
         return
     files = [file.path for file in new]
-    rows, place = known.noted(context.store), context.settings.state_dir
+    rows, place = replaced.noted(context.store), context.settings.state_dir
     different = known.unknown(rows, update.versions_to, files, place, context.command)
     if different:
         problem, fix = known.refusal(different, update.versions_to)

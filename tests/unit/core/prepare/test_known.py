@@ -6,12 +6,9 @@ import pathlib
 import pytest
 
 from devtools import venvs
-from saltext_safeupdate.core.generations.generation import Report
-from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.generations.replaced import Row
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.prepare import known
-from saltext_safeupdate.core.prepare.known import Row
-from saltext_safeupdate.core.record.store import Store
 
 METHOD = Row("salt.minion", "Minion", "_target", ("cls", "opts"))
 FUNCTION = Row("salt.utils.state", "", "job_queue_dir", ("opts",))
@@ -118,22 +115,3 @@ def test_a_package_that_cannot_be_read_stops_nothing_and_is_told(tmp_path, caplo
     found = known.unknown([METHOD], {"salt": "3009.1"}, ["/x.deb"], str(tmp_path), Package({}))
     assert found == []
     assert "sources of Salt 3009.1 could not be read" in caplog.text
-
-
-class TestNoted:
-    @pytest.fixture
-    def store(self, tmp_path):
-        return Store(str(tmp_path / "safeupdate.db"))
-
-    def test_the_table_comes_back_as_it_was_written(self, store):
-        Generations(store).reports("main", Report(at=1.0, hooked=True))
-        known.note(store, [METHOD, WAITING])
-        assert known.noted(store) == [METHOD, WAITING]
-
-    def test_a_minion_that_stands_down_already_is_kept_from_nothing(self, store):
-        known.note(store, [METHOD])
-        Generations(store).reports("main", Report(at=1.0, hooked=False))
-        assert known.noted(store) == []
-
-    def test_without_a_database_there_is_none(self, store):
-        assert known.noted(store) == []

@@ -6,6 +6,8 @@ import os
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.generations import replaced
+from saltext_safeupdate.core.generations.replaced import Row
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.staging import Staging
@@ -182,8 +184,8 @@ def test_a_salt_that_the_extension_does_not_know_is_not_installed(host, monkeypa
         return ["salt.minion.Minion is not there"]
 
     monkeypatch.setattr(known, "unknown", unknown)
-    row = known.Row("salt.minion", "Minion", "x", ("self",))
-    known.note(host.store, [row])
+    row = Row("salt.minion", "Minion", "x", ("self",))
+    replaced.note(host.store, [row])
     host.ask()
     host.supervise()
     assert host.last.phase is Phase.FAILED
