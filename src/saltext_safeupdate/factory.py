@@ -1,40 +1,26 @@
 """
-Build the objects that act, in one place, from the opts of Salt.
+Build the objects that act, in one place, for this host.
 
-Modules that only an update needs are imported when it begins: all others stay in the memory
-of every minion.
+Modules that only an update needs are imported when it begins: the engine of a minion has
+this one in its memory.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-import salt
-import salt.utils.minion
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.extensions import ourselves, supervisor_copy
-from .core.host import hidden, inherited, minions, own_unit, processes
+from .core.host import inherited
 from .core.host.command import run as run_command
-from .core.host.minions import Minion
-from .core.jobs import functions
-from .core.jobs.ledger import Ledger
-from .core.packages.manager import Installer, PackageManager
-from .core.packages.own import Own, OwnFinder
-from .core.record import owner
-from .core.record.store import Store
-from .core.settings import Settings, is_proxy, of_minion
+from .core.packages.manager import Installer
 from .core.supervisor import watchdog
+from .this_host import Host
 
 if TYPE_CHECKING:
-    from .core.host.daemons import Daemon
-    from .core.host.service import ServiceManager
-    from .core.jobs.stop_guard import StopGuard
     from .core.prepare.own_extension import OwnExtension
     from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions
@@ -43,315 +29,102 @@ if TYPE_CHECKING:
     from .core.supervisor.quiet_transaction import QuietTransaction
 
 
-def enabled(opts: Mapping[str, Any]) -> bool:
-    """
-    Tell whether this process is to use the extension.
+def revisions(host: Host) -> Revisions:
+    from .core.prepare.revisions import Revisions
 
-    Not inside a transaction of transactional-update: what it changes is not what runs. Not in
-    a proxy minion: it has no packages, and its jobs do not pass where those of a minion do.
-    """
-    if opts.get("__role", "minion") != "minion" or hidden.in_transaction(os.environ):
-        return False
-    if is_proxy(opts):
-        return False
-    engines = opts.get("engines") or []
-    if isinstance(engines, dict):
-        engines = [engines]
-    named = {name for entry in engines for name in (entry if isinstance(entry, dict) else [entry])}
-    return "safeupdate" in named or "safeupdate" in (opts.get("module_executors") or [])
+    snapshots = host.manager.snapshots if host.manager is not None else None
+    return Revisions(host.settings.state_dir, host.store, host.manager, snapshots)
 
 
-class Factory:
-    """
-    One for each process and opts; what it builds is cheap to keep.
+def staging(host: Host, installer: Installer | None = None) -> Staging:
+    """Return the packages that are downloaded ahead; *installer* is that of the extension."""
+    from .core.prepare.staging import Staging
 
-    Raises InputError inside a transaction: what it builds acts on the running minion.
-    """
+    installer = installer or host.known_manager()
+    return Staging(host.settings.state_dir, host.store, installer)
 
-    def __init__(self, opts: Mapping[str, Any]) -> None:
-        hidden.refuse()
-        self.opts = opts
 
-    @cached_property
-    def settings(self) -> Settings:
-        settings = of_minion(self.opts, service=own_unit.name() or Settings.service)[0]
-        if own_unit.name():
-            return settings
-        # Such as salt-call, which does not run in the unit of the minion.
-        noted = minions.find(settings.registry_dir, owner.config_file(self.opts))
-        return settings if noted is None else of_minion(self.opts, service=noted.unit)[0]
+def resolver(host: Host) -> Resolver:
+    """Return what resolves requests. Raise SafeUpdateError without a package manager."""
+    from .core.prepare.resolution import Resolver
 
-    def noted(self, process: str) -> Minion:
-        """Return what other minions of this host have to know; *process* is the main process."""
-        settings = self.settings
-        return Minion(
-            config=owner.config_file(self.opts),
-            id=str(self.opts.get("id", "")),
-            unit=settings.service,
-            state_dir=settings.state_dir,
-            run_dir=settings.run_dir,
-            process=process,
-            roots=_tree(),
-            backup=tuple(self.backup_paths()),
-        )
+    return Resolver(
+        installer=host.known_manager(),
+        own=sorted(host.own().names),
+        store=host.store,
+        revisions=revisions(host),
+        staged=staging(host).staged(),
+        steps_dir=host.settings.steps_dir,
+    )
 
-    @cached_property
-    def store(self) -> Store:
-        return Store(self.settings.database)
 
-    def claim(self) -> str:
-        """Note that the database is this minion's; return why it is not. Raises RecordError."""
-        return self._sharing() or owner.claim(self.store, self.opts)
+def extension(host: Host, source: str = "") -> OwnExtension:
+    """Return what updates this extension, from *source* or from where the settings say."""
+    home = ourselves.home()
+    return wiring.own_extension(host.settings, host.services, home, source)
 
-    def why_not_ours(self) -> str:
-        """Return why the database is not this minion's; empty if it is. Raises RecordError."""
-        return self._sharing() or owner.why_not_ours(self.store, self.opts)
 
-    def _sharing(self) -> str:
-        """Return why the locks are not this minion's; empty if they are."""
-        settings, config = self.settings, owner.config_file(self.opts)
-        for each in minions.registered(settings.registry_dir):
-            if each.config != config and each.run_dir == settings.run_dir and each.runs:
-                return owner.refusal(f"The directory of locks {settings.run_dir}", each, config)
+def stage_extensions(host: Host, directory: str) -> str:
+    """Have what lives beside Salt ready for an update; return where."""
+    from .core.extensions.staging import stage_beside_salt
+
+    if host.manager is None:
         return ""
+    program = host.services.program(host.settings.service)
+    unowned = host.manager.unowned
+    return stage_beside_salt(program, directory, unowned=unowned, run=run_command)[0]
 
-    @cached_property
-    def ledger(self) -> Ledger:
-        return Ledger(self.settings.database)
 
-    @cached_property
-    def manager(self) -> PackageManager | None:
-        return wiring.package_manager()
+def launch(host: Host) -> None:
+    """Start the supervisor."""
+    inherited.save(host.settings.state_dir)
+    python = supervisor_copy.interpreter(run_command, {})
+    argv = watchdog.argv(host.settings, host.services, python)
+    host.services.spawn(watchdog.supervisor_unit(host.settings), argv)
 
-    def known_manager(self) -> PackageManager:
-        """Return the package manager. Raise SafeUpdateError if none that is known is there."""
-        if self.manager is None:
-            raise SafeUpdateError(
-                "No package manager that is known was found, so Salt was not installed from "
-                "packages. Nothing was changed."
-            )
-        return self.manager
 
-    @cached_property
-    def services(self) -> ServiceManager:
-        from .core.host import init_system
+def arm(host: Host, copies: Mapping[str, str]) -> None:
+    """Have the update that is about to change something looked after."""
+    watchdog.arm(host.settings, host.services, run_command, copies)
 
-        return init_system.detect()
 
-    @cached_property
-    def stop_guard(self) -> StopGuard | None:
-        """The stop guard; None if there is no systemd."""
-        from .core.jobs.stop_guard import StopGuard
+def initiator(host: Host, jid: str = "") -> Initiator:
+    """Return what begins an update in the process of the job *jid*."""
+    from .core.supervisor.initiator import Initiator, Installation, RunningJobs
+    from .core.supervisor.neighbours import with_units
 
-        return StopGuard(self.settings) if self.services.name == "systemd" else None
+    foreign = host.why_not_ours()
+    if foreign:
+        raise SafeUpdateError(f"{foreign} Nothing was changed.")
 
-    @cached_property
-    def _finder(self) -> OwnFinder:
-        assert self.manager is not None  # noqa: S101
-        return OwnFinder(self.manager, self._paths(), self.settings.packages)
-
-    @cached_property
-    def revisions(self) -> Revisions:
-        from .core.prepare.revisions import Revisions
-
-        snapshots = self.manager.snapshots if self.manager is not None else None
-        return Revisions(self.settings.state_dir, self.store, self.manager, snapshots)
-
-    def stage_extensions(self, directory: str) -> str:
-        """Have what lives beside Salt ready for an update; return where."""
-        from .core.extensions.staging import stage_beside_salt
-
-        if self.manager is None:
-            return ""
-        program = self.services.program(self.settings.service)
-        unowned = self.manager.unowned
-        return stage_beside_salt(program, directory, unowned=unowned, run=run_command)[0]
-
-    def resolver(self) -> Resolver:
-        """Return what resolves requests. Raise SafeUpdateError without a package manager."""
-        from .core.prepare.resolution import Resolver
-
-        return Resolver(
-            installer=self.known_manager(),
-            own=sorted(self.own().names),
-            store=self.store,
-            revisions=self.revisions,
-            staged=self.staging().staged(),
-            steps_dir=self.settings.steps_dir,
-        )
-
-    def staging(self, installer: Installer | None = None) -> Staging:
-        """Return the packages that are downloaded ahead; *installer* is that of the extension."""
-        from .core.prepare.staging import Staging
-
-        installer = installer or self.known_manager()
-        return Staging(self.settings.state_dir, self.store, installer)
-
-    def extension(self, source: str = "") -> OwnExtension:
-        """Return what updates this extension, from *source* or from where the settings say."""
-        home = ourselves.home()
-        return wiring.own_extension(self.settings, self.services, home, source)
-
-    def backup_paths(self) -> list[str]:
-        """Return what is put back on a rollback."""
-        from .core.host import backup
-
-        opts = self.opts
-        found = backup.minion_paths(
-            config_file=opts.get("conf_file") or "/etc/salt/minion",
-            pki_dir=opts.get("pki_dir") or "/etc/salt/pki/minion",
-            cache_dir=opts.get("cachedir") or "/var/cache/salt/minion",
-        )
-        return [*found, *self.settings.backup]
-
-    def own(self) -> Own:
-        """Return the own packages; none if no package manager is known."""
-        return Own(frozenset(), False) if self.manager is None else self._finder()
-
-    def _paths(self) -> tuple[str, ...]:
-        """Salt's code, its unit, and its interpreter unless that is the system's."""
-        found = {os.path.join(os.path.dirname(salt.__file__), "version.py")}
-        if _has_own_python():
-            found |= {os.path.realpath(sys.executable), sys.executable}
-        unit = self.services.unit_file(self.settings.service)
-        if unit:
-            found.add(unit)
-        return tuple(sorted(found))
-
-    def roots(self) -> tuple[str, ...]:
-        """Return the directories of Python code that an update replaces below the minion."""
-        if self.manager is not None and self.manager.snapshots is not None:
-            return ()
-        return _tree()
-
-    def others(self) -> tuple[Minion, ...]:
-        """Return the other minions of this host that run from what an update replaces."""
-        from .core.supervisor import neighbours
-
-        return neighbours.of(self.settings, self.roots())
-
-    def daemons(self) -> list[Daemon]:
-        """Return the services of Salt that run from what an update replaces."""
-        from .core.host import daemons
-
-        roots = self.roots()
-        ours = "" if _has_own_python() else os.path.realpath(sys.executable)
-        return daemons.running_from(self.services, roots, ours) if roots else []
-
-    def known(self) -> set[int]:
-        """Return the main processes of the minions that an update waits for, our own included."""
-        units = [self.settings.service, *(each.unit for each in self.others() if each.runs)]
-        # A unit may have other names.
-        found = {self.services.state(unit).pid for unit in units}
-        return {os.getpid(), *processes.ancestors(), *found}
-
-    def unaware(self) -> list[str]:
-        """Say of which of them the jobs cannot be waited for; nothing if that is to be let be."""
-        from .core.prepare import beside
-
-        if self.settings.other_minions == "report":
-            return []
-        daemons = self.daemons()
-        told = beside.unaware(daemons, self.known()) if daemons else []
-        return [f"{problem} {fix}" for problem, fix in told]
-
-    def written(self) -> tuple[str, ...]:
-        """Return the directories on the file systems that an update is installed to."""
-        if self.manager is not None and self.manager.snapshots is not None:
-            return (self.manager.snapshots.place,)
-        return self.roots()
-
-    def waiting(self) -> str:
-        """Return the sentence that a snapshot waits for a reboot; empty if none does."""
-        snapshots = self.manager.snapshots if self.manager is not None else None
-        if snapshots is None or not snapshots.pending:
-            return ""
-        return f"Snapshot {snapshots.default()['number']} waits for a reboot."
-
-    def launch(self) -> None:
-        """Start the supervisor."""
-        inherited.save(self.settings.state_dir)
-        python = supervisor_copy.interpreter(run_command, {})
-        argv = watchdog.argv(self.settings, self.services, python)
-        self.services.spawn(watchdog.supervisor_unit(self.settings), argv)
-
-    def arm(self, copies: Mapping[str, str]) -> None:
-        """Have the update that is about to change something looked after."""
-        watchdog.arm(self.settings, self.services, run_command, copies)
-
-    def running_jobs(self) -> list[str]:
-        """Name the jobs that run now, as "JID function"."""
-        return _named(salt.utils.minion.running(self.opts))
-
-    def awaited_jobs(self, but: str) -> list[str]:
-        """Name the jobs that run now and that an update waits for, the job *but* left out."""
-        return _named(self._awaited(but))
-
-    def _awaited(self, but: str) -> list[dict[str, Any]]:
-        return [
-            job
-            for job in salt.utils.minion.running(self.opts)
-            if str(job.get("jid")) != but and not functions.waits_for_update(job.get("fun"))
-        ]
-
-    def _pids(self, but: str) -> list[int]:
-        """Return the processes of the jobs that run now; a thread has none of its own."""
-        if not self.opts.get("multiprocessing", True):
-            return []
-        return [int(job["pid"]) for job in self._awaited(but) if job.get("pid") != os.getpid()]
-
-    def initiator(self, jid: str = "") -> Initiator:
-        """Return what begins an update in the process of the job *jid*."""
-        from .core.supervisor.initiator import Initiator, Installation, RunningJobs
-        from .core.supervisor.neighbours import with_units
-
-        foreign = self.why_not_ours()
-        if foreign:
-            raise SafeUpdateError(f"{foreign} Nothing was changed.")
-
-        others = self.others()
-        return Initiator(
-            settings=self.settings,
-            store=self.store,
-            services=self.services,
-            inhibitor=with_units(self.services, [each.unit for each in others]),
-            others=others,
-            unaware=self.unaware,
-            launch=self.launch,
-            manager=self.manager,
-            installation=Installation(
-                own=tuple(sorted(self.own().names)),
-                roots=self.roots(),
-                backup_paths=(
-                    *self.backup_paths(),
-                    *(path for each in others for path in each.backup),
-                ),
+    others = host.others()
+    return Initiator(
+        settings=host.settings,
+        store=host.store,
+        services=host.services,
+        inhibitor=with_units(host.services, [each.unit for each in others]),
+        others=others,
+        unaware=host.unaware,
+        launch=partial(launch, host),
+        manager=host.manager,
+        installation=Installation(
+            own=tuple(sorted(host.own().names)),
+            roots=host.roots(),
+            backup_paths=(
+                *host.backup_paths(),
+                *(path for each in others for path in each.backup),
             ),
-            jobs=RunningJobs(names=lambda: self.awaited_jobs(jid), pids=lambda: self._pids(jid)),
-            arm=self.arm,
-            stage_extensions=self.stage_extensions,
-        )
-
-    def transaction(
-        self, redirect: Callable[[Mapping[str, str]], None], jid: str = ""
-    ) -> QuietTransaction:
-        """Return what changes the own packages in the process of the job *jid*."""
-        from .core.supervisor.quiet_transaction import QuietTransaction
-
-        return QuietTransaction(by=self.initiator(jid), redirect=redirect)
+        ),
+        jobs=RunningJobs(names=lambda: host.awaited_jobs(jid), pids=lambda: host.job_pids(jid)),
+        arm=partial(arm, host),
+        stage_extensions=partial(stage_extensions, host),
+    )
 
 
-def _tree() -> tuple[str, ...]:
-    """Return the directories of Python code that this process runs from."""
-    if _has_own_python():
-        return (os.path.realpath(sys.prefix),)
-    return (os.path.dirname(os.path.realpath(salt.__file__)),)
+def transaction(
+    host: Host, redirect: Callable[[Mapping[str, str]], None], jid: str = ""
+) -> QuietTransaction:
+    """Return what changes the own packages in the process of the job *jid*."""
+    from .core.supervisor.quiet_transaction import QuietTransaction
 
-
-def _has_own_python() -> bool:
-    """Tell whether the interpreter came with Salt, and is not the system's."""
-    return sys.prefix not in ("/usr", "/usr/local")
-
-
-def _named(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [f"{job.get('jid')} {job.get('fun')}" for job in jobs]
+    return QuietTransaction(by=initiator(host, jid), redirect=redirect)

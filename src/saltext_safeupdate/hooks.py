@@ -16,8 +16,8 @@ from typing import Any
 from . import patches
 from .core.errors import SafeUpdateError
 from .core.settings import of_minion
-from .factory import Factory, enabled
 from .patches import Patch, UnknownSaltError
+from .this_host import Host, enabled
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,11 @@ def install(opts: Mapping[str, Any]) -> bool:
         return False
     for problem in of_minion(opts)[1]:
         log.error("%s The default applies until that is corrected.", problem)
-    factory = Factory(opts)
-    if _is_foreign(factory):
+    host = Host(opts)
+    if _is_foreign(host):
         return False
     try:
-        replaced = _table(factory)
+        replaced = _table(host)
         patches.apply(replaced)
     except UnknownSaltError as err:
         _stood_down.append(str(err))
@@ -115,9 +115,9 @@ def foreign() -> str:
     return _foreign[0] if _foreign else ""
 
 
-def _is_foreign(factory: Factory) -> bool:
+def _is_foreign(host: Host) -> bool:
     try:
-        reason = factory.claim()
+        reason = host.claim()
     except SafeUpdateError as err:
         # Jobs run without a database, too.
         log.error("safeupdate: %s", err)
@@ -128,7 +128,7 @@ def _is_foreign(factory: Factory) -> bool:
     return bool(reason)
 
 
-def _table(factory: Factory) -> list[Patch]:
+def _table(host: Host) -> list[Patch]:
     """Return what is to be replaced. Raise UnknownSaltError if Salt lacks even its place."""
     try:
         # Salt is imported here, and not by whoever only reads this module.
@@ -136,9 +136,9 @@ def _table(factory: Factory) -> list[Patch]:
         from .ordering import old_tree
         from .ordering import patches as ordering
 
-        settings = factory.settings
+        settings = host.settings
         return [
-            *ordering.patches(factory, settings),
+            *ordering.patches(host, settings),
             *minion.patches(settings, old_tree.redirect),
         ]
     except Exception as err:

@@ -28,8 +28,8 @@ from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.supervisor import probe
 from saltext_safeupdate.core.supervisor.verdict import Verdict
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion.intake import TOGETHER
+from saltext_safeupdate.this_host import Host
 from tests.support import targeting
 from tests.support.real_master import RealMaster
 from tests.support.real_minion import SHELL, RealMinion, humble, mounted
@@ -174,7 +174,7 @@ def _unknown(place):
 
 
 FAILOVER = {"master_type": "failover", "master_alive_interval": 3600}
-ROWS = {row.place: row for row in hooks._table(Factory({"safeupdate": {}}))}
+ROWS = {row.place: row for row in hooks._table(Host({"safeupdate": {}}))}
 NOT_HERE = frozenset({"executor", "engine", "hooks"})
 SET_UPS = {
     "as it is": SetUp(starts=3),

@@ -19,26 +19,26 @@ _LOOK = """
 from saltext_safeupdate.admin import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.prepare import preflight
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 
 def master():
     return facts.master_version(__salt__, __pillar__)
 
-def resolved(factory, version):
+def resolved(host, version):
     try:
-        return {"targets": factory.manager.targets(factory.own().names, version)}
+        return {"targets": host.manager.targets(host.own().names, version)}
     except SafeUpdateError as err:
         return {"unavailable": err}
 
 def look(version):
-    factory = Factory(__opts__)
+    host = Host(__opts__)
     told = preflight.preflight(preflight.Circumstances(
-        manager=factory.manager,
-        own=sorted(factory.own().names),
+        manager=host.manager,
+        own=sorted(host.own().names),
         running=__grains__["saltversion"],
-        **resolved(factory, str(version)),  # "3008.3" on a command line is a number to Salt
-        state_dir=factory.settings.state_dir,
-        roots=factory.roots(),
+        **resolved(host, str(version)),  # "3008.3" on a command line is a number to Salt
+        state_dir=host.settings.state_dir,
+        roots=host.roots(),
         master=master(),
         uses=facts.state_uses(__opts__, __salt__),
     ))

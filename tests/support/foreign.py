@@ -4,12 +4,12 @@ import inspect
 import pathlib
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 
 
 def wrap_everything(opts, when):
     """Wrap each function of our table. Each one that is called leaves a file, named by *when*."""
-    for row in hooks._table(Factory(opts)):
+    for row in hooks._table(Host(opts)):
         found = vars(row.owner)[row.name]
         theirs = _wrapped(getattr(found, "__func__", found), opts["foreign"], f"{when}.{row.name}")
         kind = type(found) if isinstance(found, classmethod | staticmethod) else lambda plain: plain

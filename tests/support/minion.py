@@ -23,9 +23,9 @@ from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.host import init_system
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.store import Store
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering import patches as ordering
 from saltext_safeupdate.ordering.resume import NO_TIME
+from saltext_safeupdate.this_host import Host
 
 from .packages import Database, FakeManager
 from .services import FakeServices
@@ -117,7 +117,7 @@ class Minion:
             grains=copy.deepcopy(_grains()),
         )
         self.opts.update(opts)
-        self.factory = Factory(self.opts)
+        self.host = Host(self.opts)
 
     @property
     def functions(self):
@@ -151,7 +151,7 @@ class Minion:
 
     @property
     def store(self):
-        return Store(self.factory.settings.database)
+        return Store(self.host.settings.database)
 
     def record(self):
         """Return the newest record, or None."""
@@ -189,8 +189,8 @@ def hooked(minion, *, no_time=NO_TIME):
     wiring.package_manager = lambda: minion.manager
     init_system.detect = lambda: minion.services
     # No tree is replaced, so none has to be kept.
-    minion.factory.roots = tuple
-    patches.apply(ordering.patches(minion.factory, minion.factory.settings, no_time=no_time))
+    minion.host.roots = tuple
+    patches.apply(ordering.patches(minion.host, minion.host.settings, no_time=no_time))
     try:
         yield minion
     finally:

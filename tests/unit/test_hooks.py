@@ -10,7 +10,7 @@ import pathlib
 import pytest
 import salt.minion
 
-from saltext_safeupdate import hooks
+from saltext_safeupdate import factory, hooks
 from saltext_safeupdate.admin import check
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks
@@ -19,13 +19,13 @@ from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.record import owner
 from saltext_safeupdate.engines import safeupdate as engine
 from saltext_safeupdate.executors import safeupdate as executor
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion import engine as minion_engine
 from saltext_safeupdate.minion import patches as minion_patches
+from saltext_safeupdate.this_host import Host
 from tests.support.forked import forked
 
 # Seen here, because Salt starts programs when it is imported.
-ROWS = {row.place: row for row in hooks._table(Factory({"safeupdate": {}}))}
+ROWS = {row.place: row for row in hooks._table(Host({"safeupdate": {}}))}
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_a_minion_with_the_places_of_another_one_leaves_salt_as_it_is(
     first, second = (
         {**opts, "conf_file": f"{tmp_path}/{name}/minion"} for name in ("one", "other")
     )
-    owner.claim(Factory(first).store, first)
+    owner.claim(Host(first).store, first)
     before = _replaceable()
     for _ in range(2):
         assert executor.execute(second, {"fun": "cmd.run", "jid": "1"}, print, [], {}) is None
@@ -240,9 +240,9 @@ def test_a_minion_with_the_places_of_another_one_leaves_salt_as_it_is(
     assert not available
     assert f"{tmp_path}/one/minion" in reason
     with pytest.raises(SafeUpdateError, match="Nothing was changed"):
-        Factory(second).initiator()
-    assert [each.code for each in check._owner(Factory(second))] == ["shared-state"]
-    assert not list(check._owner(Factory(first)))
+        factory.initiator(Host(second))
+    assert [each.code for each in check._owner(Host(second))] == ["shared-state"]
+    assert not list(check._owner(Host(first)))
 
 
 def test_the_table_that_is_written_down_says_of_this_salt_what_it_is():

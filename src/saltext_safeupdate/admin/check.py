@@ -19,7 +19,7 @@ from ..core.prepare.preflight import Circumstances, preflight
 from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import of_minion
-from ..factory import Factory, enabled
+from ..this_host import Host, enabled
 from . import checks_of_files, checks_of_snapshots, errors, executors, facts, provenance
 from .checks_of_files import Problem
 
@@ -27,45 +27,45 @@ from .checks_of_files import Problem
 _LEAST_SPACE = 16 << 20
 
 
-Look = Callable[[Factory], Iterable[Problem]]
+Look = Callable[[Host], Iterable[Problem]]
 
 
-def check(factory: Factory, functions: facts.Functions) -> list[dict[str, str]]:
+def check(host: Host, functions: facts.Functions) -> list[dict[str, str]]:
     """Return every problem, not only the first. *functions* are Salt's execution functions."""
-    looks = (*_CHECKS, lambda factory: _master(factory, functions))
-    return [problem._asdict() for problem in _found(factory, looks)]
+    looks = (*_CHECKS, lambda host: _master(host, functions))
+    return [problem._asdict() for problem in _found(host, looks)]
 
 
-def unhooked(factory: Factory) -> str:
+def unhooked(host: Host) -> str:
     """Return why nothing here holds jobs, with what to do; empty if the minion has our hooks."""
-    problem = next(_hooks(factory), None)
+    problem = next(_hooks(host), None)
     return f"{problem.problem} {problem.fix}" if problem is not None else ""
 
 
-def quick(factory: Factory) -> list[str]:
+def quick(host: Host) -> list[str]:
     """Return the problems of the set-up that are found without asking another program."""
-    return [problem.problem for problem in _found(factory, _QUICK)]
+    return [problem.problem for problem in _found(host, _QUICK)]
 
 
-def _found(factory: Factory, looks: Iterable[Look]) -> list[Problem]:
+def _found(host: Host, looks: Iterable[Look]) -> list[Problem]:
     """Return what the looks find. What keeps one of them from looking is a problem itself."""
     found: list[Problem] = []
-    pending = _tried(checks_of_files.restart_pending, factory)
+    pending = _tried(checks_of_files.restart_pending, host)
     for look in looks:
         if not (pending and look in _BY_RESTART):
-            found += _tried(look, factory)
+            found += _tried(look, host)
     return [*pending, *dict.fromkeys(found)]
 
 
-def _tried(look: Look, factory: Factory) -> list[Problem]:
+def _tried(look: Look, host: Host) -> list[Problem]:
     try:
-        return list(look(factory))
+        return list(look(host))
     except (OSError, SafeUpdateError) as err:
         return [Problem("host", errors.of_host(err), "Correct that, and check again.")]
 
 
-def _configuration(factory: Factory) -> Iterator[Problem]:
-    for problem in of_minion(factory.opts)[1]:
+def _configuration(host: Host) -> Iterator[Problem]:
+    for problem in of_minion(host.opts)[1]:
         yield Problem(
             "configuration",
             f"{problem} The default applies.",
@@ -73,8 +73,8 @@ def _configuration(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _executor(factory: Factory) -> Iterator[Problem]:
-    option = factory.opts.get("module_executors")
+def _executor(host: Host) -> Iterator[Problem]:
+    option = host.opts.get("module_executors")
     names = executors.listed(option)
     if names is None:
         yield Problem(
@@ -104,7 +104,7 @@ def _executor(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _extension(factory: Factory) -> Iterator[Problem]:
+def _extension(host: Host) -> Iterator[Problem]:
     running, path = ourselves.running_version(), ourselves.home()
     installed = ourselves.version_in(path)
     if not installed:
@@ -122,8 +122,8 @@ def _extension(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _engine(factory: Factory) -> Iterator[Problem]:
-    if not enabled({**factory.opts, "module_executors": []}):
+def _engine(host: Host) -> Iterator[Problem]:
+    if not enabled({**host.opts, "module_executors": []}):
         yield Problem(
             "engine",
             "The engine 'safeupdate' is not in 'engines': returns that did not arrive are not "
@@ -131,14 +131,14 @@ def _engine(factory: Factory) -> Iterator[Problem]:
             "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
             "'safeupdate'.",
         )
-    elif _has_lost_its_engine(factory):
+    elif _has_lost_its_engine(host):
         yield Problem(
             "engine-gone",
             "The minion runs, and its engine does not: Salt ends the engines of a minion whose "
             "master is away when it starts, and goes on without them.",
             "Restart the minion.",
         )
-    if _count_of_engines(factory.opts.get("engines")) > 1:
+    if _count_of_engines(host.opts.get("engines")) > 1:
         yield Problem(
             "engine-twice",
             "The engine 'safeupdate' is more than once in 'engines': one acts, and the others "
@@ -152,20 +152,20 @@ def _count_of_engines(engines: Any) -> int:
     return modules(engines).count("safeupdate") if isinstance(engines, (list, tuple)) else 1
 
 
-def _has_lost_its_engine(factory: Factory) -> bool:
+def _has_lost_its_engine(host: Host) -> bool:
     """Tell whether the process of the minion that reported runs, and no engine acts for it."""
     try:
-        running = Generations(factory.store).serving()
+        running = Generations(host.store).serving()
         alive = running is not None and processes.alive(running.process)
-        return alive and not locks.held(factory.settings.run_dir, "engine")
+        return alive and not locks.held(host.settings.run_dir, "engine")
     except SafeUpdateError:
         # That is a problem of its own.
         return False
 
 
-def _owner(factory: Factory) -> Iterator[Problem]:
+def _owner(host: Host) -> Iterator[Problem]:
     try:
-        reason = factory.why_not_ours()
+        reason = host.why_not_ours()
     except SafeUpdateError:
         # That is a problem of its own.
         return
@@ -173,14 +173,14 @@ def _owner(factory: Factory) -> Iterator[Problem]:
         yield Problem("shared-state", reason, f"{hooks.OWN_PLACES} Then restart both.")
 
 
-def _hooks(factory: Factory) -> Iterator[Problem]:
+def _hooks(host: Host) -> Iterator[Problem]:
     if hooks.stood_down():
         yield Problem(
             "hooks",
             hooks.stood_down(),
             "Install a version of saltext-safeupdate that knows this Salt.",
         )
-    elif not hooks.minion_has_them(factory.opts):
+    elif not hooks.minion_has_them(host.opts):
         yield Problem(
             "hooks",
             "The minion has no hooks: state runs are not ordered and jobs are not held.",
@@ -196,12 +196,12 @@ def _hooks(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _locks(factory: Factory) -> Iterator[Problem]:
-    if not enabled(factory.opts) and not os.path.isdir(factory.settings.run_dir):
+def _locks(host: Host) -> Iterator[Problem]:
+    if not enabled(host.opts) and not os.path.isdir(host.settings.run_dir):
         # To look would make them.
         return
-    user = str(factory.opts.get("user") or "")
-    problem = locks.problem(factory.settings.run_dir, user)
+    user = str(host.opts.get("user") or "")
+    problem = locks.problem(host.settings.run_dir, user)
     if problem:
         yield Problem(
             "locks",
@@ -211,8 +211,8 @@ def _locks(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _own_packages(factory: Factory) -> Iterator[Problem]:
-    if factory.manager is None:
+def _own_packages(host: Host) -> Iterator[Problem]:
+    if host.manager is None:
         yield Problem(
             "package-manager",
             "This host has no package manager that safeupdate knows.",
@@ -220,15 +220,15 @@ def _own_packages(factory: Factory) -> Iterator[Problem]:
         )
         return
     try:
-        own = factory.own()
-        installed = factory.manager.installed(own.names)
-        unfinished = factory.manager.unfinished(own.names)
+        own = host.own()
+        installed = host.manager.installed(own.names)
+        unfinished = host.manager.unfinished(own.names)
     except SafeUpdateError as err:
         yield Problem(
             "own-packages", f"The minion's own packages are not known: {err}", "Fix that first."
         )
         return
-    problem = provenance.not_from_packages(factory)
+    problem = provenance.not_from_packages(host)
     if problem or not own.names:
         yield Problem(
             "own-packages",
@@ -252,20 +252,20 @@ def _own_packages(factory: Factory) -> Iterator[Problem]:
             f"The package manager has not finished the installation of: {', '.join(unfinished)}.",
             "Run its repair, such as 'dpkg --configure -a'.",
         )
-    yield from _host(factory)
-    yield from _service(factory)
+    yield from _host(host)
+    yield from _service(host)
 
 
-def _host(factory: Factory) -> Iterator[Problem]:
+def _host(host: Host) -> Iterator[Problem]:
     """Yield what would stop an update, whatever its version."""
-    assert factory.manager is not None  # noqa: S101
+    assert host.manager is not None  # noqa: S101
     circumstances = Circumstances(
-        manager=factory.manager,
-        own=sorted(factory.own().names),
+        manager=host.manager,
+        own=sorted(host.own().names),
         running=str(salt.version.__version__),
-        state_dir=factory.settings.state_dir,
-        roots=factory.written(),
-        transaction=factory.waiting(),
+        state_dir=host.settings.state_dir,
+        roots=host.written(),
+        transaction=host.waiting(),
         targets={},
         masterless=True,
     )
@@ -274,18 +274,18 @@ def _host(factory: Factory) -> Iterator[Problem]:
             yield Problem(finding.code, finding.problem, finding.fix)
 
 
-def _service(factory: Factory) -> Iterator[Problem]:
-    state = factory.services.state(factory.settings.service)
-    if state.enabled == "" and factory.services.name == "systemd":
+def _service(host: Host) -> Iterator[Problem]:
+    state = host.services.state(host.settings.service)
+    if state.enabled == "" and host.services.name == "systemd":
         yield Problem(
             "service",
-            f"There is no unit {factory.settings.service}.",
+            f"There is no unit {host.settings.service}.",
             "Set 'safeupdate:service' to the name of the minion's unit.",
         )
 
 
-def _state_dir(factory: Factory) -> Iterator[Problem]:
-    directory = factory.settings.state_dir
+def _state_dir(host: Host) -> Iterator[Problem]:
+    directory = host.settings.state_dir
     try:
         found = os.stat(directory).st_mode
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -316,19 +316,19 @@ def _state_dir(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _last_update(factory: Factory) -> Iterator[Problem]:
-    problem = factory.store.problem()
+def _last_update(host: Host) -> Iterator[Problem]:
+    problem = host.store.problem()
     if problem:
         yield Problem("database", problem, "See the message.")
-    if not factory.store.exists():
+    if not host.store.exists():
         return
     try:
-        last = factory.store.latest()
+        last = host.store.latest()
     except SafeUpdateError as err:
         if not problem:
             yield Problem("database", str(err), "See the message.")
         return
-    if last is not None and _interrupted(factory, last):
+    if last is not None and _interrupted(host, last):
         yield Problem(
             "interrupted",
             f"Update {last.id} was interrupted while {last.phase.value}.",
@@ -340,7 +340,7 @@ def _last_update(factory: Factory) -> Iterator[Problem]:
         yield Problem(
             "last-update", f"The last update {ended}: {last.reason}", "Fix that and try again."
         )
-    if factory.services.inhibited(factory.settings.service) and (last is None or last.phase.final):
+    if host.services.inhibited(host.settings.service) and (last is None or last.phase.final):
         yield Problem(
             "inhibited",
             "The service refuses to stop although no update is under way.",
@@ -349,20 +349,20 @@ def _last_update(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def _interrupted(factory: Factory, update: Update) -> bool:
+def _interrupted(host: Host, update: Update) -> bool:
     """Tell whether nobody works on an update that has not ended."""
     if update.phase.final or update.awaits_boot:
         return False
-    run_dir = factory.settings.run_dir
+    run_dir = host.settings.run_dir
     if locks.problem(run_dir):
         # Whether somebody works on it is not known.
         return False
     return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
 
 
-def _master(factory: Factory, functions: facts.Functions) -> Iterator[Problem]:
+def _master(host: Host, functions: facts.Functions) -> Iterator[Problem]:
     """A minion sees of its master's set-up only whether it may ask for the version."""
-    opts = factory.opts
+    opts = host.opts
     if opts.get("master_type") == "disable" or opts.get("file_client") == "local":
         return
     if facts.master_version(functions, {}) is None:
@@ -375,9 +375,9 @@ def _master(factory: Factory, functions: facts.Functions) -> Iterator[Problem]:
         )
 
 
-def _stop_guard(factory: Factory) -> Iterator[Problem]:
-    if factory.stop_guard is not None:
-        for problem, fix in factory.stop_guard.problems():
+def _stop_guard(host: Host) -> Iterator[Problem]:
+    if host.stop_guard is not None:
+        for problem, fix in host.stop_guard.problems():
             yield Problem("stop-guard", problem, fix)
 
 

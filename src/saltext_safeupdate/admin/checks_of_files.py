@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..core.errors import SafeUpdateError
-from ..factory import Factory, enabled
+from ..this_host import Host, enabled
 from . import executors, set_up
 
 
@@ -26,21 +26,21 @@ _RESTART_PENDING = Problem(
 )
 
 
-def restart_pending(factory: Factory) -> Iterator[Problem]:
+def restart_pending(host: Host) -> Iterator[Problem]:
     """Yield a problem if the files set the minion up, and it has not read them yet."""
-    opts = factory.opts
+    opts = host.opts
     if _lists_ours(opts) and enabled({**opts, "module_executors": []}):
         return
-    said = set_up.minion_files(factory).merged().all
+    said = set_up.minion_files(host).merged().all
     engines: dict[str, Any] = {"engines": said.get("engines"), "module_executors": []}
     if _lists_ours(said) and enabled({**opts, **engines}):
         yield _RESTART_PENDING
 
 
-def set_up_file(factory: Factory) -> Iterator[Problem]:
+def set_up_file(host: Host) -> Iterator[Problem]:
     """Yield a problem if our file is not as the state would write it now."""
     try:
-        file = set_up.managed_file(factory)
+        file = set_up.managed_file(host)
     except SafeUpdateError as err:
         yield Problem("set-up", str(err), "See the message.")
         return
@@ -53,10 +53,10 @@ def set_up_file(factory: Factory) -> Iterator[Problem]:
         )
 
 
-def stand_ins(factory: Factory) -> Iterator[Problem]:
+def stand_ins(host: Host) -> Iterator[Problem]:
     """Yield a problem if nothing stands in for this package while it cannot be loaded."""
-    if _lists_ours(factory.opts):
-        missing = set_up.stand_ins_missing(factory)
+    if _lists_ours(host.opts):
+        missing = set_up.stand_ins_missing(host)
         if missing == set_up.PENDING:
             yield _RESTART_PENDING
         elif missing:

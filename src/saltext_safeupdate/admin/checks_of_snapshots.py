@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.record.phase import Phase
-from ..factory import Factory
+from ..this_host import Host
 from .checks_of_files import Problem
 
 
-def applied(factory: Factory) -> Iterator[Problem]:
+def applied(host: Host) -> Iterator[Problem]:
     """Yield that somebody has put the files of an update below the minion before its boot."""
-    manager = factory.manager
-    if manager is None or manager.snapshots is None or not factory.store.exists():
+    manager = host.manager
+    if manager is None or manager.snapshots is None or not host.store.exists():
         return
-    last = factory.store.latest()
+    last = host.store.latest()
     if last is None or not last.awaits_boot or last.phase is not Phase.WAITING_FOR_BOOT:
         return
     if last.brought and manager.running(list(last.versions_to)) == last.versions_to:

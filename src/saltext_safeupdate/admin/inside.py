@@ -3,14 +3,14 @@ What the functions and states of safeupdate do inside a transaction.
 
 The database, the locks and the service of the minion are hidden there. What changes the
 snapshot is done; what concerns the running minion is asked of it when the transaction is closed;
-everything else is refused (:class:`~saltext_safeupdate.factory.Factory`).
+everything else is refused (:class:`~saltext_safeupdate.this_host.Host`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 from salt.exceptions import SaltException
@@ -24,7 +24,7 @@ from ..core.jobs.stop_guard import StopGuard
 from ..core.settings import Settings
 from ..core.transactional import inside
 from ..core.transactional.services import GUARD, RESTART
-from ..factory import Factory
+from ..this_host import settings_of
 from . import steering, updated
 from .updates import Functions
 
@@ -84,26 +84,24 @@ def update_asked(
     return {"result": None if test else True, "changes": {}, "comment": _LATER}
 
 
-class Snapshot(Factory):
-    """
-    What can be built inside a transaction: what is written into the snapshot.
+@dataclass(frozen=True)
+class Snapshot:
+    """The minion in the snapshot of a transaction, as far as it can be set up there."""
 
-    Raises SafeUpdateError if nobody would do the rest afterwards.
-    """
+    opts: Mapping[str, Any]
+    settings: Settings
+    # Its drop-in only; a transactional system has systemd.
+    stop_guard: StopGuard
+    # It is hidden.
+    store: None = None
 
-    def __init__(  # pylint: disable=super-init-not-called (that one refuses)
-        self, opts: Mapping[str, Any], *, run: Run = run_command, units: str = _UNITS
-    ) -> None:
-        self._run = run
-        self._units = units
-        if not os.environ.get(inside.WISHES):
-            raise SafeUpdateError(_NOBODY)
-        self.opts = opts
 
-    @cached_property
-    def stop_guard(self) -> StopGuard:
-        """The drop-in of the stop guard; a transactional system has systemd."""
-        return _GuardPart(self.settings, program=False, run=self._run, units=self._units)
+def snapshot(opts: Mapping[str, Any], *, run: Run = run_command, units: str = _UNITS) -> Snapshot:
+    """Return what is set up here. Raise SafeUpdateError if nobody would do the rest afterwards."""
+    if not os.environ.get(inside.WISHES):
+        raise SafeUpdateError(_NOBODY)
+    settings = settings_of(opts)
+    return Snapshot(opts, settings, _GuardPart(settings, program=False, run=run, units=units))
 
 
 class _GuardPart(StopGuard):
@@ -169,7 +167,7 @@ class RunningMinion:
 
     def _place_guard(self, *, live: bool) -> Mapping[str, Any]:
         """Write the program of the stop guard; its drop-in came with the transaction."""
-        guard = _GuardPart(Factory(self._opts).settings, program=True, run=self._run)
+        guard = _GuardPart(settings_of(self._opts), program=True, run=self._run)
         changed = guard.install()
         if live:
             self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)

@@ -19,7 +19,7 @@ from ..core.prepare import upgrade_steps
 from ..core.record.phase import Phase
 from ..core.record.typed import Fact
 from ..core.record.update import Update
-from ..factory import Factory
+from ..this_host import Host
 from . import check, provenance
 
 log = logging.getLogger(__name__)
@@ -56,19 +56,19 @@ def running() -> dict[str, Any]:
     }
 
 
-def known(factory: Factory) -> dict[str, Any]:
+def known(host: Host) -> dict[str, Any]:
     """Return what is installed, what was asked for, and what is wrong. Raise RecordError."""
-    exists = factory.store.exists()
-    updates = factory.store.updates() if exists else []
+    exists = host.store.exists()
+    updates = host.store.updates() if exists else []
     asked = [each for each in updates if each.kind == "update"]
     ended = next((each.phase.value for each in asked if each.phase.final), "")
-    rows = factory.store.quarantined() if exists else []
+    rows = host.store.quarantined() if exists else []
     return {
-        **installed(factory),
+        **installed(host),
         "intended": next(filter(None, map(_intended, asked)), ""),
         "last_result": ended,
         "quarantined": sorted({row.version for row in rows}),
-        "problems": check.quick(factory),
+        "problems": check.quick(host),
     }
 
 
@@ -81,10 +81,10 @@ def _intended(update: Update) -> str:
     return without_epoch(target) or asked or ""
 
 
-def installed(factory: Factory) -> dict[str, str]:
+def installed(host: Host) -> dict[str, str]:
     """Return the version that is on disk, its package, and how it came there."""
     try:
-        return _installed(factory)
+        return _installed(host)
     except RecordError:
         raise
     except SafeUpdateError as err:
@@ -92,21 +92,21 @@ def installed(factory: Factory) -> dict[str, str]:
         return {"installed": "", "build": "", "way": "unknown"}
 
 
-def _installed(factory: Factory) -> dict[str, str]:
-    manager = factory.manager
+def _installed(host: Host) -> dict[str, str]:
+    manager = host.manager
     if manager is None:
         return _by_pip()
-    stamp = (manager.name, *factory.settings.packages, *manager.stamp())
-    cached = factory.store.replaceable(_INSTALLED)
+    stamp = (manager.name, *host.settings.packages, *manager.stamp())
+    cached = host.store.replaceable(_INSTALLED)
     if cached is not None and cached.stamp == stamp:
         return {key: getattr(cached, key) for key in ("installed", "build", "way")}
     found = _by_pip()
-    if not provenance.not_from_packages(factory):
-        versions = manager.installed(factory.own().names)
+    if not provenance.not_from_packages(host):
+        versions = manager.installed(host.own().names)
         build = upgrade_steps.of_salt(versions, versions)[1]
         found = {"installed": without_epoch(build), "build": build, "way": manager.name}
-    if factory.store.exists():
-        factory.store.set_fact(_INSTALLED, _Installed(stamp=stamp, **found))
+    if host.store.exists():
+        host.store.set_fact(_INSTALLED, _Installed(stamp=stamp, **found))
     return found
 
 

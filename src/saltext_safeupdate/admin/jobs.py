@@ -14,10 +14,10 @@ from ..core.host import processes
 from ..core.jobs import current, missed_jobs
 from ..core.jobs import jids as job_ids
 from ..core.jobs.ledger import UNKNOWN, Job, State
-from ..factory import Factory
 from ..minion import queues, unrecorded
 from ..minion.masters import ONE_OF_SEVERAL
 from ..ordering import matching
+from ..this_host import Host
 
 # What the minion says of a publication that it has not accepted.
 _SAID = {
@@ -27,12 +27,12 @@ _SAID = {
 }
 
 
-def listed(factory: Factory) -> dict[str, Any]:
+def listed(host: Host) -> dict[str, Any]:
     """Return the jobs that run, those that are held, and what the ledger has of jobs."""
-    rows = factory.ledger.open() if factory.ledger.exists() else []
+    rows = host.ledger.open() if host.ledger.exists() else []
     return {
-        "running": factory.running_jobs(),
-        "held": [f"{job.get('jid')} {job.get('fun')}" for job in queues.listed(factory.opts)],
+        "running": host.running_jobs(),
+        "held": [f"{job.get('jid')} {job.get('fun')}" for job in queues.listed(host.opts)],
         "undelivered": [
             {"jid": row.jid, "fun": row.fun, "since": row.changed, "attempts": row.sends}
             for row in rows
@@ -55,7 +55,7 @@ def _described(job: Job) -> dict[str, Any]:
 
 
 def accepted(
-    factory: Factory, jids: object, aims: object = None, *, blind: bool = False
+    host: Host, jids: object, aims: object = None, *, blind: bool = False
 ) -> dict[str, str]:
     """
     Return the states of those jobs that this minion has, in its ledger or in a queue.
@@ -68,17 +68,17 @@ def accepted(
         raise InputError("'jids' must be a list of job IDs.")
     targets = _targets(aims)
     wanted = [str(jid) for jid in jids]
-    queued = {str(job.get("jid")): "held" for job in queues.listed(factory.opts)}
-    if factory.ledger.exists():
-        blind = blind or unrecorded.pending(factory.opts)
-        known = factory.ledger.known(wanted, ahead=_ahead(), blind=blind)
+    queued = {str(job.get("jid")): "held" for job in queues.listed(host.opts)}
+    if host.ledger.exists():
+        blind = blind or unrecorded.pending(host.opts)
+        known = host.ledger.known(wanted, ahead=_ahead(), blind=blind)
     else:
         known = dict.fromkeys(wanted, UNKNOWN)
     # What lies in a queue is known, whatever the ledger makes of it.
     for jid in wanted:
         if known.get(jid, UNKNOWN) == UNKNOWN and jid in queued:
             known[jid] = queued[jid]
-    return known | _meant(factory, targets, known)
+    return known | _meant(host, targets, known)
 
 
 def _targets(aims: object) -> list[dict[str, Any]]:
@@ -97,14 +97,12 @@ def _targets(aims: object) -> list[dict[str, Any]]:
     return listed
 
 
-def _meant(
-    factory: Factory, targets: list[dict[str, Any]], known: dict[str, str]
-) -> dict[str, str]:
+def _meant(host: Host, targets: list[dict[str, Any]], known: dict[str, str]) -> dict[str, str]:
     """Return of each publication of an unknown job whether it is meant for this minion."""
     # Salt's matchers are loaded only if there is a question for them.
     wanted = [aim for aim in targets if not known.keys() >= set(map(str, aim["jobs"].values()))]
     found: dict[str, str] = {}
-    decided = matching.decided(factory.opts, wanted) if wanted else []
+    decided = matching.decided(host.opts, wanted) if wanted else []
     for aim, meant in zip(wanted, decided, strict=True):
         said = _SAID[meant]
         found |= {
@@ -122,50 +120,50 @@ def _ahead() -> float:
     return 0.0 if made is None else max(0.0, made - time.time())
 
 
-def resume(factory: Factory, jid: object) -> dict[str, str]:
+def resume(host: Host, jid: object) -> dict[str, str]:
     """Start an interrupted job again, have a finished one sent; say what was done."""
     done = {}
-    for job in _open(factory, jid):
+    for job in _open(host, jid):
         if job.state is State.FINISHED:
             # The engine sends as soon as it sees that the database has changed.
-            factory.ledger.sent(job.key)
+            host.ledger.sent(job.key)
             done[job.key] = "its return is sent"
             continue
-        if not factory.ledger.take(job, processes.identity(os.getppid())):
+        if not host.ledger.take(job, processes.identity(os.getppid())):
             raise LockHeldError(
                 f"Job {jid} has just been taken up by another process. Nothing was done."
             )
-        full = factory.ledger.full(job.key)
+        full = host.ledger.full(job.key)
         if full is None or full.call is None:
             raise SafeUpdateError(
                 f"The ledger no longer has the call of job {jid}, so it cannot be started again. "
                 "'safeupdate.forget' removes the job."
             )
-        opts = _opts_of(factory, job)
+        opts = _opts_of(host, job)
         if queues.find(opts, job.jid) is None:
             queues.put(opts, salt.payload.loads(full.call))
         done[job.key] = "it is started again"
     return done
 
 
-def forget(factory: Factory, jid: object) -> list[str]:
+def forget(host: Host, jid: object) -> list[str]:
     """Remove a job from the ledger and from the queue: it is neither run nor returned."""
     done = []
-    for job in _open(factory, jid):
-        path = queues.find(_opts_of(factory, job), job.jid)
+    for job in _open(host, jid):
+        path = queues.find(_opts_of(host, job), job.jid)
         if path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        factory.ledger.forget(job.key)
+        host.ledger.forget(job.key)
         done.append(job.key)
     return done
 
 
-def _open(factory: Factory, jid: object) -> list[Job]:
+def _open(host: Host, jid: object) -> list[Job]:
     """Return the rows of a job that does not run and is not delivered."""
     if isinstance(jid, bool) or not isinstance(jid, str | int):
         raise InputError("'jid' must be a job ID.")
-    found = factory.ledger.find(str(jid)) if factory.ledger.exists() else []
+    found = host.ledger.find(str(jid)) if host.ledger.exists() else []
     jobs = [job for job in found if job.state is not State.DELIVERED]
     if not jobs:
         raise InputError(
@@ -177,11 +175,11 @@ def _open(factory: Factory, jid: object) -> list[Job]:
     return jobs
 
 
-def _opts_of(factory: Factory, job: Job) -> dict[str, Any]:
+def _opts_of(host: Host, job: Job) -> dict[str, Any]:
     """Return the opts with the master in charge of the job: each has a queue of its own."""
-    present = factory.opts.get("master")
-    keeps = factory.opts.get("master_type") not in ONE_OF_SEVERAL
-    return {**factory.opts, "master": (keeps and job.master) or present}
+    present = host.opts.get("master")
+    keeps = host.opts.get("master_type") not in ONE_OF_SEVERAL
+    return {**host.opts, "master": (keeps and job.master) or present}
 
 
 def _runs(job: Job) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
+from .. import factory
 from ..core.errors import InputError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.host import locks
@@ -15,7 +16,7 @@ from ..core.prepare import resolution
 from ..core.prepare.own_extension import NAME, OwnExtension
 from ..core.prepare.resolution import Resolved, Resolver
 from ..core.prepare.staging import EXTENSION
-from ..factory import Factory
+from ..this_host import Host
 from .updates import Functions
 
 _BUSY = (
@@ -24,20 +25,20 @@ _BUSY = (
 )
 
 
-def stage(factory: Factory, functions: Functions, version: str) -> Resolved:
+def stage(host: Host, functions: Functions, version: str) -> Resolved:
     """
     Download that version and verify it; return what the request for it comes to.
 
     Raise SafeUpdateError if anything speaks against it.
     """
-    resolver = _resolver(factory, functions, version)
+    resolver = _resolver(host, functions, version)
     wanted = replace(resolution.request(version, when="now"), extension=True)
     resolved = resolver.resolve(wanted)
     resolver.refuse(resolved)
     if not resolved.in_place:
-        lock = locks.acquire(factory.settings.run_dir, "update", _BUSY)
+        lock = locks.acquire(host.settings.run_dir, "update", _BUSY)
         try:
-            staging = factory.staging(resolver.installer)
+            staging = factory.staging(host, resolver.installer)
             staging.drop_altered(resolved.targets)
             staging.stage(resolved.targets)
         finally:
@@ -49,42 +50,42 @@ def runs(version: str) -> bool:
     return ourselves.running_version() == version
 
 
-def is_there(factory: Factory, version: str) -> bool:
+def is_there(host: Host, version: str) -> bool:
     """Tell whether the version is staged, or installed."""
     if ourselves.version_in(ourselves.home()) == version:
         return True
-    staged = factory.store.fact(EXTENSION)
+    staged = host.store.fact(EXTENSION)
     return staged is not None and staged.targets == {NAME: version}
 
 
-def initiator(factory: Factory, jid: str) -> Any:
+def initiator(host: Host, jid: str) -> Any:
     """Return what begins an update of this extension."""
-    by, home = factory.initiator(jid), ourselves.home()
+    by, home = factory.initiator(host, jid), ourselves.home()
     roots = by.installation.roots
     if not any(home.startswith(root + os.sep) for root in roots):
         roots = (*roots, home)
     installation = replace(by.installation, own=(NAME,), roots=roots)
-    return replace(by, manager=None, pip=factory.extension(), installation=installation)
+    return replace(by, manager=None, pip=factory.extension(host), installation=installation)
 
 
-def _resolver(factory: Factory, functions: Functions, version: str) -> Resolver:
-    installer = factory.extension()
-    _refuse(factory, installer)
-    source = factory.settings.extension_source
+def _resolver(host: Host, functions: Functions, version: str) -> Resolver:
+    installer = factory.extension(host)
+    _refuse(host, installer)
+    source = host.settings.extension_source
     if source.startswith("salt://"):
-        installer = factory.extension(_fetched(functions, source, version))
+        installer = factory.extension(host, _fetched(functions, source, version))
     return Resolver(
         installer=installer,
         own=(NAME,),
-        store=factory.store,
-        revisions=factory.revisions,
+        store=host.store,
+        revisions=factory.revisions(host),
         staged={},
-        steps_dir=factory.settings.steps_dir,
+        steps_dir=host.settings.steps_dir,
     )
 
 
-def _refuse(factory: Factory, installer: OwnExtension) -> None:
-    manager = factory.manager
+def _refuse(host: Host, installer: OwnExtension) -> None:
+    manager = host.manager
     if manager is not None and manager.snapshots is not None:
         raise SafeUpdateError(
             "On a transactional system the extension is installed in a transaction. Nothing was "

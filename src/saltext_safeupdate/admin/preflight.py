@@ -7,6 +7,7 @@ from typing import Any
 
 import salt.version
 
+from .. import factory
 from ..core.errors import InputError, SafeUpdateError
 from ..core.extensions import distributions, interpreter, requires
 from ..core.extensions.distributions import Extension
@@ -19,14 +20,14 @@ from ..core.prepare.preflight import Circumstances, Finding, other_update, prefl
 from ..core.prepare.removed_modules import Use
 from ..core.prepare.resolution import Resolved
 from ..core.prepare.staging import Staging
-from ..factory import Factory
+from ..this_host import Host
 from . import facts
 
 Functions = Mapping[str, Callable[..., Any]]
 
 
 def findings(
-    factory: Factory,
+    host: Host,
     functions: Functions,
     resolved: Resolved,
     unavailable: SafeUpdateError | None = None,
@@ -36,44 +37,44 @@ def findings(
 
     If its targets are installed, only another update does. *unavailable* is why it has none.
     """
-    manager = factory.known_manager()
-    under_way = _under_way(factory, manager, resolved)
+    manager = host.known_manager()
+    under_way = _under_way(host, manager, resolved)
     if unavailable is None and resolved.in_place:
         return [other_update(under_way)] if under_way else []
-    opts, settings = factory.opts, factory.settings
+    opts, settings = host.opts, host.settings
     masterless = opts.get("master_type") == "disable" or opts.get("file_client") == "local"
     uses, unrendered = _uses(opts, functions)
-    staging = factory.staging() if resolved.staged else None
-    extensions, python, unlisted = _extensions(factory, staging)
-    too_old, unread = _too_old(factory, staging, resolved)
-    others, daemons = factory.others(), factory.daemons()
-    quarantined = factory.store.quarantined() if factory.store.exists() else []
+    staging = factory.staging(host) if resolved.staged else None
+    extensions, python, unlisted = _extensions(host, staging)
+    too_old, unread = _too_old(host, staging, resolved)
+    others, daemons = host.others(), host.daemons()
+    quarantined = host.store.quarantined() if host.store.exists() else []
     found = preflight(
         Circumstances(
             manager=manager,
-            own=sorted(factory.own().names),
+            own=sorted(host.own().names),
             running=str(salt.version.__version__),
             state_dir=settings.state_dir,
-            roots=factory.written(),
-            transaction=factory.waiting(),
+            roots=host.written(),
+            transaction=host.waiting(),
             under_way=under_way,
             locks=locks.problem(settings.run_dir, str(opts.get("user") or "")),
             targets=resolved.targets,
             unavailable=unavailable,
             master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
             masterless=masterless,
-            writes={settings.state_dir: backup.size(factory.backup_paths())},
+            writes={settings.state_dir: backup.size(host.backup_paths())},
             quarantined=[(row.package, row.version) for row in quarantined],
             uses=uses,
             extensions=extensions,
             extensions_policy=settings.extensions,
             python=python,
             minions=beside.minions(others),
-            unaware=beside.unaware(daemons, factory.known() if daemons else ()),
+            unaware=beside.unaware(daemons, host.known() if daemons else ()),
             masters=beside.masters(daemons),
             other_minions_policy=settings.other_minions,
             too_old=too_old,
-            obstacle=factory.services.obstacle(settings.service),
+            obstacle=host.services.obstacle(settings.service),
         )
     )
     if resolved.staged:
@@ -93,9 +94,9 @@ def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
     return not resolution.reached(manager.running(list(resolved.targets)), resolved.targets)
 
 
-def _under_way(factory: Factory, manager: Transactions, resolved: Resolved) -> str:
+def _under_way(host: Host, manager: Transactions, resolved: Resolved) -> str:
     """Describe another update; empty if there is none, or if this one waits for a reboot."""
-    last = factory.store.latest() if factory.store.exists() else None
+    last = host.store.latest() if host.store.exists() else None
     if last is None or last.phase.final or needs_reboot(manager, resolved):
         return ""
     return f"Update {last.id} is {last.phase.value}."
@@ -110,12 +111,12 @@ def _uses(opts: Mapping[str, Any], functions: Functions) -> tuple[Collection[Use
 
 
 def _too_old(
-    factory: Factory, staging: Staging | None, resolved: Resolved
+    host: Host, staging: Staging | None, resolved: Resolved
 ) -> tuple[tuple[str, str] | None, list[Finding]]:
     """Say that the extension does not know the staged Salt, if so; and what cannot be read."""
     if staging is None:
         return None, []
-    store, place = factory.store, factory.settings.state_dir
+    store, place = host.store, host.settings.state_dir
     files = [file.path for file in staging.staged_files()]
     try:
         different = known.unknown(
@@ -128,15 +129,15 @@ def _too_old(
 
 
 def _extensions(
-    factory: Factory, staging: Staging | None
+    host: Host, staging: Staging | None
 ) -> tuple[Sequence[Extension], int | None, list[Finding]]:
     """
     Return the packages beside Salt, the Python of the staged target, and what is unknown.
 
     Without staged packages the Python is not known, and so nothing is looked for.
     """
-    manager = factory.manager
-    program = factory.services.program(factory.settings.service) if staging else None
+    manager = host.manager
+    program = host.services.program(host.settings.service) if staging else None
     python = interpreter.named_by(program) if program else None
     if staging is None or manager is None or python is None:
         return (), None, []

@@ -7,22 +7,22 @@ import os
 import salt
 
 from ..core.errors import InputError
-from ..factory import Factory
+from ..this_host import Host
 
 
-def not_from_packages(factory: Factory) -> str:
+def not_from_packages(host: Host) -> str:
     """Return the sentence that no package owns Salt's code; empty if one does."""
-    if factory.manager is None or factory.own().configured:
+    if host.manager is None or host.own().configured:
         return ""
     code = os.path.dirname(os.path.abspath(str(salt.__file__)))
-    if factory.manager.owners([os.path.join(code, "version.py")]):
+    if host.manager.owners([os.path.join(code, "version.py")]):
         return ""
     return f"No package owns Salt's code in {code}: it was installed in another way, such as pip."
 
 
-def refuse_others(factory: Factory) -> None:
+def refuse_others(host: Host) -> None:
     """Raise InputError if packages cannot update Salt."""
-    problem = not_from_packages(factory)
+    problem = not_from_packages(host)
     if problem:
         raise InputError(
             f"{problem} Nothing was changed. Update it in that way and restart the minion with "

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import salt.version
 
+from .. import factory
 from ..core.errors import (
     CommandError,
     InputError,
@@ -31,7 +32,7 @@ from ..core.record import fence
 from ..core.record.phase import Phase
 from ..core.record.typed import Fact
 from ..core.record.update import Update
-from ..factory import Factory
+from ..this_host import Host
 from . import background, inventory, own_extension, updates
 from .preflight import needs_reboot
 from .status import drained_until, waits_for
@@ -56,13 +57,13 @@ _PREFETCH: Fact[_Prefetch] = Fact("prefetch", _Prefetch)
 _SOON = (LockHeldError, TransitionError, CommandError)
 
 
-def report(factory: Factory, question: object = 0) -> dict[str, Any]:
+def report(host: Host, question: object = 0) -> dict[str, Any]:
     """Return where this minion is, for its newest numbered request, and what runs on it."""
-    return _report(factory, _number("question", question, least=0))
+    return _report(host, _number("question", question, least=0))
 
 
 def request(
-    factory: Factory,
+    host: Host,
     functions: updates.Functions,
     number: object,
     version: object = "",
@@ -73,29 +74,29 @@ def request(
     wanted, asked = _number("number", number), _number("question", question, least=0)
     goal = _goal(version, extension)
     try:
-        _take(factory, functions, wanted, *goal)
+        _take(host, functions, wanted, *goal)
     except SafeUpdateError as err:
         log.info("safeupdate: request %s is not taken: %s", wanted, err)
         again = isinstance(err, _SOON)
-        return {**_report(factory, asked), "refused": str(err), "again": again}
-    return _report(factory, asked)
+        return {**_report(host, asked), "refused": str(err), "again": again}
+    return _report(host, asked)
 
 
-def withdraw(factory: Factory, number: object, question: object = 0) -> dict[str, Any]:
+def withdraw(host: Host, number: object, question: object = 0) -> dict[str, Any]:
     """Refuse all lower numbers from now on, and call off what has not begun to install; report."""
     from ..core.supervisor import requests
 
     wanted, asked = _number("number", number), _number("question", question, least=0)
     try:
-        requests.withdraw(factory.initiator(), wanted)
+        requests.withdraw(factory.initiator(host), wanted)
     except SafeUpdateError as err:
         again = isinstance(err, _SOON)
-        return {**_report(factory, asked), "refused": str(err), "again": again}
-    return _report(factory, asked)
+        return {**_report(host, asked), "refused": str(err), "again": again}
+    return _report(host, asked)
 
 
 def prefetch(
-    factory: Factory,
+    host: Host,
     functions: updates.Functions,
     version: object = "",
     extension: object = "",
@@ -103,39 +104,39 @@ def prefetch(
 ) -> dict[str, Any]:
     """Have what such a request needs downloaded in the background; report."""
     goal = _goal(version, extension)
-    found = factory.store.fact(_PREFETCH)
-    if not (_is_for(found, goal) and (_is_fetching(found) or _is_there(factory, found))):
+    found = host.store.fact(_PREFETCH)
+    if not (_is_for(found, goal) and (_is_fetching(found) or _is_there(host, found))):
         if not _is_fetching(found):
-            factory.store.set_fact(_PREFETCH, _prefetch(goal, "asked"))
-        (spawn or background.spawner(factory.opts))(lambda: _fetch(factory, functions, goal))
-    return _report(factory, 0)
+            host.store.set_fact(_PREFETCH, _prefetch(goal, "asked"))
+        (spawn or background.spawner(host.opts))(lambda: _fetch(host, functions, goal))
+    return _report(host, 0)
 
 
 # -- requests ------------------------------------------------------------------------------
 
 
 def _take(
-    factory: Factory, functions: updates.Functions, number: int, version: str, extension: str
+    host: Host, functions: updates.Functions, number: int, version: str, extension: str
 ) -> None:
     """Begin what is asked for. Raise SafeUpdateError, and change nothing, if that cannot be."""
     from ..core.supervisor import requests
 
-    known = factory.store.taken() if factory.store.exists() else fence.Taken()
+    known = host.store.taken() if host.store.exists() else fence.Taken()
     if number == known.number:
         return
     if number < known.number:
         raise InputError(fence.refusal(number, known))
-    _refuse_beside_another(factory)
+    _refuse_beside_another(host)
     job = current.get()
     jid = job.jid if job is not None else ""
     if extension:
-        resolved = own_extension.stage(factory, functions, extension)
-        by, runs = own_extension.initiator(factory, jid), own_extension.runs(extension)
+        resolved = own_extension.stage(host, functions, extension)
+        by, runs = own_extension.initiator(host, jid), own_extension.runs(extension)
     else:
         # It waits for the jobs that run, but not for ever: the rollout asks again.
         wanted = resolution.request(version, when="now")
-        resolved = updates.resolve(factory, functions, wanted)
-        by, runs = factory.initiator(jid), _runs(resolved.targets)
+        resolved = updates.resolve(host, functions, wanted)
+        by, runs = factory.initiator(host, jid), _runs(resolved.targets)
     reason = f"request {number}"
     try:
         if not resolved.in_place:
@@ -144,38 +145,38 @@ def _take(
         elif runs:
             requests.settle(by, number)
         else:
-            _restart(factory, by, resolved, jid, reason, number)
+            _restart(host, by, resolved, jid, reason, number)
     except InputError:
         # Another process may have taken the same one meanwhile.
-        if factory.store.taken().number != number:
+        if host.store.taken().number != number:
             raise
 
 
 def _restart(
-    factory: Factory, by: Any, resolved: resolution.Resolved, jid: str, reason: str, number: int
+    host: Host, by: Any, resolved: resolution.Resolved, jid: str, reason: str, number: int
 ) -> None:
     """Have the version run that is installed already."""
     from ..core.supervisor import requests
 
     if needs_reboot(by.manager, resolved):
         raise SafeUpdateError("It is installed; a reboot activates it. Nothing was changed.")
-    last = factory.store.latest()
+    last = host.store.latest()
     if last is not None and last.kind == "update" and not last.phase.final:
         raise LockHeldError(by.busy())
     requests.restart(by, jid=jid, reason=reason, number=number)
 
 
-def _refuse_beside_another(factory: Factory) -> None:
+def _refuse_beside_another(host: Host) -> None:
     """Raise LockHeldError if an update has begun that is brought to its end."""
-    last = factory.store.latest() if factory.store.exists() else None
+    last = host.store.latest() if host.store.exists() else None
     if last is not None and not last.phase.final and not last.may_be_cancelled:
-        raise LockHeldError(factory.initiator().busy())
-    if drained.look(factory.settings.run_dir) is not None:
+        raise LockHeldError(factory.initiator(host).busy())
+    if drained.look(host.settings.run_dir) is not None:
         raise LockHeldError(
             "An administrator has this minion take nothing new ('safeupdate.drain'). Nothing was "
             "changed; it ends by itself, or with 'safeupdate.undrain'."
         )
-    if locks.held(factory.settings.run_dir, "update"):
+    if locks.held(host.settings.run_dir, "update"):
         raise LockHeldError(
             "An update of the minion begins just now, or packages are being downloaded. Nothing "
             "was changed; try again when that has ended."
@@ -190,22 +191,22 @@ def _runs(targets: Mapping[str, str]) -> bool:
 # -- downloads -----------------------------------------------------------------------------
 
 
-def _fetch(factory: Factory, functions: updates.Functions, goal: tuple[str, str]) -> None:
+def _fetch(host: Host, functions: updates.Functions, goal: tuple[str, str]) -> None:
     """Download, unless another process does so already."""
     mine = _prefetch(goal, "running")
-    if factory.store.claim_fact(_PREFETCH, mine, lambda found: not _is_fetching(found)) != mine:
+    if host.store.claim_fact(_PREFETCH, mine, lambda found: not _is_fetching(found)) != mine:
         return
     version, extension = goal
     try:
         if extension:
-            own_extension.stage(factory, functions, extension)
+            own_extension.stage(host, functions, extension)
         else:
-            updates.stage(factory, functions, version)
+            updates.stage(host, functions, version)
     except (OSError, SafeUpdateError) as err:
         log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
-        factory.store.set_fact(_PREFETCH, _prefetch(goal, "failed", str(err)))
+        host.store.set_fact(_PREFETCH, _prefetch(goal, "failed", str(err)))
     else:
-        factory.store.set_fact(_PREFETCH, _prefetch(goal, "done"))
+        host.store.set_fact(_PREFETCH, _prefetch(goal, "done"))
 
 
 def _prefetch(goal: tuple[str, str], state: str, reason: str = "") -> _Prefetch:
@@ -221,16 +222,16 @@ def _is_fetching(found: _Prefetch | None) -> bool:
     return found is not None and found.state == "running" and processes.alive(found.who)
 
 
-def _is_there(factory: Factory, found: _Prefetch | None) -> bool:
+def _is_there(host: Host, found: _Prefetch | None) -> bool:
     """Tell whether what was to be downloaded is there now: installed, or staged."""
     if found is None or found.state != "done":
         return False
     version, extension = found[:2]
     if not version:
-        return own_extension.is_there(factory, extension)
-    if matches(inventory.installed(factory)["installed"], version):
+        return own_extension.is_there(host, extension)
+    if matches(inventory.installed(host)["installed"], version):
         return True
-    staged = factory.store.fact(PACKAGES)
+    staged = host.store.fact(PACKAGES)
     targets = staged.targets if staged is not None else {}
     return bool(targets) and all(matches(each, version) for each in targets.values())
 
@@ -238,7 +239,7 @@ def _is_there(factory: Factory, found: _Prefetch | None) -> bool:
 # -- the report ----------------------------------------------------------------------------
 
 
-def _report(factory: Factory, question: int) -> dict[str, Any]:
+def _report(host: Host, question: int) -> dict[str, Any]:
     found = {
         "question": question,
         "number": 0,
@@ -251,18 +252,18 @@ def _report(factory: Factory, question: int) -> dict[str, Any]:
         "refused": "",
         "again": False,
         **inventory.running(),
-        **drained_until(factory.settings.run_dir),
+        **drained_until(host.settings.run_dir),
     }
     try:
-        return {**found, **inventory.known(factory), **_progress(factory)}
+        return {**found, **inventory.known(host), **_progress(host)}
     except RecordError as err:
         # What was taken, and what became of it, is not known: that is said, and nothing else.
         return {**found, "phase": "unknown", "reason": str(err), "problems": [str(err)]}
 
 
-def _progress(factory: Factory) -> dict[str, Any]:
+def _progress(host: Host) -> dict[str, Any]:
     """Return how far the newest numbered request has come."""
-    store = factory.store
+    store = host.store
     if not store.exists():
         return {}
     taken, prefetched = store.taken(), store.fact(_PREFETCH)
@@ -270,7 +271,7 @@ def _progress(factory: Factory) -> dict[str, Any]:
     found: dict[str, Any] = {"number": taken.number, "staged": ""}
     if prefetched is not None and prefetched.state == "failed":
         found["staged"] = "failed"
-    elif _is_there(factory, prefetched):
+    elif _is_there(host, prefetched):
         found["staged"] = "done"
     if update is None:
         return found
@@ -278,8 +279,8 @@ def _progress(factory: Factory) -> dict[str, Any]:
         **found,
         "phase": update.phase.value,
         "reason": update.reason,
-        "waits_for": len(waits_for(factory, update)),
-        "phases": _seconds(factory, update),
+        "waits_for": len(waits_for(host, update)),
+        "phases": _seconds(host, update),
         "reboot": _reboot(update),
     }
 
@@ -294,9 +295,9 @@ def _reboot(update: Update) -> str:
     return "" if reboot.comes_now(update.boot.reboot) else "awaited"
 
 
-def _seconds(factory: Factory, update: Update) -> dict[str, float]:
+def _seconds(host: Host, update: Update) -> dict[str, float]:
     """Return how long the update was in each phase; the present one counts until its change."""
-    rows = factory.store.history(update.id)
+    rows = host.store.history(update.id)
     found: dict[str, float] = {}
     for row, after in itertools.pairwise(rows):
         found[row.phase] = round(found.get(row.phase, 0.0) + max(after.at - row.at, 0.0), 1)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import salt.config
 
 from ..core.errors import InputError, SafeUpdateError
-from ..core.host import hidden
+from ..core.jobs.stop_guard import StopGuard
 from ..core.record.facts import MADE
-from ..core.settings import from_mapping, of_minion
-from ..factory import Factory
+from ..core.record.store import Store
+from ..core.settings import Settings, from_mapping, of_minion
 from . import stand_ins
 from .config_files import ConfigFiles
 from .merging import (
@@ -39,7 +39,7 @@ _OF_MASTERS = ("redeliver_window",)
 
 
 def minion_file(
-    factory: Factory, path: str | None = None, settings: Mapping[str, Any] | None = None
+    minion: Subject, path: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> ConfigFile:
     """
     Return the file that names our executor, our engine and their stand-ins, with our *settings*.
@@ -51,9 +51,9 @@ def minion_file(
         # Salt's loader for executors is needed here only.
         from ..ordering import known
 
-        return known.missing_executors(factory.opts, names)
+        return known.missing_executors(minion.opts, names)
 
-    files = minion_files(factory)
+    files = minion_files(minion)
     path = path or place_of(files)
     places = StandIns(path)
     wishes = (
@@ -87,28 +87,28 @@ def settings_of(given: object, pillar: object) -> Mapping[str, Any] | None:
     return None if given is None and not found else found
 
 
-def managed_file(factory: Factory) -> ConfigFile | None:
+def managed_file(minion: Subject) -> ConfigFile | None:
     """Return the file if the state has written one. Raises SafeUpdateError."""
-    path = managed(minion_files(factory))
-    return minion_file(factory, path) if path else None
+    path = managed(minion_files(minion))
+    return minion_file(minion, path) if path else None
 
 
-def stand_ins_missing(factory: Factory) -> str:
+def stand_ins_missing(minion: Subject) -> str:
     """Return what is wrong with the stand-ins, or PENDING; empty if nothing is."""
     try:
-        file = managed_file(factory)
-        said = minion_files(factory).merged().all
+        file = managed_file(minion)
+        said = minion_files(minion).merged().all
     except SafeUpdateError:
         # That is a problem of its own.
         return ""
-    if not stand_ins.named_in(factory.opts):
+    if not stand_ins.named_in(minion.opts):
         return PENDING if stand_ins.named_in(said) else _NO_STAND_INS
     differing = StandIns(file.path).differing() if file is not None else []
     return f"What stands in for this extension differs: {', '.join(differing)}." * bool(differing)
 
 
 def master_file(
-    factory: Factory, main_file: str | None, path: str | None, window: object
+    minion: Subject, main_file: str | None, path: str | None, window: object
 ) -> ConfigFile:
     """
     Return the file that sets the master up. Raises SafeUpdateError.
@@ -116,7 +116,7 @@ def master_file(
     *main_file* defaults to ``master`` beside the configuration of this minion. *window* is that
     of the redelivery, in seconds.
     """
-    main_file = main_file or os.path.join(os.path.dirname(_main_file(factory)), "master")
+    main_file = main_file or os.path.join(os.path.dirname(_main_file(minion)), "master")
     return master_config(main_file, path, window)
 
 
@@ -151,16 +151,34 @@ def master_config(
     )
 
 
-def minion_files(factory: Factory) -> ConfigFiles:
+def minion_files(minion: Subject) -> ConfigFiles:
     return ConfigFiles(
-        main_file=_main_file(factory),
+        main_file=_main_file(minion),
         default_include=salt.config.DEFAULT_MINION_OPTS["default_include"],
     )
 
 
-def _main_file(factory: Factory) -> str:
-    found: str = factory.opts.get("conf_file") or salt.config.DEFAULT_MINION_OPTS["conf_file"]
+def _main_file(minion: Subject) -> str:
+    found: str = minion.opts.get("conf_file") or salt.config.DEFAULT_MINION_OPTS["conf_file"]
     return found
+
+
+class Subject(Protocol):
+    """What is set up: the running minion, or the one in the snapshot of a transaction."""
+
+    @property
+    def opts(self) -> Mapping[str, Any]: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def stop_guard(self) -> StopGuard | None: ...
+
+    @property
+    def store(self) -> Store | None:
+        """The record; None if it is hidden."""
+        ...
 
 
 class SetUp:
@@ -175,21 +193,20 @@ class SetUp:
 
     def __init__(
         self,
-        factory: Factory,
+        minion: Subject,
         config_file: str | None,
         stop_guard: bool,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self._file = minion_file(factory, config_file, settings)
+        self._file = minion_file(minion, config_file, settings)
         self._stand_ins = StandIns(self._file.path)
-        self._guard = factory.stop_guard
-        planned = {**factory.opts, "safeupdate": self._file.settings}
+        self._guard = minion.stop_guard
+        planned = {**minion.opts, "safeupdate": self._file.settings}
         if self._guard is not None and settings:
-            wanted = of_minion(planned, service=factory.settings.service)[0]
+            wanted = of_minion(planned, service=minion.settings.service)[0]
             self._guard = self._guard.with_settings(wanted)
         self._guarded = stop_guard
-        # Inside a transaction the record is hidden.
-        self._store = None if hidden.in_transaction(os.environ) else factory.store
+        self._store = minion.store
         # Seconds, so that not all minions restart at once.
         self.jitter = of_minion(planned)[0].restart_jitter
         # Whether the minion has to read its configuration again.

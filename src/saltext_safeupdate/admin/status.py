@@ -21,47 +21,47 @@ from ..core.record.update import Update
 from ..core.settings import of_minion
 
 if TYPE_CHECKING:
-    from ..factory import Factory
+    from ..this_host import Host
 
 _LAST_EVENT = "safeupdate.beacon"
 
 
-def status(factory: Factory) -> dict[str, Any]:
+def status(host: Host) -> dict[str, Any]:
     """Return the newest update, the versions that run and are installed, and the jobs' state."""
-    last = factory.store.latest() if factory.store.exists() else None
+    last = host.store.latest() if host.store.exists() else None
     found: dict[str, Any] = {
         "phase": "idle",
         "running": str(salt.version.__version__),
-        "installed": _installed(factory),
-        "extension": _extension(factory),
-        **draining(factory),
-        "undelivered": len(factory.ledger.undelivered()) if factory.store.exists() else 0,
+        "installed": _installed(host),
+        "extension": _extension(host),
+        **draining(host),
+        "undelivered": len(host.ledger.undelivered()) if host.store.exists() else 0,
     }
     if last is not None:
-        found |= {**described(last), "waits_for": waits_for(factory, last)}
+        found |= {**described(last), "waits_for": waits_for(host, last)}
     return found
 
 
-def waits_for(factory: Factory, update: Update) -> list[str]:
+def waits_for(host: Host, update: Update) -> list[str]:
     """Name the jobs that an update waits for just now, as "JID function"; there may be none."""
     from ..core.jobs import functions
 
     if update.phase is not Phase.WAITING:
         return []
-    jobs = factory.awaited_jobs("")
+    jobs = host.awaited_jobs("")
     return [job for job in jobs if not functions.starts_at_once(job.partition(" ")[2])]
 
 
-def draining(factory: Factory) -> dict[str, Any]:
+def draining(host: Host) -> dict[str, Any]:
     """
     Return whether new jobs are held: None, and the ``problem``, if the locks do not work.
 
     ``drained`` says until when and why, if an administrator has them held.
     """
-    from ..factory import enabled
+    from ..this_host import enabled
 
-    run_dir = factory.settings.run_dir
-    if not os.path.isdir(run_dir) and not enabled(factory.opts):
+    run_dir = host.settings.run_dir
+    if not os.path.isdir(run_dir) and not enabled(host.opts):
         # To look there would make the directory.
         return {"draining": False}
     told = drained_until(run_dir)
@@ -79,23 +79,23 @@ def drained_until(run_dir: str) -> dict[str, Any]:
     return {"drained": {"until": round(time.time() + found.left), "reason": found.reason}}
 
 
-def _extension(factory: Factory) -> dict[str, str]:
+def _extension(host: Host) -> dict[str, str]:
     """Return the version of this extension that the minion runs with, and the installed one."""
     # Not for the grain.
     from ..core.extensions import ourselves
     from ..core.generations.table import Generations
 
-    report = Generations(factory.store).report()
+    report = Generations(host.store).report()
     return {
         "running": (report.extension if report else "") or ourselves.running_version(),
         "installed": ourselves.version_in(ourselves.home()),
     }
 
 
-def _installed(factory: Factory) -> dict[str, str]:
-    if factory.manager is None:
+def _installed(host: Host) -> dict[str, str]:
+    if host.manager is None:
         return {}
-    return factory.manager.installed(factory.own().names)
+    return host.manager.installed(host.own().names)
 
 
 def described(update: Update) -> dict[str, Any]:
@@ -118,21 +118,21 @@ def described(update: Update) -> dict[str, Any]:
     }
 
 
-def history(factory: Factory, limit: object) -> list[dict[str, Any]]:
+def history(host: Host, limit: object) -> list[dict[str, Any]]:
     """Return the newest updates with their phases, newest first."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InputError("'limit' must be a whole number above 0.")
-    if not factory.store.exists():
+    if not host.store.exists():
         return []
     return [
         {
             **described(update),
             "phases": [
                 {"phase": row.phase, "reason": row.reason, "at": row.at}
-                for row in factory.store.history(update.id)
+                for row in host.store.history(update.id)
             ],
         }
-        for update in factory.store.updates(limit)
+        for update in host.store.updates(limit)
     ]
 
 

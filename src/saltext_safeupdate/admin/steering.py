@@ -6,15 +6,16 @@ import math
 import random
 from typing import Any
 
+from .. import factory
 from ..core.errors import InputError
 from ..core.jobs import current
-from ..factory import Factory
+from ..this_host import Host
 from .status import described
 
 _DEFERRED = "The minion restarts as soon as every job has ended and its return has been delivered."
 
 
-def restart(factory: Factory, reason: str, jitter: object = 0) -> dict[str, Any]:
+def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
     """
     Ask for the deferred restart; return its record.
 
@@ -24,12 +25,12 @@ def restart(factory: Factory, reason: str, jitter: object = 0) -> dict[str, Any]
 
     # If the hooks are not there yet, this job has no share of the jobs lock, and the restart
     # would not wait for it.
-    jid = current.ensure(factory.settings).jid
+    jid = current.ensure(host.settings).jid
     is_number = isinstance(jitter, int | float) and not isinstance(jitter, bool)
     if not is_number or not 0 <= float(str(jitter)) < math.inf:
         raise InputError("'jitter' must be a number of seconds, 0 or more. Nothing was changed.")
     delay = random.uniform(0, float(str(jitter)))  # noqa: S311 (it spreads restarts, and keeps no secret)
-    update = requests.restart(factory.initiator(jid), jid=jid, reason=reason, delay=delay)
+    update = requests.restart(factory.initiator(host, jid), jid=jid, reason=reason, delay=delay)
     return {**described(update), "comment": _DEFERRED}
 
 
@@ -44,8 +45,8 @@ def restart_after_run(reason: str) -> bool:
     return True
 
 
-def cancel(factory: Factory) -> dict[str, Any]:
+def cancel(host: Host) -> dict[str, Any]:
     """Call off what waits; return its record."""
     from ..core.supervisor import requests
 
-    return described(requests.cancel(factory.initiator()))
+    return described(requests.cancel(factory.initiator(host)))

@@ -6,19 +6,19 @@ from salt.exceptions import SaltException
 
 from ..core.errors import SafeUpdateError
 from ..core.prepare.upgrade_steps import Steps
-from ..factory import Factory
+from ..this_host import Host
 from .preflight import Functions
 
 
-def fetch(factory: Factory, functions: Functions) -> None:
+def fetch(host: Host, functions: Functions) -> None:
     """
     Fetch the steps anew that 'safeupdate:steps_source' has, if it is set.
 
     An update that has begun keeps those that it began with. Raise SafeUpdateError if the steps
     cannot be fetched: an update without them may be worse than none.
     """
-    source = factory.settings.steps_source
-    last = factory.store.latest() if source and factory.store.exists() else None
+    source = host.settings.steps_source
+    last = host.store.latest() if source and host.store.exists() else None
     begun = last is not None and not last.phase.final and not last.may_be_cancelled
     if not source or begun:
         return
@@ -29,7 +29,7 @@ def fetch(factory: Factory, functions: Functions) -> None:
                 f"The master has nothing in {source}, where the upgrade steps should be. Nothing "
                 "was changed; put a file there, or leave 'safeupdate:steps_source' out."
             )
-        Steps(factory.settings.steps_dir, factory.store).keep(map(str, paths))
+        Steps(host.settings.steps_dir, host.store).keep(map(str, paths))
     except (SaltException, OSError) as err:
         raise SafeUpdateError(
             f"The upgrade steps in {source} cannot be fetched: {err}. Nothing was changed."

@@ -12,8 +12,8 @@ from ..core.jobs.ledger import Job, State
 from ..core.record import owner
 from ..core.record.facts import MADE
 from ..core.supervisor import leaving
-from ..factory import Factory
 from ..minion import kept_returns, unrecorded
+from ..this_host import Host
 from .ours import Ours
 from .set_up import minion_files
 
@@ -28,10 +28,10 @@ class TakingOff:
     somebody has set the minion up by hand.
     """
 
-    def __init__(self, factory: Factory) -> None:
+    def __init__(self, host: Host) -> None:
         hidden.refuse()
-        self._factory = factory
-        self._files = Ours(minion_files(factory))
+        self._host = host
+        self._files = Ours(minion_files(host))
         if self._files.by_hand:
             raise SafeUpdateError(
                 f"This minion is set up by hand, too: other files list 'safeupdate' in "
@@ -39,13 +39,13 @@ class TakingOff:
                 "this again."
             )
         self._refuse_loss()
-        self._kept = leaving.kept(factory.settings)
+        self._kept = leaving.kept(host.settings)
         # Seconds, so that not all minions restart at once.
-        self.jitter = factory.settings.restart_jitter
+        self.jitter = host.settings.restart_jitter
 
     def changes(self) -> dict[str, Any]:
         """Return what differs, by path, as a state reports it."""
-        guard = self._factory.stop_guard
+        guard = self._host.stop_guard
         found = self._files.changes()
         if guard is not None and os.path.exists(guard.drop_in):
             found[guard.drop_in] = {"old": "stop guard", "new": ""}
@@ -70,41 +70,39 @@ class TakingOff:
 
         Return what of it has to stay. Raises SafeUpdateError.
         """
-        factory, restarts = self._factory, self.restarts
-        if factory.stop_guard is not None:
-            factory.stop_guard.remove()
+        host, restarts = self._host, self.restarts
+        if host.stop_guard is not None:
+            host.stop_guard.remove()
         self._files.take_away()
         if not restarts:
             return self._leaving().take_away() if self._kept else ""
         stand_ins = self._files.stand_ins
         # From now on the master is told of no job that it was missed.
-        factory.ledger.record_no_more()
+        host.ledger.record_no_more()
         leaving.ask(
-            factory.store,
-            owner.config_file(factory.opts),
+            host.store,
+            owner.config_file(host.opts),
             # The minion still asks our executor until then, and pip may remove it at once.
             files=[
-                *unrecorded.paths(factory.opts),
-                *kept_returns.paths(factory.opts),
-                *kept_returns.damaged(factory.opts),
+                *unrecorded.paths(host.opts),
+                *kept_returns.paths(host.opts),
+                *kept_returns.damaged(host.opts),
                 *(stand_ins.present() if stand_ins else ()),
             ],
             directories=[
                 *(stand_ins.directories if stand_ins else ()),
-                *(factory.store.fact(MADE) or ()),
+                *(host.store.fact(MADE) or ()),
             ],
         )
         return ""
 
     def _leaving(self) -> leaving.Leaving:
-        factory = self._factory
-        return leaving.Leaving(
-            settings=factory.settings, store=factory.store, owed=factory.ledger.owed
-        )
+        host = self._host
+        return leaving.Leaving(settings=host.settings, store=host.store, owed=host.ledger.owed)
 
     def _is_used(self) -> bool:
         """Tell whether the minion, or a supervisor, uses what would go."""
-        settings, store = self._factory.settings, self._factory.store
+        settings, store = self._host.settings, self._host.store
         if hooks.installed_by():
             return True
         used = [
@@ -117,11 +115,11 @@ class TakingOff:
         return bool(used) or (last is not None and not last.phase.final)
 
     def _refuse_loss(self) -> None:
-        store, ledger = self._factory.store, self._factory.ledger
+        store, ledger = self._host.store, self._host.ledger
         if not store.exists():
             return
         # What nobody has stored yet is to be delivered like the rest.
-        kept_returns.bring_in(self._factory.opts, ledger)
+        kept_returns.bring_in(self._host.opts, ledger)
         last = store.latest()
         busy = last is not None and not last.phase.final
         if last is not None and busy and (last.kind == "update" or last.awaits_boot):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from .. import factory
 from ..core.errors import CommandError, InputError, SafeUpdateError, version_text
 from ..core.host import locks
 from ..core.jobs import current
@@ -18,7 +19,7 @@ from ..core.prepare.resolution import Resolved, Resolver
 from ..core.record import fence
 from ..core.record.parts import Request
 from ..core.record.store import Quarantined
-from ..factory import Factory
+from ..this_host import Host
 from . import provenance, status, steps
 from .preflight import findings, needs_reboot
 
@@ -38,7 +39,7 @@ _WHO = {True: "it is asked for then", False: "reboot when it suits you"}
 
 
 def plan(
-    factory: Factory,
+    host: Host,
     functions: Functions,
     version: object = None,
     *,
@@ -46,25 +47,25 @@ def plan(
     refresh: bool = True,
 ) -> dict[str, Any]:
     """Return what an update would do, and every problem that there is."""
-    steps.fetch(factory, functions)
-    resolver = _resolver(factory)
+    steps.fetch(host, functions)
+    resolver = _resolver(host)
     wanted = resolution.request(version, allow_downgrade=allow_downgrade)
-    _refresh_for(factory, resolver, wanted, refresh)
-    resolved = _with_findings(factory, functions, resolver, wanted)
+    _refresh_for(host, resolver, wanted, refresh)
+    resolved = _with_findings(host, functions, resolver, wanted)
     return {
         "installed": dict(resolved.installed),
         "targets": dict(resolved.targets),
         "changes": resolved.changes,
         "steps": list(resolved.steps),
-        "reboot": _needs_reboot(factory.known_manager(), resolved),
+        "reboot": _needs_reboot(host.known_manager(), resolved),
         "staged": resolved.staged,
-        "jobs": factory.awaited_jobs(_jid(factory)),
+        "jobs": host.awaited_jobs(_jid(host)),
         "findings": [finding._asdict() for finding in resolved.findings],
     }
 
 
 def _with_findings(
-    factory: Factory, functions: Functions, resolver: Resolver, wanted: Request
+    host: Host, functions: Functions, resolver: Resolver, wanted: Request
 ) -> Resolved:
     """Resolve a request, and look for all that speaks against it. It need not have targets."""
     problem: SafeUpdateError | None = None
@@ -74,34 +75,34 @@ def _with_findings(
         problem = err
         installed = resolver.installer.installed(resolver.own)
         resolved = Resolved(request=wanted, installed=installed, targets={})
-    return replace(resolved, findings=tuple(findings(factory, functions, resolved, problem)))
+    return replace(resolved, findings=tuple(findings(host, functions, resolved, problem)))
 
 
-def stage(factory: Factory, functions: Functions, version: object = None) -> dict[str, Any]:
+def stage(host: Host, functions: Functions, version: object = None) -> dict[str, Any]:
     """Download and verify what an update would install."""
-    steps.fetch(factory, functions)
+    steps.fetch(host, functions)
     # Before the lock: without a package manager there is nothing to lock.
     # What is staged already does not count: it may be about to be replaced.
-    resolver = replace(_resolver(factory), staged={})
+    resolver = replace(_resolver(host), staged={})
     lock = locks.acquire(
-        factory.settings.run_dir,
+        host.settings.run_dir,
         "update",
         "An update of the minion is under way, or another staging. Nothing was done; wait for its "
         "end ('safeupdate.status').",
     )
     try:
-        last = factory.store.latest() if factory.store.exists() else None
+        last = host.store.latest() if host.store.exists() else None
         if last is not None and not last.phase.final:
             raise SafeUpdateError(
                 f"Update {last.id} is {last.phase.value}. Nothing was done; wait for its end."
             )
-        _refresh(factory.known_manager())
+        _refresh(host.known_manager())
         resolved = resolver.resolve(resolution.request(version, allow_downgrade=True))
         resolver.refuse(resolved)
         targets = dict(resolved.targets)
         if resolved.in_place:
             return {"targets": targets, "files": [], "comment": "It is installed."}
-        staging = factory.staging()
+        staging = factory.staging(host)
         altered = staging.drop_altered(targets)
         files = staging.stage(targets)
     finally:
@@ -116,7 +117,7 @@ def stage(factory: Factory, functions: Functions, version: object = None) -> dic
 
 
 def update(
-    factory: Factory,
+    host: Host,
     functions: Functions,
     version: object = None,
     *,
@@ -126,18 +127,16 @@ def update(
 ) -> dict[str, Any]:
     """Ask for an update; return its record, or what is installed if that is what was asked for."""
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
-    resolved = resolve(factory, functions, wanted, refresh=refresh)
-    return _request(factory, resolved, "safeupdate.update")
+    resolved = resolve(host, functions, wanted, refresh=refresh)
+    return _request(host, resolved, "safeupdate.update")
 
 
-def resolve(
-    factory: Factory, functions: Functions, wanted: Request, *, refresh: bool = True
-) -> Resolved:
+def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool = True) -> Resolved:
     """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
-    steps.fetch(factory, functions)
-    resolver = _resolver(factory)
-    _refresh_for(factory, resolver, wanted, refresh)
-    resolved = _with_findings(factory, functions, resolver, wanted)
+    steps.fetch(host, functions)
+    resolver = _resolver(host)
+    _refresh_for(host, resolver, wanted, refresh)
+    resolved = _with_findings(host, functions, resolver, wanted)
     # The request itself refuses these, with more of a reason, or replaces an update that waits.
     own_reasons = ("quarantined", "downgrade", "other-update-running")
     blocking = [item for item in resolved.findings if item.blocking]
@@ -149,66 +148,66 @@ def resolve(
     return resolved
 
 
-def rollback(factory: Factory, to: object = None) -> dict[str, Any]:
+def rollback(host: Host, to: object = None) -> dict[str, Any]:
     """Ask for the previous version, from the packages that were kept."""
-    resolver = _resolver(factory)
+    resolver = _resolver(host)
     resolved = resolver.resolve(resolution.request(to, back=True))
     resolver.refuse(resolved)
-    return _request(factory, resolved, "rolled back by request")
+    return _request(host, resolved, "rolled back by request")
 
 
-def revisions(factory: Factory) -> dict[str, Any]:
+def revisions(host: Host) -> dict[str, Any]:
     """Return the versions that this minion knows: active, previous, staged and skipped."""
-    manager = factory.manager
+    manager = host.manager
     found: dict[str, Any] = {"active": {}, "previous": {}, "staged": {}, "skipped": []}
     if manager is None:
         return found
-    found["active"] = manager.installed(factory.own().names)
-    if factory.store.exists():
-        previous = factory.revisions.previous()
+    found["active"] = manager.installed(host.own().names)
+    if host.store.exists():
+        previous = factory.revisions(host).previous()
         found["previous"] = previous.versions if previous else {}
-        found["staged"] = factory.staging().staged()
-        found["skipped"] = [row._asdict() for row in factory.store.quarantined()]
+        found["staged"] = factory.staging(host).staged()
+        found["skipped"] = [row._asdict() for row in host.store.quarantined()]
     return found
 
 
-def unquarantine(factory: Factory, version: object) -> list[str]:
+def unquarantine(host: Host, version: object) -> list[str]:
     """Allow a version that was rolled back again; return what that means."""
-    rows, wanted = _quarantined(factory), version_text("version", version)
+    rows, wanted = _quarantined(host), version_text("version", version)
     found = [row for row in rows if matches(row.version, wanted)]
     if not found:
         known = ", ".join(sorted({row.version for row in rows})) or "none"
         raise InputError(
             f"Version {version} is not in quarantine (there: {known}). Nothing was changed."
         )
-    factory.store.clear(found)
+    host.store.clear(found)
     return [f"{row.package} {row.version}" for row in found]
 
 
-def _resolver(factory: Factory) -> Resolver:
+def _resolver(host: Host) -> Resolver:
     """Return what resolves requests. Raise SafeUpdateError if Salt is not from packages."""
-    resolver = factory.resolver()
-    provenance.refuse_others(factory)
+    resolver = factory.resolver(host)
+    provenance.refuse_others(host)
     return resolver
 
 
-def _request(factory: Factory, resolved: Resolved, reason: str) -> dict[str, Any]:
+def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
     from ..core.supervisor import requests
 
     if resolved.in_place:
-        reboot = needs_reboot(factory.manager, resolved)
+        reboot = needs_reboot(host.manager, resolved)
         left = "a reboot activates it" if reboot else "nothing to do"
         return {
             "phase": "idle",
             "to": dict(resolved.targets),
             "comment": f"It is installed; {left}.",
         }
-    jid = _jid(factory)
+    jid = _jid(host)
     numbered = resolved.with_serial(fence.of_jid(jid))
-    record = requests.update(factory.initiator(jid), numbered, jid=jid, reason=reason)
+    record = requests.update(factory.initiator(host, jid), numbered, jid=jid, reason=reason)
     comment = _REQUESTED
-    if factory.manager is not None and factory.manager.snapshots is not None:
-        asks = factory.settings.transactional_reboot == "always"
+    if host.manager is not None and host.manager.snapshots is not None:
+        asks = host.settings.transactional_reboot == "always"
         comment = _BY_BOOT.format(who=_WHO[asks])
     return {**status.described(record), "to": dict(resolved.targets), "comment": comment}
 
@@ -219,10 +218,10 @@ def _needs_reboot(manager: Transactions, resolved: Resolved) -> bool:
     return by_boot or needs_reboot(manager, resolved)
 
 
-def _refresh_for(factory: Factory, resolver: Resolver, wanted: Request, refresh: bool) -> None:
+def _refresh_for(host: Host, resolver: Resolver, wanted: Request, refresh: bool) -> None:
     """Have the index of the packages up to date, unless what is wanted is staged."""
     if refresh and not resolution.names(wanted, resolver.staged):
-        _refresh(factory.known_manager())
+        _refresh(host.known_manager())
 
 
 def _refresh(offers: Offers) -> None:
@@ -233,13 +232,13 @@ def _refresh(offers: Offers) -> None:
         log.warning("safeupdate: the index of packages is not refreshed: %s", err)
 
 
-def _quarantined(factory: Factory) -> list[Quarantined]:
-    return factory.store.quarantined() if factory.store.exists() else []
+def _quarantined(host: Host) -> list[Quarantined]:
+    return host.store.quarantined() if host.store.exists() else []
 
 
-def _jid(factory: Factory) -> str:
+def _jid(host: Host) -> str:
     # If the hooks are not there yet, this job has no share that the update would wait for.
-    return current.ensure(factory.settings).jid
+    return current.ensure(host.settings).jid
 
 
 def _described(file: File) -> dict[str, str]:

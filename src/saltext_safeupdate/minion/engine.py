@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .. import factory
 from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.extensions.upgrade import Upgrade
@@ -20,7 +21,7 @@ from ..core.host.locks import Lock
 from ..core.host.minions import register
 from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
-from ..factory import Factory
+from ..this_host import Host
 from . import kept_returns, unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
@@ -52,18 +53,18 @@ def run(
     *table* is what they replace.
     """
     minion = os.getppid()
-    factory = Factory(opts)
+    host = Host(opts)
     complaints = Complaints()
-    lock = alone(factory, complaints)
+    lock = alone(host, complaints)
     main = processes.identity(minion)
-    masters = Masters(opts, factory.store, main, hooked=hooked)
+    masters = Masters(opts, host.store, main, hooked=hooked)
     delivery = Delivery(opts, functions, masters, Returners(opts, returners))
     ticker = Ticker(
-        settings=factory.settings,
-        store=factory.store,
-        ledger=factory.ledger,
+        settings=host.settings,
+        store=host.store,
+        ledger=host.ledger,
         delivery=delivery,
-        launch=factory.launch,
+        launch=functools.partial(factory.launch, host),
         owner=main,
         stand_down=bool(opts.get("resume_jobs_on_restart")),
         complain=complaints.tell,
@@ -71,7 +72,7 @@ def run(
         plain=not hooked and not late,
     )
     try:
-        register(factory.settings.registry_dir, factory.noted(main))
+        register(host.settings.registry_dir, host.noted(main))
     except SafeUpdateError as err:
         complaints.tell(err)
     upgrade = Upgrade()
@@ -81,23 +82,23 @@ def run(
     while os.getppid() == minion:
         try:
             if lock is None:
-                lock = alone(factory, complaints)
+                lock = alone(host, complaints)
             if not announced:
-                factory.ledger.anchor()
-                replaced.note(factory.store, table)
+                host.ledger.anchor()
+                replaced.note(host.store, table)
                 # One that is late is to restart, and knows its Salt.
                 ticker.started(_report(opts, minion, delivery, None if late else hooked))
                 announced = True
-            unrecorded.bring_in(opts, factory.ledger)
+            unrecorded.bring_in(opts, host.ledger)
             problems = Problems()
-            problems.of(functools.partial(kept_returns.bring_in, opts, factory.ledger))
+            problems.of(functools.partial(kept_returns.bring_in, opts, host.ledger))
             problems.of(ticker.tick)
             if hooked:
-                upgraded.restart_if_due(upgrade, factory.settings, opts)
+                upgraded.restart_if_due(upgrade, host.settings, opts)
             elif late and announced and time.monotonic() >= ask_at:
                 ask_at = time.monotonic() + _ASK_AGAIN
-                late = not upgraded.restart_for_hooks(factory.store, factory.settings, opts)
-            told = told or masters.tell_of_gone(factory.ledger.open)
+                late = not upgraded.restart_for_hooks(host.store, host.settings, opts)
+            told = told or masters.tell_of_gone(host.ledger.open)
             swept = swept or _swept(opts)
             problems.tell()
         except SafeUpdateError as err:
@@ -107,7 +108,7 @@ def run(
             complaints.tell(
                 SafeUpdateError(f"The engine could not do its work: {err}. It goes on.")
             )
-        time.sleep(factory.settings.tick_interval)
+        time.sleep(host.settings.tick_interval)
 
 
 def _swept(opts: Mapping[str, Any]) -> bool:
@@ -120,7 +121,7 @@ def _swept(opts: Mapping[str, Any]) -> bool:
     return Tool(host=call.host(opts)).sweep()
 
 
-def alone(factory: Factory, complaints: Complaints, patience: float = _PATIENCE) -> Lock | None:
+def alone(host: Host, complaints: Complaints, patience: float = _PATIENCE) -> Lock | None:
     """
     Wait for the lock of the engine: with several masters there are several, and one acts.
 
@@ -130,12 +131,12 @@ def alone(factory: Factory, complaints: Complaints, patience: float = _PATIENCE)
     that gets a return twice stores it once.
     """
     try:
-        lock = Lock(factory.settings.run_dir, "engine")
+        lock = Lock(host.settings.run_dir, "engine")
     except LockUnavailableError as err:
         complaints.tell(err)
         return None
     try:
-        several = bool(factory.opts.get("multimaster"))
+        several = bool(host.opts.get("multimaster"))
         if several or not lock.wait_exclusive(patience):
             if not several:
                 complaints.tell(

@@ -23,7 +23,7 @@ from saltext_safeupdate.admin import jobs as job_actions
 from saltext_safeupdate.admin import status as statuses
 from saltext_safeupdate.admin import wait as waiting
 from saltext_safeupdate.core.settings import is_proxy
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 
 __virtualname__ = "safeupdate"
 
@@ -54,7 +54,7 @@ def status():
     :raises CommandExecutionError: if the database cannot be read.
     """
     with errors.as_salts():
-        return statuses.status(Factory(__opts__))
+        return statuses.status(Host(__opts__))
 
 
 def history(limit=20):
@@ -74,7 +74,7 @@ def history(limit=20):
         cannot be read.
     """
     with errors.as_salts():
-        return statuses.history(Factory(__opts__), limit)
+        return statuses.history(Host(__opts__), limit)
 
 
 def restart(reason="safeupdate.restart", jitter=0):
@@ -100,7 +100,7 @@ def restart(reason="safeupdate.restart", jitter=0):
     """
     with errors.as_salts():
         asked = inside.asked("safeupdate.restart", reason=str(reason))
-        return asked or steering.restart(Factory(__opts__), str(reason), jitter)
+        return asked or steering.restart(Host(__opts__), str(reason), jitter)
 
 
 def plan(version=None, allow_downgrade=False, refresh=True):
@@ -135,7 +135,7 @@ def plan(version=None, allow_downgrade=False, refresh=True):
     """
     with errors.as_salts():
         return updates.plan(
-            Factory(__opts__),
+            Host(__opts__),
             __salt__,
             version,
             allow_downgrade=bool(allow_downgrade),
@@ -163,7 +163,7 @@ def stage(version=None):
         checksum is wrong, or if an update is under way.
     """
     with errors.as_salts():
-        return updates.stage(Factory(__opts__), __salt__, version)
+        return updates.stage(Host(__opts__), __salt__, version)
 
 
 def update(version=None, when="idle", allow_downgrade=False, refresh=True):
@@ -205,7 +205,7 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     }
     with errors.as_salts():
         asked = inside.asked("safeupdate.update", version=version, **wanted)
-        return asked or updates.update(Factory(__opts__), __salt__, version, **wanted)
+        return asked or updates.update(Host(__opts__), __salt__, version, **wanted)
 
 
 def wait(update=None, timeout=3600):
@@ -234,7 +234,7 @@ def wait(update=None, timeout=3600):
         the job that calls this, such as a state run.
     """
     with errors.as_salts():
-        found = waiting.wait(Factory(__opts__), update, timeout)
+        found = waiting.wait(Host(__opts__), update, timeout)
     if found["phase"] != "committed":
         __context__["retcode"] = salt.defaults.exitcodes.EX_GENERIC
     return found
@@ -261,7 +261,7 @@ def rollback(to=None):
         under way.
     """
     with errors.as_salts():
-        return updates.rollback(Factory(__opts__), to)
+        return updates.rollback(Host(__opts__), to)
 
 
 def revisions():
@@ -280,7 +280,7 @@ def revisions():
     :raises CommandExecutionError: if the database cannot be read.
     """
     with errors.as_salts():
-        return updates.revisions(Factory(__opts__))
+        return updates.revisions(Host(__opts__))
 
 
 def unquarantine(version):
@@ -299,7 +299,7 @@ def unquarantine(version):
     :raises CommandExecutionError: if it is not in quarantine.
     """
     with errors.as_salts():
-        return updates.unquarantine(Factory(__opts__), version)
+        return updates.unquarantine(Host(__opts__), version)
 
 
 def cancel():
@@ -315,7 +315,7 @@ def cancel():
     :raises CommandExecutionError: if nothing waits, or the point of no return has passed.
     """
     with errors.as_salts():
-        return steering.cancel(Factory(__opts__))
+        return steering.cancel(Host(__opts__))
 
 
 def drain(timeout=3600, reason=""):
@@ -346,7 +346,7 @@ def drain(timeout=3600, reason=""):
         cannot be written.
     """
     with errors.as_salts():
-        return drains.drain(Factory(__opts__), timeout, reason)
+        return drains.drain(Host(__opts__), timeout, reason)
 
 
 def undrain():
@@ -365,7 +365,7 @@ def undrain():
     :raises CommandExecutionError: if the directory of the locks cannot be written.
     """
     with errors.as_salts():
-        return drains.undrain(Factory(__opts__))
+        return drains.undrain(Host(__opts__))
 
 
 def jobs():
@@ -387,7 +387,7 @@ def jobs():
     :raises CommandExecutionError: if the database cannot be read.
     """
     with errors.as_salts():
-        return job_actions.listed(Factory(__opts__))
+        return job_actions.listed(Host(__opts__))
 
 
 def resume(jid):
@@ -408,7 +408,7 @@ def resume(jid):
     :raises CommandExecutionError: if the job runs, or is not open.
     """
     with errors.as_salts():
-        return job_actions.resume(Factory(__opts__), jid)
+        return job_actions.resume(Host(__opts__), jid)
 
 
 def forget(jid):
@@ -427,7 +427,7 @@ def forget(jid):
     :raises CommandExecutionError: if the job runs, or is not open.
     """
     with errors.as_salts():
-        return job_actions.forget(Factory(__opts__), jid)
+        return job_actions.forget(Host(__opts__), jid)
 
 
 def accepted(jids, aims=None):
@@ -459,7 +459,7 @@ def accepted(jids, aims=None):
     """
     with errors.as_salts():
         blind = not hooks.minion_has_them(__opts__)
-        return job_actions.accepted(Factory(__opts__), jids, aims, blind=blind)
+        return job_actions.accepted(Host(__opts__), jids, aims, blind=blind)
 
 
 def check():
@@ -476,7 +476,7 @@ def check():
         salt '*' safeupdate.check
     """
     with errors.as_salts():
-        return checks.check(Factory(__opts__), __salt__)
+        return checks.check(Host(__opts__), __salt__)
 
 
 def report(question=0):
@@ -505,7 +505,7 @@ def report(question=0):
     :raises CommandExecutionError: if ``question`` is not a whole number of at most 17 digits.
     """
     with errors.as_salts():
-        return rollouts.report(Factory(__opts__), question)
+        return rollouts.report(Host(__opts__), question)
 
 
 def request(number, version="", extension="", question=0):
@@ -538,7 +538,7 @@ def request(number, version="", extension="", question=0):
     :raises CommandExecutionError: if an argument is not valid.
     """
     with errors.as_salts():
-        return rollouts.request(Factory(__opts__), __salt__, number, version, extension, question)
+        return rollouts.request(Host(__opts__), __salt__, number, version, extension, question)
 
 
 def withdraw(number, question=0):
@@ -563,7 +563,7 @@ def withdraw(number, question=0):
     :raises CommandExecutionError: if an argument is not valid.
     """
     with errors.as_salts():
-        return rollouts.withdraw(Factory(__opts__), number, question)
+        return rollouts.withdraw(Host(__opts__), number, question)
 
 
 def prefetch(version="", extension=""):
@@ -587,4 +587,4 @@ def prefetch(version="", extension=""):
     :raises CommandExecutionError: if an argument is not valid, or the database cannot be written.
     """
     with errors.as_salts():
-        return rollouts.prefetch(Factory(__opts__), __salt__, version, extension)
+        return rollouts.prefetch(Host(__opts__), __salt__, version, extension)

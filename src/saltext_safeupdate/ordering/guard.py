@@ -20,7 +20,7 @@ from salt.exceptions import CommandExecutionError
 
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
-from ..factory import Factory
+from ..this_host import Host
 from . import chosen, old_tree, package_calls, runs
 from .loaders import Handler
 from .own_packages import OwnPackages
@@ -46,8 +46,8 @@ _inside = threading.local()
 class Guard:
     """Decides what becomes of a call of an execution function that may change the minion."""
 
-    def __init__(self, factory: Factory, own: OwnPackages, quarantine: Quarantine) -> None:
-        self._factory = factory
+    def __init__(self, host: Host, own: OwnPackages, quarantine: Quarantine) -> None:
+        self._host = host
         self._own = own
         self._quarantine = quarantine
         # What an administrator has to know of the newest transaction of this process.
@@ -70,7 +70,7 @@ class Guard:
     ) -> Any:
         """Call *original*, at once or in a transaction, or raise Deferral."""
         run = runs.current()
-        if _is_inside_transaction() or not self._can_look() or self._factory.manager is None:
+        if _is_inside_transaction() or not self._can_look() or self._host.manager is None:
             return original(*args, **kwargs)
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
@@ -96,7 +96,7 @@ class Guard:
     def _can_look(self) -> bool:
         """Tell whether our part for this package manager is there; Salt's own works without."""
         try:
-            return self._factory.manager is not None
+            return self._host.manager is not None
         except ImportError as err:
             return _missing(err)
 
@@ -104,13 +104,14 @@ class Guard:
     def _can_change() -> bool:
         """Tell whether what a transaction needs is there, before anything has begun."""
         try:
+            from .. import factory
             from ..core.prepare import resolution
             from ..core.supervisor import adoption, initiator, quiet_transaction, requests
             from ..core.transactional import closing
             from . import transactions
         except ImportError as err:
             return _missing(err)
-        needed = (resolution, adoption, initiator, quiet_transaction, requests, closing)
+        needed = (factory, resolution, adoption, initiator, quiet_transaction, requests, closing)
         return all((*needed, transactions))
 
     def transact(
@@ -121,13 +122,15 @@ class Guard:
     ) -> Any:
         """Run *work* as the quiet transaction; its errors become Salt's."""
 
+        from .. import factory
+
         def alone() -> Any:
             with _transaction_of_this_thread():
                 return work()
 
         try:
-            job = current_job.ensure(self._factory.settings)
-            transaction = self._factory.transaction(old_tree.redirect, job.jid)
+            job = current_job.ensure(self._host.settings)
+            transaction = factory.transaction(self._host, old_tree.redirect, job.jid)
             result = transaction.change(
                 alone, job.share(), jid=job.jid, reason=reason, failure=failure
             )
@@ -149,7 +152,7 @@ class Guard:
         from ..core.transactional import closing
         from .transactions import Look
 
-        look = Look(self._factory, fun, _jid())
+        look = Look(self._host, fun, _jid())
         try:
             with _transaction_of_this_thread(), closing.looked_at_by(look):
                 return original(*args, **kwargs)
@@ -163,7 +166,7 @@ class Guard:
         if self._has_snapshots():
             from . import transactions
 
-            transactions.refuse_to_apply(self._factory)
+            transactions.refuse_to_apply(self._host)
         return original(*args, **kwargs)
 
     def _back(
@@ -174,14 +177,14 @@ class Guard:
         if self._has_snapshots():
             from . import transactions
 
-            transactions.end_what_was_left(self._factory, _jid())
+            transactions.end_what_was_left(self._host, _jid())
         return result
 
     def _has_snapshots(self) -> bool:
         """Tell whether this is a transactional system, and what looks after it is there."""
         if not self._can_look():
             return False
-        manager = self._factory.manager
+        manager = self._host.manager
         return manager is not None and manager.snapshots is not None and self._can_change()
 
     # -- the service -----------------------------------------------------------
@@ -192,7 +195,7 @@ class Guard:
         """Defer a restart of the minion's own service."""
         if fun != "minion.restart":
             name = str(args[0] if args else kwargs.get("name", ""))
-            if name.removesuffix(".service") != self._factory.settings.service:
+            if name.removesuffix(".service") != self._host.settings.service:
                 return original(*args, **kwargs)
         if not self._can_change():
             return original(*args, **kwargs)
@@ -207,11 +210,12 @@ class Guard:
 
     def request_restart(self, reason: str) -> None:
         """Request the deferred restart; its errors become Salt's."""
+        from .. import factory
         from ..core.supervisor import requests
 
         try:
             jid = _jid()
-            requests.restart(self._factory.initiator(jid), jid=jid, reason=reason)
+            requests.restart(factory.initiator(self._host, jid), jid=jid, reason=reason)
         except (SafeUpdateError, OSError) as err:
             raise CommandExecutionError(str(err)) from err
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ..core.errors import CommandError
 from ..core.packages.manager import PackageManager
 from ..core.packages.request import Action, Change, Request
-from ..factory import Factory
+from ..this_host import Host
 from . import runs
 
 log = logging.getLogger(__name__)
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 class OwnPackages:
     """Asks the package manager, which has to be known for all but :attr:`names`."""
 
-    def __init__(self, factory: Factory) -> None:
-        self._factory = factory
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     @property
     def names(self) -> frozenset[str]:
-        return self._factory.own().names
+        return self._host.own().names
 
     @property
     def _manager(self) -> PackageManager:
-        return self._factory.known_manager()
+        return self._host.known_manager()
 
     def changed_by(self, request: Request) -> dict[str, Change]:
         """Return what the request would change of the own packages."""

@@ -10,8 +10,8 @@ import salt.state
 import salt.utils.functools
 
 from ..core.settings import Settings
-from ..factory import Factory
 from ..patches import Patch, replaced, unchanged
+from ..this_host import Host
 from . import loaders, parallel, resume, runs
 from .calling import Calling
 from .deferring import Deferring
@@ -24,13 +24,11 @@ from .resume import Resume
 from .testmode import TestMode
 
 
-def patches(
-    factory: Factory, settings: Settings, *, no_time: float = resume.NO_TIME
-) -> list[Patch]:
+def patches(host: Host, settings: Settings, *, no_time: float = resume.NO_TIME) -> list[Patch]:
     """Build the objects that order state runs; return the table that puts them into Salt."""
-    own = OwnPackages(factory)
-    quarantine = Quarantine(factory, own)
-    guard = Guard(factory, own, quarantine)
+    own = OwnPackages(host)
+    quarantine = Quarantine(host, own)
+    guard = Guard(host, own, quarantine)
     resuming = Resume(settings, no_time)
     ordering = Ordering(resuming, Ending(guard, resuming.call))
     calling = Calling(

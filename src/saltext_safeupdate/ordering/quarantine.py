@@ -18,7 +18,7 @@ from ..core.errors import CommandError
 from ..core.packages.choice import matches
 from ..core.packages.request import Action, Change, Request
 from ..core.record.store import Quarantined
-from ..factory import Factory
+from ..this_host import Host
 from . import chosen, package_calls, runs
 from .chunks import listed
 from .own_packages import OwnPackages
@@ -61,13 +61,13 @@ class Refusal:
 class Quarantine:
     """Leaves the own packages out of calls that would install a version in quarantine."""
 
-    def __init__(self, factory: Factory, own: OwnPackages) -> None:
-        self._factory = factory
+    def __init__(self, host: Host, own: OwnPackages) -> None:
+        self._host = host
         self._own = own
 
     def versions(self) -> list[Quarantined]:
         """Return what is in quarantine. Raise RecordError."""
-        store = self._factory.store
+        store = self._host.store
         return store.quarantined() if store.exists() else []
 
     def refusal(self, changes: Mapping[str, Change]) -> Refusal | None:

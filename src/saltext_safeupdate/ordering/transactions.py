@@ -11,13 +11,14 @@ import logging
 
 from salt.exceptions import CommandExecutionError
 
+from .. import factory
 from ..core.errors import InputError, SafeUpdateError
 from ..core.prepare import resolution
 from ..core.supervisor.adoption import adopt
 from ..core.supervisor.initiator import Initiator
 from ..core.transactional.closing import Refusal
 from ..core.transactional.roots import Subvolume
-from ..factory import Factory
+from ..this_host import Host
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +30,12 @@ class Look:
     Raises CommandExecutionError if that could not be told afterwards; nothing was changed then.
     """
 
-    def __init__(self, factory: Factory, fun: str, jid: str) -> None:
+    def __init__(self, host: Host, fun: str, jid: str) -> None:
         self._fun = fun
         self._jid = jid
         self._adopted = False
         try:
-            self._by: Initiator = factory.initiator(jid)
+            self._by: Initiator = factory.initiator(host, jid)
             self._before = self._by.versions()
             self._bad = self._by.store.quarantined() if self._by.store.exists() else []
         except SafeUpdateError as err:
@@ -69,17 +70,17 @@ class Look:
             log.error("safeupdate: the boot into the new snapshot is not watched: %s", err)
 
 
-def refuse_to_apply(factory: Factory) -> None:
+def refuse_to_apply(host: Host) -> None:
     """
     Raise CommandExecutionError if the pending snapshot has another version of the minion.
 
     Applied, it would lie below the minion that runs, and nobody would watch the next restart.
     """
-    manager = factory.manager
+    manager = host.manager
     if manager is None or manager.snapshots is None or not manager.snapshots.pending:
         return
     try:
-        own = sorted(factory.own().names)
+        own = sorted(host.own().names)
         new, now = manager.installed(own), manager.running(own)
     except SafeUpdateError as err:
         raise CommandExecutionError(str(err)) from err
@@ -93,10 +94,10 @@ def refuse_to_apply(factory: Factory) -> None:
         )
 
 
-def end_what_was_left(factory: Factory, jid: str) -> None:
+def end_what_was_left(host: Host, jid: str) -> None:
     """Have an update end whose snapshot somebody has made the default no more."""
     try:
-        by = factory.initiator(jid)
+        by = factory.initiator(host, jid)
         last = by.latest()
         if last is not None and last.awaits_boot and by.versions() != last.versions_to:
             by.have_supervised(last)

@@ -85,7 +85,7 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
 
     from saltext_safeupdate.admin import inside, set_up
     from saltext_safeupdate.core.errors import SafeUpdateError
-    from saltext_safeupdate.factory import Factory
+    from saltext_safeupdate.this_host import Host
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is set up."}
     warnings = []
@@ -98,10 +98,10 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
     except CommandExecutionError as err:
         warnings.append(f"What became of the last update is not known: {err}")
     try:
-        factory = inside.Snapshot(__opts__) if in_snapshot else Factory(__opts__)
+        host = inside.snapshot(__opts__) if in_snapshot else Host(__opts__)
         pillar = __opts__.get("pillar") or {}
         wanted_settings = set_up.settings_of(settings, pillar.get("safeupdate"))
-        wanted = set_up.SetUp(factory, config_file, bool(stop_guard), wanted_settings)
+        wanted = set_up.SetUp(host, config_file, bool(stop_guard), wanted_settings)
         warnings += wanted.warnings
         if warnings:
             ret["warnings"] = warnings
@@ -157,10 +157,10 @@ def disabled(name):
         Any text.
     """
     from saltext_safeupdate.admin import taking_off
-    from saltext_safeupdate.factory import Factory
+    from saltext_safeupdate.this_host import Host
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is not set up."}
-    wanted = taking_off.TakingOff(Factory(__opts__))
+    wanted = taking_off.TakingOff(Host(__opts__))
     ret["changes"] = wanted.changes()
     if not ret["changes"]:
         return ret
@@ -211,10 +211,10 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
         ``safeupdate.conf`` in the directory that its ``default_include`` names.
     """
     from saltext_safeupdate.admin import set_up
-    from saltext_safeupdate.factory import Factory
+    from saltext_safeupdate.this_host import Host
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The master is set up."}
-    wanted = set_up.master_file(Factory(__opts__), main_file, config_file, window)
+    wanted = set_up.master_file(Host(__opts__), main_file, config_file, window)
     ret["changes"] = wanted.changes()
     if wanted.warnings:
         ret["warnings"] = wanted.warnings

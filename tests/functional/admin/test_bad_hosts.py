@@ -7,13 +7,14 @@ import sqlite3
 import pytest
 from salt.exceptions import CommandExecutionError
 
-import saltext_safeupdate.factory as real_factory
+import saltext_safeupdate.this_host as real_host
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin import background, facts
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.modules import safeupdate as module
 from saltext_safeupdate.states import safeupdate as states
-from tests.support import factory
+from tests.support import this_host
 from tests.support.full import full_disk
 from tests.support.simulated import FakePackages, FakeServices
 from tests.unit.test_surface import SURFACE
@@ -36,7 +37,7 @@ GIVEN = {
 }
 
 
-class Host(factory.SimulatedFactory):
+class Host(this_host.SimulatedHost):
     """A minion whose supervisor is started, and does nothing."""
 
     supervisor = None
@@ -85,7 +86,7 @@ def database_is_something_else(host, path):
 
 
 def database_without_its_tables(host, path):
-    factory.record(host, Phase.COMMITTED)
+    this_host.record(host, Phase.COMMITTED)
     with contextlib.closing(sqlite3.connect(host.store.path)) as db:
         for table in ("updates", "facts", "jobs"):
             db.execute(f"DROP TABLE {table}")
@@ -96,7 +97,7 @@ def no_package_manager(host, path):
 
 
 def directories_of_another_user(host, path):
-    factory.record(host, Phase.COMMITTED)
+    this_host.record(host, Phase.COMMITTED)
     (path / "run").mkdir(mode=0o700)
     return _as_nobody(path)
 
@@ -121,7 +122,7 @@ def _as_nobody(path):
 @contextlib.contextmanager
 def disk_is_full(host, path):
     """Nothing can be written any more; what is there can be read."""
-    factory.record(host, Phase.COMMITTED)
+    this_host.record(host, Phase.COMMITTED)
     with full_disk():
         yield
 
@@ -154,14 +155,15 @@ def spoil(tmp_path, monkeypatch):
     def call(spoilt, where, name, *given):
         path = tmp_path / f"{where.__name__}.{name}"
         path.mkdir()
-        host = Host(factory.opts(path) | {"test": False})
-        host.manager, host.services = FakePackages(**factory.VERSIONS), FakeServices()
-        host.manager.offers = {each: ["3008.3"] for each in factory.VERSIONS}
+        host = Host(this_host.opts(path) | {"test": False})
+        host.manager, host.services = FakePackages(**this_host.VERSIONS), FakeServices()
+        host.manager.offers = {each: ["3008.3"] for each in this_host.VERSIONS}
         for each in (module, states):
             for dunder, value in (dunders | {"__opts__": host.opts}).items():
                 monkeypatch.setattr(each, dunder, value, raising=False)
-        for each in (module, real_factory):
-            monkeypatch.setattr(each, "Factory", lambda opts: host)
+        monkeypatch.setattr(factory, "launch", lambda host: host.launch())
+        for each in (module, real_host):
+            monkeypatch.setattr(each, "Host", lambda opts: host)
         with spoilt(host, path) or contextlib.nullcontext():
             try:
                 return getattr(where, name)(*given)

@@ -15,7 +15,7 @@ from saltext_safeupdate.modules import rebootmgr, transactional_update
 from saltext_safeupdate.states import transactional_update as states
 from tests.functional.admin.test_bad_hosts import HOSTS as MINIONS
 from tests.functional.admin.test_bad_hosts import Host
-from tests.support import factory
+from tests.support import this_host
 
 # With what a person may give them; the others need nothing.
 GIVEN = {
@@ -90,7 +90,7 @@ def spoil(tmp_path, monkeypatch):
         for name, function in _functions(module).items()
     }
     functions["saltutil.is_running"] = lambda _: []
-    opts = factory.opts(tmp_path) | {"test": False, "cachedir": str(tmp_path)}
+    opts = this_host.opts(tmp_path) | {"test": False, "cachedir": str(tmp_path)}
     opts["transactional_update"] = {"handover_dir": str(tmp_path / "handover"), "lock_timeout": 0}
     dunders = {"__context__": {}, "__salt__": functions, "__opts__": opts}
     for each in (transactional_update, rebootmgr, states, snapshot_beacon, beacon, grain):
@@ -168,7 +168,7 @@ def test_bad_places_and_settings_show_no_traceback(spoilt, spoil, tmp_path):
 
 @pytest.mark.parametrize("spoilt", MINIONS, ids=lambda each: each.__name__)
 def test_the_grain_and_the_beacon_say_that_they_do_not_know(spoilt, tmp_path, monkeypatch):
-    host = Host(factory.opts(tmp_path))
+    host = Host(this_host.opts(tmp_path))
     host.manager = None
     with spoilt(host, tmp_path) or contextlib.nullcontext():
         for each in (grain, beacon):

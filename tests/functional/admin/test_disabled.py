@@ -7,7 +7,7 @@ import salt.utils.yaml
 
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN
 from saltext_safeupdate.core.jobs.stop_guard import StopGuard
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 from tests.support.fakes import FakeRunner
 
 ENABLED = {"it": {"safeupdate.enabled": []}}
@@ -20,9 +20,9 @@ NOT_OURS = ("cache", "roots", "run", "packages")
 def host(minion, monkeypatch):
     """A minion with a unit, whose drop-ins are below its own directory."""
     reload = FakeRunner({("systemctl", "daemon-reload"): (0, "", "")})
-    guard = StopGuard(minion.factory.settings, run=reload, units=str(minion.path / "units"))
+    guard = StopGuard(minion.host.settings, run=reload, units=str(minion.path / "units"))
     (minion.path / "units").mkdir()
-    monkeypatch.setattr(Factory, "stop_guard", guard)
+    monkeypatch.setattr(Host, "stop_guard", guard)
     return minion
 
 

@@ -6,7 +6,7 @@ import pytest
 import salt.version
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 from tests.support.minion import Minion, hooked
 from tests.support.waiting import wait_for
 
@@ -21,8 +21,8 @@ def minion(tmp_path, monkeypatch):
         "registry_dir": str(tmp_path / "registry"),
     }
     # No tree is replaced, so none has to be kept.
-    monkeypatch.setattr(Factory, "roots", lambda self: ())
-    made.factory = Factory(made.opts)
+    monkeypatch.setattr(Host, "roots", lambda self: ())
+    made.host = Host(made.opts)
     steps = tmp_path / "roots" / "steps"
     steps.mkdir()
     (steps / "2-note").write_text(f'#!/bin/sh\necho "$1 $2" >> {tmp_path}/ran\n')

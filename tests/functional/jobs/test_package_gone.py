@@ -46,7 +46,7 @@ PACKAGES = {
     "without the hooks": lambda package: (package.home / "hooks.py").unlink(),
     "half a file of the hooks": lambda package: _cut(package.home / "hooks.py"),
     "without the patches": lambda package: (package.home / "minion/patches.py").unlink(),
-    "an error of another kind": lambda package: (package.home / "factory.py").write_text(
+    "an error of another kind": lambda package: (package.home / "this_host.py").write_text(
         "raise OSError(5, 'a disk')"
     ),
 }

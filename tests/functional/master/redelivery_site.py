@@ -64,7 +64,7 @@ class Host:
         )
         self.ears = Ears(self.opts)
         ledger = SimpleNamespace(exists=lambda: True, known=self._known)
-        self._factory = SimpleNamespace(opts=self.opts, ledger=ledger)
+        self._host = SimpleNamespace(opts=self.opts, ledger=ledger)
 
     def _known(self, wanted, **_):
         return {jid: "delivered" for jid in wanted if jid in self.ran}
@@ -77,7 +77,7 @@ class Host:
         if not self.up or not self.hears(load):
             return
         if load["fun"] == QUERY:
-            value = jobs.accepted(self._factory, *load["arg"])
+            value = jobs.accepted(self._host, *load["arg"])
         elif load["jid"] in self.ran:
             return
         else:

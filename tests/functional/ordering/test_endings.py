@@ -87,7 +87,7 @@ class TestFailingUpdate:
         assert ("minion restarts",) not in minion.journal()
         assert minion.record().phase.value == "failed"
         assert "the scriptlet failed" in minion.record().reason
-        assert not locks.held(minion.factory.settings.run_dir, "drain")
+        assert not locks.held(minion.host.settings.run_dir, "drain")
 
     def test_other_packages_of_the_state_are_reported(self, minion):
         results = minion.apply({"own": {"pkg.latest": [{"pkgs": ["vim", "salt-minion"]}]}})
@@ -139,7 +139,7 @@ class TestFailingUpdate:
 
 
 def test_another_update_is_under_way(minion):
-    held = locks.acquire(minion.factory.settings.run_dir, "update", "")
+    held = locks.acquire(minion.host.settings.run_dir, "update", "")
     try:
         results = minion.apply({"own": OWN, "last": note()})
     finally:
@@ -154,7 +154,7 @@ def test_another_update_is_under_way(minion):
 
 def test_other_jobs_do_not_end(minion):
     minion.opts["safeupdate"]["jobs_timeout"] = 0.2
-    other = locks.Lock(minion.factory.settings.run_dir, "jobs")
+    other = locks.Lock(minion.host.settings.run_dir, "jobs")
     assert other.try_shared()
     try:
         results = minion.apply({"own": OWN, "last": note()})

@@ -16,7 +16,7 @@ class Run:
 
     def __init__(self, minion, path):
         self.minion = minion
-        self.settings = minion.factory.settings
+        self.settings = minion.host.settings
         self.ledger = Ledger(self.settings.database)
         self.trace = path / "trace"
 

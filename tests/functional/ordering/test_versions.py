@@ -19,7 +19,7 @@ WHY = "was rolled back on this minion"
 @pytest.fixture
 def minion(minion):
     minion.opts["safeupdate"]["packages"] = ["salt-minion"]
-    minion.factory.opts = minion.opts
+    minion.host.opts = minion.opts
     return minion
 
 

@@ -20,8 +20,8 @@ from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
-from tests.support.factory import record
 from tests.support.simulated import FakeTransactional
+from tests.support.this_host import record
 
 
 def _found(made, answer="3008.3"):

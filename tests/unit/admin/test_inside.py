@@ -15,10 +15,10 @@ from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.core.jobs import functions as table
 from saltext_safeupdate.core.transactional import inside as core
 from saltext_safeupdate.core.transactional.services import GUARD
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.modules import safeupdate as module
 from saltext_safeupdate.states import safeupdate as states
-from tests.support.factory import opts
+from saltext_safeupdate.this_host import Host
+from tests.support.this_host import opts
 
 HOW_TO = pathlib.Path(__file__).parents[3] / "docs/topics/howto/microos-3008.md"
 FUNCTIONS = sorted(
@@ -88,9 +88,9 @@ def test_without_anybody_to_ask_it_is_an_error(transaction, monkeypatch, call):
     assert "Nobody is there who would do this" in said
 
 
-def test_nothing_that_acts_on_the_minion_is_built(transaction, tmp_path):
+def test_nothing_is_told_of_the_running_minion(transaction, tmp_path):
     with pytest.raises(InputError, match="hides the database"):
-        Factory({})
+        Host({})
     found = status.grain(opts(tmp_path))
     assert found["phase"] == "unknown"
     assert "hides the database" in found["reason"]
@@ -102,9 +102,9 @@ def test_the_set_up_goes_into_the_snapshot_and_the_rest_is_asked_for(
     ran, config = [], tmp_path / "minion.d" / "safeupdate.conf"
     config.parent.mkdir()
     made = functools.partial(
-        inside.Snapshot, run=lambda argv, **_: ran.append(argv), units=str(tmp_path / "units")
+        inside.snapshot, run=lambda argv, **_: ran.append(argv), units=str(tmp_path / "units")
     )
-    monkeypatch.setattr(inside, "Snapshot", made)
+    monkeypatch.setattr(inside, "snapshot", made)
     states.__salt__["safeupdate.restart"] = module.restart
     ret = states.enabled("x", str(config))
     drop_in = tmp_path / "units/salt-minion.service.d/50-safeupdate-guard.conf"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin import rollouts
 from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.prepare.own_extension import NAME, OwnExtension
@@ -20,11 +21,11 @@ def extended(made, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(ourselves, "running_version", lambda: "1.1")
     made.sources = []
 
-    def extension(source=""):
+    def extension(host, source=""):
         made.sources.append(source)
         return OwnExtension(str(place), "/python", Pip(tmp_path / "wheels"), source)
 
-    made.extension = extension
+    monkeypatch.setattr(factory, "extension", extension)
     made.manager.unowned = set
     made.place = place
     return made

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin import preflight, updates
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
 from saltext_safeupdate.core.extensions import interpreter
@@ -83,8 +84,8 @@ def beside(made, monkeypatch, tmp_path):  # noqa: F811
     return made
 
 
-def _found(factory):
-    plan = updates.plan(factory, {}, NEW)
+def _found(host):
+    plan = updates.plan(host, {}, NEW)
     return [(each["code"], each["blocking"]) for each in plan["findings"]]
 
 
@@ -131,7 +132,7 @@ def test_the_staged_files_are_those_of_the_record(made, tmp_path):  # noqa: F811
 
 def test_another_update_is_told_also_if_this_one_is_installed(made):  # noqa: F811
     made.store.save(Update(id="u2", kind="update", phase=Phase.WATCHING, created=1.0))
-    found = preflight.findings(made, {}, made.resolver().resolve(resolution.request(OLD)))
+    found = preflight.findings(made, {}, factory.resolver(made).resolve(resolution.request(OLD)))
     assert [(each.code, each.problem) for each in found] == [
         ("other-update-running", "Update u2 is watching.")
     ]

@@ -8,6 +8,7 @@ import pytest
 import salt.payload
 import salt.version
 
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin import facts, rollouts
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.extensions import ourselves
@@ -15,18 +16,18 @@ from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record import fence
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.fleet.inventory import from_answer
-from tests.support.factory import SimulatedFactory, opts, record
+from saltext_safeupdate.this_host import Host
 from tests.support.forked import forked
 from tests.support.simulated import FakePackages, FakeServices
+from tests.support.this_host import SimulatedHost, opts, record
 
 OLD, NEW = "3007.15", "3008.3"
 # 28 May 2026.
 N = 1_780_000_000_000_000
 
 
-class Minion(SimulatedFactory):
+class Minion(SimulatedHost):
     """One whose supervisor is started, and does nothing."""
 
     launched = 0
@@ -52,6 +53,7 @@ def made(tmp_path, monkeypatch):
     made.manager = FakePackages(**{"salt": OLD, "salt-minion": OLD})
     made.manager.offers = {name: [NEW, "3008.2", OLD] for name in ("salt", "salt-minion")}
     made.services = FakeServices()
+    monkeypatch.setattr(factory, "launch", lambda host: host.launch())
     return made
 
 
@@ -122,11 +124,11 @@ class TestFence:
         _ask(made, N)
         from saltext_safeupdate.admin import updates
 
-        monkeypatch.setattr(updates, "_jid", lambda factory: "20260528202640000005")
+        monkeypatch.setattr(updates, "_jid", lambda host: "20260528202640000005")
         updates.update(made, {}, "3008.2")
         assert rollouts.report(made)["number"] == N + 5
         assert _ask(made, N + 4)["refused"]
-        monkeypatch.setattr(updates, "_jid", lambda factory: "20260528202640000004")
+        monkeypatch.setattr(updates, "_jid", lambda host: "20260528202640000004")
         with pytest.raises(InputError, match="is older than update"):
             updates.update(made, {}, NEW)
         assert _ask(made, N + 6)["phase"] == "requested"
@@ -333,7 +335,7 @@ class TestStaged:
 
     def test_what_was_removed_since_is_not_there(self, made):
         rollouts.prefetch(made, {}, NEW, spawn=_at_once)
-        made.staging().drop()
+        factory.staging(made).drop()
         assert rollouts.report(made)["staged"] == ""
 
     def test_it_is_there_and_not_fetched_again(self, made):
@@ -441,4 +443,4 @@ class TestReport:
 def test_inside_a_transaction_it_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("TRANSACTIONAL_UPDATE", "true")
     with pytest.raises(InputError):
-        Factory(opts(tmp_path))
+        Host(opts(tmp_path))

@@ -6,7 +6,7 @@ from saltext_safeupdate.admin import rollouts, status
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.phase import Phase
-from tests.support.factory import VERSIONS, record
+from tests.support.this_host import VERSIONS, record
 
 
 class TestStatus:

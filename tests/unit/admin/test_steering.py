@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin import steering
 from saltext_safeupdate.core.errors import InputError, TransitionError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.ordering import runs
-from tests.support.factory import record
+from tests.support.this_host import record
 
 
 class TestCancel:
@@ -43,7 +44,7 @@ class TestCancel:
     def test_a_restart_that_begins_just_now_is_not_cancelled_behind_its_back(
         self, made, monkeypatch
     ):
-        by = dataclasses.replace(made.initiator(), write_timeout=0.0)
+        by = dataclasses.replace(factory.initiator(made), write_timeout=0.0)
         monkeypatch.setattr(made, "initiator", lambda jid="": by, raising=False)
         record(made, Phase.WAITING, kind="restart")
         supervisor = locks.acquire(made.settings.run_dir, "update", "")

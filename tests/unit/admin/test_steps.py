@@ -6,7 +6,7 @@ from salt.exceptions import SaltClientError
 from saltext_safeupdate.admin import rollouts, updates
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.record.phase import Phase
-from tests.support.factory import record
+from tests.support.this_host import record
 
 from .test_rollouts import NEW, N, made  # noqa: F401
 

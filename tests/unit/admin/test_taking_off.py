@@ -15,7 +15,7 @@ from saltext_safeupdate.core.record.facts import LEAVING, MADE
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.minion import kept_returns
-from tests.support.factory import record
+from tests.support.this_host import record
 
 JOB = {"jid": "1", "fun": "test.ping", "master": "m"}
 

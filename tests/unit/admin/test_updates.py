@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import salt.utils.args
 
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin import facts, rollouts, status, updates
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks, processes
@@ -13,7 +14,7 @@ from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.parts import Boot, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
 
 OLD, NEW = "3007.15", "3008.3"
@@ -30,7 +31,7 @@ def _waiting(boot):
     )
 
 
-class SimulatedFactory(Factory):
+class SimulatedHost(Host):
     """The real one, with a simulated package manager and init system."""
 
     manager = None
@@ -56,8 +57,8 @@ class SimulatedFactory(Factory):
 def made(tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "state_uses", lambda opts, functions: set())
     monkeypatch.setattr(facts, "master_version", lambda functions, pillar: NEW)
-    monkeypatch.setattr(updates, "_jid", lambda factory: "20260101120000000000")
-    made = SimulatedFactory(
+    monkeypatch.setattr(updates, "_jid", lambda host: "20260101120000000000")
+    made = SimulatedHost(
         {
             "id": "minion",
             "cachedir": str(tmp_path / "cache"),
@@ -69,6 +70,7 @@ def made(tmp_path, monkeypatch):
     made.manager = FakePackages(**{"salt-minion": OLD})
     made.manager.offers = {"salt-minion": [NEW, OLD]}
     made.services = FakeServices()
+    monkeypatch.setattr(factory, "launch", lambda host: host.launch())
     return made
 
 
@@ -149,7 +151,7 @@ def test_staged_twice_and_altered_between(made):
     with open(first["files"][0]["path"], "w", encoding="utf-8") as file:
         file.write("altered")
     assert updates.stage(made, {}, NEW)["files"] == first["files"]
-    made.manager.verify(made.staging().stage({"salt-minion": NEW}))
+    made.manager.verify(factory.staging(made).stage({"salt-minion": NEW}))
 
 
 def test_nothing_is_staged_while_an_update_is_under_way(made):
@@ -214,7 +216,7 @@ class TestTransactional:
         assert told == ("" if boot == "another" else "pending: reboot the host when it suits")
 
     def test_only_snapshots_are_written_to(self, made):
-        assert (Factory.roots(made), made.written()) == ((), ("/.snapshots",))
+        assert (Host.roots(made), made.written()) == ((), ("/.snapshots",))
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 
 
 class World:
     """A record, and a clock that runs while somebody sleeps."""
 
     def __init__(self, tmp_path):
-        self.factory = Factory(
+        self.host = Host(
             {
                 "cachedir": str(tmp_path / "cache"),
                 "safeupdate": {
@@ -30,13 +30,13 @@ class World:
         self.later = {}
 
     def record(self, phase, update="u1", created=1.0, **kwargs):
-        self.factory.store.save(
+        self.host.store.save(
             Update(id=update, kind="update", phase=phase, created=created, **kwargs)
         )
 
     def wait(self, wanted=None, timeout=100):
         return wait.wait(
-            self.factory,
+            self.host,
             wanted,
             timeout,
             monotonic=lambda: self.now,
@@ -57,7 +57,7 @@ def world(tmp_path, monkeypatch):
 
 
 def _be_a_job(world, **more):
-    lock = locks.Lock(world.factory.settings.run_dir, "jobs")
+    lock = locks.Lock(world.host.settings.run_dir, "jobs")
     assert lock.try_shared()
     current.begin(current.Job(jid="5", lock=lock, key="5", **more))
 
@@ -130,7 +130,7 @@ def test_a_job_that_the_update_waits_for_cannot_wait_for_the_update(world):
 def test_nor_can_a_command_of_one(world, monkeypatch):
     world.record(Phase.WAITING)
     monkeypatch.setattr(
-        locks, "adopt", lambda run_dir, name: locks.Lock(world.factory.settings.run_dir, "jobs")
+        locks, "adopt", lambda run_dir, name: locks.Lock(world.host.settings.run_dir, "jobs")
     )
     with pytest.raises(LockHeldError, match="on its own"):
         world.wait()
@@ -144,7 +144,7 @@ def test_a_job_that_has_been_held_long_enough_tells_what_is_so_far(world):
 
 @pytest.mark.parametrize("there", [True, False])
 def test_salt_call_lets_the_new_version_tell(world, monkeypatch, there):
-    world.factory.opts["__cli"] = "salt-call"
+    world.host.opts["__cli"] = "salt-call"
     called = []
 
     def execv(path, argv):

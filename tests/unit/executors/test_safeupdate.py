@@ -5,7 +5,7 @@ from saltext_safeupdate import hooks
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.executors import safeupdate as executor
-from saltext_safeupdate.factory import enabled
+from saltext_safeupdate.this_host import enabled
 
 
 @pytest.fixture

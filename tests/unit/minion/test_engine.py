@@ -9,10 +9,10 @@ import pytest
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ticker import Ticker
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.minion import engine
 from saltext_safeupdate.minion.complaints import Complaints
-from tests.support.factory import opts
+from saltext_safeupdate.this_host import Host
+from tests.support.this_host import opts
 from tests.support.waiting import wait_for
 
 
@@ -55,11 +55,11 @@ def test_one_that_waits_for_another_says_so_unless_there_are_several_masters(
     tmp_path, caplog, several
 ):
     given = {**opts(tmp_path), "cachedir": str(tmp_path), "id": "m1", "multimaster": several}
-    factory, taken = Factory(given), []
+    host, taken = Host(given), []
     wait = threading.Thread(
-        target=lambda: taken.append(engine.alone(factory, Complaints(), 0.0)), daemon=True
+        target=lambda: taken.append(engine.alone(host, Complaints(), 0.0)), daemon=True
     )
-    with contextlib.closing(locks.acquire(factory.settings.run_dir, "engine", "")):
+    with contextlib.closing(locks.acquire(host.settings.run_dir, "engine", "")):
         wait.start()
         wait_for(lambda: several or "Name the engine once" in caplog.text, "it to say so")
         assert taken == []

@@ -9,7 +9,7 @@ from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.minion import engine, kept_returns
-from tests.support.factory import opts
+from tests.support.this_host import opts
 
 from .conftest import JID, OTHER_JID
 

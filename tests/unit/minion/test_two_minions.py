@@ -5,24 +5,24 @@ import salt.payload
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.admission import Admission
-from saltext_safeupdate.factory import Factory, enabled
 from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess
 from saltext_safeupdate.minion.returns import Returns
+from saltext_safeupdate.this_host import Host, enabled
 
 from .conftest import JID, World
 
 
 class OneOfTwo(World):
-    """The minion of this configuration, with the settings that its factory gives it."""
+    """The minion of this configuration, with the settings that its host gives it."""
 
     def __init__(self, path, config):
         super().__init__(path / config)
         opts = {"conf_file": f"/etc/{config}/minion", "root_dir": str(path)}
-        self.settings = Factory(opts).settings
+        self.settings = Host(opts).settings
         complaints = Complaints()
-        made = Factory(opts)
+        made = Host(opts)
         admission = Admission(made.settings, made.store, complain=complaints.tell)
         self.intake = Intake(made.settings, complaints, self.tickets, admission)
         redirect = self.redirected.append

@@ -10,19 +10,19 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import requests
 from saltext_safeupdate.modules import safeupdate as module
-from tests.support import factory
+from tests.support import this_host
 
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     monkeypatch.setattr(hooks, "_installed", {"pid": os.getppid()})
-    return factory.simulated(factory.opts(tmp_path))
+    return this_host.simulated(this_host.opts(tmp_path))
 
 
 @pytest.fixture(autouse=True)
 def _loaded(made, monkeypatch):
     monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
-    monkeypatch.setattr(module, "Factory", lambda opts: made)
+    monkeypatch.setattr(module, "Host", lambda opts: made)
     functions = {"publish.runner": lambda function: "3008.3"}
     monkeypatch.setattr(module, "__salt__", functions, raising=False)
 
@@ -71,6 +71,6 @@ def test_restart_asks_for_one(made, monkeypatch):
 
     monkeypatch.setattr(requests, "restart", restart)
     found = module.restart(reason="config")
-    assert asked == [(factory.VERSIONS, "", "config")]
+    assert asked == [(this_host.VERSIONS, "", "config")]
     assert found["phase"] == "waiting"
     assert "as soon as every job has ended" in found["comment"]

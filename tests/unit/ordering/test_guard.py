@@ -6,23 +6,24 @@ from dataclasses import replace
 import pytest
 from salt.exceptions import CommandExecutionError
 
+from saltext_safeupdate import factory
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.transactional import closing
 from saltext_safeupdate.core.transactional.roots import Subvolume
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.guard import Guard
 from saltext_safeupdate.ordering.own_packages import OwnPackages
 from saltext_safeupdate.ordering.quarantine import Quarantine
+from saltext_safeupdate.this_host import Host
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
 
 FUN = "transactional_update.pkg_update"
 OLD, NEW = "3007.15", "3008.3"
 
 
-class SimulatedFactory(Factory):
+class SimulatedHost(Host):
     """The real one, with a simulated package manager and init system."""
 
     manager = None
@@ -42,20 +43,22 @@ class SimulatedFactory(Factory):
 
 
 @pytest.fixture
-def factory(tmp_path):
+def host(tmp_path, monkeypatch):
     places = {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")}
-    made = SimulatedFactory({"id": "minion", "multiprocessing": False, "safeupdate": places})
+    made = SimulatedHost({"id": "minion", "multiprocessing": False, "safeupdate": places})
     made.manager = FakeTransactional(**{"salt-minion": OLD})
     made.services = FakeServices()
+    monkeypatch.setattr(factory, "launch", lambda host: host.launch())
+    monkeypatch.setattr(factory, "arm", lambda host, copies: host.arm(copies))
     return made
 
 
-def _call(factory, versions=None, base=None):
+def _call(host, versions=None, base=None):
     """Call FUN, which puts *versions* into a new snapshot of *base*, as the tool does."""
 
     def original(name, **kwargs):
         if versions:
-            snapshots = factory.manager.snapshots
+            snapshots = host.manager.snapshots
             former, start = snapshots.next, base or snapshots.now
             snapshots.add(start, versions)
             refused.append(closing.refusal(Subvolume(start, 256 + start)))
@@ -64,71 +67,71 @@ def _call(factory, versions=None, base=None):
         return f"printed {name} {kwargs}"
 
     refused = []
-    return _handled(factory, FUN, original, "salt-minion", args="x"), *refused
+    return _handled(host, FUN, original, "salt-minion", args="x"), *refused
 
 
-def _guard(factory):
-    own = OwnPackages(factory)
-    return Guard(factory, own, Quarantine(factory, own))
+def _guard(host):
+    own = OwnPackages(host)
+    return Guard(host, own, Quarantine(host, own))
 
 
-def _handled(factory, fun, original, *args, **kwargs):
-    handler = _guard(factory).handlers()[fun]
+def _handled(host, fun, original, *args, **kwargs):
+    handler = _guard(host).handlers()[fun]
     return handler(fun, original, args, kwargs)
 
 
-def test_what_changes_the_own_packages_is_looked_after(factory):
-    said, *refused = _call(factory, {"salt-minion": NEW})
+def test_what_changes_the_own_packages_is_looked_after(host):
+    said, *refused = _call(host, {"salt-minion": NEW})
     assert (said, refused) == ("printed salt-minion {'args': 'x'}", [None])
-    last = factory.store.latest()
+    last = host.store.latest()
     assert (last.phase, last.reason, last.versions_to) == (
         Phase.DELIVERING,
         FUN,
         {"salt-minion": NEW},
     )
     assert last.way_back.snapshot == {"number": 1, "ident": 257}
-    assert factory.armed == 1
+    assert host.armed == 1
 
 
-def test_what_changes_others_is_not(factory):
-    assert _call(factory, {"vim": "9"}) == ("printed salt-minion {'args': 'x'}", None)
-    assert not factory.store.exists()
+def test_what_changes_others_is_not(host):
+    assert _call(host, {"vim": "9"}) == ("printed salt-minion {'args': 'x'}", None)
+    assert not host.store.exists()
 
 
-def test_on_other_systems_nothing_is_asked(factory):
-    factory.manager = FakePackages(**{"salt-minion": OLD})
-    factory.manager.installed = lambda names: pytest.fail("asked")
-    assert _call(factory) == ("printed salt-minion {'args': 'x'}",)
+def test_on_other_systems_nothing_is_asked(host):
+    host.manager = FakePackages(**{"salt-minion": OLD})
+    host.manager.installed = lambda names: pytest.fail("asked")
+    assert _call(host) == ("printed salt-minion {'args': 'x'}",)
 
 
-def test_a_system_that_cannot_be_asked_is_not_changed(factory):
+def test_a_system_that_cannot_be_asked_is_not_changed(host):
     def installed(names):
         raise CommandError(("rpm",), "exit status 1")
 
-    factory.manager.installed = installed
+    host.manager.installed = installed
     with pytest.raises(CommandExecutionError, match="exit status 1"):
-        _call(factory, {"salt-minion": NEW})
-    assert factory.manager.snapshots.next == 1
+        _call(host, {"salt-minion": NEW})
+    assert host.manager.snapshots.next == 1
 
 
-def test_the_result_is_returned_even_if_the_boot_cannot_be_watched(factory, caplog):
-    factory.launch = lambda: (_ for _ in ()).throw(CommandError(("systemd-run",), "no bus"))
-    assert _call(factory, {"salt-minion": NEW}) == ("printed salt-minion {'args': 'x'}", None)
+def test_the_result_is_returned_even_if_the_boot_cannot_be_watched(host, caplog):
+    host.launch = lambda: (_ for _ in ()).throw(CommandError(("systemd-run",), "no bus"))
+    assert _call(host, {"salt-minion": NEW}) == ("printed salt-minion {'args': 'x'}", None)
     assert "the boot into the new snapshot is not watched" in caplog.text
 
 
-def test_what_is_in_quarantine_may_not_stay(factory):
-    factory.store.quarantine({"salt-minion": NEW}, "u1", "it did not start.")
-    _, refused = _call(factory, {"salt-minion": NEW, "vim": "9"})
+def test_what_is_in_quarantine_may_not_stay(host):
+    host.store.quarantine({"salt-minion": NEW}, "u1", "it did not start.")
+    _, refused = _call(host, {"salt-minion": NEW, "vim": "9"})
     assert refused.packages == ["salt-minion"]
     assert f"salt-minion {NEW} was rolled back on this minion" in refused.reason
     assert f"safeupdate.unquarantine {NEW}" in refused.reason
-    assert factory.store.latest() is None
+    assert host.store.latest() is None
 
 
-def test_what_was_there_before_it_went_into_quarantine_refuses_nothing(factory):
-    factory.store.quarantine({"salt-minion": OLD}, "u1", "it did not start.")
-    assert _call(factory, {"vim": "9"})[1] is None
+def test_what_was_there_before_it_went_into_quarantine_refuses_nothing(host):
+    host.store.quarantine({"salt-minion": OLD}, "u1", "it did not start.")
+    assert _call(host, {"vim": "9"})[1] is None
 
 
 @pytest.mark.parametrize(
@@ -136,41 +139,41 @@ def test_what_was_there_before_it_went_into_quarantine_refuses_nothing(factory):
     [({"vim": "9"}, 2), ({"salt-minion": "3007.14"}, 1)],
     ids=["of others", "of the minion, that nobody has booted"],
 )
-def test_the_way_back_is_what_the_transaction_started_from(factory, pending, back):
-    factory.manager.snapshots.add(1, pending)
-    _call(factory, {"salt-minion": NEW}, base=2)
-    assert factory.store.latest().way_back.snapshot["number"] == back
+def test_the_way_back_is_what_the_transaction_started_from(host, pending, back):
+    host.manager.snapshots.add(1, pending)
+    _call(host, {"salt-minion": NEW}, base=2)
+    assert host.store.latest().way_back.snapshot["number"] == back
 
 
 APPLY, BACK = "transactional_update.apply_snapshot", "transactional_update.rollback"
 
 
-def test_another_version_is_not_put_below_the_running_minion(factory):
-    factory.manager.snapshots.add(1, {"salt-minion": NEW})
+def test_another_version_is_not_put_below_the_running_minion(host):
+    host.manager.snapshots.add(1, {"salt-minion": NEW})
     with pytest.raises(CommandExecutionError, match=rf"Snapshot 2 .*{NEW}.*Nothing was changed"):
-        _handled(factory, APPLY, lambda: pytest.fail("applied"))
+        _handled(host, APPLY, lambda: pytest.fail("applied"))
 
 
-def test_a_snapshot_with_the_same_minion_is_applied(factory):
-    factory.manager.snapshots.add(1, {"vim": "9"})
-    assert _handled(factory, APPLY, lambda: "applied") == "applied"
+def test_a_snapshot_with_the_same_minion_is_applied(host):
+    host.manager.snapshots.add(1, {"vim": "9"})
+    assert _handled(host, APPLY, lambda: "applied") == "applied"
 
 
-def test_an_update_that_is_left_before_its_boot_comes_to_its_end(factory):
-    _call(factory, {"salt-minion": NEW})
-    last = factory.store.latest()
-    factory.supervisor.close()
+def test_an_update_that_is_left_before_its_boot_comes_to_its_end(host):
+    _call(host, {"salt-minion": NEW})
+    last = host.store.latest()
+    host.supervisor.close()
     boot = replace(last.boot, awaits=last.this_boot)
-    factory.store.save(replace(last.advance(Phase.WAITING_FOR_BOOT), boot=boot))
+    host.store.save(replace(last.advance(Phase.WAITING_FOR_BOOT), boot=boot))
 
     def rollback():
-        factory.manager.snapshots.next = 1
+        host.manager.snapshots.next = 1
 
-    launched = factory.launched
-    _handled(factory, BACK, lambda: None)
-    assert factory.launched == launched
-    _handled(factory, BACK, rollback)
-    assert factory.launched == launched + 1
+    launched = host.launched
+    _handled(host, BACK, lambda: None)
+    assert host.launched == launched
+    _handled(host, BACK, rollback)
+    assert host.launched == launched + 1
 
 
 class _Gone:
@@ -192,11 +195,11 @@ class _Gone:
     ],
 )
 def test_without_a_part_of_this_package_functions_do_what_salts_do(
-    factory, monkeypatch, caplog, fun, gone
+    host, monkeypatch, caplog, fun, gone
 ):
-    own = OwnPackages(factory)
+    own = OwnPackages(host)
     monkeypatch.setattr(own, "changed_by", lambda request: {"salt-minion": ("1", "2")})
-    handler = Guard(factory, own, Quarantine(factory, own)).handlers()[fun]
+    handler = Guard(host, own, Quarantine(host, own)).handlers()[fun]
     parent, _, last = f"saltext_safeupdate.{gone}".rpartition(".")
     monkeypatch.delitem(sys.modules, f"{parent}.{last}", raising=False)
     monkeypatch.delattr(sys.modules[parent], last, raising=False)
@@ -207,16 +210,16 @@ def test_without_a_part_of_this_package_functions_do_what_salts_do(
 
     assert handler(fun, original, ("salt-minion",), {}) == "did salt-minion"
     assert "as with plain Salt" in caplog.text
-    assert not factory.store.exists()
+    assert not host.store.exists()
 
 
 def test_without_the_part_for_this_package_manager_packages_are_installed(
-    factory, monkeypatch, caplog
+    host, monkeypatch, caplog
 ):
     def gone(self):
         raise ModuleNotFoundError("No module named 'saltext_safeupdate.core.packages.apt'")
 
-    monkeypatch.setattr(SimulatedFactory, "manager", property(gone, lambda self, value: None))
-    handler = _guard(factory).handlers()["pkg.install"]
+    monkeypatch.setattr(SimulatedHost, "manager", property(gone, lambda self, value: None))
+    handler = _guard(host).handlers()["pkg.install"]
     assert handler("pkg.install", lambda name: f"did {name}", ("vim",), {}) == "did vim"
     assert "as with plain Salt" in caplog.text

@@ -7,8 +7,8 @@ import pytest
 
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.packages.request import Action, Change, Request
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering.own_packages import OwnPackages
+from saltext_safeupdate.this_host import Host
 
 OTHERS = [f"p{number:02}" for number in range(40)]
 
@@ -27,7 +27,7 @@ class Asked:
         return found
 
 
-class SimulatedFactory(Factory):
+class SimulatedHost(Host):
     manager = None
 
     def own(self):
@@ -44,7 +44,7 @@ class SimulatedFactory(Factory):
     ],
 )
 def test_only_what_pulls_the_minion_along_is_deferred(names, pulling, deferred, most):
-    made = SimulatedFactory({"id": "minion"})
+    made = SimulatedHost({"id": "minion"})
     made.manager = Asked(pulling)
     request = Request(action=Action.INSTALL, targets=tuple((name, None) for name in names))
     found = OwnPackages(made).names_to_defer(request, frozenset({"salt-minion"}))
@@ -62,7 +62,7 @@ class Keeping(Asked):
 
 def test_a_job_that_is_a_thread_leaves_the_environment_of_the_others_alone():
     """An upgrade in another thread left the minion out, too."""
-    made = SimulatedFactory({"id": "minion"})
+    made = SimulatedHost({"id": "minion"})
     made.manager = Keeping([])
     seen = []
 

@@ -5,14 +5,14 @@ import salt.state
 
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering import loaders, resume
 from saltext_safeupdate.ordering import patches as ordering
 from saltext_safeupdate.patches import UnknownSaltError, unchanged
+from saltext_safeupdate.this_host import Host
 
 
 def _table():
-    return ordering.patches(Factory({}), Settings())
+    return ordering.patches(Host({}), Settings())
 
 
 def _seen():

@@ -10,11 +10,11 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.packages.request import Action, Change, Request
 from saltext_safeupdate.core.record.store import Quarantined
-from saltext_safeupdate.factory import Factory
 from saltext_safeupdate.ordering import package_calls
 from saltext_safeupdate.ordering.own_packages import OwnPackages
 from saltext_safeupdate.ordering.package_calls import Call
 from saltext_safeupdate.ordering.quarantine import Quarantine, Refusal
+from saltext_safeupdate.this_host import Host
 
 VIM = {"vim": {"old": "1", "new": "2"}}
 ROW = Quarantined(package="salt-minion", version="2", id="u1", reason="it did not start", at=0.0)
@@ -44,7 +44,7 @@ class Patching:
     exclusion = {}
 
 
-class PatchingFactory(Factory):
+class PatchingHost(Host):
     manager = Patching()
 
     def own(self):
@@ -67,8 +67,8 @@ def calling(module, made, **given):
 
 @pytest.mark.parametrize("module", ["zypperpkg", "yumpkg", "otherpkg"])
 def test_a_version_in_quarantine_refuses_the_patches_that_bring_it_and_no_other(module):
-    factory, made = PatchingFactory({"id": "minion"}), []
-    quarantine = Quarantine(factory, OwnPackages(factory))
+    host, made = PatchingHost({"id": "minion"}), []
+    quarantine = Quarantine(host, OwnPackages(host))
     call = calling(module, made, name="state", advisory_ids=["sound", "own", "odd"])
     request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
     known = module != "otherpkg"
@@ -87,8 +87,8 @@ def test_a_version_in_quarantine_refuses_the_patches_that_bring_it_and_no_other(
 def test_patches_that_bring_it_only_together_are_refused(module, excluded, monkeypatch):
     """Where the package manager cannot be told to leave a package alone, as dnf."""
     monkeypatch.setattr(Patching, "exclusion", {} if excluded else None)
-    factory, made = PatchingFactory({"id": "minion"}), []
-    quarantine = Quarantine(factory, OwnPackages(factory))
+    host, made = PatchingHost({"id": "minion"}), []
+    quarantine = Quarantine(host, OwnPackages(host))
     call = calling(module, made, name="state", advisory_ids=["half", "other half"])
     request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
     if excluded:

@@ -6,10 +6,10 @@ import salt.utils.yaml
 from salt.exceptions import CommandExecutionError
 from salt.utils.context import func_globals_inject
 
-from saltext_safeupdate import factory
+from saltext_safeupdate import this_host
 from saltext_safeupdate.admin import inside, steering
 from saltext_safeupdate.states import safeupdate as module
-from tests.support.factory import opts, simulated
+from tests.support.this_host import opts, simulated
 
 CHANGES = {"salt-minion": {"old": "3007.15", "new": "3008.3"}}
 
@@ -92,7 +92,7 @@ class TestEnabled:
         made.asked, made.config = [], tmp_path / "minion.d" / "safeupdate.conf"
         made.stand_ins = made.config.parent / ".safeupdate.d"
         monkeypatch.setattr(module, "__opts__", made.opts, raising=False)
-        monkeypatch.setattr(factory, "Factory", lambda _: made)
+        monkeypatch.setattr(this_host, "Host", lambda _: made)
         functions["safeupdate.status"] = lambda: {"phase": "idle", "reason": ""}
         functions["safeupdate.restart"] = lambda reason, jitter: (
             made.asked.append(reason) or {"comment": "The minion restarts as soon as it can."}

@@ -19,9 +19,9 @@ def __virtual__():
     wiring.package_manager = lambda: manager
     init_system.detect = lambda: services
     # No tree is replaced, so none has to be kept.
-    from saltext_safeupdate.factory import Factory
+    from saltext_safeupdate.this_host import Host
 
-    Factory.roots = lambda self: ()
+    Host.roots = lambda self: ()
     return True
 
 

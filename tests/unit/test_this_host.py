@@ -1,4 +1,4 @@
-"""The objects that act, as they are built from the opts."""
+"""What is known of this host, and the objects that act, from the opts."""
 
 import dataclasses
 import os
@@ -6,26 +6,26 @@ import sys
 
 import pytest
 
-from saltext_safeupdate import factory
+from saltext_safeupdate import factory, this_host
 from saltext_safeupdate.core.host import init_system, minions, own_unit, processes
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.packages.own import Own
-from saltext_safeupdate.factory import Factory
-from tests.support.factory import VERSIONS
-from tests.support.factory import opts as make_opts
+from saltext_safeupdate.this_host import Host
 from tests.support.simulated import FakePackages, FakeServices
+from tests.support.this_host import VERSIONS
+from tests.support.this_host import opts as make_opts
 
 
-def test_the_real_factory_builds_everything_from_the_opts(tmp_path, monkeypatch):
+def test_everything_is_known_and_built_from_the_opts(tmp_path, monkeypatch):
     opts = make_opts(tmp_path)
-    monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(init_system, "detect", FakeServices)
-    real = Factory(opts)
+    real = Host(opts)
     assert real.settings.state_dir == opts["safeupdate"]["state_dir"]
     assert real.store.path == real.ledger.path == real.settings.database
     assert real.own() == Own(frozenset(VERSIONS), False)
     assert all(os.path.isabs(root) for root in real.roots())
-    by = real.transaction(print, "5").by
+    by = factory.transaction(real, print, "5").by
     assert by.installation.own == ("salt", "salt-minion")
     assert by.jobs.processes() == {}
 
@@ -43,23 +43,23 @@ def bundle(tmp_path, monkeypatch):
 
 
 def test_the_service_is_the_unit_that_the_minion_runs_in(bundle, monkeypatch):
-    assert Factory(bundle).settings.service == "salt-minion"
+    assert Host(bundle).settings.service == "salt-minion"
     monkeypatch.setattr(own_unit, "name", lambda: "venv-salt-minion")
-    of_minion = Factory(bundle)
+    of_minion = Host(bundle)
     assert of_minion.settings.service == "venv-salt-minion"
     # What does not run in it, such as salt-call, knows what the minion has noted.
     minions.register(of_minion.settings.registry_dir, of_minion.noted(processes.me()))
     monkeypatch.setattr(own_unit, "name", lambda: "")
-    assert Factory(bundle).settings.service == "venv-salt-minion"
+    assert Host(bundle).settings.service == "venv-salt-minion"
     bundle["safeupdate"]["service"] = "mine"
-    assert Factory(bundle).settings.service == "mine"
+    assert Host(bundle).settings.service == "mine"
 
 
 def test_two_minions_do_not_have_the_same_locks(bundle):
-    made = Factory(bundle)
+    made = Host(bundle)
     assert made.claim() == ""
     places = {**bundle["safeupdate"], "state_dir": f"{made.settings.state_dir}2"}
-    second = Factory({**bundle, "conf_file": "/etc/salt2/minion", "safeupdate": places})
+    second = Host({**bundle, "conf_file": "/etc/salt2/minion", "safeupdate": places})
     for process, refused in ((processes.me(), True), ("gone:1:1", False)):
         minions.register(made.settings.registry_dir, made.noted(process))
         assert made.why_not_ours() == ""
@@ -68,7 +68,7 @@ def test_two_minions_do_not_have_the_same_locks(bundle):
 
 
 def test_a_minion_notes_where_it_has_its_things(bundle):
-    made = Factory(bundle)
+    made = Host(bundle)
     noted = made.noted(processes.me())
     assert noted.config == bundle["conf_file"]
     assert (noted.state_dir, noted.run_dir) == (made.settings.state_dir, made.settings.run_dir)
@@ -81,11 +81,11 @@ def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_exte
     bundle, monkeypatch
 ):
     services = FakeServices()
-    monkeypatch.setattr(factory.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(init_system, "detect", lambda: services)
-    made = Factory(bundle)
+    made = Host(bundle)
     places = {"state_dir": "/srv/other", "run_dir": "/run/other"}
-    other = Factory({**bundle, "safeupdate": {**bundle["safeupdate"], **places}})
+    other = Host({**bundle, "safeupdate": {**bundle["safeupdate"], **places}})
     config = f"{os.path.dirname(bundle['conf_file'])}/other"
     open(config, "w").close()
     assert made.others() == ()
@@ -100,7 +100,7 @@ def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_exte
         )
         assert {72, os.getpid()} <= made.known()
         assert (71 in made.known()) is known
-        assert made.initiator().others == (noted,)
+        assert factory.initiator(made).others == (noted,)
 
 
 class Asked(FakePackages):
@@ -115,9 +115,9 @@ class Asked(FakePackages):
 def test_the_systems_own_interpreter_is_not_salts(tmp_path, monkeypatch, prefix):
     """Its package has no version of Salt's: no update could be asked for."""
     manager = Asked(**VERSIONS)
-    monkeypatch.setattr(factory.wiring, "package_manager", lambda: manager)
+    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: manager)
     monkeypatch.setattr(init_system, "detect", FakeServices)
     monkeypatch.setattr(sys, "prefix", prefix)
-    Factory(make_opts(tmp_path)).own()
+    Host(make_opts(tmp_path)).own()
     assert (sys.executable in manager.paths) is (prefix == "/opt/saltstack/salt")
     assert any(path.endswith("/salt/version.py") for path in manager.paths)

@@ -3,13 +3,13 @@
 from saltext_safeupdate.admin import stand_ins
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.factory import Factory
+from saltext_safeupdate.this_host import Host
 from tests.support.simulated import FakePackages, FakeServices
 
 VERSIONS = {"salt": "3006.28", "salt-minion": "3006.28"}
 
 
-class SimulatedFactory(Factory):
+class SimulatedHost(Host):
     """The real one, with a simulated package manager and init system."""
 
     manager = None
@@ -43,7 +43,7 @@ def opts(directory):
 
 
 def simulated(opts):
-    made = SimulatedFactory(opts)
+    made = SimulatedHost(opts)
     made.manager = FakePackages(**VERSIONS)
     made.services = FakeServices()
     return made
