@@ -66,7 +66,7 @@ def extension(host: Host, source: str = "") -> OwnExtension:
 
 def stage_extensions(host: Host, directory: str) -> str:
     """Have what lives beside Salt ready for an update; return where."""
-    from .core.extensions.staging import stage_beside_salt
+    from .core.extensions.beside_salt import stage_beside_salt
 
     if host.manager is None:
         return ""

@@ -22,12 +22,12 @@ PURE, COMPILED = "saltext.zfs==1.0.0", "ujson==5.10.0"
 _CORE = f"""
 import json, sys
 from saltext_safeupdate.core import wiring
-from saltext_safeupdate.core.extensions import distributions, staging, supervisor_copy
+from saltext_safeupdate.core.extensions import distributions, beside_salt, supervisor_copy
 from saltext_safeupdate.core.extensions.carry import carry_extensions
 from saltext_safeupdate.core.host import command
 def stage():
     found = distributions.inventory({OLD!r}, command.run, wiring.package_manager().unowned)
-    problems = staging.stage(
+    problems = beside_salt.stage(
         found, {STAGED!r}, program={OLD!r}, python=None, run=command.run
     )
     return {{"found": [each.name for each in found], "modules": [each.modules for each in found],

@@ -18,7 +18,7 @@ from tests.lab.series import series
 _LOOK = """
 from saltext_safeupdate.admin import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.prepare import preflight
+from saltext_safeupdate.core.prepare import findings
 from saltext_safeupdate.this_host import Host
 
 def master():
@@ -32,7 +32,7 @@ def resolved(host, version):
 
 def look(version):
     host = Host(__opts__)
-    told = preflight.preflight(preflight.Circumstances(
+    told = findings.preflight(findings.Circumstances(
         manager=host.manager,
         own=sorted(host.own().names),
         running=__grains__["saltversion"],

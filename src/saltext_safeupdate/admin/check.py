@@ -15,7 +15,7 @@ from ..core.extensions import ourselves
 from ..core.extensions.programs.engines import modules
 from ..core.generations.table import Generations
 from ..core.host import locks, processes
-from ..core.prepare.preflight import Circumstances, preflight
+from ..core.prepare.findings import Circumstances, preflight
 from ..core.record.phase import Phase
 from ..core.record.update import Update
 from ..core.settings import of_minion

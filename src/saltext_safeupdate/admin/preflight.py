@@ -16,7 +16,7 @@ from ..core.host import backup, locks
 from ..core.host.command import run as run_command
 from ..core.packages.manager import Transactions
 from ..core.prepare import beside, known, resolution
-from ..core.prepare.preflight import Circumstances, Finding, other_update, preflight
+from ..core.prepare.findings import Circumstances, Finding, other_update, preflight
 from ..core.prepare.removed_modules import Use
 from ..core.prepare.resolution import Resolved
 from ..core.prepare.staging import Staging

@@ -12,7 +12,7 @@ from saltext_safeupdate.admin import preflight, updates
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
 from saltext_safeupdate.core.extensions import interpreter
 from saltext_safeupdate.core.host.command import Result
-from saltext_safeupdate.core.prepare import preflight as checks
+from saltext_safeupdate.core.prepare import findings as checks
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase

@@ -10,8 +10,8 @@ from ..errors import VerificationError
 from ..host.command import Run
 from ..host.files import sync_directory
 from . import interpreter
+from .beside_salt import load_staged, staged_path
 from .distributions import Extension, normal_name
-from .staging import load_staged, staged_path
 
 _EXTRAS = "extras-"
 

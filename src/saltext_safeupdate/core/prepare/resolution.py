@@ -20,7 +20,7 @@ from .revisions import Revisions
 from .upgrade_steps import Steps
 
 if TYPE_CHECKING:
-    from .preflight import Finding
+    from .findings import Finding
 
 
 def request(

@@ -4,7 +4,7 @@ The other minions that run from the packages of an update: for them it is the sa
 It waits for their jobs as well, holds new ones, keeps their services from being restarted while
 packages change, restarts all of them on the new code, and goes back for all of them. Their
 locks are always taken in the order of their configuration files. That no two of them update the
-same packages at a time is seen to when an update is asked for (:mod:`.admission`).
+same packages at a time is seen to when an update is asked for (:mod:`.one_at_a_time`).
 """
 
 from __future__ import annotations

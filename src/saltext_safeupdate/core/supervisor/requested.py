@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import CommandError, RecordError, SafeUpdateError
-from ..extensions.staging import stage_beside_salt
+from ..extensions.beside_salt import stage_beside_salt
 from ..generations import replaced
 from ..host import linked_copy
 from ..packages.manager import Installer, Snapshots

@@ -14,8 +14,8 @@ from ..record.facts import RESTART
 from ..record.parts import Owed, Progress
 from ..record.phase import Phase
 from ..record.update import Update
-from .admission import admitted
 from .initiator import Initiator, debt
+from .one_at_a_time import admitted
 
 
 def restart(

@@ -5,7 +5,7 @@ import sysconfig
 import venv
 import zipfile
 
-from saltext_safeupdate.core.extensions import distributions, staging
+from saltext_safeupdate.core.extensions import beside_salt, distributions
 from saltext_safeupdate.core.host.command import run
 
 MINOR = sys.version_info[1]
@@ -49,7 +49,7 @@ def inventory(python, owned=()):
 
 
 def stage(found, staged, python, minor=None, runner=run):
-    return staging.stage(found, staged, program=python, python=minor, run=runner)
+    return beside_salt.stage(found, staged, program=python, python=minor, run=runner)
 
 
 def compiled(python, name="fastext"):

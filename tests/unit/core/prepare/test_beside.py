@@ -5,7 +5,7 @@ import pytest
 from saltext_safeupdate.core.host.daemons import Daemon
 from saltext_safeupdate.core.host.minions import Minion
 from saltext_safeupdate.core.prepare import beside
-from saltext_safeupdate.core.prepare.preflight import Circumstances, Host, preflight
+from saltext_safeupdate.core.prepare.findings import Circumstances, Surroundings, preflight
 from tests.support.simulated import FakePackages
 
 OTHER = Minion(config="/etc/salt2/minion", id="two", unit="salt2", state_dir="/s", run_dir="/r")
@@ -43,7 +43,7 @@ def test_only_jobs_that_cannot_be_waited_for_stop_an_update(tmp_path, policy, bl
             masters=beside.masters(DAEMONS),
             other_minions_policy=policy,
         ),
-        Host(reboot=(), indexes=()),
+        Surroundings(reboot=(), indexes=()),
     )
     codes = [(each.code, each.blocking) for each in found]
     wanted = [

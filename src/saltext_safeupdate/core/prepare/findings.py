@@ -96,7 +96,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Host:
+class Surroundings:
     """What the checks look at by themselves, on this host."""
 
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
@@ -107,13 +107,13 @@ class Host:
     reboot: Sequence[str] = _REBOOT
 
 
-def preflight(circumstances: Circumstances, host: Host | None = None) -> list[Finding]:
+def preflight(circumstances: Circumstances, around: Surroundings | None = None) -> list[Finding]:
     """Return everything that speaks against the update; an empty list if nothing does."""
-    host = host or Host()
+    around = around or Surroundings()
     found: list[Finding] = []
     for code, check in CHECKS.items():
         try:
-            found += check(circumstances, host)
+            found += check(circumstances, around)
         except (SafeUpdateError, OSError) as err:
             found.append(
                 Finding(
@@ -145,7 +145,7 @@ def _unavailable(err: Exception) -> Finding:
 # -- checks ----------------------------------------------------------------------------
 
 
-def _target(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _target(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     """The package manager can do it without removing other packages."""
     if known.unavailable is not None:
         yield _unavailable(known.unavailable)
@@ -166,7 +166,7 @@ def _target(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _disk_space(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     packages = known.manager.needs(known.targets) if known.targets else 0
     needed: dict[str, int] = dict(known.writes or {})
     for directory in (known.state_dir, *known.roots):
@@ -175,10 +175,10 @@ def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
         needed[known.state_dir] += known.manager.needs_to_secure(sorted(known.targets))
     systems: dict[int, dict[str, int]] = {}
     for directory, size in needed.items():
-        systems.setdefault(host.device(_there(directory, host)), {})[directory] = size
+        systems.setdefault(around.device(_there(directory, around)), {})[directory] = size
     for places in systems.values():
         wanted, names = sum(places.values()) + room.RESERVE, ", ".join(sorted(places))
-        system = host.statvfs(_there(min(places), host))
+        system = around.statvfs(_there(min(places), around))
         free = system.f_bavail * system.f_frsize
         if system.f_flag & os.ST_RDONLY:
             yield Finding(
@@ -202,7 +202,7 @@ def _disk_space(known: Circumstances, host: Host) -> Iterator[Finding]:
             )
 
 
-def _signatures(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _signatures(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     policy = known.manager.signature_policy()
     if policy is not None:
         yield Finding(
@@ -213,7 +213,7 @@ def _signatures(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _master(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _master(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     target = _salt(known)
     if known.masterless or target is None:
         return
@@ -238,7 +238,7 @@ def _master(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _busy(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _busy(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.manager.busy():
         yield Finding(
             "package-manager-busy",
@@ -248,7 +248,7 @@ def _busy(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _half_done(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _half_done(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     unfinished = known.manager.unfinished(known.own)
     if unfinished:
         yield Finding(
@@ -259,8 +259,8 @@ def _half_done(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _reboot(known: Circumstances, host: Host) -> Iterator[Finding]:
-    told = [path for path in host.reboot if host.exists(path)]
+def _reboot(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
+    told = [path for path in around.reboot if around.exists(path)]
     if told:
         yield Finding(
             "reboot-pending",
@@ -270,7 +270,7 @@ def _reboot(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _transaction(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _transaction(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.transaction:
         yield Finding(
             "transaction-pending",
@@ -279,10 +279,10 @@ def _transaction(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _clock(known: Circumstances, host: Host) -> Iterator[Finding]:
-    files = [path for pattern in host.indexes for path in glob.glob(pattern)]
+def _clock(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
+    files = [path for pattern in around.indexes for path in glob.glob(pattern)]
     newest = max((os.stat(path).st_mtime for path in files), default=0.0)
-    now = host.clock()
+    now = around.clock()
     if now + _CLOCK_TOLERANCE < newest:
         then = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(newest))
         yield Finding(
@@ -293,12 +293,12 @@ def _clock(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _other_update(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _other_update(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.under_way:
         yield other_update(known.under_way)
 
 
-def _locks(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _locks(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.locks:
         yield Finding(
             "locks",
@@ -308,7 +308,7 @@ def _locks(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _quarantine(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _quarantine(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     bad = sorted(set(known.targets.items()) & set(known.quarantined))
     if bad:
         yield Finding(
@@ -319,35 +319,35 @@ def _quarantine(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _extensions(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _extensions(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     stops = known.extensions_policy != "report"
     hint = " Or set 'safeupdate:extensions' to 'report' to go without." if stops else ""
     for each in unfit(known.extensions, known.python):
         yield Finding("extension-not-loadable", each.reason, each.fix + hint, stops)
 
 
-def _minions(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _minions(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     for problem, fix in known.minions:
         yield Finding("other-minion", problem, fix, blocking=False)
 
 
-def _unaware(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _unaware(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     for problem, fix in known.unaware:
         stops = known.other_minions_policy != "report"
         yield Finding("other-minion-unaware", problem, fix, stops)
 
 
-def _masters(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _masters(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     for problem, fix in known.masters:
         yield Finding("master-beside", problem, fix, blocking=False)
 
 
-def _too_old(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _too_old(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.too_old:
         yield Finding("extension-too-old", *known.too_old)
 
 
-def _restart(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _restart(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.obstacle:
         yield Finding(
             "no-restart",
@@ -356,7 +356,7 @@ def _restart(known: Circumstances, host: Host) -> Iterator[Finding]:
         )
 
 
-def _modules(known: Circumstances, host: Host) -> Iterator[Finding]:
+def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     target = _salt(known)
     if target is None:
         return
@@ -376,7 +376,7 @@ def _modules(known: Circumstances, host: Host) -> Iterator[Finding]:
 
 
 # The checks in the order of their findings. The code is that of a check that cannot be made.
-CHECKS: dict[str, Callable[[Circumstances, Host], Iterator[Finding]]] = {
+CHECKS: dict[str, Callable[[Circumstances, Surroundings], Iterator[Finding]]] = {
     "other-update-running": _other_update,
     "locks": _locks,
     "target-unavailable": _target,
@@ -413,8 +413,8 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in found[1].split(".")) if found else ()
 
 
-def _there(directory: str, host: Host) -> str:
+def _there(directory: str, around: Surroundings) -> str:
     """Return the directory, or the nearest above it that exists."""
-    while not host.exists(directory) and os.path.dirname(directory) != directory:
+    while not around.exists(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return directory

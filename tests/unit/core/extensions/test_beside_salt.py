@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
-from saltext_safeupdate.core.extensions import staging
+from saltext_safeupdate.core.extensions import beside_salt
 from saltext_safeupdate.core.host.command import run
 
 from .pythons import ABI, MINOR, NEXT, compiled, inventory, stage, write_wheel
@@ -38,7 +38,7 @@ def test_what_has_no_build_for_the_other_python_is_a_problem_and_the_rest_is_sta
     assert problem.extension == "fastext"
     assert f"no build of it for Python 3.{NEXT} could be fetched: ERROR" in problem.reason
     assert "fastext" in problem.fix
-    assert [each.name for each in staging.load_staged(staged)] == ["fastext", "pure"]
+    assert [each.name for each in beside_salt.load_staged(staged)] == ["fastext", "pure"]
 
 
 def test_without_pip_it_is_a_problem_too(old, staged):
@@ -70,9 +70,9 @@ def test_no_space_is_an_error_that_says_what_is_safe(old, staged, monkeypatch):
 def test_the_list_is_the_last_that_is_written(old, staged, monkeypatch):
     old.add("mine")
     found = inventory(old)
-    monkeypatch.setattr(staging, "write_atomic", lambda path, text: None)
+    monkeypatch.setattr(beside_salt, "write_atomic", lambda path, text: None)
     stage(found, staged, old.path)
-    assert staging.load_staged(staged) == []
+    assert beside_salt.load_staged(staged) == []
 
 
 # -- beside the Salt that a program runs ---------------------------------------------------
@@ -87,9 +87,9 @@ def program(old, tmp_path):
 
 def test_what_a_record_carries(old, program, tmp_path):
     old.add("picky", requires=f"<3.{MINOR}")
-    told = staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
+    told = beside_salt.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
     assert told == (str(tmp_path / "extensions"), [])
-    assert [each.name for each in staging.load_staged(told[0])] == ["picky"]
+    assert [each.name for each in beside_salt.load_staged(told[0])] == ["picky"]
 
 
 def test_what_is_beside_a_salt_of_the_onedir_packages(old, tmp_path):
@@ -101,14 +101,14 @@ def test_what_is_beside_a_salt_of_the_onedir_packages(old, tmp_path):
         '"exec" "$(dirname "$(readlink -f "$0")")/bin/python3" "$0" "$@"\n'
         "' '''\n"
     )
-    told = staging.stage_beside_salt(str(program), str(tmp_path), unowned=set, run=run)
-    assert [each.name for each in staging.load_staged(told[0])] == ["picky"]
+    told = beside_salt.stage_beside_salt(str(program), str(tmp_path), unowned=set, run=run)
+    assert [each.name for each in beside_salt.load_staged(told[0])] == ["picky"]
 
 
 def test_without_room_none_is_copied(old, program, tmp_path, monkeypatch):
     old.add("picky")
-    monkeypatch.setattr(staging.room, "free", lambda *_: staging.room.RESERVE)
-    where, (said,) = staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
+    monkeypatch.setattr(beside_salt.room, "free", lambda *_: beside_salt.room.RESERVE)
+    where, (said,) = beside_salt.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
     assert where == ""
     assert "There is no room to stage the extensions beside Salt: the file system of" in said
     assert not (tmp_path / "extensions").exists()
@@ -123,7 +123,7 @@ def test_who_does_not_fit_the_new_package_is_told(old, program, tmp_path):
         path = f"./lib/python3.{NEXT}/site-packages/salt/__init__.py"
         return run(("echo", path), timeout=60)
 
-    told = staging.stage_beside_salt(
+    told = beside_salt.stage_beside_salt(
         program, str(tmp_path), files=["/x.deb"], unowned=set, run=runner
     )
     (said,) = told[1]
@@ -136,7 +136,7 @@ def test_a_program_of_another_kind_has_no_extensions(tmp_path):
         pytest.fail("no program is needed")
 
     for program in (None, "/bin/true"):
-        assert staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == (
+        assert beside_salt.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == (
             "",
             [],
         )
@@ -146,4 +146,7 @@ def test_extensions_that_cannot_be_looked_at_are_in_nobodys_way(program, tmp_pat
     def runner(argv, **_):
         raise CommandError(argv, "cannot be started")
 
-    assert staging.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == ("", [])
+    assert beside_salt.stage_beside_salt(program, str(tmp_path), unowned=set, run=runner) == (
+        "",
+        [],
+    )

@@ -6,8 +6,8 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.extensions.distributions import Extension
 from saltext_safeupdate.core.packages.request import Change
-from saltext_safeupdate.core.prepare import preflight
-from saltext_safeupdate.core.prepare.preflight import Circumstances, Host
+from saltext_safeupdate.core.prepare import findings
+from saltext_safeupdate.core.prepare.findings import Circumstances, Surroundings
 from saltext_safeupdate.core.prepare.removed_modules import Use
 
 GIB = 1 << 30
@@ -54,7 +54,7 @@ class Manager:
 @pytest.fixture
 def host(tmp_path):
     """Return a host with one file system of which much is free, and a clock that is right."""
-    return Host(
+    return Surroundings(
         statvfs=lambda path: _system(),
         device=lambda path: 1,
         exists=lambda path: path in ("/", "/var/lib", "/opt/salt"),
@@ -70,7 +70,7 @@ def _system(free=10 * GIB, files=10**6, flag=0):
 
 
 def _with(host, **changes):
-    return Host(**{**vars(host), **changes})
+    return Surroundings(**{**vars(host), **changes})
 
 
 def _look(host, manager=None, **circumstances):
@@ -84,7 +84,7 @@ def _look(host, manager=None, **circumstances):
         "targets": dict.fromkeys(OWN, "3008.3-1"),
         **circumstances,
     }
-    return preflight.preflight(Circumstances(**given), host)
+    return findings.preflight(Circumstances(**given), host)
 
 
 def _codes(found):
@@ -223,7 +223,9 @@ def test_a_file_system_that_is_read_only(host):
 
 
 def test_a_real_file_system_can_be_looked_at(tmp_path):
-    found = _look(Host(indexes=(), reboot=()), state_dir=str(tmp_path / "a" / "b"), roots=())
+    found = _look(
+        Surroundings(indexes=(), reboot=()), state_dir=str(tmp_path / "a" / "b"), roots=()
+    )
     assert [each for each in found if each.code != "disk-space"] == []
 
 
@@ -320,7 +322,7 @@ def test_a_clock_behind_the_index_of_packages(host, tmp_path, ahead, found):
     assert [each.code for each in _look(host)] == found
 
 
-@pytest.mark.parametrize("path", Host().reboot)
+@pytest.mark.parametrize("path", Surroundings().reboot)
 def test_a_reboot_that_is_wanted(host, path):
     there = _with(host, exists=lambda asked: asked == path or host.exists(asked))
     (found,) = _look(there)
