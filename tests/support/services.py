@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import saltext_safeupdate
 from saltext_safeupdate.core import program, wiring
+from saltext_safeupdate.core.generations.generation import Report
+from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import init_system
 from saltext_safeupdate.core.host.direct import Direct
 from saltext_safeupdate.core.host.service import ServiceState
@@ -44,9 +47,8 @@ class FakeServices(Direct):
 
     def begin_restart(self, unit):
         self._database.note("minion restarts")
-        Store(f"{self._state_dir}/safeupdate.db").set_fact(
-            "running", {"started": time.time(), "version": "2"}
-        )
+        generations = Generations(Store(f"{self._state_dir}/safeupdate.db"))
+        generations.reports(uuid.uuid4().hex, Report(at=time.time(), version="2"))
 
     start = begin_restart
 
