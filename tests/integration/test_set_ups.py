@@ -20,7 +20,7 @@ import salt.version
 import yaml
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.admin.stand_ins import StandIns
+from saltext_safeupdate.admin.setup.stand_ins import StandIns
 from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes

@@ -16,7 +16,7 @@ from tests.lab.series import series
 
 # A module as a site may have one of its own: it gathers what only Salt can tell.
 _LOOK = """
-from saltext_safeupdate.admin import facts
+from saltext_safeupdate.admin.status import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.prepare import findings
 from saltext_safeupdate.this_host import Host

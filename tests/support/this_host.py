@@ -1,6 +1,6 @@
 """A minion whose package manager and init system are simulated, and whose record is real."""
 
-from saltext_safeupdate.admin import stand_ins
+from saltext_safeupdate.admin.setup import stand_ins
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.this_host import Host

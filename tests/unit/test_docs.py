@@ -322,9 +322,13 @@ def _rows(heads):
     ]
 
 
+# Directories that have rooms, and modules beside them.
+SEVERAL = (PACKAGE, PACKAGE / "admin", PACKAGE / "core")
+
+
 def _rooms():
     """Return the directories of the source that hold code, and those of the core."""
-    found = [path for base in (PACKAGE, PACKAGE / "core") for path in base.glob("*/")]
+    found = [path for base in SEVERAL for path in base.glob("*/")]
     return {f"{path.relative_to(PACKAGE)}/" for path in found if (path / "__init__.py").exists()}
 
 
@@ -335,7 +339,7 @@ def test_the_table_of_the_rooms_has_every_room_and_no_other():
 
 def test_the_modules_beside_the_rooms_are_told():
     told = {name for row in _rows("Module | What it does | May import") for name in _quoted(row[0])}
-    files = {path for base in (PACKAGE, PACKAGE / "core") for path in base.glob("[!_]*.py")}
+    files = {path for base in SEVERAL for path in base.glob("[!_]*.py")}
     assert told == {str(path.relative_to(PACKAGE)) for path in files}
 
 

@@ -11,7 +11,7 @@ import pytest
 import salt.minion
 
 from saltext_safeupdate import factory, hooks
-from saltext_safeupdate.admin import check
+from saltext_safeupdate.admin.status import check
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current

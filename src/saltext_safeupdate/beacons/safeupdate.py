@@ -12,7 +12,7 @@ and when it has ended, with the fields ``pending``, ``phase``, ``update`` and ``
         - interval: 10
 """
 
-from saltext_safeupdate.admin import status
+from saltext_safeupdate.admin.status import status
 
 __virtualname__ = "safeupdate"
 

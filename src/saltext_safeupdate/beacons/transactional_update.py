@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import salt.utils.path
 
-from saltext_safeupdate.admin import reboots
+from saltext_safeupdate.admin.transactional import reboots
 
 if TYPE_CHECKING:
     __context__: dict = {}

@@ -53,7 +53,7 @@ def execute(opts, data, func, args, kwargs):
     once more, outside.
     """
     # Salt loads every executor that there is for each job, on each host.
-    from saltext_safeupdate.admin import delegation
+    from saltext_safeupdate.admin.transactional import delegation
 
     found = delegation.instead(opts, data, args)
     if found is None:

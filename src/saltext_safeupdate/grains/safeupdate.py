@@ -5,7 +5,7 @@ whether a reboot of the host is pending. Other phases pass too fast for a grain;
 is ``unknown`` if the database cannot be read; ``reason`` then says why.
 """
 
-from saltext_safeupdate.admin import status
+from saltext_safeupdate.admin.status import status
 
 
 def safeupdate():

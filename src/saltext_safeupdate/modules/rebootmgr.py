@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import salt.utils.path
 
-from saltext_safeupdate.admin import errors, reboots
+from saltext_safeupdate.admin import errors
+from saltext_safeupdate.admin.transactional import reboots
 
 __virtualname__ = "rebootmgr"
 

@@ -17,11 +17,13 @@ asked of the running minion when the transaction is closed. All other functions 
 import salt.defaults.exitcodes
 
 from saltext_safeupdate import hooks
-from saltext_safeupdate.admin import check as checks
-from saltext_safeupdate.admin import drains, errors, inside, rollouts, steering, updates
-from saltext_safeupdate.admin import jobs as job_actions
-from saltext_safeupdate.admin import status as statuses
-from saltext_safeupdate.admin import wait as waiting
+from saltext_safeupdate.admin import errors
+from saltext_safeupdate.admin.status import check as checks
+from saltext_safeupdate.admin.status import drains
+from saltext_safeupdate.admin.status import jobs as job_actions
+from saltext_safeupdate.admin.status import status as statuses
+from saltext_safeupdate.admin.status import wait as waiting
+from saltext_safeupdate.admin.updates import inside, rollout_requests, steering, updating
 from saltext_safeupdate.core.settings import is_proxy
 from saltext_safeupdate.this_host import Host
 
@@ -134,7 +136,7 @@ def plan(version=None, allow_downgrade=False, refresh=True):
     :raises CommandExecutionError: if Salt was not installed from packages.
     """
     with errors.as_salts():
-        return updates.plan(
+        return updating.plan(
             Host(__opts__),
             __salt__,
             version,
@@ -163,7 +165,7 @@ def stage(version=None):
         checksum is wrong, or if an update is under way.
     """
     with errors.as_salts():
-        return updates.stage(Host(__opts__), __salt__, version)
+        return updating.stage(Host(__opts__), __salt__, version)
 
 
 def update(version=None, when="idle", allow_downgrade=False, refresh=True):
@@ -205,7 +207,7 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     }
     with errors.as_salts():
         asked = inside.asked("safeupdate.update", version=version, **wanted)
-        return asked or updates.update(Host(__opts__), __salt__, version, **wanted)
+        return asked or updating.update(Host(__opts__), __salt__, version, **wanted)
 
 
 def wait(update=None, timeout=3600):
@@ -261,7 +263,7 @@ def rollback(to=None):
         under way.
     """
     with errors.as_salts():
-        return updates.rollback(Host(__opts__), to)
+        return updating.rollback(Host(__opts__), to)
 
 
 def revisions():
@@ -280,7 +282,7 @@ def revisions():
     :raises CommandExecutionError: if the database cannot be read.
     """
     with errors.as_salts():
-        return updates.revisions(Host(__opts__))
+        return updating.revisions(Host(__opts__))
 
 
 def unquarantine(version):
@@ -299,7 +301,7 @@ def unquarantine(version):
     :raises CommandExecutionError: if it is not in quarantine.
     """
     with errors.as_salts():
-        return updates.unquarantine(Host(__opts__), version)
+        return updating.unquarantine(Host(__opts__), version)
 
 
 def cancel():
@@ -505,7 +507,7 @@ def report(question=0):
     :raises CommandExecutionError: if ``question`` is not a whole number of at most 17 digits.
     """
     with errors.as_salts():
-        return rollouts.report(Host(__opts__), question)
+        return rollout_requests.report(Host(__opts__), question)
 
 
 def request(number, version="", extension="", question=0):
@@ -538,7 +540,9 @@ def request(number, version="", extension="", question=0):
     :raises CommandExecutionError: if an argument is not valid.
     """
     with errors.as_salts():
-        return rollouts.request(Host(__opts__), __salt__, number, version, extension, question)
+        return rollout_requests.request(
+            Host(__opts__), __salt__, number, version, extension, question
+        )
 
 
 def withdraw(number, question=0):
@@ -563,7 +567,7 @@ def withdraw(number, question=0):
     :raises CommandExecutionError: if an argument is not valid.
     """
     with errors.as_salts():
-        return rollouts.withdraw(Host(__opts__), number, question)
+        return rollout_requests.withdraw(Host(__opts__), number, question)
 
 
 def prefetch(version="", extension=""):
@@ -587,4 +591,4 @@ def prefetch(version="", extension=""):
     :raises CommandExecutionError: if an argument is not valid, or the database cannot be written.
     """
     with errors.as_salts():
-        return rollouts.prefetch(Host(__opts__), __salt__, version, extension)
+        return rollout_requests.prefetch(Host(__opts__), __salt__, version, extension)

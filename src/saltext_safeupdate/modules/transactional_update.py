@@ -43,7 +43,8 @@ from typing import TYPE_CHECKING
 
 import salt.utils.path
 
-from saltext_safeupdate.admin import errors, transactions
+from saltext_safeupdate.admin import errors
+from saltext_safeupdate.admin.transactional import transactions
 
 if TYPE_CHECKING:
     __context__: dict = {}

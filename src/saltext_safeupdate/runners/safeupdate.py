@@ -107,7 +107,7 @@ def setup(window=3600, config_file=None, test=False):
 
     :raises CommandExecutionError: if the master cannot be set up without taking something away.
     """
-    from saltext_safeupdate.admin import master_set_up
+    from saltext_safeupdate.admin.setup import master_set_up
 
     return master_set_up.carry_out(
         __opts__, window=window, config_file=config_file, test=bool(test)

@@ -83,7 +83,8 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
     """
     from salt.exceptions import CommandExecutionError
 
-    from saltext_safeupdate.admin import inside, set_up
+    from saltext_safeupdate.admin.setup import set_up
+    from saltext_safeupdate.admin.updates import inside
     from saltext_safeupdate.core.errors import SafeUpdateError
     from saltext_safeupdate.this_host import Host
 
@@ -156,7 +157,7 @@ def disabled(name):
     name
         Any text.
     """
-    from saltext_safeupdate.admin import taking_off
+    from saltext_safeupdate.admin.setup import taking_off
     from saltext_safeupdate.this_host import Host
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The minion is not set up."}
@@ -210,7 +211,7 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
         The file that gets the configuration. The master has to include it. Defaults to
         ``safeupdate.conf`` in the directory that its ``default_include`` names.
     """
-    from saltext_safeupdate.admin import set_up
+    from saltext_safeupdate.admin.setup import set_up
     from saltext_safeupdate.this_host import Host
 
     ret = {"name": name, "result": True, "changes": {}, "comment": "The master is set up."}
@@ -254,8 +255,8 @@ def updated(name, version=None, allow_downgrade=False):
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.
     """
-    from saltext_safeupdate.admin import inside
-    from saltext_safeupdate.admin import updated as states
+    from saltext_safeupdate.admin.updates import inside
+    from saltext_safeupdate.admin.updates import updated as states
 
     wanted = {"allow_downgrade": allow_downgrade, "test": bool(__opts__["test"])}
     if inside.here():
@@ -298,7 +299,7 @@ def mod_watch(name, **kwargs):
         ret["result"] = None
         ret["comment"] = "The minion would restart."
         return ret
-    from saltext_safeupdate.admin import steering
+    from saltext_safeupdate.admin.updates import steering
 
     reason = f"state {name}"
     if not steering.restart_after_run(reason):

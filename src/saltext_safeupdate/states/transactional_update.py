@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.admin import transactions
+from saltext_safeupdate.admin.transactional import transactions
 
 if TYPE_CHECKING:
     __opts__: dict = {}

@@ -9,7 +9,8 @@ from salt.exceptions import CommandExecutionError
 
 import saltext_safeupdate.this_host as real_host
 from saltext_safeupdate import factory
-from saltext_safeupdate.admin import background, facts
+from saltext_safeupdate.admin.status import facts
+from saltext_safeupdate.admin.updates import background
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.modules import safeupdate as module

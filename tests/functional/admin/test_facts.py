@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltext_safeupdate.admin import facts
+from saltext_safeupdate.admin.status import facts
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.prepare.removed_modules import Use
 from saltext_safeupdate.ordering import state_functions

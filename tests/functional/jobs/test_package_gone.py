@@ -12,7 +12,7 @@ import salt.minion
 import salt.utils.jid
 import salt.version
 
-from saltext_safeupdate.admin.stand_ins import StandIns
+from saltext_safeupdate.admin.setup.stand_ins import StandIns
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.settings import of_minion
 from saltext_safeupdate.minion import publication, queues, unrecorded

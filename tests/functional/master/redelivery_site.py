@@ -20,7 +20,7 @@ import salt.payload
 import salt.utils.minions
 from salt.exceptions import PublishError
 
-from saltext_safeupdate.admin import jobs
+from saltext_safeupdate.admin.status import jobs
 from saltext_safeupdate.core.jobs.functions import QUERY
 from saltext_safeupdate.master import redelivery, targets
 from saltext_safeupdate.master.account import Account

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.admin import transactions
+from saltext_safeupdate.admin.transactional import transactions
 from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.transactional import call as calls

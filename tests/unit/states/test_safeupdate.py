@@ -7,7 +7,7 @@ from salt.exceptions import CommandExecutionError
 from salt.utils.context import func_globals_inject
 
 from saltext_safeupdate import this_host
-from saltext_safeupdate.admin import inside, steering
+from saltext_safeupdate.admin.updates import inside, steering
 from saltext_safeupdate.states import safeupdate as module
 from tests.support.this_host import opts, simulated
 

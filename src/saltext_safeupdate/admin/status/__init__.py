@@ -1,0 +1,1 @@
+"""How this minion stands: what is not set up right, its update, its jobs."""

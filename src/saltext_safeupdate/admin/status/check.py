@@ -1,0 +1,407 @@
+"""What is not set up right on this minion, and how to fix it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import salt.version
+
+from ... import hooks, patches
+from ...core.errors import SafeUpdateError
+from ...core.extensions import ourselves
+from ...core.extensions.programs.engines import modules
+from ...core.generations.table import Generations
+from ...core.host import locks, processes
+from ...core.prepare.findings import Circumstances, preflight
+from ...core.record.phase import Phase
+from ...core.record.update import Update
+from ...core.settings import of_minion
+from ...this_host import Host, enabled
+from .. import errors
+from ..setup import executors
+from . import checks_of_files, checks_of_snapshots, facts, provenance
+from .checks_of_files import Problem
+
+# Bytes that the database should be able to grow by: returns that masters do not get at once.
+_LEAST_SPACE = 16 << 20
+
+
+Look = Callable[[Host], Iterable[Problem]]
+
+
+def check(host: Host, functions: facts.Functions) -> list[dict[str, str]]:
+    """Return every problem, not only the first. *functions* are Salt's execution functions."""
+    looks = (*_CHECKS, lambda host: _master(host, functions))
+    return [problem._asdict() for problem in _found(host, looks)]
+
+
+def unhooked(host: Host) -> str:
+    """Return why nothing here holds jobs, with what to do; empty if the minion has our hooks."""
+    problem = next(_hooks(host), None)
+    return f"{problem.problem} {problem.fix}" if problem is not None else ""
+
+
+def quick(host: Host) -> list[str]:
+    """Return the problems of the set-up that are found without asking another program."""
+    return [problem.problem for problem in _found(host, _QUICK)]
+
+
+def _found(host: Host, looks: Iterable[Look]) -> list[Problem]:
+    """Return what the looks find. What keeps one of them from looking is a problem itself."""
+    found: list[Problem] = []
+    pending = _tried(checks_of_files.restart_pending, host)
+    for look in looks:
+        if not (pending and look in _BY_RESTART):
+            found += _tried(look, host)
+    return [*pending, *dict.fromkeys(found)]
+
+
+def _tried(look: Look, host: Host) -> list[Problem]:
+    try:
+        return list(look(host))
+    except (OSError, SafeUpdateError) as err:
+        return [Problem("host", errors.of_host(err), "Correct that, and check again.")]
+
+
+def _configuration(host: Host) -> Iterator[Problem]:
+    for problem in of_minion(host.opts)[1]:
+        yield Problem(
+            "configuration",
+            f"{problem} The default applies.",
+            "Correct it in the configuration of the minion, and restart the minion.",
+        )
+
+
+def _executor(host: Host) -> Iterator[Problem]:
+    option = host.opts.get("module_executors")
+    names = executors.listed(option)
+    if names is None:
+        yield Problem(
+            "executor",
+            f"'module_executors' is no list of names, so no job runs: {option!r}.",
+            "Set 'module_executors: [safeupdate, direct_call]'.",
+        )
+    elif executors.OURS not in names:
+        yield Problem(
+            "executor",
+            "The executor 'safeupdate' is not in 'module_executors'.",
+            "Set 'module_executors: [safeupdate, direct_call]', or run "
+            "'state.single safeupdate.enabled name=safeupdate' on the minion.",
+        )
+    elif names[-1] == executors.OURS:
+        yield Problem(
+            "executor-last",
+            "The executor 'safeupdate' is the last of 'module_executors', so nothing runs a job.",
+            "Put 'direct_call' after it.",
+        )
+    elif executors.before_ours(names):
+        yield Problem(
+            "executor-order",
+            f"'module_executors' has {', '.join(executors.before_ours(names))} before "
+            "'safeupdate', which does not see the jobs that these run.",
+            "Put 'safeupdate' before them.",
+        )
+
+
+def _extension(host: Host) -> Iterator[Problem]:
+    running, path = ourselves.running_version(), ourselves.home()
+    installed = ourselves.version_in(path)
+    if not installed:
+        yield Problem(
+            "extension",
+            f"The extension that runs ({running}) is not in {path} any more.",
+            "Install it there again, and restart the minion.",
+        )
+    elif installed != running:
+        yield Problem(
+            "extension",
+            f"Version {running} of the extension runs, and {installed} is installed in {path}.",
+            "The minion restarts by itself soon, unless 'safeupdate:extension_restart' is "
+            "'manual'; or restart it with 'safeupdate.restart'.",
+        )
+
+
+def _engine(host: Host) -> Iterator[Problem]:
+    if not enabled({**host.opts, "module_executors": []}):
+        yield Problem(
+            "engine",
+            "The engine 'safeupdate' is not in 'engines': returns that did not arrive are not "
+            "sent again, and an interrupted update is not brought to its end.",
+            "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
+            "'safeupdate'.",
+        )
+    elif _has_lost_its_engine(host):
+        yield Problem(
+            "engine-gone",
+            "The minion runs, and its engine does not: Salt ends the engines of a minion whose "
+            "master is away when it starts, and goes on without them.",
+            "Restart the minion.",
+        )
+    if _count_of_engines(host.opts.get("engines")) > 1:
+        yield Problem(
+            "engine-twice",
+            "The engine 'safeupdate' is more than once in 'engines': one acts, and the others "
+            "wait for its end.",
+            "Name it once, and restart the minion.",
+        )
+
+
+def _count_of_engines(engines: Any) -> int:
+    """Return how many of the engines of the minion are ours."""
+    return modules(engines).count("safeupdate") if isinstance(engines, (list, tuple)) else 1
+
+
+def _has_lost_its_engine(host: Host) -> bool:
+    """Tell whether the process of the minion that reported runs, and no engine acts for it."""
+    try:
+        running = Generations(host.store).serving()
+        alive = running is not None and processes.alive(running.process)
+        return alive and not locks.held(host.settings.run_dir, "engine")
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return False
+
+
+def _owner(host: Host) -> Iterator[Problem]:
+    try:
+        reason = host.why_not_ours()
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return
+    if reason:
+        yield Problem("shared-state", reason, f"{hooks.OWN_PLACES} Then restart both.")
+
+
+def _hooks(host: Host) -> Iterator[Problem]:
+    if hooks.stood_down():
+        yield Problem(
+            "hooks",
+            hooks.stood_down(),
+            "Install a version of saltext-safeupdate that knows this Salt.",
+        )
+    elif not hooks.minion_has_them(host.opts):
+        yield Problem(
+            "hooks",
+            "The minion has no hooks: state runs are not ordered and jobs are not held.",
+            "Restart the minion after the configuration has been changed.",
+        )
+    for place, error in sorted(patches.troubles().items()):
+        yield Problem(
+            "hook-error",
+            f"An error of this extension at {place}: {error}. What was called there went on as "
+            "with plain Salt.",
+            "The log of the minion says more. Please report it; a restart of the minion clears "
+            "this.",
+        )
+
+
+def _locks(host: Host) -> Iterator[Problem]:
+    if not enabled(host.opts) and not os.path.isdir(host.settings.run_dir):
+        # To look would make them.
+        return
+    user = str(host.opts.get("user") or "")
+    problem = locks.problem(host.settings.run_dir, user)
+    if problem:
+        yield Problem(
+            "locks",
+            problem,
+            "Have the user of the minion own the directory 'safeupdate:run_dir', or set that to "
+            "one that this user can write in; then restart the minion.",
+        )
+
+
+def _own_packages(host: Host) -> Iterator[Problem]:
+    if host.manager is None:
+        yield Problem(
+            "package-manager",
+            "This host has no package manager that safeupdate knows.",
+            "None is needed if Salt was not installed from packages.",
+        )
+        return
+    try:
+        own = host.own()
+        installed = host.manager.installed(own.names)
+        unfinished = host.manager.unfinished(own.names)
+    except SafeUpdateError as err:
+        yield Problem(
+            "own-packages", f"The minion's own packages are not known: {err}", "Fix that first."
+        )
+        return
+    problem = provenance.not_from_packages(host)
+    if problem or not own.names:
+        yield Problem(
+            "own-packages",
+            problem or "No package owns the code, the interpreter or the unit of this minion.",
+            "Update it in the way in which it was installed. Jobs and restarts are protected. If "
+            "it was installed from packages, name them in 'safeupdate:packages'.",
+        )
+    if not own.names:
+        return
+    missing = set(own.names) - set(installed)
+    if own.configured and missing:
+        yield Problem(
+            "own-packages",
+            "'safeupdate:packages' names packages that are not installed: "
+            f"{', '.join(sorted(missing))}.",
+            "Correct the list, or leave it out: the packages are found.",
+        )
+    if unfinished:
+        yield Problem(
+            "half-done",
+            f"The package manager has not finished the installation of: {', '.join(unfinished)}.",
+            "Run its repair, such as 'dpkg --configure -a'.",
+        )
+    yield from _host(host)
+    yield from _service(host)
+
+
+def _host(host: Host) -> Iterator[Problem]:
+    """Yield what would stop an update, whatever its version."""
+    assert host.manager is not None  # noqa: S101
+    circumstances = Circumstances(
+        manager=host.manager,
+        own=sorted(host.own().names),
+        running=str(salt.version.__version__),
+        state_dir=host.settings.state_dir,
+        roots=host.written(),
+        transaction=host.waiting(),
+        targets={},
+        masterless=True,
+    )
+    for finding in preflight(circumstances):
+        if finding.blocking:
+            yield Problem(finding.code, finding.problem, finding.fix)
+
+
+def _service(host: Host) -> Iterator[Problem]:
+    state = host.services.state(host.settings.service)
+    if state.enabled == "" and host.services.name == "systemd":
+        yield Problem(
+            "service",
+            f"There is no unit {host.settings.service}.",
+            "Set 'safeupdate:service' to the name of the minion's unit.",
+        )
+
+
+def _state_dir(host: Host) -> Iterator[Problem]:
+    directory = host.settings.state_dir
+    try:
+        found = os.stat(directory).st_mode
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # What the database says of it is a problem of its own.
+        return
+    if not stat.S_ISDIR(found):
+        yield Problem(
+            "state-dir",
+            f"{directory} is no directory.",
+            "Move it away, or set 'safeupdate:state_dir' to another place.",
+        )
+        return
+    mode = stat.S_IMODE(found)
+    if mode & 0o077:
+        yield Problem(
+            "state-dir",
+            f"Other users can look into {directory} (mode {mode:04o}).",
+            f"chmod 0700 {directory}",
+        )
+    space = os.statvfs(directory)
+    free = space.f_bavail * space.f_frsize
+    if free < _LEAST_SPACE:
+        yield Problem(
+            "space",
+            f"The file system of {directory} has only {free >> 10} kB free. Jobs still run, but a "
+            "restart may lose them and their returns.",
+            f"Make room there, at least {_LEAST_SPACE >> 20} MB.",
+        )
+
+
+def _last_update(host: Host) -> Iterator[Problem]:
+    problem = host.store.problem()
+    if problem:
+        yield Problem("database", problem, "See the message.")
+    if not host.store.exists():
+        return
+    try:
+        last = host.store.latest()
+    except SafeUpdateError as err:
+        if not problem:
+            yield Problem("database", str(err), "See the message.")
+        return
+    if last is not None and _interrupted(host, last):
+        yield Problem(
+            "interrupted",
+            f"Update {last.id} was interrupted while {last.phase.value}.",
+            "The engine starts the supervisor for it; if the engine does not run, restart the "
+            "minion.",
+        )
+    if last is not None and last.phase in (Phase.FAILED, Phase.ROLLED_BACK):
+        ended = "failed" if last.phase is Phase.FAILED else "was rolled back"
+        yield Problem(
+            "last-update", f"The last update {ended}: {last.reason}", "Fix that and try again."
+        )
+    if host.services.inhibited(host.settings.service) and (last is None or last.phase.final):
+        yield Problem(
+            "inhibited",
+            "The service refuses to stop although no update is under way.",
+            "Restart the minion's host, or remove 50-safeupdate-quiet.conf below "
+            "/run/systemd/system and reload systemd.",
+        )
+
+
+def _interrupted(host: Host, update: Update) -> bool:
+    """Tell whether nobody works on an update that has not ended."""
+    if update.phase.final or update.awaits_boot:
+        return False
+    run_dir = host.settings.run_dir
+    if locks.problem(run_dir):
+        # Whether somebody works on it is not known.
+        return False
+    return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
+
+
+def _master(host: Host, functions: facts.Functions) -> Iterator[Problem]:
+    """A minion sees of its master's set-up only whether it may ask for the version."""
+    opts = host.opts
+    if opts.get("master_type") == "disable" or opts.get("file_client") == "local":
+        return
+    if facts.master_version(functions, {}) is None:
+        yield Problem(
+            "master",
+            "The master does not tell its version, so it is probably not set up: then jobs that "
+            "this minion misses while it restarts are not published again.",
+            "Run 'salt-run safeupdate.setup' on the master, or let minions call "
+            "'safeupdate.master_version' ('peer_run').",
+        )
+
+
+def _stop_guard(host: Host) -> Iterator[Problem]:
+    if host.stop_guard is not None:
+        for problem, fix in host.stop_guard.problems():
+            yield Problem("stop-guard", problem, fix)
+
+
+_CHECKS: tuple[Look, ...] = (
+    _configuration,
+    _executor,
+    _engine,
+    _owner,
+    checks_of_files.set_up_file,
+    checks_of_files.stand_ins,
+    _extension,
+    _hooks,
+    _locks,
+    _own_packages,
+    _state_dir,
+    _last_update,
+    checks_of_snapshots.applied,
+    _stop_guard,
+)
+# What a restart of a minion that is set up puts right.
+_BY_RESTART = (
+    *(_executor, _engine, checks_of_files.set_up_file, checks_of_files.stand_ins, _hooks),
+    _stop_guard,
+)
+_QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

@@ -1,0 +1,72 @@
+"""What is not right in the files that set this minion up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...core.errors import SafeUpdateError
+from ...this_host import Host, enabled
+from ..setup import executors, set_up
+
+
+class Problem(NamedTuple):
+    """Something that is wrong, and what to do about it."""
+
+    code: str
+    problem: str
+    fix: str
+
+
+_RESTART_PENDING = Problem(
+    "restart-pending",
+    "The minion is set up, and its restart is pending: it has not read that yet.",
+    "Wait for its restart, which 'safeupdate.status' shows; if none was asked for, "
+    "'safeupdate.restart' does.",
+)
+
+
+def restart_pending(host: Host) -> Iterator[Problem]:
+    """Yield a problem if the files set the minion up, and it has not read them yet."""
+    opts = host.opts
+    if _lists_ours(opts) and enabled({**opts, "module_executors": []}):
+        return
+    said = set_up.minion_files(host).merged().all
+    engines: dict[str, Any] = {"engines": said.get("engines"), "module_executors": []}
+    if _lists_ours(said) and enabled({**opts, **engines}):
+        yield _RESTART_PENDING
+
+
+def set_up_file(host: Host) -> Iterator[Problem]:
+    """Yield a problem if our file is not as the state would write it now."""
+    try:
+        file = set_up.managed_file(host)
+    except SafeUpdateError as err:
+        yield Problem("set-up", str(err), "See the message.")
+        return
+    if file is not None and file.differs:
+        yield Problem(
+            "set-up-outdated",
+            f"{file.path} is not what the state would write now. Other configuration files have "
+            "changed since, and it hides the change; or an earlier version has written it.",
+            "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
+        )
+
+
+def stand_ins(host: Host) -> Iterator[Problem]:
+    """Yield a problem if nothing stands in for this package while it cannot be loaded."""
+    if _lists_ours(host.opts):
+        missing = set_up.stand_ins_missing(host)
+        if missing == set_up.PENDING:
+            yield _RESTART_PENDING
+        elif missing:
+            yield Problem(
+                "stand-in",
+                missing,
+                "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
+            )
+
+
+def _lists_ours(opts: Mapping[str, Any]) -> bool:
+    """Tell whether our executor is among those that are configured."""
+    return executors.OURS in (executors.listed(opts.get("module_executors")) or ())

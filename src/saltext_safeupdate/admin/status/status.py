@@ -1,0 +1,206 @@
+"""
+Where this minion is: its newest update, all its updates, and what grain and beacon tell.
+
+The grain is made whenever the minion starts, so importing this module is cheap.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import salt.version
+
+from ...core.errors import InputError, LockUnavailableError, SafeUpdateError
+from ...core.host import drained, hidden, locks
+from ...core.record.phase import Phase
+from ...core.record.store import Store
+from ...core.record.update import Update
+from ...core.settings import of_minion
+
+if TYPE_CHECKING:
+    from ...this_host import Host
+
+_LAST_EVENT = "safeupdate.beacon"
+
+
+def status(host: Host) -> dict[str, Any]:
+    """Return the newest update, the versions that run and are installed, and the jobs' state."""
+    last = host.store.latest() if host.store.exists() else None
+    found: dict[str, Any] = {
+        "phase": "idle",
+        "running": str(salt.version.__version__),
+        "installed": _installed(host),
+        "extension": _extension(host),
+        **draining(host),
+        "undelivered": len(host.ledger.undelivered()) if host.store.exists() else 0,
+    }
+    if last is not None:
+        found |= {**described(last), "waits_for": waits_for(host, last)}
+    return found
+
+
+def waits_for(host: Host, update: Update) -> list[str]:
+    """Name the jobs that an update waits for just now, as "JID function"; there may be none."""
+    from ...core.jobs import functions
+
+    if update.phase is not Phase.WAITING:
+        return []
+    jobs = host.awaited_jobs("")
+    return [job for job in jobs if not functions.starts_at_once(job.partition(" ")[2])]
+
+
+def draining(host: Host) -> dict[str, Any]:
+    """
+    Return whether new jobs are held: None, and the ``problem``, if the locks do not work.
+
+    ``drained`` says until when and why, if an administrator has them held.
+    """
+    from ...this_host import enabled
+
+    run_dir = host.settings.run_dir
+    if not os.path.isdir(run_dir) and not enabled(host.opts):
+        # To look there would make the directory.
+        return {"draining": False}
+    told = drained_until(run_dir)
+    try:
+        return {"draining": bool(told) or locks.held(run_dir, "drain"), **told}
+    except LockUnavailableError as err:
+        return {"draining": None, "problem": str(err), **told}
+
+
+def drained_until(run_dir: str) -> dict[str, Any]:
+    """Return when the administrator's drain ends, and why it began; nothing if there is none."""
+    found = drained.look(run_dir)
+    if found is None:
+        return {}
+    return {"drained": {"until": round(time.time() + found.left), "reason": found.reason}}
+
+
+def _extension(host: Host) -> dict[str, str]:
+    """Return the version of this extension that the minion runs with, and the installed one."""
+    # Not for the grain.
+    from ...core.extensions import ourselves
+    from ...core.generations.table import Generations
+
+    report = Generations(host.store).report()
+    return {
+        "running": (report.extension if report else "") or ourselves.running_version(),
+        "installed": ourselves.version_in(ourselves.home()),
+    }
+
+
+def _installed(host: Host) -> dict[str, str]:
+    if host.manager is None:
+        return {}
+    return host.manager.installed(host.own().names)
+
+
+def described(update: Update) -> dict[str, Any]:
+    """Return the record as plain data."""
+    # Says that the update waits for a reboot of the host, and who takes care of that.
+    reboot = f"pending: {update.boot.reboot or 'reboot the host when it suits'}"
+    return {
+        "update": update.id,
+        "kind": update.kind,
+        "phase": update.phase.value,
+        "reason": update.reason,
+        "jid": update.jid,
+        "from": update.versions_from,
+        "to": update.versions_to,
+        "steps": list(update.progress.steps),
+        "way_back": "" if update.has_way_back else update.way_back.missing,
+        "reboot": reboot if update.awaits_boot else "",
+        "created": update.created,
+        "changed": update.changed,
+    }
+
+
+def history(host: Host, limit: object) -> list[dict[str, Any]]:
+    """Return the newest updates with their phases, newest first."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError("'limit' must be a whole number above 0.")
+    if not host.store.exists():
+        return []
+    return [
+        {
+            **described(update),
+            "phases": [
+                {"phase": row.phase, "reason": row.reason, "at": row.at}
+                for row in host.store.history(update.id)
+            ],
+        }
+        for update in host.store.updates(limit)
+    ]
+
+
+def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the version that runs, how the newest update has ended, and if it waits for a reboot.
+
+    A minion makes its grains when it starts, and the engine has it do so again after each of
+    these steps. The phases between them would be out of date as soon as they are told. The phase
+    is ``unknown`` if the record cannot be read.
+    """
+    found = {"version": str(salt.version.__version__), "phase": "idle", "pending": False}
+    try:
+        store = _store(opts)
+        updates = store.updates() if store.exists() else []
+    except SafeUpdateError as err:
+        return {**found, "phase": "unknown", "reason": str(err)}
+    last = next((each for each in updates if each.phase.final or each.awaits_boot), None)
+    if last is not None:
+        found |= {"phase": last.phase.value, "pending": not last.phase.final}
+        if last.reason and last.phase.final:
+            found["reason"] = last.reason
+    return found
+
+
+def beacon_events(
+    opts: Mapping[str, Any], context: MutableMapping[str, Any]
+) -> list[dict[str, Any]]:
+    """
+    Return an event if the phase is another than at the last look, which is in *context*, or if an
+    administrator has begun or ended to have new jobs held.
+
+    An update that had ended before the first look is no event.
+    """
+    try:
+        last = _newest(opts)
+        held = drained.look(of_minion(opts)[0].run_dir) is not None
+    except SafeUpdateError as err:
+        now = {"pending": False, "phase": "unknown", "update": "", "reason": str(err)}
+    else:
+        before = context.get(_LAST_EVENT)
+        if last is None and not held and before is None:
+            return []
+        now = {
+            "pending": last is not None and not last.phase.final,
+            "phase": last.phase.value if last is not None else "idle",
+            "update": last.id if last is not None else "",
+            "reason": last.reason if last is not None else "",
+        }
+        if held or "drained" in (before or ()):
+            now["drained"] = held
+    before = context.get(_LAST_EVENT)
+    context[_LAST_EVENT] = now
+    if now == before or (before is None and not now["pending"] and not now.get("drained")):
+        return []
+    return [now]
+
+
+def _newest(opts: Mapping[str, Any]) -> Update | None:
+    """Return the newest record. Writes nothing."""
+    store = _store(opts)
+    return store.latest() if store.exists() else None
+
+
+def _store(opts: Mapping[str, Any]) -> Store:
+    """Return where the record is. Raises InputError inside a transaction, which hides it."""
+    hidden.refuse()
+    settings, problems = of_minion(opts)
+    if problems:
+        raise InputError(problems[0])
+    return Store(settings.database)

@@ -1,0 +1,36 @@
+"""What the state ``safeupdate.updated`` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from salt.exceptions import CommandExecutionError
+
+from .updating import Functions
+
+
+def updated(
+    functions: Functions, version: Any, *, allow_downgrade: bool, test: bool
+) -> dict[str, Any]:
+    """
+    Make sure that the minion has a version; ask for the update if it has another.
+
+    Return ``result``, ``changes`` and ``comment`` of a state.
+    """
+    ret: dict[str, Any] = {"result": True, "changes": {}, "comment": ""}
+    try:
+        plan = functions["safeupdate.plan"](version, allow_downgrade=allow_downgrade)
+        blocking = [item["problem"] for item in plan["findings"] if item["blocking"]]
+        if blocking:
+            return {**ret, "result": False, "comment": " ".join(blocking)}
+        if not plan["changes"]:
+            left = "; a reboot activates it" if plan.get("reboot") else ""
+            return {**ret, "comment": f"It is installed{left}."}
+        ret["changes"] = plan["changes"]
+        if test:
+            how = ", and a reboot of the host activate it" if plan.get("reboot") else ""
+            return {**ret, "result": None, "comment": f"The minion would be updated{how}."}
+        asked = functions["safeupdate.update"](version, allow_downgrade=allow_downgrade)
+    except CommandExecutionError as err:
+        return {**ret, "result": False, "changes": {}, "comment": str(err)}
+    return {**ret, "comment": asked["comment"]}

@@ -1,0 +1,246 @@
+"""What an administrator asks of updates, as plain data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ... import factory
+from ...core.errors import CommandError, InputError, SafeUpdateError, version_text
+from ...core.host import locks
+from ...core.jobs import current
+from ...core.packages.choice import matches
+from ...core.packages.manager import Offers, Transactions
+from ...core.packages.request import File
+from ...core.prepare import resolution
+from ...core.prepare.resolution import Resolved, Resolver
+from ...core.record import fence
+from ...core.record.parts import Request
+from ...core.record.store import Quarantined
+from ...this_host import Host
+from ..status import provenance, status
+from . import steps
+from .circumstances import findings, needs_reboot
+
+log = logging.getLogger(__name__)
+
+Functions = Mapping[str, Callable[..., Any]]
+
+_REQUESTED = (
+    "The update is under way. It installs when no job runs, and the minion restarts then; "
+    "'safeupdate.status' shows what becomes of it."
+)
+_BY_BOOT = (
+    "The update is under way. It installs into a new snapshot when no job runs. A reboot of the "
+    "host activates it: {who}. 'safeupdate.status' shows what becomes of it."
+)
+_WHO = {True: "it is asked for then", False: "reboot when it suits you"}
+
+
+def plan(
+    host: Host,
+    functions: Functions,
+    version: object = None,
+    *,
+    allow_downgrade: bool = False,
+    refresh: bool = True,
+) -> dict[str, Any]:
+    """Return what an update would do, and every problem that there is."""
+    steps.fetch(host, functions)
+    resolver = _resolver(host)
+    wanted = resolution.request(version, allow_downgrade=allow_downgrade)
+    _refresh_for(host, resolver, wanted, refresh)
+    resolved = _with_findings(host, functions, resolver, wanted)
+    return {
+        "installed": dict(resolved.installed),
+        "targets": dict(resolved.targets),
+        "changes": resolved.changes,
+        "steps": list(resolved.steps),
+        "reboot": _needs_reboot(host.known_manager(), resolved),
+        "staged": resolved.staged,
+        "jobs": host.awaited_jobs(_jid(host)),
+        "findings": [finding._asdict() for finding in resolved.findings],
+    }
+
+
+def _with_findings(
+    host: Host, functions: Functions, resolver: Resolver, wanted: Request
+) -> Resolved:
+    """Resolve a request, and look for all that speaks against it. It need not have targets."""
+    problem: SafeUpdateError | None = None
+    try:
+        resolved = resolver.resolve(wanted)
+    except SafeUpdateError as err:
+        problem = err
+        installed = resolver.installer.installed(resolver.own)
+        resolved = Resolved(request=wanted, installed=installed, targets={})
+    return replace(resolved, findings=tuple(findings(host, functions, resolved, problem)))
+
+
+def stage(host: Host, functions: Functions, version: object = None) -> dict[str, Any]:
+    """Download and verify what an update would install."""
+    steps.fetch(host, functions)
+    # Before the lock: without a package manager there is nothing to lock.
+    # What is staged already does not count: it may be about to be replaced.
+    resolver = replace(_resolver(host), staged={})
+    lock = locks.acquire(
+        host.settings.run_dir,
+        "update",
+        "An update of the minion is under way, or another staging. Nothing was done; wait for its "
+        "end ('safeupdate.status').",
+    )
+    try:
+        last = host.store.latest() if host.store.exists() else None
+        if last is not None and not last.phase.final:
+            raise SafeUpdateError(
+                f"Update {last.id} is {last.phase.value}. Nothing was done; wait for its end."
+            )
+        _refresh(host.known_manager())
+        resolved = resolver.resolve(resolution.request(version, allow_downgrade=True))
+        resolver.refuse(resolved)
+        targets = dict(resolved.targets)
+        if resolved.in_place:
+            return {"targets": targets, "files": [], "comment": "It is installed."}
+        staging = factory.staging(host)
+        altered = staging.drop_altered(targets)
+        files = staging.stage(targets)
+    finally:
+        lock.close()
+    again = {"staged_again": altered} if altered else {}
+    return {
+        **again,
+        "targets": targets,
+        "files": [_described(file) for file in files],
+        "comment": "An update to these versions needs no network.",
+    }
+
+
+def update(
+    host: Host,
+    functions: Functions,
+    version: object = None,
+    *,
+    when: str = "idle",
+    allow_downgrade: bool = False,
+    refresh: bool = True,
+) -> dict[str, Any]:
+    """Ask for an update; return its record, or what is installed if that is what was asked for."""
+    wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
+    resolved = resolve(host, functions, wanted, refresh=refresh)
+    return _request(host, resolved, "safeupdate.update")
+
+
+def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool = True) -> Resolved:
+    """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
+    steps.fetch(host, functions)
+    resolver = _resolver(host)
+    _refresh_for(host, resolver, wanted, refresh)
+    resolved = _with_findings(host, functions, resolver, wanted)
+    # The request itself refuses these, with more of a reason, or replaces an update that waits.
+    own_reasons = ("quarantined", "downgrade", "other-update-running")
+    blocking = [item for item in resolved.findings if item.blocking]
+    others = [item for item in blocking if item.code not in own_reasons]
+    if others:
+        told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
+        raise SafeUpdateError(f"{told} Nothing was changed.")
+    resolver.refuse(resolved)
+    return resolved
+
+
+def rollback(host: Host, to: object = None) -> dict[str, Any]:
+    """Ask for the previous version, from the packages that were kept."""
+    resolver = _resolver(host)
+    resolved = resolver.resolve(resolution.request(to, back=True))
+    resolver.refuse(resolved)
+    return _request(host, resolved, "rolled back by request")
+
+
+def revisions(host: Host) -> dict[str, Any]:
+    """Return the versions that this minion knows: active, previous, staged and skipped."""
+    manager = host.manager
+    found: dict[str, Any] = {"active": {}, "previous": {}, "staged": {}, "skipped": []}
+    if manager is None:
+        return found
+    found["active"] = manager.installed(host.own().names)
+    if host.store.exists():
+        previous = factory.revisions(host).previous()
+        found["previous"] = previous.versions if previous else {}
+        found["staged"] = factory.staging(host).staged()
+        found["skipped"] = [row._asdict() for row in host.store.quarantined()]
+    return found
+
+
+def unquarantine(host: Host, version: object) -> list[str]:
+    """Allow a version that was rolled back again; return what that means."""
+    rows, wanted = _quarantined(host), version_text("version", version)
+    found = [row for row in rows if matches(row.version, wanted)]
+    if not found:
+        known = ", ".join(sorted({row.version for row in rows})) or "none"
+        raise InputError(
+            f"Version {version} is not in quarantine (there: {known}). Nothing was changed."
+        )
+    host.store.clear(found)
+    return [f"{row.package} {row.version}" for row in found]
+
+
+def _resolver(host: Host) -> Resolver:
+    """Return what resolves requests. Raise SafeUpdateError if Salt is not from packages."""
+    resolver = factory.resolver(host)
+    provenance.refuse_others(host)
+    return resolver
+
+
+def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
+    from ...core.supervisor import requests
+
+    if resolved.in_place:
+        reboot = needs_reboot(host.manager, resolved)
+        left = "a reboot activates it" if reboot else "nothing to do"
+        return {
+            "phase": "idle",
+            "to": dict(resolved.targets),
+            "comment": f"It is installed; {left}.",
+        }
+    jid = _jid(host)
+    numbered = resolved.with_serial(fence.of_jid(jid))
+    record = requests.update(factory.initiator(host, jid), numbered, jid=jid, reason=reason)
+    comment = _REQUESTED
+    if host.manager is not None and host.manager.snapshots is not None:
+        asks = host.settings.transactional_reboot == "always"
+        comment = _BY_BOOT.format(who=_WHO[asks])
+    return {**status.described(record), "to": dict(resolved.targets), "comment": comment}
+
+
+def _needs_reboot(manager: Transactions, resolved: Resolved) -> bool:
+    """Tell whether a reboot of the host has to activate the targets, now or after the update."""
+    by_boot = manager.snapshots is not None and bool(resolved.changes)
+    return by_boot or needs_reboot(manager, resolved)
+
+
+def _refresh_for(host: Host, resolver: Resolver, wanted: Request, refresh: bool) -> None:
+    """Have the index of the packages up to date, unless what is wanted is staged."""
+    if refresh and not resolution.names(wanted, resolver.staged):
+        _refresh(host.known_manager())
+
+
+def _refresh(offers: Offers) -> None:
+    """Update the index if that works; without a network what is known has to do."""
+    try:
+        offers.refresh()
+    except CommandError as err:
+        log.warning("safeupdate: the index of packages is not refreshed: %s", err)
+
+
+def _quarantined(host: Host) -> list[Quarantined]:
+    return host.store.quarantined() if host.store.exists() else []
+
+
+def _jid(host: Host) -> str:
+    # If the hooks are not there yet, this job has no share that the update would wait for.
+    return current.ensure(host.settings).jid
+
+
+def _described(file: File) -> dict[str, str]:
+    return dict(file._asdict())

@@ -1,0 +1,55 @@
+"""Upgrade steps of the master, as an administrator sees them."""
+
+import pytest
+from salt.exceptions import SaltClientError
+
+from saltext_safeupdate.admin.updates import rollout_requests, updating
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.record.phase import Phase
+from tests.support.this_host import record
+
+from .test_rollout_requests import NEW, N, made  # noqa: F401
+
+SOURCE = "salt://safeupdate/steps"
+
+
+@pytest.fixture
+def asked(made, tmp_path):  # noqa: F811
+    """Return the functions of Salt; what the master has may be changed."""
+    made.opts["safeupdate"] |= {"steps_source": SOURCE, "steps_dir": str(tmp_path / "none")}
+    (tmp_path / "3008-rename").write_text("#!/bin/sh")
+
+    def cache_dir(source):
+        assert source == SOURCE
+        functions["asked"] += 1
+        if isinstance(functions["has"], Exception):
+            raise functions["has"]
+        return functions["has"]
+
+    functions = {"cp.cache_dir": cache_dir, "has": [str(tmp_path / "3008-rename")], "asked": 0}
+    return functions
+
+
+def test_a_plan_shows_them(made, asked):  # noqa: F811
+    assert updating.plan(made, asked, NEW)["steps"] == ["3008-rename"]
+    made.opts["safeupdate"]["steps_source"] = ""
+
+
+@pytest.mark.parametrize("has", [[], SaltClientError("no master")])
+def test_an_update_without_them_does_not_begin(made, asked, has):  # noqa: F811
+    asked["has"] = has
+    with pytest.raises(SafeUpdateError, match=r"salt://safeupdate/steps.*Nothing was changed"):
+        updating.update(made, asked, NEW)
+    assert SOURCE in rollout_requests.request(made, asked, N, NEW)["refused"]
+    assert made.launched == 0
+
+
+def test_they_are_fetched_ahead(made, asked):  # noqa: F811
+    told = rollout_requests.prefetch(made, asked, NEW, spawn=lambda work: work())
+    assert (told["staged"], asked["asked"]) == ("done", 1)
+
+
+def test_an_update_that_has_begun_keeps_those_that_it_began_with(made, asked):  # noqa: F811
+    record(made, Phase.INSTALLING)
+    updating.plan(made, asked, NEW)
+    assert asked["asked"] == 0
