@@ -13,7 +13,7 @@ import saltext_safeupdate
 from saltext_safeupdate.core import program, wiring
 from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
-from saltext_safeupdate.core.host import init_system
+from saltext_safeupdate.core.host import init_system, processes
 from saltext_safeupdate.core.host.direct import Direct
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.record.store import Store
@@ -48,7 +48,9 @@ class FakeServices(Direct):
     def begin_restart(self, unit):
         self._database.note("minion restarts")
         generations = Generations(Store(f"{self._state_dir}/safeupdate.db"))
-        generations.reports(uuid.uuid4().hex, Report(at=time.time(), version="2"))
+        generations.reports(
+            uuid.uuid4().hex, Report(at=time.time(), boot=processes.boot(), version="2")
+        )
 
     start = begin_restart
 
