@@ -20,14 +20,13 @@ _KINDS = ("all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy")
 PROXIES = (*_KINDS, *(name.upper() for name in _KINDS))
 APT = "APT_CONFIG"
 NAMES = (*PROXIES, APT)
-# Earlier versions, which had proxies only, read it after a rollback.
-_FILE = "proxies.json"
+FILE = "environment.json"
 
 
 def save(directory: str, environment: MutableMapping[str, str] = os.environ) -> None:
     """Write what this process has of it to *directory*, which only root can read."""
     found = {name: environment[name] for name in NAMES if environment.get(name)}
-    path = os.path.join(directory, _FILE)
+    path = os.path.join(directory, FILE)
     try:
         if found:
             os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -45,7 +44,7 @@ def load(directory: str, environment: MutableMapping[str, str] = os.environ) -> 
 
     A configuration of apt that is not there any more is left out: apt would refuse to work.
     """
-    path = os.path.join(directory, _FILE)
+    path = os.path.join(directory, FILE)
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

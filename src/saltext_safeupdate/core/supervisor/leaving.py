@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import SafeUpdateError
-from ..host import minions
+from ..host import inherited, minions
 from ..host.files import remove, remove_directory
 from ..host.locks import Lock
 from ..record.facts import LEAVING, Asked
@@ -34,7 +34,7 @@ _TIMEOUT = 60.0
 # What is ours below 'state_dir' and 'run_dir'; temporary names of these begin with a dot.
 _STATE = (
     *("revisions", "staged", "staged-extension", "unpacked-*", "supervisor-*"),
-    *("settings-*.json", "proxies.json", "stop_guard.sh"),
+    *("settings-*.json", inherited.FILE, "stop_guard.sh"),
     # The last: as long as it is there, the rest is found.
     "safeupdate.db*",
 )

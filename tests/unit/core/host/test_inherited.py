@@ -41,7 +41,7 @@ def test_a_proxy_that_is_gone_is_forgotten(tmp_path):
     "text", ["{", "[]", "1", '{"PATH": "/x"}', '{"http_proxy": 1}', '{"http_proxy": "a\\u0000"}']
 )
 def test_what_is_on_the_disk_is_checked(tmp_path, text):
-    (tmp_path / "proxies.json").write_text(text)
+    (tmp_path / "environment.json").write_text(text)
     assert _loaded(tmp_path) == {}
 
 

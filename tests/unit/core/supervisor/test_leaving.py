@@ -25,7 +25,7 @@ def leaves(host):
     leaving.ask(host.store, CONFIG)
     for name in ("supervisor-x/saltext", "revisions/u1", "staged", *LEFT):
         os.makedirs(f"{host.settings.state_dir}/{name}")
-    for name in ("stop_guard.sh", "settings-x.json", ".settings-x.json.ab1", "proxies.json"):
+    for name in ("stop_guard.sh", "settings-x.json", ".settings-x.json.ab1", "environment.json"):
         pathlib.Path(host.settings.state_dir, name).touch()
     for name in ("bypass", "let_go.17", "return1.lock"):
         os.makedirs(host.settings.run_dir, exist_ok=True)
