@@ -12,9 +12,10 @@ import pytest
 
 from devtools.lab.container import SITE_PACKAGES, Lab
 from tests.lab.engine import NEW, OLD, EngineScene, deb
+from tests.support import wheels
 
-# The first version of this extension, as it was built then.
-FIRST = Path(__file__).with_name("data") / "first-saltext_safeupdate-0.1.0-py3-none-any.whl"
+# The version of this extension that begins the update.
+FORMER = "0.0.9"
 # Long enough for the minion to be restarted with another version before the commit.
 SLOW = {"safeupdate": {"stable_interval": 25, "watch_timeout": 900}}
 
@@ -25,15 +26,16 @@ SLOW = {"safeupdate": {"stable_interval": 25, "watch_timeout": 900}}
 def test_an_update_is_watched_across_the_switch_of_the_extension(
     lab: Lab, site: Path, begin: Callable[[Any], Any], tmp_path: Path, who: str
 ) -> None:
-    first = tmp_path / "first"
-    with zipfile.ZipFile(FIRST) as wheel:
-        wheel.extractall(first)
-    scene = begin(EngineScene(lab, first, OLD, offers=[deb(OLD), deb(NEW)], config=SLOW)).up()
+    former = tmp_path / "former"
+    with zipfile.ZipFile(wheels.rebuild(site, tmp_path, FORMER)) as wheel:
+        wheel.extractall(former)
+    scene = begin(EngineScene(lab, former, OLD, offers=[deb(OLD), deb(NEW)], config=SLOW)).up()
     asked = scene.ask()
     scene.wait_phase("watching")
     assert scene.answers() == NEW
     place = scene.container.path(SITE_PACKAGES)
-    shutil.rmtree(place / "saltext_safeupdate")
+    for each in place.glob("saltext_safeupdate*"):
+        shutil.rmtree(each)
     shutil.copytree(site, place, dirs_exist_ok=True)
     if who == "a new supervisor":
         scene.container.run(["systemctl", "stop", "salt-safeupdate.service"])
@@ -44,9 +46,9 @@ def test_an_update_is_watched_across_the_switch_of_the_extension(
     scene.assert_runs(NEW)
     assert [row["phase"] for row in scene.call("safeupdate.history", limit=1)[0]["phases"]] == [
         *("requested", "checking", "staging", "waiting", "installing"),
-        *("restarting", "watching", "committed"),
+        *("delivering", "stepping", "restarting", "watching", "committed"),
     ]
-    # And what the first version has kept leads back.
+    # And what the former version has kept leads back.
     back = scene.call("safeupdate.rollback")
     assert scene.ended(back["update"])["phase"] == "committed"
     scene.assert_runs(OLD)

@@ -1,7 +1,6 @@
 """One simulated host for the tests of the transaction and of the supervisor."""
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -19,7 +18,6 @@ from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolved, Resolver
 from saltext_safeupdate.core.prepare.revisions import Revisions
-from saltext_safeupdate.core.record import parts
 from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
@@ -298,12 +296,7 @@ class Host:
     # -- facts -----------------------------------------------------------------
 
     def record(self, phase, **changes):
-        """
-        Write a record in a phase, as an earlier process left it.
-
-        *extra* is what the column of that name has; parts that are named win.
-        """
-        changes = {**parts.decode(changes.pop("extra", {})), **changes}
+        """Write a record in a phase, as an earlier process left it."""
         update = Update(
             **{
                 "id": "u1",
@@ -351,10 +344,9 @@ class Host:
         )
 
     def secured(self):
-        """Return what the column "extra" has of an update whose old packages are secured."""
+        """Secure the old packages; return the way back that the record has of them."""
         revisions = Revisions(self.settings.state_dir, self.store, self.packages)
-        way_back = revisions.secure("u1", sorted(OLD))
-        return json.loads(json.dumps(parts.encode(Update(id="", kind="", way_back=way_back))))
+        return revisions.secure("u1", sorted(OLD))
 
     def tear(self):
         """Put a file of another version in place of one, as rpm does before it tells."""

@@ -47,7 +47,7 @@ def test_the_end_of_the_one_before_is_shown_while_an_update_is_under_way(state_d
 
 
 def test_a_reboot_that_is_pending_is_shown(state_dir):
-    boot = Boot(awaits=(processes.boot(), Phase.WAITING_FOR_BOOT.column))
+    boot = Boot(awaits=(processes.boot(), Phase.WAITING_FOR_BOOT.value))
     _record(state_dir, Phase.WAITING_FOR_BOOT, boot=boot)
     grain = grains.safeupdate()["safeupdate"]
     assert grain == {"version": RUNNING, "phase": "waiting_for_boot", "pending": True}

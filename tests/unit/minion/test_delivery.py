@@ -37,7 +37,7 @@ JOB = Job(
     changed=1.0,
     attempts=1,
     sends=0,
-    unbegun="",
+    unbegun=0,
     call=None,
     payload=salt.payload.dumps({"cmd": "_return", "jid": "1"}),
 )

@@ -75,7 +75,7 @@ HOUR, MINUTE, BOOT = 3600.0, 60.0, processes.boot()
         ([("another boot", 10**9)], True),
         ([(BOOT, HOUR), (BOOT, MINUTE / 2)], False),
         ([(BOOT, MINUTE / 2), (BOOT, HOUR)], False),
-        # By an earlier version, by nobody, and by more jobs than are noted.
+        # By one that died as it wrote, by nobody, and by more jobs than are noted.
         ([], False),
         ([(BOOT, "?")], False),
         ([(BOOT, HOUR)] * 10_000, False),

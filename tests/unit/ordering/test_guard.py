@@ -163,8 +163,9 @@ def test_an_update_that_is_left_before_its_boot_comes_to_its_end(host):
     _call(host, {"salt-minion": NEW})
     last = host.store.latest()
     host.supervisor.close()
-    boot = replace(last.boot, awaits=last.this_boot)
-    host.store.save(replace(last.advance(Phase.WAITING_FOR_BOOT), boot=boot))
+    waiting = last.advance(Phase.WAITING_FOR_BOOT)
+    boot = replace(waiting.boot, awaits=waiting.this_boot)
+    host.store.save(replace(waiting, boot=boot))
 
     def rollback():
         host.manager.snapshots.next = 1

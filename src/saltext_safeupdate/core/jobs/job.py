@@ -33,8 +33,8 @@ class Job(NamedTuple):
 
     ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
     process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
-    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is the runner that says when it
-    begins the function, and has not: empty if it has, or does not say so.
+    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is 1 if the runner says when it
+    begins the function, and has not: 0 if it has, or does not say so.
     """
 
     key: str
@@ -48,21 +48,21 @@ class Job(NamedTuple):
     changed: float
     attempts: int
     sends: int
-    unbegun: str
+    unbegun: int
     call: bytes | None
     payload: bytes | None
 
     @property
     def has_begun(self) -> bool:
         """Whether its function may have begun."""
-        return not self.unbegun or self.unbegun != self.runner
+        return not self.unbegun
 
 
 def of_row(row: Sequence[Any]) -> Job | None:
     """Return a row of the ledger as a job; None if it has what no version of us writes there."""
     job = Job(*row)
     texts = (job.key, job.jid, job.fun, job.master, job.owner, job.runner)
-    numbers = (job.accepted, job.changed, job.attempts, job.sends)
+    numbers = (job.accepted, job.changed, job.attempts, job.sends, job.unbegun)
     if (
         all(isinstance(each, str) for each in texts)
         and all(isinstance(each, int | float) for each in numbers)

@@ -146,7 +146,7 @@ class Ledger(Database):
             done = db.execute(
                 "UPDATE jobs SET state = 'running', runner = ?, unbegun = ?, changed = ?, "
                 "attempts = attempts + 1 WHERE key = ? AND state = 'accepted'",
-                (runner, runner if says else "", self._clock(), key),
+                (runner, int(says), self._clock(), key),
             )
             if not done.rowcount:
                 return 0
@@ -156,7 +156,7 @@ class Ledger(Database):
     def begin_function(self, key: str) -> None:
         """Record that the function of a job begins now: it must not run twice from here on."""
         with self.transaction() as db:
-            db.execute("UPDATE jobs SET unbegun = '' WHERE key = ?", (key,))
+            db.execute("UPDATE jobs SET unbegun = 0 WHERE key = ?", (key,))
 
     # -- on the way out --------------------------------------------------------
 

@@ -24,7 +24,7 @@ from . import set_aside
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 # Seconds that a connection waits for another one that writes.
 _BUSY_TIMEOUT = 30.0
 
@@ -34,8 +34,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS updates (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
     jid TEXT NOT NULL, pid INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL,
-    deadline REAL, versions_from TEXT NOT NULL, versions_to TEXT NOT NULL,
-    unit TEXT NOT NULL, extra TEXT NOT NULL
+    versions_from TEXT NOT NULL, versions_to TEXT NOT NULL, unit TEXT NOT NULL,
+    extra TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS phases (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, phase TEXT NOT NULL,
@@ -55,7 +55,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, jid TEXT NOT NULL, fun TEXT NOT NULL, master TEXT NOT NULL,
     state TEXT NOT NULL, owner TEXT NOT NULL DEFAULT '', runner TEXT NOT NULL DEFAULT '',
     accepted REAL NOT NULL, changed REAL NOT NULL, attempts INTEGER NOT NULL,
-    sends INTEGER NOT NULL DEFAULT 0
+    sends INTEGER NOT NULL DEFAULT 0, retcode INTEGER NOT NULL DEFAULT 0,
+    unbegun INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS jobs_open ON jobs (state) WHERE state != 'delivered';
 CREATE INDEX IF NOT EXISTS jobs_jid ON jobs (jid);
@@ -65,11 +66,6 @@ CREATE TABLE IF NOT EXISTS chunks (
     PRIMARY KEY (key, tag)
 ) WITHOUT ROWID
 """
-# Columns that earlier schemas do not have.
-_ADDED = (
-    ("jobs", "retcode", "INTEGER NOT NULL DEFAULT 0"),
-    ("jobs", "unbegun", "TEXT NOT NULL DEFAULT ''"),
-)
 
 
 class Database:
@@ -77,12 +73,13 @@ class Database:
     One SQLite file. Every write is on disk when the call returns, unless it says otherwise.
 
     A subclass for another file has its own ``SCHEMA``, ``VERSION`` and ``ADDED``, and names in
-    ``SETTING`` what says where the file is.
+    ``SETTING`` what says where the file is. ``ADDED`` are the columns that files of version 1 do
+    not have: the table, the column, and its type.
     """
 
     SCHEMA = _SCHEMA
     VERSION = SCHEMA_VERSION
-    ADDED: tuple[tuple[str, str, str], ...] = _ADDED
+    ADDED: tuple[tuple[str, str, str], ...] = ()
     SETTING = "safeupdate:state_dir"
 
     def __init__(

@@ -31,20 +31,7 @@ class Taken(NamedTuple):
 def newest(db: sqlite3.Connection) -> Taken:
     """Return the newest request that was taken."""
     row = db.execute("SELECT value FROM facts WHERE name = ?", (_FACT,)).fetchone()
-    if row is not None:
-        return _valid(_decoded(row[0]))
-    # Earlier versions have the number of an update in its record only.
-    row = db.execute("SELECT id, extra FROM updates ORDER BY rowid DESC LIMIT 1").fetchone()
-    extra = {} if row is None else _decoded(row[1])
-    if not isinstance(extra, dict):
-        return _valid(extra)
-    number = extra.get("number", 0)
-    if not number:
-        return Taken()
-    if isinstance(number, int) and number >= MOST:
-        # It was the JID itself.
-        number = of_jid(str(number))
-    return _valid({"number": number, "update": row[0]})
+    return Taken() if row is None else _valid(_decoded(row[0]))
 
 
 def of_jid(jid: str) -> int:

@@ -1,78 +1,25 @@
 """
 What a record carries beside its columns: named parts, each with its fields.
 
-On disk they are one JSON object, the column ``extra``, with a key for each field. This version
-leaves keys that it does not know as they are, and writes those that earlier versions look for.
+On disk they are one JSON object, the column ``extra``: an object for each part, without the fields
+that have their defaults. Parts and fields that this version does not know are kept as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from . import typed
 
 # The package, its version, the path of the file, and its SHA-256.
 FileRow = tuple[str, str, str, str]
-Read = Callable[[Any], Any]
-T = TypeVar("T")
 
 
-def _text(value: Any) -> str:
-    return _of(value, str)
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{value!r} is no number")
-    return _of(value, int)
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError(f"{value!r} is no time")
-    return float(value) if isinstance(value, int) else _of(value, float)
-
-
-def _flag(value: Any) -> bool:
-    return _of(value, bool)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_text(item) for item in _of(value, list))
-
-
-def _words(value: Any) -> dict[str, str]:
-    return {_text(key): _text(item) for key, item in _of(value, dict).items()}
-
-
-def _rows(value: Any) -> tuple[FileRow, ...]:
-    rows = tuple(_texts(row) for row in _of(value, list))
-    if any(len(row) != 4 for row in rows):
-        raise TypeError("a file is not described by four texts")
-    return tuple((name, version, path, digest) for name, version, path, digest in rows)
-
-
-def _snapshot(value: Any) -> dict[str, int]:
-    found = _of(value, dict)
-    return {name: _number(found[name]) for name in ("number", "ident")}
-
-
-def _of(value: Any, kind: type[T]) -> T:
-    if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is not what it has to be")
-    return value
-
-
-def _maybe(read: Read) -> Read:
-    return lambda value: None if value is None else read(value)
-
-
-def _stored(read: Read, default: Any, *, key: str = "", always: bool = False) -> Any:
-    """Describe a field: how it is read, its key on disk, and whether it is always written."""
-    metadata = {"read": read, "key": key, "always": always}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
+def _check_snapshot(value: dict[str, int] | None) -> None:
+    if value is not None and not {"number", "ident"} <= value.keys():
+        raise TypeError(f"{value!r} is no snapshot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +51,10 @@ class Code:
     extension was imported from.
     """
 
-    own: tuple[str, ...] = _stored(_texts, (), always=True)
-    roots: tuple[str, ...] = _stored(_texts, (), always=True)
-    copies: dict[str, str] = _stored(_words, {})
-    extension: str = _stored(_text, "")
+    own: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    copies: dict[str, str] = field(default_factory=dict)
+    extension: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +67,13 @@ class Staged:
     whose version the administrator has locked.
     """
 
-    files: tuple[FileRow, ...] = _stored(_rows, (), key="new_files")
-    snapshot: dict[str, int] | None = _stored(_maybe(_snapshot), None, key="to_snapshot")
-    extensions: str = _stored(_text, "")
-    version_locked: tuple[str, ...] = _stored(_texts, (), key="held")
+    files: tuple[FileRow, ...] = ()
+    snapshot: dict[str, int] | None = None
+    extensions: str = ""
+    version_locked: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_snapshot(self.snapshot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +85,14 @@ class WayBack:
     why there is no way back.
     """
 
-    files: tuple[FileRow, ...] = _stored(_rows, (), key="old_files")
-    snapshot: dict[str, int] | None = _stored(_maybe(_snapshot), None)
-    paths: tuple[str, ...] = _stored(_texts, (), key="backup_paths")
-    backup: str = _stored(_text, "")
-    missing: str = _stored(_text, "", key="no_way_back")
+    files: tuple[FileRow, ...] = ()
+    snapshot: dict[str, int] | None = None
+    paths: tuple[str, ...] = ()
+    backup: str = ""
+    missing: str = ""
+
+    def __post_init__(self) -> None:
+        _check_snapshot(self.snapshot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,15 +110,15 @@ class Progress:
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     """
 
-    supervisors: int | None = _stored(_maybe(_number), None)
-    unfinished: tuple[str, ...] = _stored(_texts, ())
-    steps: tuple[str, ...] = _stored(_texts, ())
-    master: bool | None = _stored(_maybe(_flag), None)
-    restarted: float | None = _stored(_maybe(_seconds), None)
-    returned: float | None = _stored(_maybe(_seconds), None)
-    others: dict[str, str] = _stored(_words, {})
-    delay: float = _stored(_seconds, 0.0)
-    silent: bool = _stored(_flag, False)
+    supervisors: int | None = None
+    unfinished: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    master: bool | None = None
+    restarted: float | None = None
+    returned: float | None = None
+    others: dict[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    silent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,16 +126,16 @@ class Former:
     """
     The minion that has to go: its PID for systemd, systemd's name for that start, and when its
     engine reported that it runs, in epoch seconds; None: it never did. ``process`` is the identity
-    of the main process that reported; empty: none did. ``took`` is how many seconds it
-    took from its start to its report, ``hooked`` whether it had our hooks; None: not known.
+    of the main process that reported; empty: none did. ``took`` is how many seconds it took from
+    its start to its report, ``hooked`` whether it had our hooks; None: not known.
     """
 
-    pid: int | None = _stored(_maybe(_number), None, key="old_pid")
-    invocation: str = _stored(_text, "", key="old_invocation")
-    report: float | None = _stored(_maybe(_seconds), None, key="old_report")
-    process: str = _stored(_text, "", key="old_process")
-    took: float | None = _stored(_maybe(_seconds), None, key="old_took")
-    hooked: bool | None = _stored(_maybe(_flag), None, key="old_hooked")
+    pid: int | None = None
+    invocation: str = ""
+    report: float | None = None
+    process: str = ""
+    took: float | None = None
+    hooked: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,16 +143,16 @@ class Boot:
     """
     What is known of the boot that activates it, or takes it back.
 
-    ``awaits`` names the boot during which it began to wait, and the column of its phase then.
+    ``awaits`` names the boot during which it began to wait, and its phase then.
     ``booted`` is when the new snapshot was seen to run, in epoch seconds, ``reboot`` what
     became of the reboot that was asked for, ``left`` tells that the way back leads through
     another boot.
     """
 
-    awaits: tuple[str, ...] = _stored(_texts, ())
-    booted: float | None = _stored(_maybe(_seconds), None)
-    reboot: str = _stored(_text, "")
-    left: bool | None = _stored(_maybe(_flag), None)
+    awaits: tuple[str, ...] = ()
+    booted: float | None = None
+    reboot: str = ""
+    left: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,11 +160,11 @@ class Watched:
     """
     When the watch ends, by a clock that nobody sets: seconds of the monotonic clock of a boot.
 
-    It only counts in that boot. None: an earlier version began the watch.
+    It only counts in that boot. None: no watch has begun.
     """
 
-    boot: str = _stored(_text, "", key="watch_boot")
-    until: float | None = _stored(_maybe(_seconds), None, key="watch_until")
+    boot: str = ""
+    until: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,71 +185,41 @@ PARTS: dict[str, type] = {
     "boot": Boot,
     "watched": Watched,
 }
+# A record may be without these: that they are there says something.
+OPTIONAL: dict[str, type] = {"request": Request, "owed": Owed}
+_PROCESSES = "processes"
 
 
 def decode(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts that the JSON object has. Raise TypeError or KeyError if it is not valid."""
-    left = dict(extra)
-    found: dict[str, Any] = {}
-    for name, part in PARTS.items():
-        values = {}
-        for each in fields(part):
-            key = each.metadata["key"] or each.name
-            if key in left:
-                values[each.name] = each.metadata["read"](left.pop(key))
-        found[name] = part(**values)
-    serial = _number(left.pop("number", 0))
-    request = left.pop("request", None)
-    found["request"] = None if request is None else _request(request, serial)
-    owed = left.pop("owed", None)
-    found["owed"] = None if owed is None else _owed(owed)
-    found["processes"] = _words(left.pop("processes", {}))
-    found["unknown"] = left
-    return found
+    """Return the parts that the JSON object has. Raise TypeError if it is not valid."""
+    unknown = dict(extra)
+    found = {_PROCESSES: typed.read(dict[str, str], unknown.pop(_PROCESSES, {}))}
+    for name, part in (PARTS | OPTIONAL).items():
+        if name in OPTIONAL and name not in unknown:
+            continue
+        found[name], left = typed.split(part, unknown.pop(name, {}))
+        if left:
+            unknown[name] = left
+    return {**found, "unknown": unknown}
 
 
 def encode(update: Any) -> dict[str, Any]:
     """Return the JSON object of a record, what this version does not know included."""
     extra: dict[str, Any] = dict(update.unknown)
-    for name in PARTS:
+    for name in PARTS | OPTIONAL:
         part = getattr(update, name)
-        for each in fields(part):
-            value = getattr(part, each.name)
-            if each.metadata["always"] or value != _default(each):
-                extra[each.metadata["key"] or each.name] = value
-    if update.request is not None:
-        request = {each.name: getattr(update.request, each.name) for each in fields(Request)}
-        extra["number"] = request.pop("serial")
-        if not request["extension"]:
-            del request["extension"]
-        extra["request"] = request
-    if update.owed is not None:
-        extra["owed"] = {each.name: getattr(update.owed, each.name) for each in fields(Owed)}
-    extra["processes"] = update.processes
+        if part is None:
+            extra.pop(name, None)
+            continue
+        known = _changed(part)
+        if known or name in OPTIONAL:
+            extra[name] = {**extra.get(name, {}), **known}
+    if update.processes:
+        extra[_PROCESSES] = update.processes
     return extra
 
 
-def _default(each: Any) -> Any:
-    return each.default if each.default is not MISSING else each.default_factory()
-
-
-def _request(value: Any, serial: int) -> Request:
-    given = _of(value, dict)
-    version = given.get("version")
-    return Request(
-        version=None if version is None else _text(version),
-        when=_text(given.get("when", "idle")),
-        allow_downgrade=_flag(given.get("allow_downgrade", False)),
-        back=_flag(given.get("back", False)),
-        extension=_flag(given.get("extension", False)),
-        serial=serial,
-    )
-
-
-def _owed(value: Any) -> Owed:
-    given = _of(value, dict)
-    return Owed(
-        jid=_text(given.get("jid", "")),
-        reason=_text(given.get("reason", "")),
-        processes=_words(given.get("processes", {})),
-    )
+def _changed(part: Any) -> dict[str, Any]:
+    """Return the fields of the part that do not have their defaults."""
+    values = {each.name: getattr(part, each.name) for each in fields(part)}
+    return {name: value for name, value in values.items() if value != getattr(type(part)(), name)}

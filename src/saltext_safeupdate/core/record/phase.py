@@ -36,16 +36,6 @@ class Phase(Enum):
     def final(self) -> bool:
         return self not in ALLOWED
 
-    @property
-    def column(self) -> str:
-        """
-        What the database has for the phase, in words that every version knows.
-
-        The first versions had ``restarting`` for all that is between the installation and the
-        watch. They go on from there, and from each of these phases that is right.
-        """
-        return Phase.RESTARTING.value if self in _RESTARTING else self.value
-
 
 _GIVE_UP = {Phase.CANCELLED, Phase.FAILED}
 
@@ -75,28 +65,3 @@ ALLOWED: dict[Phase, set[Phase]] = {
 }
 # Nothing of the minion changes in these.
 BEFORE_INSTALLING = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)
-_RESTARTING = (
-    Phase.DELIVERING,
-    Phase.REPAIRING,
-    Phase.STEPPING,
-    Phase.WAITING_FOR_BOOT,
-    Phase.RESTARTING,
-)
-
-
-def stored(column: str, exact: str, *, noted: bool, boots: bool) -> Phase:
-    """
-    Return the phase of a record, or raise ValueError for one that is not known.
-
-    *column* is what every version writes, *exact* what this one adds. A record of the first
-    versions has none: there *noted* tells that all was ready for the new minion, and *boots*
-    that a boot has to start it and has not been seen.
-    """
-    phase = Phase(column)
-    if exact and Phase(exact).column == column:
-        return Phase(exact)
-    if phase is not Phase.RESTARTING:
-        return phase
-    if not noted:
-        return Phase.DELIVERING
-    return Phase.WAITING_FOR_BOOT if boots else Phase.RESTARTING

@@ -12,7 +12,7 @@ from ..errors import UnreadableError
 from . import fence, parts, typed
 from .database import Database
 from .fence import Taken
-from .phase import Phase, stored
+from .phase import Phase
 from .typed import Fact
 from .update import Update
 
@@ -24,8 +24,6 @@ _READ_FACT = "SELECT value FROM facts WHERE name = ?"
 # Rows of ended updates that are kept.
 _KEEP_UPDATES = 100
 
-# The key of the column "extra" with the exact phase.
-_EXACT = "phase"
 _JSON_COLUMNS = ("versions_from", "versions_to", "unit", "extra")
 _COLUMNS = (
     "id",
@@ -36,11 +34,10 @@ _COLUMNS = (
     "pid",
     "created",
     "changed",
-    "deadline",
     *_JSON_COLUMNS,
 )
 
-_OPEN = tuple({phase.column for phase in Phase if not phase.final})
+_OPEN = tuple(phase.value for phase in Phase if not phase.final)
 
 
 class PhaseRow(NamedTuple):
@@ -282,19 +279,17 @@ def _write(db: sqlite3.Connection, update: Update, now: float) -> tuple[str, str
 
 
 def _row(update: Update, now: float) -> tuple[Any, ...]:
-    extra = {**parts.encode(update), _EXACT: update.phase.value}
     return (
         update.id,
         update.kind,
-        update.phase.column,
+        update.phase.value,
         update.reason,
         update.jid,
         update.pid,
         update.created or now,
         now,
-        update.deadline,
         *(json.dumps(each) for each in (update.versions_from, update.versions_to, update.unit)),
-        json.dumps(extra),
+        json.dumps(parts.encode(update)),
     )
 
 
@@ -305,16 +300,9 @@ def _update(row: tuple[Any, ...]) -> Update:
             values[name] = json.loads(values[name])
             if not isinstance(values[name], dict):
                 raise TypeError(name)
-        extra = values.pop("extra")
-        exact = extra.pop(_EXACT, "")
-        values |= parts.decode(extra)
-        values["phase"] = stored(
-            values["phase"],
-            exact if isinstance(exact, str) else "",
-            noted=values["progress"].restarted is not None,
-            boots=values["way_back"].snapshot is not None and values["boot"].booted is None,
-        )
-    except (KeyError, TypeError, ValueError) as err:
+        values |= parts.decode(values.pop("extra"))
+        values["phase"] = Phase(values["phase"])
+    except (TypeError, ValueError) as err:
         raise UnreadableError(
             f"The record of update {values['id']} is not valid ({err}). It was left as it is; "
             "a newer version may have written it."

@@ -75,9 +75,18 @@ def _tuple(kinds: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 
 
 def _dataclass(kind: type, value: Any) -> Any:
-    found, hints = _of(dict, value), _hints(kind)
-    known = [each.name for each in fields(kind) if each.name in found]
-    return kind(**{name: read(hints[name], found[name]) for name in known})
+    return split(kind, value)[0]
+
+
+def split(kind: type, value: Any) -> tuple[Any, dict[str, Any]]:
+    """
+    Return *value*, which was JSON, as the dataclass *kind*, and what it has besides.
+
+    Raise TypeError if it is none.
+    """
+    left, hints = dict(_of(dict, value)), _hints(kind)
+    names = [each.name for each in fields(kind) if each.name in left]
+    return kind(**{name: read(hints[name], left.pop(name)) for name in names}), left
 
 
 @functools.cache

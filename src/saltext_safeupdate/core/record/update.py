@@ -17,10 +17,9 @@ class Update:
     One update of the minion, or one deferred restart of it.
 
     ``kind`` is ``update`` or ``restart``. ``versions_from`` and ``versions_to`` map own packages
-    to versions. ``unit`` holds what the service was before. ``created``, ``changed`` and
-    ``deadline`` are epoch seconds; the end of a watch is ``watched``.
-    ``processes`` are the jobs that had begun before this extension was there, as PIDs and
-    identities. ``unknown`` is what newer versions have added.
+    to versions. ``unit`` holds what the service was before. ``created`` and ``changed`` are epoch
+    seconds. ``processes`` are the jobs that had begun before this extension was there, as PIDs
+    and identities. ``unknown`` is what newer versions have added.
     """
 
     id: str
@@ -31,7 +30,6 @@ class Update:
     pid: int = 0
     created: float = 0.0
     changed: float = 0.0
-    deadline: float | None = None
     versions_from: dict[str, str] = field(default_factory=dict)
     versions_to: dict[str, str] = field(default_factory=dict)
     unit: dict[str, str] = field(default_factory=dict)
@@ -75,7 +73,7 @@ class Update:
     @property
     def this_boot(self) -> tuple[str, str]:
         """What a record carries that waits from now on for the next boot."""
-        return (host_processes.boot(), self.phase.column)
+        return (host_processes.boot(), self.phase.value)
 
     @property
     def may_be_cancelled(self) -> bool:

@@ -152,7 +152,7 @@ def restart(context: Context, update: Update) -> Update:
         else:
             context.services.start(unit)
     return context.store.save(
-        update.advance(Phase.WATCHING, **watch.until(context, watch.timeout(context, update)))
+        update.advance(Phase.WATCHING, watched=watch.until(context, watch.timeout(context, update)))
     )
 
 

@@ -102,7 +102,8 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
             progress=replace(update.progress, returned=context.clock()),
             former=replace(former, took=update.former.took),
         )
-        update = context.note(update, **watch.until(context, watch.timeout(context, update)))
+        watched = watch.until(context, watch.timeout(context, update))
+        update = context.note(update, watched=watched)
     judge = Watch(context, update)
     context.inhibitor.release(unit)
     neighbours.start(context, update)

@@ -212,13 +212,10 @@ class Watch:
 
     def _patience(self) -> Patience:
         """Return what is left of the time for it; all of it if nobody watched meanwhile."""
-        context, update = self.context, self.update
-        limit = timeout(context, update)
-        watched = update.watched
-        if watched.until is None:
-            left = (update.deadline or 0.0) - context.clock()
-        else:
-            left = watched.until - context.monotonic() if watched.boot == processes.boot() else 0.0
+        context, watched = self.context, self.update.watched
+        limit, left = timeout(context, self.update), 0.0
+        if watched.until is not None and watched.boot == processes.boot():
+            left = watched.until - context.monotonic()
         had = limit - left if 0 < left <= limit else 0.0
         return Patience(limit, context.monotonic, context.waited, had=had)
 
@@ -310,13 +307,9 @@ def timeout(context: Context, update: Update) -> float:
     return min(max(given, _MARGIN * (update.former.took or 0.0)), MOST * given)
 
 
-def until(context: Context, limit: float) -> dict[str, Any]:
+def until(context: Context, limit: float) -> Watched:
     """Return what the record says of the end of a watch that begins now."""
-    # Earlier versions go by the time of day.
-    return {
-        "deadline": context.clock() + limit,
-        "watched": Watched(boot=processes.boot(), until=context.monotonic() + limit),
-    }
+    return Watched(boot=processes.boot(), until=context.monotonic() + limit)
 
 
 def _at(running: Generation | None) -> float | None:

@@ -51,16 +51,11 @@ def argv(settings: Settings, watchdogs: Watchdogs, python: str) -> list[str]:
     return [python, "-I", "-B", launcher, _write(settings, named)]
 
 
-def read_settings(given: str) -> Settings:
-    """
-    Return the settings that a supervisor was started with: in a file, or as earlier versions had
-    them, as JSON. Raises SafeUpdateError.
-    """
+def read_settings(path: str) -> Settings:
+    """Return the settings that a supervisor was started with. Raises SafeUpdateError."""
     try:
-        if not given.startswith("{"):
-            with open(given, encoding="utf-8") as file:
-                given = file.read()
-        return from_mapping(json.loads(given))
+        with open(path, encoding="utf-8") as file:
+            return from_mapping(json.load(file))
     except (OSError, ValueError) as err:
         raise SafeUpdateError(
             f"The supervisor has no settings: {err}. Nothing was done; the minion starts another "

@@ -193,14 +193,6 @@ class TestMinion:
             SetUp(made, None, True)
         assert not config.ours.exists()
 
-    def test_what_an_earlier_version_broke_is_mended(self, config, enable):
-        """It wrote the letters of an option that had come as a string."""
-        text = salt.utils.yaml.safe_dump({"module_executors": ["safeupdate", *"[direct_call]"]})
-        config.ours.write_text("# Managed by the state safeupdate.enabled.\n" + text)
-        config.write("minion", engines=["a"])
-        enable()
-        assert config.minion() == (["safeupdate", "direct_call"], ["a", OURS])
-
     def test_the_options_of_the_process_do_not_count(self, config, enable, made):
         made.opts |= {"module_executors": "[direct_call]", "engines": ["of the command line"]}
         enable()

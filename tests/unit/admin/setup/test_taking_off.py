@@ -166,7 +166,7 @@ class TestRefused:
             TakingOff(wanted)
 
     def test_while_a_restart_waits_for_a_boot(self, wanted):
-        boot = Boot(awaits=(processes.boot(), Phase.WAITING.column))
+        boot = Boot(awaits=(processes.boot(), Phase.WAITING.value))
         record(wanted, Phase.WAITING, kind="restart", boot=boot)
         with pytest.raises(LockHeldError, match="u1 is under way"):
             TakingOff(wanted)

@@ -123,7 +123,7 @@ def test_nothing_stands_in_for_a_package_that_is_gone(made, option, named):
 
 
 def test_stand_ins_that_the_minion_has_not_read_yet(made, tmp_path):
-    """It was set up by an earlier version, and the state has run again."""
+    """It was set up by hand, and the state has run since."""
     made.opts = {
         **salt.config.DEFAULT_MINION_OPTS,
         **made.opts,

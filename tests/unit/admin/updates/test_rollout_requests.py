@@ -115,11 +115,6 @@ class TestFence:
         assert made.store.taken().number == N
         assert _ask(made, N - 1)["refused"]
 
-    def test_an_earlier_version_has_the_number_in_its_record_only(self, made):
-        record(made, Phase.COMMITTED, request=Request(serial=20260528202640000000))
-        assert rollout_requests.report(made)["number"] == N
-        assert _ask(made, N - 1)["refused"]
-
     def test_a_person_is_newer_than_a_rollout_before(self, made, monkeypatch):
         """The numbers are times, as JIDs are."""
         _ask(made, N)

@@ -27,7 +27,7 @@ def _waiting(boot):
         id="u1",
         kind="update",
         phase=Phase.WAITING_FOR_BOOT,
-        boot=Boot(awaits=(boot, "restarting")),
+        boot=Boot(awaits=(boot, Phase.WAITING_FOR_BOOT.value)),
         way_back=WayBack(snapshot={"number": 1, "ident": 257}),
     )
 

@@ -85,7 +85,7 @@ def _restore(tree, manifest):
 
 
 def test_without_a_note_all_is_as_before(tree):
-    """So it is with a backup of an earlier version."""
+    """So it is if the process died before it made one."""
     (tree / "conf" / "a").write_text("old")
     manifest = backup.save([str(tree / "conf")], str(tree / "state" / "b"))
     (tree / "conf" / "a").write_text("other")

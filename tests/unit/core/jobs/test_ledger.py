@@ -126,7 +126,7 @@ def test_a_process_that_does_not_say_it_may_have_begun(ledger):
     ledger.begin("1", "child", says=True)
     ledger.take(ledger.full("1"), "engine")
     ledger.accept("1", jid="1", fun="f", master="m", call=b"", owner="o", over=(State.HELD,))
-    ledger.begin("1", "of an earlier version")
+    ledger.begin("1", "another child")
     assert ledger.full("1").has_begun
 
 

@@ -459,7 +459,8 @@ def test_an_update_without_a_supervisor_gets_one(world):
 @pytest.mark.parametrize("boot", ["this", "another"])
 def test_an_update_that_waits_for_a_boot_needs_no_supervisor_before_it(world, monkeypatch, boot):
     monkeypatch.setattr(processes, "boot", lambda: "this")
-    waits = {"phase": Phase.WAITING_FOR_BOOT, "boot": Boot(awaits=(boot, "restarting"))}
+    awaits = (boot, Phase.WAITING_FOR_BOOT.value)
+    waits = {"phase": Phase.WAITING_FOR_BOOT, "boot": Boot(awaits=awaits)}
     world.store.save(Update(id="u1", kind="update", **waits))
     for _ in range(3):
         world.ticker.tick()

@@ -10,6 +10,7 @@ from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record import database
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Update
 
 
 @pytest.fixture
@@ -31,6 +32,24 @@ def test_what_an_interrupted_start_left_out_is_added(path):
     ledger = Ledger(path)
     ledger.add_chunk("1", "tag", "digest", b"result")
     assert ledger.full("1").state is State.ACCEPTED
+
+
+class Newer(Store):
+    """A later version, whose schema has a column more."""
+
+    VERSION = database.SCHEMA_VERSION + 1
+    ADDED = (("updates", "more", "TEXT NOT NULL DEFAULT 'x'"),)
+
+
+def test_a_column_that_an_older_file_does_not_have_is_added_once(path):
+    update = Store(path).save(Update(id="u1", kind="update", created=1.0))
+    for _ in range(2):
+        assert Newer(path).get("u1").id == update.id
+        with Newer(path).connection() as db:
+            assert db.execute("SELECT more FROM updates").fetchall() == [("x",)]
+            assert db.execute("PRAGMA user_version").fetchone() == (Newer.VERSION,)
+        # The older version goes on with it.
+        Store(path).save(Store(path).get("u1"))
 
 
 def test_a_newer_schema_that_only_added_is_read(path):

@@ -28,7 +28,6 @@ def test_a_record_comes_back_as_it_was(store):
         pid=5,
         reason="why",
         created=3.0,
-        deadline=9.0,
         versions_from={"salt-minion": "1"},
         versions_to={"salt-minion": "2"},
         unit={"active": "active"},

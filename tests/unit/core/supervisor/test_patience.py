@@ -4,6 +4,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import linked_copy
+from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor.patience import MOST, Patience
 from tests.support.simulated import Clock
@@ -15,10 +16,13 @@ WORK = 10
 
 
 def _installed(host, **changes):
-    extra = {**host.secured(), "copies": linked_copy.make([str(host.root)], "u1")}
+    parts = {
+        "code": Code(copies=linked_copy.make([str(host.root)], "u1")),
+        "way_back": host.secured(),
+    }
     host.packages.versions.update(NEW)
     host.services.refuses = True
-    host.record(Phase.DELIVERING, versions_to=dict(NEW), extra=extra, **changes)
+    host.record(Phase.DELIVERING, versions_to=dict(NEW), **parts, **changes)
 
 
 def _works(host, work=WORK, *, only=None):

@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.core.record.parts import Code, Owed
+from saltext_safeupdate.core.record.parts import Code, Owed, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from tests.support.simulated import FakeTransactional, Killed
 
@@ -121,7 +121,9 @@ def test_before_we_reboot_every_return_is_delivered(machine, host):
     machine.set(transactional_reboot="always", return_timeout=60.0)
     machine.snapshots.reboot = lambda: str(host.clock.passed)
     host.record(
-        Phase.DELIVERING, versions_to=dict(NEW), extra={"snapshot": machine.snapshots.running()}
+        Phase.DELIVERING,
+        versions_to=dict(NEW),
+        way_back=WayBack(snapshot=machine.snapshots.running()),
     )
     machine.snapshots.add(1, NEW)
     host.ledger.add_undelivered("2026:1", jid="2026", fun="state.apply", master="m", payload=b"x")

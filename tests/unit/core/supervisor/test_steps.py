@@ -14,9 +14,9 @@ from ..conftest import NEW, OLD
 
 
 def _installed(host):
-    extra = host.secured()
+    way_back = host.secured()
     host.packages.versions.update(NEW)
-    return host.record(Phase.DELIVERING, versions_to=dict(NEW), extra=extra)
+    return host.record(Phase.DELIVERING, versions_to=dict(NEW), way_back=way_back)
 
 
 def _ran(host):

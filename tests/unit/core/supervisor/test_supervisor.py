@@ -6,15 +6,17 @@ import pytest
 
 from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
-from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.record.facts import RESTART
-from saltext_safeupdate.core.record.parts import Owed, Progress
+from saltext_safeupdate.core.record.parts import Code, Former, Owed, Progress, Watched, WayBack
 from saltext_safeupdate.core.record.phase import Phase
-from saltext_safeupdate.core.settings import Settings, as_json
+from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
 from tests.support.forked import forked
 
 from ..conftest import NEW, OLD
+
+HALF_DONE = Progress(unfinished=("salt",))
 
 
 def _installed(host, phase=Phase.DELIVERING, **changes):
@@ -22,8 +24,7 @@ def _installed(host, phase=Phase.DELIVERING, **changes):
     host.packages.versions.update(NEW)
     copies = linked_copy.make([str(host.root)], "u1")
     host.services.refuses = True
-    extra = {"copies": copies, **changes.pop("extra", {})}
-    return host.record(phase, versions_to=dict(NEW), extra=extra, **changes)
+    return host.record(phase, versions_to=dict(NEW), code=Code(copies=copies), **changes)
 
 
 def test_without_a_record_there_is_nothing_to_do(host):
@@ -318,7 +319,7 @@ class TestDirect:
         host.services.active = "unknown"
         host.services.report = lambda: None
         host.services.run = lambda: None
-        parts = {"extra": {**host.secured()}} if secured else {}
+        parts = {"way_back": host.secured()} if secured else {}
         _installed(host, unit={"active": "unknown", "enabled": "", "file": ""}, **parts)
         host.supervise()
         assert host.restarts()[0] == "restart"
@@ -344,7 +345,8 @@ class TestDirect:
 class TestPackageManager:
     def test_killed_while_it_installed_and_nothing_changed(self, host):
         host.services.refuses = True
-        host.record(Phase.INSTALLING, extra={"copies": linked_copy.make([str(host.root)], "u1")})
+        copies = linked_copy.make([str(host.root)], "u1")
+        host.record(Phase.INSTALLING, code=Code(copies=copies))
         host.supervise()
         assert host.last.phase is Phase.FAILED
         assert "changed nothing" in host.last.reason
@@ -354,12 +356,14 @@ class TestPackageManager:
     @pytest.mark.parametrize("secured", [True, False])
     def test_killed_before_its_database_knew_what_it_had_changed(self, host, secured):
         """Files of both versions: the old one comes back, or it is said."""
-        extra = {**host.secured()} if secured else {}
+        way_back = host.secured() if secured else WayBack()
         host.services.refuses = True
         host.packages.installs = host.fix
         copies = linked_copy.make([str(host.root)], "u1")
         host.tear()
-        host.record(Phase.INSTALLING, versions_to=dict(OLD), extra={**extra, "copies": copies})
+        host.record(
+            Phase.INSTALLING, versions_to=dict(OLD), code=Code(copies=copies), way_back=way_back
+        )
         host.supervise()
         assert host.last.phase is (Phase.ROLLED_BACK if secured else Phase.FAILED)
         assert f"half done: {host.root}" in host.last.reason
@@ -398,7 +402,7 @@ class TestPackageManager:
 
     @pytest.mark.parametrize("phase", [Phase.INSTALLING, Phase.DELIVERING])
     def test_half_done_is_completed_before_the_restart(self, host, phase):
-        _installed(host, phase, reason="half done: salt", extra={"unfinished": ["salt"]})
+        _installed(host, phase, reason="half done: salt", progress=HALF_DONE)
         host.packages.half_done = ["salt"]
         host.packages.repairs = host.packages.half_done.clear
         host.supervise()
@@ -413,7 +417,7 @@ class TestPackageManager:
             if fails:
                 raise CommandError(("dpkg",), "exit status 1", stderr="postinst failed")
 
-        _installed(host, reason="half done: salt", extra={"unfinished": ["salt"]})
+        _installed(host, reason="half done: salt", progress=HALF_DONE)
         host.packages.half_done = ["salt"]
         host.packages.repairs = repairs
         host.supervise()
@@ -466,9 +470,9 @@ class TestFailingPrograms:
 
 
 class TestWaitingRestart:
-    def _wait(self, host, **extra):
+    def _wait(self, host, **changes):
         return host.record(
-            Phase.WAITING, kind="restart", versions_from={}, reason="config", extra=extra
+            Phase.WAITING, kind="restart", versions_from={}, reason="config", **changes
         )
 
     def test_it_restarts_at_once_where_nothing_runs(self, host):
@@ -614,7 +618,8 @@ class TestSomebodyStartsIt:
 
 class TestAfterAPowerCut:
     def test_watching_goes_on_although_the_deadline_has_passed(self, host):
-        _installed(host, Phase.WATCHING, deadline=host.clock() - 1000, extra={"old_pid": 1})
+        watched = Watched(boot=processes.boot(), until=host.clock.monotonic() - 1000)
+        _installed(host, Phase.WATCHING, watched=watched, former=Former(pid=1))
         host.clock.after(10, host.report)
         host.supervise()
         assert host.last.phase is Phase.COMMITTED
@@ -622,8 +627,8 @@ class TestAfterAPowerCut:
         host.assert_at_peace()
 
     def test_a_minion_that_the_boot_has_started_is_not_restarted_once_more(self, host):
-        extra = {"restarted": 1.0, "old_pid": 77, "old_invocation": "before", "old_report": 0.5}
-        _installed(host, Phase.RESTARTING, extra=extra)
+        former = Former(pid=77, invocation="before", report=0.5)
+        _installed(host, Phase.RESTARTING, progress=Progress(restarted=1.0), former=former)
         host.supervise()
         assert host.restarts() == []
         assert host.last.phase is Phase.COMMITTED
@@ -632,18 +637,18 @@ class TestAfterAPowerCut:
 SCENARIOS = {
     "nothing installed": lambda host: host.record(Phase.WAITING),
     "interrupted, unchanged": lambda host: host.record(
-        Phase.INSTALLING, extra={"copies": linked_copy.make([str(host.root)], "u1")}
+        Phase.INSTALLING, code=Code(copies=linked_copy.make([str(host.root)], "u1"))
     ),
     "interrupted, changed": lambda host: _installed(host, Phase.INSTALLING),
     "half done": lambda host: (
-        _installed(host, extra={"unfinished": ["salt"]}),
+        _installed(host, progress=HALF_DONE),
         setattr(host.packages, "half_done", ["salt"]),
         setattr(host.packages, "repairs", host.packages.half_done.clear),
     ),
     "stepping": lambda host: (host.steps("3007-a"), _installed(host)),
     "delivering": _installed,
     "watching": lambda host: (
-        _installed(host, Phase.WATCHING, extra={"old_pid": 1, "restarted": 1.0}),
+        _installed(host, Phase.WATCHING, former=Former(pid=1), progress=Progress(restarted=1.0)),
         host.report(),
     ),
     "rolling back": lambda host: host.record(Phase.ROLLING_BACK),
@@ -653,9 +658,7 @@ SCENARIOS = {
     ),
     "restart": lambda host: host.record(Phase.WAITING, kind="restart", versions_from={}),
     "restart, requested": lambda host: host.record(Phase.REQUESTED, kind="restart"),
-    "a restart is owed": lambda host: host.record(
-        Phase.WAITING, extra={"owed": {"jid": "", "reason": "config", "processes": {}}}
-    ),
+    "a restart is owed": lambda host: host.record(Phase.WAITING, owed=Owed(reason="config")),
 }
 RESTARTS = {
     "nothing installed": 0,
@@ -697,6 +700,17 @@ class TestMain:
     def _logs_nowhere(self, monkeypatch):
         monkeypatch.setattr(supervisor.logging, "basicConfig", lambda **kwargs: None)
 
+    @pytest.fixture
+    def run(self, host, tmp_path):
+        """Run the program with the directories of the host; return its exit status."""
+
+        def run(state_dir=host.settings.state_dir, **kwargs):
+            path = tmp_path / "settings.json"
+            path.write_text(json.dumps({"state_dir": state_dir, "run_dir": host.settings.run_dir}))
+            return program.main([str(path)], **kwargs)
+
+        return run
+
     def test_the_program_gets_its_settings(self, host, tmp_path):
         check = ("/usr/bin/check", "--password", "secret")
         settings = Settings(state_dir=str(tmp_path), health_check=check, jobs_timeout=5.0)
@@ -709,13 +723,12 @@ class TestMain:
         assert "secret" not in str(argv)
         assert os.stat(given).st_mode & 0o777 == 0o600
 
-    def test_settings_of_earlier_versions_are_the_argument(self):
-        settings = Settings(packages=("a", "b"), jobs_timeout=5.0)
-        assert watchdog.read_settings(as_json(settings)) == settings
-
-    @pytest.mark.parametrize("given", ["/nowhere/settings.json", "{", '{"jobs_timeout": -1}'])
-    def test_settings_that_are_none_end_it(self, given):
-        assert program.main([given]) == 1
+    @pytest.mark.parametrize("text", [None, "{", '{"jobs_timeout": -1}'])
+    def test_settings_that_are_none_end_it(self, tmp_path, text):
+        path = tmp_path / "settings.json"
+        if text is not None:
+            path.write_text(text)
+        assert program.main([str(path)]) == 1
 
     def test_what_an_armed_watchdog_names_stays(self, host, tmp_path):
         armed = Settings(state_dir=str(tmp_path), jobs_timeout=5.0)
@@ -735,32 +748,33 @@ class TestMain:
         assert len(list(tmp_path.glob("settings-*"))) == 1
         assert not os.path.isdir(tmp_path / "supervisor-old")
 
-    def test_a_second_supervisor_ends_at_once(self, host):
+    def test_a_second_supervisor_ends_at_once(self, host, run):
         assert host.lock("supervisor").try_exclusive()
         _installed(host)
-        given = json.dumps({"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir})
-        assert program.main([given], sole_timeout=0.0) == 0
+        assert run(sole_timeout=0.0) == 0
         assert host.last.phase is Phase.DELIVERING
 
-    def test_an_error_is_an_exit_status_so_that_systemd_starts_it_again(self, host, monkeypatch):
+    def test_an_error_is_an_exit_status_so_that_systemd_starts_it_again(
+        self, host, run, monkeypatch, caplog
+    ):
         monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
         monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         (host.root / "file").write_text("")
-        given = {"state_dir": str(host.root / "file"), "run_dir": host.settings.run_dir}
-        assert program.main([json.dumps(given)]) == 1
+        assert run(str(host.root / "file")) == 1
+        assert "cannot be" in caplog.text
 
     @pytest.mark.parametrize("what", ["a request", "a restart"])
-    def test_what_is_asked_for_while_it_ends_is_done(self, host, monkeypatch, what):
+    def test_what_is_asked_for_while_it_ends_is_done(self, host, run, monkeypatch, what):
         """Who asks sees that a supervisor lives, so it is that one's."""
         monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
         monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         _installed(host, Phase.COMMITTED)
-        before, runs, run = host.last, [], supervisor.Supervisor.run
+        before, runs, really = host.last, [], supervisor.Supervisor.run
 
         def another(acting):
             runs.append(locks.held(host.settings.run_dir, "supervisor"))
             if len(runs) == 1:
-                run(acting)
+                really(acting)
                 assert not acting.is_needed()
                 if what == "a request":
                     later = replace(before, id="next", phase=Phase.REQUESTED)
@@ -773,18 +787,16 @@ class TestMain:
                 host.store.drop_fact(RESTART)
 
         monkeypatch.setattr(supervisor.Supervisor, "run", another)
-        given = {"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir}
-        assert program.main([json.dumps(given)]) == 0
+        assert run() == 0
         assert runs == [True, True]
         assert not locks.held(host.settings.run_dir, "supervisor")
         assert not locks.held(host.settings.run_dir, "update")
 
-    def test_nothing_to_do_is_a_success(self, host, monkeypatch):
+    def test_nothing_to_do_is_a_success(self, host, run, monkeypatch):
         monkeypatch.setattr(program.init_system, "detect", lambda: host.services)
         monkeypatch.setattr(program.wiring, "package_manager", lambda: host.packages)
         _installed(host, Phase.COMMITTED)
-        given = {"state_dir": host.settings.state_dir, "run_dir": host.settings.run_dir}
-        assert program.main([json.dumps(given)]) == 0
+        assert run() == 0
         assert not host.services.refuses
 
 

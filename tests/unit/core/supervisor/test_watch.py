@@ -11,7 +11,7 @@ from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.record.facts import RESTART
 from saltext_safeupdate.core.record.owner import OWNER, Owner
-from saltext_safeupdate.core.record.parts import Owed, WayBack
+from saltext_safeupdate.core.record.parts import Code, Owed, Progress, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import probe, restarting
 from saltext_safeupdate.core.supervisor.verdict import KEY_REFUSED
@@ -19,16 +19,18 @@ from saltext_safeupdate.core.supervisor.verdict import KEY_REFUSED
 from ..conftest import NEW, OLD
 
 # The master got a return of the minion before the update.
-HEARD = {"master": True}
+HEARD = Progress(master=True)
 
 
 def _installed(host, phase=Phase.DELIVERING, **changes):
     """The job has installed and ended, and the old packages are secured."""
-    extra = {**host.secured(), "copies": linked_copy.make([str(host.root)], "u1")}
+    parts = {
+        "code": Code(copies=linked_copy.make([str(host.root)], "u1")),
+        "way_back": host.secured(),
+    }
     host.packages.versions.update(NEW)
     host.services.refuses = True
-    extra |= changes.pop("extra", {})
-    return host.record(phase, versions_to=dict(NEW), extra=extra, **changes)
+    return host.record(phase, versions_to=dict(NEW), **{**parts, **changes})
 
 
 def _assert_back(host, reason, *, quarantined=True):
@@ -241,7 +243,7 @@ class TestSoft:
                 host.answer(delivered=False)
 
         host.clock.each_second = answer
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.supervise()
         reason = "did not end" if answers == "never" else "did not reach its master"
         _assert_back(host, reason, quarantined=old_is_heard)
@@ -280,14 +282,14 @@ class TestNoFault:
     def test_its_master_is_there_and_cannot_store_returns(self, host):
         host.master = True
         host.clock.each_second = lambda: host.answer(delivered=False, refused=True)
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.supervise()
         self._assert_kept(host)
         assert host.clock.passed < 15
 
     def test_nobody_on_this_host_reaches_the_master(self, host):
         host.master, host.reachable = True, False
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.supervise()
         self._assert_kept(host, "nobody on this host reaches its master")
         assert host.clock.passed >= 30
@@ -306,7 +308,7 @@ class TestNoFault:
 
         host.services.report = report
         asked = []
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.supervise(reaches=lambda known: asked.append(known) is not None)
         assert {tuple(each) for each in asked} == ({(("m", 4506, False),)} if signed_in else set())
         told = "nobody on this host reaches" if signed_in else "address of its master is not known"
@@ -317,7 +319,7 @@ class TestNoFault:
         host.master, host.reachable = True, False
         host.clock.after(28, lambda: setattr(host, "reachable", True))
         host.clock.after(50, host.answering)
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.supervise()
         self._assert_kept(host)
         assert "nobody" not in host.last.reason
@@ -404,7 +406,7 @@ class TestNoFault:
     def test_salt_has_ended_its_engine(self, host):
         """As it does if the master is away when the minion starts; it runs on without it."""
         host.master = True
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.clock.after(5, lambda: setattr(host, "engine", False))
         host.supervise()
         self._assert_kept(host, "Salt has ended its engine")
@@ -475,7 +477,7 @@ class TestSomebody:
 
     def test_a_restart_late_in_the_watch_gets_all_of_the_time(self, host):
         host.master = True
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         host.services.last = LastRun(restarts=0)
 
         def restart():
@@ -570,7 +572,7 @@ class TestHealthCheck:
     def test_an_sls_fails_beside_a_master_that_missed_one_look(self, host):
         self._check(host, "checks.minion")
         host.master = True
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
         looks = []
 
         def reaches(known):
@@ -593,7 +595,7 @@ class TestHealthCheck:
         """Whatever is known of the master: *hears* is whether it got a return before."""
         self._check(host, "checks.minion")
         host.master = True
-        _installed(host, extra={} if hears is None else {"master": hears})
+        _installed(host, progress=Progress(master=hears))
 
         def answer():
             sls = host.asked_sls
@@ -621,7 +623,7 @@ class TestHealthCheck:
         """As behind a long startup state; only one that had all of the time is too slow."""
         self._check(host, "checks.minion")
         host.master = True
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
 
         def held():
             asked = host.asked
@@ -654,7 +656,7 @@ class TestHealthCheck:
     def test_an_sls_fails_although_the_master_is_reached(self, host, hears):
         self._check(host, "checks.minion")
         host.master = True
-        _installed(host, extra={} if hears is None else HEARD)
+        _installed(host, progress=Progress(master=hears))
         host.clock.each_second = lambda: host.answer(2 if host.asked_sls else 0)
         host.supervise()
         _assert_back(host, "(state.apply) of the watch failed with code 2")
@@ -662,7 +664,7 @@ class TestHealthCheck:
     def test_a_master_that_stays_away_while_an_sls_runs(self, host):
         self._check(host, "checks.minion")
         host.master = True
-        _installed(host, extra=HEARD)
+        _installed(host, progress=HEARD)
 
         def answer():
             if host.asked_sls:
@@ -750,18 +752,18 @@ class TestRollback:
         host.assert_at_peace()
 
     def test_one_that_supervisors_never_finish_is_given_up(self, host):
-        _installed(host, Phase.WATCHING, extra={"supervisors": 99})
+        _installed(host, Phase.WATCHING, progress=Progress(supervisors=99))
         host.supervise()
         _assert_back(host, "supervisors did not get it done")
 
     def test_and_so_is_a_rollback(self, host):
-        _installed(host, Phase.ROLLING_BACK, reason="because.", extra={"supervisors": 99})
+        _installed(host, Phase.ROLLING_BACK, reason="because.", progress=Progress(supervisors=99))
         host.supervise()
         assert host.last.phase is Phase.FAILED
         host.assert_at_peace()
 
     def test_half_done_in_a_run_is_rolled_back(self, host):
-        _installed(host, reason="half done: salt", extra={"unfinished": ["salt"]})
+        _installed(host, reason="half done: salt", progress=Progress(unfinished=("salt",)))
         host.packages.half_done = ["salt"]
         host.supervise()
         _assert_back(host, "half done: salt")
