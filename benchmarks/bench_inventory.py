@@ -94,7 +94,7 @@ def answer(number: int) -> dict[str, Any]:
 
 def inventory(opts: Mapping[str, Any]) -> Any:
     """Return the inventory of a master whose minions answer at once."""
-    from saltext_safeupdate.master.inventory import Inventory
+    from saltext_safeupdate.master.stocktaking import Inventory
     from saltext_safeupdate.master.store import Store
 
     def ask(minions: list[str], *_: object) -> dict[str, object]:
@@ -105,7 +105,7 @@ def inventory(opts: Mapping[str, Any]) -> Any:
 
 def ours(opts: Mapping[str, Any], target: object, kind: str) -> int:
     """Find the minions that a target means; return how many."""
-    from saltext_safeupdate.master.inventory import expected
+    from saltext_safeupdate.master.stocktaking import expected
 
     return len(expected(opts, target, kind))
 
@@ -120,10 +120,10 @@ def salts(opts: Mapping[str, Any], target: object, kind: str) -> int:
 
 def asked(opts: Mapping[str, Any], what: str, *, asks: bool) -> None:
     """Do what ``versions`` and ``check`` do, up to the text on the terminal."""
-    from saltext_safeupdate.master import inventory as inventories
+    from saltext_safeupdate.master import stocktaking
 
-    minions = inventories.expected(opts, "*", "glob")
-    inventories.shown(getattr(inventory(opts), what)(minions, 30.0, asks=asks))
+    minions = stocktaking.expected(opts, "*", "glob")
+    stocktaking.shown(getattr(inventory(opts), what)(minions, 30.0, asks=asks))
 
 
 def rollout_of(opts: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ import salt.loader
 import salt.payload
 import zmq
 
-from saltext_safeupdate.core.jobs.missed_jobs import MEANT, NOT_MEANT, about
+from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, about
 
 QUERY = "safeupdate.accepted"
 

@@ -25,7 +25,7 @@ import salt.crypt
 import salt.loader
 import salt.utils.asynchronous
 
-from saltext_safeupdate.core.jobs.missed_jobs import MEANT, about
+from saltext_safeupdate.core.jobs.meant import MEANT, about
 from saltext_safeupdate.fleet.judge import Report
 from tests.support.raw_minion import QUERY
 from tests.support.waiting import wait_for

@@ -11,9 +11,10 @@ from salt.exceptions import SaltException
 
 from ..core.errors import RecordError
 from ..core.host import processes
-from ..core.jobs.missed_jobs import MEANT, Answer, Tracker, about
+from ..core.jobs.meant import MEANT, about
 from . import aiming, notes
 from .account import Account, Published, Request
+from .missed_jobs import Answer, Tracker
 from .redelivery import Redelivery
 
 log = logging.getLogger(__name__)

@@ -26,6 +26,6 @@ def output(data, **kwargs):
         salt-run safeupdate.versions --out=safeupdate
     """
     # Salt imports all outputs in search of one such as "quiet".
-    from saltext_safeupdate.master import inventory
+    from saltext_safeupdate.master import stocktaking
 
-    return inventory.shown(data)
+    return stocktaking.shown(data)

@@ -13,7 +13,6 @@ import salt.version
 
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import (
-    inventory,
     orders,
     planning,
     progress,
@@ -21,6 +20,7 @@ from saltext_safeupdate.master import (
     refusals,
     reports,
     rollouts,
+    stocktaking,
     targets,
 )
 from saltext_safeupdate.master.account import Account, path_of
@@ -555,9 +555,9 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
-    minions = inventory.expected(__opts__, tgt, tgt_type)
+    minions = stocktaking.expected(__opts__, tgt, tgt_type)
     timeout = redelivery.seconds("timeout", timeout)
-    found = inventory.made(__opts__).versions(minions, timeout, asks=bool(ask))
+    found = stocktaking.made(__opts__).versions(minions, timeout, asks=bool(ask))
     return {"outputter": "safeupdate", "data": {**found, "details": bool(details)}}
 
 
@@ -608,15 +608,15 @@ def check(
     :raises CommandExecutionError: as for :py:func:`versions`; and, with ``repair``, if it is not
         known which minions are in a rollout. Nothing is changed then.
     """
-    minions = inventory.expected(__opts__, tgt, tgt_type)
-    found = inventory.made(__opts__).check(
+    minions = stocktaking.expected(__opts__, tgt, tgt_type)
+    found = stocktaking.made(__opts__).check(
         minions,
         redelivery.seconds("timeout", timeout),
         asks=bool(ask),
         repair=bool(repair),
         batch=batch,
         repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
-        unsure=inventory.unsure(__opts__, tgt, tgt_type) if repair else (),
+        unsure=stocktaking.unsure(__opts__, tgt, tgt_type) if repair else (),
     )
     return {"outputter": "safeupdate", "data": found}
 
@@ -648,4 +648,4 @@ def forget(minion=None, deleted=False):
     :raises CommandExecutionError: if the cache of the master cannot be used, or there is no
         accepted key at all.
     """
-    return inventory.forget(__opts__, minion, deleted)
+    return stocktaking.forget(__opts__, minion, deleted)

@@ -10,8 +10,8 @@ import pytest
 
 from saltext_safeupdate.core.errors import CacheError, InputError, RecordError
 from saltext_safeupdate.fleet import rollout
-from saltext_safeupdate.master import inventory
-from saltext_safeupdate.master.inventory import Inventory, expected
+from saltext_safeupdate.master import stocktaking
+from saltext_safeupdate.master.stocktaking import Inventory, expected
 from saltext_safeupdate.master.store import Store
 from tests.functional.master.test_store import begun, opts_of
 
@@ -148,12 +148,12 @@ def test_minions_are_told_apart_and_kept(of: Callable[[Fleet], Inventory], clock
 
 def test_the_lines_begin_with_the_sums(of: Callable[[Fleet], Inventory]) -> None:
     found = of(Fleet(ODD)).versions(sorted(ODD), 5.0)
-    shown = inventory.shown(found).splitlines()
+    shown = stocktaking.shown(found).splitlines()
     assert shown[0] == found["summary"]
     assert shown[1:3] == ["good: 3008.3", "odd: gave a senseless answer: list"]
     assert len(shown) == 5
-    assert len(inventory.shown({**found, "details": True}).splitlines()) > 15
-    assert inventory.shown("an error") == "an error"
+    assert len(stocktaking.shown({**found, "details": True}).splitlines()) > 15
+    assert stocktaking.shown("an error") == "an error"
 
 
 def test_what_cannot_be_kept_is_not_asked_for(opts: dict[str, object], clock: Clock) -> None:
@@ -265,7 +265,7 @@ def test_rollouts_and_the_quarantine_are_left_alone(
         "failed": {},
         "left": {"m1": "it belongs to the rollout one", "x": "3008.2 is in quarantine"},
     }
-    assert {fun for fun, _ in fleet.calls} == {inventory.REPORT}
+    assert {fun for fun, _ in fleet.calls} == {stocktaking.REPORT}
     running.mode = rollout.Mode.ABORTED
     store.save_rollout(running)
     assert of(fleet).check(["m1"], 5.0, repair=True)["repaired"]["done"]

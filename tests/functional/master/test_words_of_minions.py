@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import inventory
-from saltext_safeupdate.master.inventory import Inventory
+from saltext_safeupdate.master.stocktaking import Inventory
 from tests.functional.master.fleet_site import Fleet, Master, Time
 from tests.unit.fleet.world import NEW, OLD
 from tests.unit.master.test_notes import ANYTHING

@@ -10,13 +10,13 @@ import pytest
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import processes
-from saltext_safeupdate.core.jobs.missed_jobs import FIRST_INTERVAL, PATIENCE
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import audience
 from saltext_safeupdate.master.account import EVERYBODY, MOST_OF_ONE, Account
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.calls import Calls
 from saltext_safeupdate.master.follower import SETTLE_INTERVAL, Follower
+from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE
 
 SECRET = b"correct-horse-battery-staple"
 

@@ -6,17 +6,11 @@ import pytest
 from salt.exceptions import SaltClientError
 
 from saltext_safeupdate.core.errors import RecordError
-from saltext_safeupdate.core.jobs.missed_jobs import (
-    FIRST_INTERVAL,
-    MEANT,
-    NOT_MEANT,
-    PATIENCE,
-    UNDECIDED,
-    about,
-)
+from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
 from saltext_safeupdate.master.account import Published, Request
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
+from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE
 
 
 class FakeAccount:

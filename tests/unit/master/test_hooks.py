@@ -14,7 +14,7 @@ from salt.exceptions import PublishError
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.jobs import functions
 from saltext_safeupdate.core.jobs.functions import Kind
-from saltext_safeupdate.core.jobs.missed_jobs import about
+from saltext_safeupdate.core.jobs.meant import about
 from saltext_safeupdate.engines import safeupdate_redeliver as engine
 from saltext_safeupdate.master import aiming, hooks, replies
 from saltext_safeupdate.master.account import (

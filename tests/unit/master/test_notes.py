@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.core.jobs import jids
-from saltext_safeupdate.core.jobs.missed_jobs import MOST_JOBS, UNDECIDED, about
+from saltext_safeupdate.core.jobs.meant import UNDECIDED, about
+from saltext_safeupdate.master.missed_jobs import MOST_JOBS
 from saltext_safeupdate.master.notes import ANSWER, RETURN, START, Notes, heard, is_sound
 
 QUERY = "safeupdate.accepted"

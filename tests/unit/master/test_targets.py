@@ -12,7 +12,7 @@ import salt.utils.minions
 
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.fleet.request import from_mapping
-from saltext_safeupdate.master import inventory, planning
+from saltext_safeupdate.master import planning, stocktaking
 from saltext_safeupdate.master.store import Store
 from saltext_safeupdate.master.targets import resolved, targeted
 
@@ -264,7 +264,7 @@ def test_without_a_cache_only_names_mean_anybody(
 ) -> None:
     """Salt takes that for the whole fleet, or for nobody."""
     opts = {**half_known(tmp_path), "minion_data_cache": False}
-    for resolve in (resolved, inventory.expected):
+    for resolve in (resolved, stocktaking.expected):
         with pytest.raises(InputError, match="'minion_data_cache: False'"):
             resolve(opts, target, kind)
         assert resolve(opts, "web[12]", "glob")

@@ -11,9 +11,10 @@ import salt.payload
 
 from ...core.errors import InputError, LockHeldError, SafeUpdateError
 from ...core.host import processes
-from ...core.jobs import current, missed_jobs
+from ...core.jobs import current
 from ...core.jobs import jids as job_ids
 from ...core.jobs.ledger import UNKNOWN, Job, State
+from ...core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
 from ...minion import queues, unrecorded
 from ...minion.masters import ONE_OF_SEVERAL
 from ...ordering import matching
@@ -21,9 +22,9 @@ from ...this_host import Host
 
 # What the minion says of a publication that it has not accepted.
 _SAID = {
-    True: missed_jobs.MEANT,
-    False: missed_jobs.NOT_MEANT,
-    None: missed_jobs.UNDECIDED,
+    True: MEANT,
+    False: NOT_MEANT,
+    None: UNDECIDED,
 }
 
 
@@ -106,9 +107,7 @@ def _meant(host: Host, targets: list[dict[str, Any]], known: dict[str, str]) -> 
     for aim, meant in zip(wanted, decided, strict=True):
         said = _SAID[meant]
         found |= {
-            missed_jobs.about(number): said
-            for number, jid in aim["jobs"].items()
-            if str(jid) not in known
+            about(number): said for number, jid in aim["jobs"].items() if str(jid) not in known
         }
     return found
 

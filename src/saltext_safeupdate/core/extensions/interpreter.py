@@ -31,7 +31,7 @@ def _text(name: str) -> str:
 
 # Read now: an update may remove the directory that they are in.
 _INVENTORY, _PLACES, _IMPORTING, _LOADING, _ENGINES = map(
-    _text, ("inventory", "places", "importing", "loading", "engines")
+    _text, ("listing", "places", "importing", "loading", "engines")
 )
 
 

@@ -30,7 +30,7 @@ FUNCTION = re.compile(rf"({'|'.join(MODULES)})\.([a-z_]+|\*)")
 # They act on jobs, and must ask the table what a job's function is.
 DECIDING = [
     "core/jobs/ledger.py",
-    "core/jobs/missed_jobs.py",
+    "master/missed_jobs.py",
     "core/jobs/recovery.py",
     "core/jobs/ticker.py",
     "core/jobs/update_wait.py",

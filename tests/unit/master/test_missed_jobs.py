@@ -6,20 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.core.jobs import missed_jobs
-from saltext_safeupdate.core.jobs.missed_jobs import (
+from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
+from saltext_safeupdate.master import missed_jobs
+from saltext_safeupdate.master.missed_jobs import (
     FIRST_INTERVAL,
-    MEANT,
     MOST_JOBS,
     MOST_MINIONS,
-    NOT_MEANT,
     PATIENCE,
     START_INTERVAL,
     TIMES,
-    UNDECIDED,
     Query,
     Tracker,
-    about,
 )
 
 

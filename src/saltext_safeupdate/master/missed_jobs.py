@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..core.jobs.meant import MEANT, NOT_MEANT, about
 from . import minion_sets
 from .minion_sets import Numbered
 
@@ -38,13 +39,6 @@ _RECYCLE_AT = 1000
 _QUERIES = 100
 # Returns of jobs that are not known yet, which may be written down any moment.
 _EARLY = 1000
-# What a minion says of a publication that it has not accepted.
-MEANT, NOT_MEANT, UNDECIDED = "meant", "not meant", "undecided"
-
-
-def about(number: int | str) -> str:
-    """Return how an answer names a publication, of which a minion says whether it is meant."""
-    return f"#{number}"
 
 
 class Query(NamedTuple):
