@@ -57,7 +57,7 @@ def judged(context, *, heard):
         former=Former(pid=1, invocation="before", report=1.0),
     )
     limit = watch.timeout(context, update)
-    update = replace(update, **watch.until(context, limit))
+    update = replace(update, watched=watch.until(context, limit))
     return watch.Watch(context, update, patient=False).proves_healthy()
 
 

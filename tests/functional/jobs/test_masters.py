@@ -14,6 +14,7 @@ import salt.utils.network
 import salt.utils.state
 from salt.exceptions import SaltClientError
 
+from saltext_safeupdate.core.generations.generation import Probe
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion.complaints import Complaints
@@ -124,7 +125,7 @@ def test_the_probe_lies_where_salt_looks(network, tmp_path, options):
     for part in minion.parts:
         part.choose()
     minion.look()
-    assert minion.delivery.probe({"jid": "7", "fun": "test.echo", "arg": []})
+    assert minion.delivery.probe(Probe(jid="7", fun="test.echo"))
     assert minion.has() == 1
     for part in minion.parts:
         assert minion.masters.in_charge_of(str(part.opts["master"]), "") is not None
@@ -136,7 +137,7 @@ def test_before_and_after_a_switch(network, tmp_path):
     part.choose()
     minion.look()
     assert minion.masters.working() == ["one"]
-    minion.delivery.probe({"jid": "7", "fun": "test.echo", "arg": []})
+    minion.delivery.probe(Probe(jid="7", fun="test.echo"))
     network.down = {"one"}
     part.connected = False
     part.choose(failed=True)
