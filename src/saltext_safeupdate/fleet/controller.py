@@ -13,7 +13,7 @@ from . import gates, judge, sending, standing
 from .actions import Action, Quarantine, Tell
 from .judge import Report
 from .plan import Wave
-from .rollout import Minion, Mode, Rollout, Step, time_between
+from .rollout import Minion, Mode, Rollout, Step, since, time_between
 
 # Seconds until a minion whose update was postponed or refused for now is asked again.
 ATTEMPT_INTERVAL = 300.0
@@ -42,7 +42,7 @@ def advance(
     actions += _judge_wave(rollout, now)
     starts = gates.open_now(rollout, now)
     if not starts:
-        rollout.counting = -1.0
+        rollout.counting = None
     if rollout.mode is Mode.RUNNING:
         actions += sending.stage(rollout)
     if starts and standing.counted(rollout):
@@ -67,7 +67,7 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
         fresh, before = report.question > minion.answered, minion.step
         moved = judge.heed(minion, report, rollout.goal)
         if fresh:
-            minion.silent_since, minion.away, minion.excused = -1.0, False, False
+            minion.silent_since, minion.away, minion.excused = None, False, False
         if moved:
             told += _moved(rollout, report.minion, before, now)
     return told
@@ -77,7 +77,8 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     minion = rollout.minions[name]
     if minion.step is Step.CANCELLED and rollout.mode is Mode.RUNNING:
         # It says so only now, and somebody has gone on meanwhile.
-        minion.step, minion.tries = Step.WAITING, 0
+        minion.come_to(Step.WAITING)
+        minion.tries = 0
     if minion.step is Step.TO_REBOOT:
         minion.seconds = rollout.elapsed - minion.asked
     elif before is Step.TO_REBOOT:
@@ -104,16 +105,12 @@ def _time_out(rollout: Rollout) -> None:
     wanted = rollout.plan.request
     for name, minion in rollout.minions.items():
         if minion.step.active and rollout.elapsed - minion.asked > wanted.minion_timeout:
-            _timed_out(rollout, minion)
-            minion.reason = (
-                f"has not ended after {wanted.minion_timeout:g} s; it was "
-                f"{minion.phase or 'asked'} when it was heard of last"
-            )
-            rollout.note(rollout.looked, f"{name}: {minion.reason}")
+            last = f"it was {minion.phase or 'asked'} when it was heard of last"
+            why = f"has not ended after {wanted.minion_timeout:g} s; {last}"
+            _timed_out(rollout, name, minion, why)
         if minion.step is Step.TO_REBOOT and _silent(rollout, minion) > wanted.minion_timeout:
-            _timed_out(rollout, minion)
-            minion.reason = f"has not come back from its reboot after {wanted.minion_timeout:g} s"
-            rollout.note(rollout.looked, f"{name}: {minion.reason}")
+            why = f"has not come back from its reboot after {wanted.minion_timeout:g} s"
+            _timed_out(rollout, name, minion, why)
         # Who was not asked anything cannot have kept silent.
         if _silent(rollout, minion) > wanted.silence_timeout:
             minion.away = True
@@ -121,15 +118,17 @@ def _time_out(rollout: Rollout) -> None:
             minion.staged = "failed"
 
 
-def _timed_out(rollout: Rollout, minion: Minion) -> None:
-    minion.step, minion.settled_at = Step.TIMED_OUT, rollout.elapsed
+def _timed_out(rollout: Rollout, name: str, minion: Minion, why: str) -> None:
+    minion.come_to(Step.TIMED_OUT, why)
+    rollout.note(rollout.looked, f"{name}: {why}")
+    minion.settled_at = rollout.elapsed
     # As with all that is bad: somebody may have gone on without it before that.
     minion.forgiven = False
 
 
 def _silent(rollout: Rollout, minion: Minion) -> float:
     """Return for how long a minion has answered nothing that it was asked, in seconds."""
-    return rollout.elapsed - minion.silent_since if minion.silent_since >= 0 else 0.0
+    return 0.0 if minion.silent_since is None else since(rollout, minion.silent_since)
 
 
 # -- waves ---------------------------------------------------------------------------------
@@ -288,7 +287,8 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
         # Of an earlier request that may be at work, the same number asks what became of it.
         sending.number(rollout, minion)
     minion.tries += 1
-    minion.step, minion.asked, minion.reason = Step.ASKED, rollout.elapsed, ""
+    minion.come_to(Step.ASKED, "")
+    minion.asked = rollout.elapsed
     minion.engaged, minion.forgiven, minion.cancelled = True, False, False
     minion.part = rollout.part
     return sending.send(rollout, name, minion)
@@ -297,22 +297,22 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
 def _wait_for_room(rollout: Rollout, now: float, *, starts: bool) -> list[Action]:
     """Say why nobody can begin, and stop if that does not end by itself."""
     if rollout.mode is not Mode.RUNNING:
-        rollout.full_since = -1.0
+        rollout.full_since = None
         return []
     if not (starts and standing.counted(rollout)):
         # Outside its windows, or before everybody was asked anew, it stays as it was.
         return []
     why = gates.full(rollout)
     if not why:
-        if rollout.full_since >= 0:
+        if rollout.full_since is not None:
             rollout.why = ""
-        rollout.full_since = -1.0
+        rollout.full_since = None
         return []
     if gates.never(rollout):
-        rollout.full_since = -1.0
+        rollout.full_since = None
         return _stop(rollout, why, now)
     rollout.why = why
-    if rollout.full_since >= 0:
+    if rollout.full_since is not None:
         return []
     rollout.full_since = rollout.elapsed
     rollout.note(now, why)
@@ -333,21 +333,21 @@ def _end(rollout: Rollout, now: float) -> list[Action]:
     waiting = [m for m in rollout.minions.values() if m.step is Step.WAITING]
     if rollout.mode is Mode.ABORTING:
         for minion in waiting:
-            minion.step, minion.reason = Step.CANCELLED, "the rollout was aborted"
+            minion.come_to(Step.CANCELLED, "the rollout was aborted")
         return _close(rollout, Mode.ABORTED, now)
     # One may say late that it is to be rebooted, when its wave is over.
     awaited = [m for m in rollout.minions.values() if m.step is Step.TO_REBOOT]
     if rollout.current is not None or not all(map(_goes_on_without, awaited)):
         return []
     if waiting:
-        if rollout.late_since < 0:
+        if rollout.late_since is None:
             rollout.late_since = rollout.elapsed
             rollout.note(now, f"waits for {len(waiting)} minions that are away")
-        if rollout.elapsed - rollout.late_since < rollout.plan.request.late_timeout:
+        if since(rollout, rollout.late_since) < rollout.plan.request.late_timeout:
             return []
         for minion in waiting:
             why = "was away" if minion.away else "could not begin"
-            minion.step, minion.reason = Step.MISSED, f"{why} until the end of the rollout"
+            minion.come_to(Step.MISSED, f"{why} until the end of the rollout")
     if rollout.part + 1 < len(rollout.goals):
         return _next_part(rollout, now)
     return _close(rollout, Mode.FINISHED, now)
@@ -356,11 +356,11 @@ def _end(rollout: Rollout, now: float) -> list[Action]:
 def _next_part(rollout: Rollout, now: float) -> list[Action]:
     """Begin anew with the next goal, for all that have come to the one before."""
     rollout.part += 1
-    rollout.wave, rollout.wave_began, rollout.late_since = 0, rollout.elapsed, -1.0
+    rollout.wave, rollout.wave_began, rollout.late_since = 0, rollout.elapsed, None
     for minion in rollout.minions.values():
         if minion.step is Step.DONE:
-            minion.step, minion.staged, minion.not_before = Step.WAITING, "", 0.0
-            minion.tries = 0
+            minion.come_to(Step.WAITING)
+            minion.staged, minion.not_before, minion.tries = "", 0.0, 0
     rollout.note(now, "the extension is up to date; Salt comes next")
     return [Tell("part", {"goal": rollout.part})]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import standing, window
-from .rollout import Mode, Rollout, Step
+from .rollout import Mode, Rollout, Step, since
 
 # Names that a reason has.
 _SHOWN = 3
@@ -46,5 +46,6 @@ def never(rollout: Rollout) -> bool:
     """Tell whether that lasts until somebody does something."""
     if len(standing.given_up(rollout)) >= rollout.plan.unavailable:
         return True
-    waited = rollout.elapsed - rollout.full_since
-    return rollout.full_since >= 0 and waited >= rollout.plan.request.late_timeout
+    if rollout.full_since is None:
+        return False
+    return since(rollout, rollout.full_since) >= rollout.plan.request.late_timeout

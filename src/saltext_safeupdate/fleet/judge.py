@@ -132,7 +132,7 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
         _judge(minion, report, goal)
     elif minion.step is Step.WAITING and _awaits_boot(minion, report):
         # It is to try again, and has done all that it can: another request would be refused.
-        minion.step = Step.TO_REBOOT
+        minion.come_to(Step.TO_REBOOT)
     minion.waits_for = report.waits_for if minion.step is Step.UPDATING else 0
     return minion.step is not before
 
@@ -153,8 +153,7 @@ def _awaits_boot(minion: Minion, report: Report) -> bool:
 
 def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     if report.number > minion.number:
-        minion.step = Step.SUPERSEDED
-        minion.reason = "it has taken a newer request from somebody else"
+        minion.come_to(Step.SUPERSEDED, "it has taken a newer request from somebody else")
         return
     if report.refused and minion.step is Step.ASKED and report.number < minion.number:
         _refused(minion, report)
@@ -165,17 +164,15 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     minion.phase = report.phase
     minion.phases = dict(report.phases)
     if minion.cancelled and report.phase in ("idle", "cancelled"):
-        minion.step, minion.reason = Step.CANCELLED, "taken back before it began"
+        minion.come_to(Step.CANCELLED, "taken back before it began")
     elif report.phase in ("committed", "idle"):
         _committed(minion, report, goal)
     elif report.phase in _ENDS:
-        minion.step = _ENDS[report.phase]
-        minion.reason = report.reason or report.phase
+        minion.come_to(_ENDS[report.phase], report.reason or report.phase)
     elif report.phase == "postponed":
         _again(minion, Step.FAILED, report.reason or "postponed: its jobs did not end in time")
     elif not minion.step.settled:
-        minion.step = Step.TO_REBOOT if report.to_reboot else Step.UPDATING
-        minion.reason = report.reason
+        minion.come_to(Step.TO_REBOOT if report.to_reboot else Step.UPDATING, report.reason)
 
 
 def _committed(minion: Minion, report: Report, goal: Goal) -> None:
@@ -186,19 +183,20 @@ def _committed(minion: Minion, report: Report, goal: Goal) -> None:
         wrong.append(f"Salt {report.version or 'unknown'}{disk} instead of {salt}")
     if extension and report.extension != extension:
         wrong.append(f"the extension {report.extension or 'unknown'} instead of {extension}")
-    minion.step = Step.FAILED if wrong else Step.DONE
-    told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"
-    minion.reason = told if wrong else ""
+    if wrong:
+        told = f"it says that it is {report.phase}, but runs {', '.join(wrong)}"
+        minion.come_to(Step.FAILED, told)
+    else:
+        minion.come_to(Step.DONE, "")
 
 
 def _refused(minion: Minion, report: Report) -> None:
     if report.again:
         _again(minion, Step.REFUSED, report.refused)
     else:
-        minion.step, minion.reason = Step.REFUSED, report.refused
+        minion.come_to(Step.REFUSED, report.refused)
 
 
 def _again(minion: Minion, otherwise: Step, reason: str) -> None:
     """Let it wait for its next attempt, if there is one."""
-    minion.step = Step.WAITING if minion.tries < MOST_TRIES else otherwise
-    minion.reason = reason
+    minion.come_to(Step.WAITING if minion.tries < MOST_TRIES else otherwise, reason)

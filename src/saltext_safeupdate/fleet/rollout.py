@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
@@ -50,6 +51,11 @@ class Step(str, Enum):
         """It counts towards the failures that stop a rollout."""
         return self in BAD
 
+    @property
+    def next(self) -> frozenset[Step]:
+        """The steps that may follow this one."""
+        return _NEXT[self]
+
 
 # What a minion is brought to: a version of Salt, and one of this extension; empty for "any".
 Goal = tuple[str, str]
@@ -57,6 +63,20 @@ Goal = tuple[str, str]
 _ACTIVE = (Step.ASKED, Step.UPDATING)
 _OPEN = (Step.WAITING, *_ACTIVE, Step.TO_REBOOT)
 BAD = (Step.ROLLED_BACK, Step.FAILED, Step.REFUSED, Step.TIMED_OUT, Step.SUPERSEDED)
+# What an answer may make of an update that was asked for: of one that nobody expects anything of
+# any more, too.
+_ENDS = {Step.DONE, *BAD, Step.CANCELLED} - {Step.REFUSED, Step.TIMED_OUT}
+_UNDER_WAY = _ENDS | {Step.WAITING, Step.TO_REBOOT, Step.TIMED_OUT}
+_NEXT: dict[Step, frozenset[Step]] = {
+    # Nobody asks it any more, or it has done all that it can before its boot.
+    Step.WAITING: frozenset({Step.ASKED, Step.TO_REBOOT, Step.MISSED, Step.CANCELLED}),
+    Step.ASKED: frozenset(_UNDER_WAY | {Step.UPDATING, Step.REFUSED}),
+    Step.UPDATING: frozenset(_UNDER_WAY),
+    Step.TO_REBOOT: frozenset(_UNDER_WAY | {Step.UPDATING}),
+    # The next goal, or another attempt that somebody allows.
+    **dict.fromkeys((Step.DONE, Step.MISSED, Step.CANCELLED), frozenset({Step.WAITING})),
+    **dict.fromkeys(BAD, frozenset(_ENDS | {Step.WAITING})),
+}
 # Who may be down for good: somebody has to look.
 BROKEN = (Step.FAILED, Step.TIMED_OUT)
 
@@ -88,7 +108,7 @@ class Minion:
     staging, told_to_stage
         When it was told to download first and last.
     silent_since
-        When the first question was put that it has not answered; below 0 if there is none.
+        When the first question was put that it has not answered; None if there is none.
     answered
         The number of the newest question that it has answered.
     waits_for
@@ -113,7 +133,7 @@ class Minion:
     asked: float = 0.0
     sent: float = 0.0
     not_before: float = 0.0
-    silent_since: float = -1.0
+    silent_since: float | None = None
     answered: int = 0
     away: bool = False
     cancelled: bool = False
@@ -129,6 +149,14 @@ class Minion:
     settled_at: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
 
+    def come_to(self, step: Step, reason: str | None = None) -> None:
+        """Take a step of the table; None leaves the reason as it is. Raises ValueError else."""
+        if step is not self.step and step not in self.step.next:
+            raise ValueError(f"{self.step.value} is not followed by {step.value}")
+        self.step = step
+        if reason is not None:
+            self.reason = reason
+
 
 @dataclass
 class Rollout:
@@ -136,7 +164,7 @@ class Rollout:
     A plan and how far it has come.
 
     began
-        When it began, in epoch seconds; 0 if a version stored it that did not know.
+        When it began, in epoch seconds.
     elapsed
         Seconds for which it has been looked after: time in which no master ran, or which a
         clock has jumped over, does not count.
@@ -149,11 +177,15 @@ class Rollout:
     first
         The number of its first request to a minion, if that is above the one of the plan:
         another rollout may have begun since the plan was made.
+    asked, surveyed
+        When somebody was asked last, and when everybody was; None if that is still to be done.
+    late_since
+        Since when it only waits for minions that are away; None if that is not so.
     counting
         When everybody was asked who is there, before the first start since starts are allowed;
-        below 0 if that is still to be done.
+        None if that is still to be done.
     full_since
-        Since when nobody can begin because too many are away; below 0 if that is not so.
+        Since when nobody can begin because too many are away; None if that is not so.
     quarantined, because, kept
         Its canaries have rolled the version back, why it is kept from everybody, and whether that
         has been stored.
@@ -172,11 +204,11 @@ class Rollout:
     wave: int = 0
     wave_began: float = 0.0
     question: int = 0
-    asked: float = -1e9
-    surveyed: float = -1e9
-    late_since: float = -1.0
-    counting: float = -1.0
-    full_since: float = -1.0
+    asked: float | None = None
+    surveyed: float | None = None
+    late_since: float | None = None
+    counting: float | None = None
+    full_since: float | None = None
     quarantined: bool = False
     because: str = ""
     kept: bool = False
@@ -230,11 +262,16 @@ def taken_up(rollout: Rollout, now: float) -> Rollout:
     """
     unheard = time_between(rollout, now)
     for minion in rollout.minions.values():
-        if minion.silent_since >= 0:
+        if minion.silent_since is not None:
             minion.silent_since += unheard
     # So everybody is asked at once.
-    rollout.surveyed, rollout.counting = -1e9, -1.0
+    rollout.surveyed = rollout.counting = None
     return rollout
+
+
+def since(rollout: Rollout, then: float | None) -> float:
+    """Return how long ago *then* was, in seconds of the rollout's own time; inf for None."""
+    return math.inf if then is None else rollout.elapsed - then
 
 
 def time_between(rollout: Rollout, now: float) -> float:

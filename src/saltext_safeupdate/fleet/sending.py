@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import standing
 from .actions import Action, Ask, Cancel, Stage, Start
-from .rollout import Minion, Mode, Rollout, Step
+from .rollout import Minion, Mode, Rollout, Step, since
 
 # Seconds between two questions to minions that are being updated, and to all others.
 ASK_INTERVAL, SURVEY_INTERVAL = 5.0, 60.0
@@ -104,13 +104,13 @@ def send(rollout: Rollout, name: str, minion: Minion) -> Action:
 
 def _awaited(rollout: Rollout, minion: Minion) -> None:
     """Note that the minion has been asked something."""
-    if minion.silent_since < 0:
+    if minion.silent_since is None:
         minion.silent_since = rollout.elapsed
 
 
 def _asked_again(rollout: Rollout, minion: Minion) -> bool:
     """Tell whether it should have answered just now. A slow host gets no more than two for one."""
-    late = rollout.elapsed - minion.silent_since - standing.DOUBT
+    late = since(rollout, minion.silent_since) - standing.DOUBT
     return 0 < late <= 2 * ASK_INTERVAL
 
 
@@ -120,9 +120,9 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
 
     Those of later waves are asked as long as somebody may be started: they may be away, too.
     """
-    survey = rollout.elapsed - rollout.surveyed >= SURVEY_INTERVAL
-    survey = survey or (starts and rollout.counting < 0)
-    if not survey and rollout.elapsed - rollout.asked < ASK_INTERVAL:
+    counts = starts and rollout.counting is None
+    survey = counts or since(rollout, rollout.surveyed) >= SURVEY_INTERVAL
+    if not survey and since(rollout, rollout.asked) < ASK_INTERVAL:
         return []
     if survey:
         chosen = list(rollout.minions) if starts else rollout.begun()
@@ -130,7 +130,7 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
         known = rollout.minions.items()
         chosen = [name for name, minion in known if minion.step.active]
         # An answer may have been lost.
-        asked = [n for n, m in known if m.silent_since >= 0 and not m.away]
+        asked = [n for n, m in known if m.silent_since is not None and not m.away]
         chosen += [n for n in asked if _asked_again(rollout, rollout.minions[n])][:DOUBTED]
     # Those of the next wave download already.
     ahead = rollout.plan.waves[: rollout.wave + 2]
@@ -147,7 +147,7 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
     rollout.asked = rollout.elapsed
     if survey:
         rollout.surveyed = rollout.elapsed
-    if survey and starts and rollout.counting < 0:
+    if counts:
         rollout.counting = rollout.elapsed
     for name in chosen:
         _awaited(rollout, rollout.minions[name])

@@ -6,7 +6,7 @@ What is not known is counted. What a person has seen and gone on with is not.
 
 from __future__ import annotations
 
-from .rollout import BROKEN, Minion, Rollout, Step
+from .rollout import BROKEN, Minion, Rollout, Step, since
 
 # Seconds without an answer after which nobody relies on a minion any more. It counts as away, with
 # all that follows from that, only after the ``silence_timeout`` of the rollout.
@@ -30,7 +30,7 @@ def holds(rollout: Rollout, minion: Minion) -> str:
 
 def in_doubt(rollout: Rollout, minion: Minion) -> bool:
     """Tell whether the minion has been asked something and should have answered by now."""
-    return minion.silent_since >= 0 and rollout.elapsed - minion.silent_since > DOUBT
+    return minion.silent_since is not None and since(rollout, minion.silent_since) > DOUBT
 
 
 def down(rollout: Rollout) -> list[str]:
@@ -41,7 +41,7 @@ def down(rollout: Rollout) -> list[str]:
         for name, each in rollout.minions.items()
         if each.engaged
         or each.away
-        or each.silent_since >= 0
+        or each.silent_since is not None
         or each.step.active
         or each.step in BROKEN
         if holds(rollout, each)
@@ -55,10 +55,10 @@ def free(rollout: Rollout) -> int:
 
 def counted(rollout: Rollout) -> bool:
     """Tell whether everybody was asked since starts are allowed, and has had time to answer."""
-    if rollout.counting < 0:
+    if rollout.counting is None:
         return False
-    return rollout.elapsed - rollout.counting > DOUBT or not any(
-        minion.silent_since >= 0 and not minion.away for minion in rollout.minions.values()
+    return since(rollout, rollout.counting) > DOUBT or not any(
+        minion.silent_since is not None and not minion.away for minion in rollout.minions.values()
     )
 
 

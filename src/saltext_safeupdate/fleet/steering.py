@@ -31,7 +31,7 @@ def resume(rollout: Rollout, now: float) -> list[Action]:
             minion.excused = minion.excused or minion.away
             if minion.step is Step.CANCELLED:
                 _try_again(minion)
-        rollout.full_since = -1.0
+        rollout.full_since = None
         _go_on(rollout)
         rollout.note(now, "resumed")
     return []
@@ -53,7 +53,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
             _try_again(minion)
             rollout.note(now, f"{name}: is to try again")
     # Everybody says first where he is: one may await its boot, and would refuse another update.
-    rollout.counting = -1.0
+    rollout.counting = None
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
         _go_on(rollout)
     return []
@@ -76,5 +76,6 @@ def _go_on(rollout: Rollout) -> None:
 
 
 def _try_again(minion: Minion) -> None:
-    minion.step, minion.forgiven, minion.not_before = Step.WAITING, False, 0.0
+    minion.come_to(Step.WAITING)
+    minion.forgiven, minion.not_before = False, 0.0
     minion.staged, minion.tries = "", 0

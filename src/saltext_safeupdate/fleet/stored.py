@@ -56,7 +56,7 @@ class Outline:
     newest: int
     usual: float
     counts: Mapping[str, int]
-    unfit: int = 0
+    unfit: int
 
 
 _OUTLINE_TYPES = {each.name: str(each.type) for each in fields(Outline) if each.name != "mode"}
@@ -79,19 +79,16 @@ def outline_of(rollout: Rollout) -> Outline:
     )
 
 
-def outline(told: Mapping[str, Any]) -> Outline | None:
+def outline(told: Mapping[str, Any]) -> Outline:
     """
-    Return the outline of a rollout from its head; None if it was written when there was none.
+    Return the outline of a rollout from its head.
 
     Raises ValueError if it makes no sense, and InputError if another version wrote it.
     """
     rollouts.refuse_other(told)
-    if "counts" not in told:
-        return None
     _check("it", told, _OUTLINE_TYPES)
     try:
-        known = {"unfit": 0, **told}
-        return Outline(mode=Mode(told["mode"]), **{name: known[name] for name in _OUTLINE_TYPES})
+        return Outline(mode=Mode(told["mode"]), **{name: told[name] for name in _OUTLINE_TYPES})
     except KeyError as err:
         raise ValueError(f"it has no {err}") from err
 
@@ -192,6 +189,8 @@ def _check(what: str, values: Mapping[str, Any], types: Mapping[str, str]) -> No
 def _fits(value: object, kind: str) -> bool:
     if kind == "bool":
         return isinstance(value, bool)
+    if kind == "float | None":
+        return value is None or _fits(value, "float")
     if kind in ("int", "float"):
         allowed = int if kind == "int" else int | float
         return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)

@@ -49,7 +49,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "why": rollout.why,
         "version": wanted.version,
         "extension": wanted.extension,
-        "began": rollout.began or rollout.plan.created,
+        "began": rollout.began,
         "looked": rollout.looked,
         "goal": " ".join(part for part in rollout.goal if part),
         "wave": min(rollout.wave + 1, len(rollout.plan.waves)),

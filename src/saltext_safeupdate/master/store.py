@@ -213,13 +213,9 @@ class Store:
         if told is None:
             return None
         try:
-            found = stored.outline(told["rollout"])
+            return stored.outline(told["rollout"])
         except (AttributeError, KeyError, TypeError, ValueError) as err:
             raise self.cache.damaged(ROLLOUTS, name + _HEAD, _why(err)) from err
-        if found is None:
-            whole = self.rollout(name)
-            return None if whole is None else stored.outline_of(whole)
-        return found
 
     def under_way(self) -> Iterator[Rollout]:
         """Read the rollouts that are not over: to look at them, not to save them."""

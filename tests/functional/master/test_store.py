@@ -499,17 +499,6 @@ def test_an_outline_that_makes_no_sense_is_not_believed(
         store.outlines()
 
 
-def test_what_was_stored_without_an_outline_has_one(opts: dict[str, object]) -> None:
-    store = Store(opts)
-    key = f"{begun(store).plan.id}.head"
-    expected = store.outlines()
-    head = store.cache.read(ROLLOUTS, key)
-    for name in ("counts", "newest", "usual", "version", "extension"):
-        del head["rollout"][name]
-    store.cache.write(ROLLOUTS, key, head)
-    assert Store(opts).outlines() == expected
-
-
 def test_only_what_is_over_is_removed_by_its_age_and_number(opts: dict[str, object]) -> None:
     store = Store(opts, page=7)
     for number in range(4):
