@@ -78,19 +78,10 @@ class Again(NamedTuple):
     target: Target
 
 
-class Request(NamedTuple):
-    """What an administrator asked for: these minions, answers within *timeout* seconds."""
-
-    number: int
-    minions: list[str]
-    timeout: float
-
-
 class Account(Database):
     """One database file below the master's ``cachedir``; see :class:`Database`."""
 
-    VERSION = 4
-    ADDED = tables.ADDED
+    VERSION = 1
     SETTING = "cachedir"
     SCHEMA = tables.SCHEMA
 
@@ -264,7 +255,7 @@ class Account(Database):
             self.scrub()
 
     def forget_tickets(self) -> None:
-        """Delete tickets that nobody has redeemed, and requests that nobody waits for."""
+        """Delete tickets that nobody has redeemed, and calls that nobody waits for."""
         with self.transaction(durable=False) as db:
             tables.forget_asked(db)
 
@@ -272,15 +263,10 @@ class Account(Database):
         """Delete outcomes that nobody has fetched: who asked was killed."""
         before = self._since_boot() - _KEPT
         with self.connection() as db:
-            if not db.execute(
-                "SELECT 1 FROM calls WHERE done < ? "
-                "UNION ALL SELECT 1 FROM requests WHERE done < ?",
-                (before, before),
-            ).fetchone():
+            if not db.execute("SELECT 1 FROM calls WHERE done < ?", (before,)).fetchone():
                 return
         with self.transaction(durable=False) as db:
-            for table in ("requests", "calls"):
-                db.execute(f"DELETE FROM {table} WHERE done < ?", (before,))
+            db.execute("DELETE FROM calls WHERE done < ?", (before,))
             db.execute("DELETE FROM answers WHERE number NOT IN (SELECT number FROM calls)")
 
     def now(self) -> float:
@@ -294,50 +280,6 @@ class Account(Database):
                 self._anchor.close()
             self._anchor = None
         self.anchor()
-
-    # -- what an administrator asks of the engine ------------------------------
-
-    def ask(self, minions: Iterable[str], timeout: float) -> int:
-        """Ask the engine to look for what these minions have missed; return the number."""
-        with self.transaction(durable=False) as db:
-            inserted = db.execute(
-                "INSERT INTO requests (minions, timeout) VALUES (?, ?)",
-                (json.dumps(list(minions)), timeout),
-            )
-        return int(inserted.lastrowid or 0)
-
-    def take_requests(self) -> list[Request]:
-        """Return, once, what was asked for."""
-        with self.connection() as db:
-            if not db.execute("SELECT 1 FROM requests WHERE state = '' LIMIT 1").fetchone():
-                return []
-        with self.transaction(durable=False) as db:
-            rows = db.execute(
-                "SELECT number, minions, timeout FROM requests WHERE state = '' ORDER BY number"
-            ).fetchall()
-            db.execute("UPDATE requests SET state = 'taken' WHERE state = ''")
-        return [Request(number, json.loads(who), timeout) for number, who, timeout in rows]
-
-    def answer(self, number: int, report: Mapping[str, Any]) -> None:
-        """Answer a request; nothing happens if nobody waits for it any more."""
-        with self.transaction(durable=False) as db:
-            db.execute(
-                "UPDATE requests SET state = 'done', report = ?, done = ? WHERE number = ?",
-                (json.dumps(report), self._since_boot(), number),
-            )
-
-    def outcome(self, number: int) -> tuple[str | None, dict[str, Any]]:
-        """Return its state (empty, ``taken``, ``done``; None if it is gone), and the report."""
-        with self.connection() as db:
-            row = db.execute(
-                "SELECT state, report FROM requests WHERE number = ?", (number,)
-            ).fetchone()
-        return (row[0], json.loads(row[1] or "{}")) if row else (None, {})
-
-    def withdraw(self, number: int) -> None:
-        """Delete a request, answered or not."""
-        with self.transaction(durable=False) as db:
-            db.execute("DELETE FROM requests WHERE number = ?", (number,))
 
     # -- facts -----------------------------------------------------------------
 
@@ -395,11 +337,6 @@ class Account(Database):
         rows, size = db.execute("SELECT count(*), total(size) FROM publications").fetchone()
         size += tables.size_of_shared(db)
         return len(surplus), rows <= self._most_rows and size <= self._most_bytes
-
-    @classmethod
-    def _migrate(cls, db: sqlite3.Connection) -> None:
-        tables.drop_earlier(db)
-        super()._migrate(db)
 
     def _start_anew(self, stamp: str, aside: str, err: sqlite3.DatabaseError) -> None:
         # That it was set aside has been logged. What was published before is not redelivered.

@@ -7,11 +7,24 @@ Only the user of the master can write there, so the engine does what it finds.
 from __future__ import annotations
 
 import json
+import logging
+import os
+import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ..core.errors import InputError, LockUnavailableError, RecordError, SafeUpdateError
+from ..core.host import locks
+from . import account as accounts
 from .account import Account
+
+log = logging.getLogger(__name__)
+
+# Seconds that the engine has to take up what it is asked, and that a runner waits between looks.
+TAKEN_TIMEOUT, LOOK_INTERVAL = 60.0, 0.2
+# Seconds that an engine has to come back whose process has ended.
+GONE_TIMEOUT = 5.0
 
 
 class Call(NamedTuple):
@@ -100,3 +113,78 @@ def _packed(data: Mapping[str, Any]) -> bytes:
 def _unpacked(data: bytes) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(zlib.decompress(data))
     return found
+
+
+def engine_is_gone(account: Account) -> bool:
+    """Tell whether the engine has run and ended: while it runs it has its lock."""
+    directory = os.path.dirname(account.path)
+    if not os.path.exists(os.path.join(directory, "engine.lock")):
+        return False
+    try:
+        return not locks.held(directory, "engine")
+    except LockUnavailableError:
+        return False
+
+
+def call(
+    calls: Calls,
+    what: str,
+    given: Mapping[str, Any],
+    timeout: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+    """
+    Have the engine of this master do something; return what came of it, and answers of minions.
+
+    Raises SafeUpdateError if there is no engine, if it does not take it up, or if it refuses.
+    """
+    if reason := calls.account.fact(accounts.STOOD_DOWN):
+        raise SafeUpdateError(reason)
+    if not calls.account.fact(accounts.ENGINE):
+        raise SafeUpdateError(
+            "The engine 'safeupdate_redeliver' has not run on this master, and it does what is "
+            "asked for here. Nothing was started. Run 'salt-run safeupdate.setup', and restart the "
+            "master."
+        )
+    number = calls.put(what, given)
+    try:
+        began, ran = clock(), False
+        while True:
+            state, outcome = calls.outcome(number)
+            if state == "done":
+                if error := outcome.get("error"):
+                    raise (InputError if outcome.get("input") else SafeUpdateError)(str(error))
+                return outcome, calls.answers(number)
+            passed, gone = clock() - began, engine_is_gone(calls.account)
+            # One that has no lock was never seen to run, and may well do so.
+            ran = ran or not gone
+            if state is None or (state and gone and ran):
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' has ended or was started anew meanwhile. "
+                    "What was asked for may have been done: look first, also into the log of the "
+                    "master, then ask again."
+                )
+            if not state and gone and passed > GONE_TIMEOUT:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
+                    "was started. See whether salt-master runs, and what its log says of the "
+                    "engine."
+                )
+            if not state and passed > TAKEN_TIMEOUT:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' does not answer, and nothing was started. "
+                    "Is the master running, and does its log tell of the engine?"
+                )
+            if passed > TAKEN_TIMEOUT + timeout + TAKEN_TIMEOUT:
+                raise SafeUpdateError(
+                    "The engine 'safeupdate_redeliver' has not finished in time; its master may "
+                    "be overloaded. What was asked for may still be done: look first."
+                )
+            pause(LOOK_INTERVAL)
+    finally:
+        try:
+            calls.withdraw(number)
+        except RecordError as err:
+            log.warning("safeupdate: %s", err)

@@ -22,7 +22,7 @@ from .account import Account, path_of
 from .calls import Call, Calls
 from .notes import Notes
 from .questions import Asker, Questions
-from .redelivery import Redelivery, seconds
+from .redelivery import REDELIVER, Redelivery, seconds
 from .rollouts import Rollouts
 from .store import Store
 
@@ -75,15 +75,18 @@ def run(
 def _serve(opts: Mapping[str, Any], account: Account, look_back: float) -> None:
     owner = owner_of(account, str(opts["id"]))
     with Redelivery(opts, account) as work:
+        calls = Calls(account)
         following = follower.Follower(
             work,
             account,
+            calls,
             window=look_back,
             accepted=lambda: targets.accepted(opts),
             renewed=lambda: renew(account, owner),
         )
         asking = Questions(work.question, lambda: str(salt.utils.jid.gen_jid(dict(opts))))
-        desk = Desk(asking, Calls(account), hooks.answers())
+        desk = Desk(asking, calls, hooks.answers())
+        desk.orders[REDELIVER] = following.take
         driving = _rollouts(opts, owner, asking, desk)
         while True:
             patience = follower.INTERVAL if asking.idle else questions.PACE
@@ -159,8 +162,9 @@ class Desk:
         self._answers = answers
         self._clock = clock
         self._asker = Asker(asking, calls)
-        # What else runners may ask for, and who does it.
-        self.orders: dict[str, Callable[[Call], dict[str, Any]]] = {}
+        # What else runners may ask for, and who does it: what comes of it, or None if that is
+        # told later.
+        self.orders: dict[str, Callable[[Call], dict[str, Any] | None]] = {}
         self._stamp: tuple[int, ...] = ()
         self._next = self._next_tidying = 0.0
 
@@ -199,7 +203,9 @@ class Desk:
         if call.what == questions.ASK:
             self._asker.take(call)
         elif order := self.orders.get(call.what):
-            self._calls.finish(call.number, order(call))
+            outcome = order(call)
+            if outcome is not None:
+                self._calls.finish(call.number, outcome)
         else:
             self._calls.finish(
                 call.number, {"error": f"This engine knows nothing of {call.what!r}."}

@@ -13,7 +13,8 @@ from ..core.errors import RecordError
 from ..core.host import processes
 from ..core.jobs.meant import MEANT, about
 from . import aiming, notes
-from .account import Account, Published, Request
+from .account import Account, Published
+from .calls import Call, Calls
 from .missed_jobs import Answer, Tracker
 from .redelivery import Redelivery
 
@@ -90,6 +91,7 @@ class Follower:
         self,
         work: Redelivery,
         account: Account,
+        calls: Calls,
         *,
         window: float,
         accepted: Callable[[], Collection[str]] | None = None,
@@ -98,6 +100,7 @@ class Follower:
     ) -> None:
         self._work = work
         self._account = account
+        self._calls = calls
         self._clock = clock
         self._window = window
         self._renewed = renewed
@@ -143,7 +146,7 @@ class Follower:
     # -- what is known ---------------------------------------------------------
 
     def _learn(self) -> None:
-        """Read what was published, and what was asked for, if the account has changed."""
+        """Read what was published, if the account has changed."""
         stamp = self._account.stamp()
         if stamp == self._stamp:
             return
@@ -154,8 +157,6 @@ class Follower:
             for one in self._account.since(self._seen):
                 self._learn_of(one)
                 self._seen = one.number
-            for request in self._account.take_requests():
-                self._take(request)
         except RecordError as err:
             log.error("safeupdate: %s", err)
             return
@@ -299,13 +300,16 @@ class Follower:
 
     # -- what administrators ask for -------------------------------------------
 
-    def _take(self, request: Request) -> None:
+    def take(self, call: Call) -> None:
+        """Look for what minions have missed; the call is finished when they have answered."""
+        # What was published before somebody asked counts.
+        self._learn()
         now = self._clock()
-        asked = {minion: set(self._tracker.waiting(minion)) for minion in request.minions}
+        asked = {minion: set(self._tracker.waiting(minion)) for minion in call.given["minions"]}
         asked = {minion: jids for minion, jids in asked.items() if jids}
         for minion in asked:
             self._tracker.started(minion, now, forced=True)
-        self._requests.append(_Asked(request.number, now + request.timeout, asked))
+        self._requests.append(_Asked(call.number, now + call.given["timeout"], asked))
 
     @staticmethod
     def _note(request: _Asked, minion: str, answer: Any, meant: Answer) -> None:
@@ -335,8 +339,10 @@ class Follower:
             silent = {minion for minion, jids in request.open.items() if jids}
             request.report["no_answer"] = sorted(silent - answered)
             request.report["not_set_up"].sort()
-            self._requests.remove(request)
             try:
-                self._account.answer(request.number, request.report)
+                self._calls.finish(request.number, request.report)
             except RecordError as err:
+                # It is told as soon as it can be written.
                 log.error("safeupdate: %s", err)
+                continue
+            self._requests.remove(request)

@@ -16,7 +16,7 @@ from ..fleet.text import moment
 from . import account as accounts
 from . import planning, progress, questions, redelivery, refusals, rollouts
 from .account import Account
-from .calls import Calls
+from .calls import Calls, call
 from .planning import Ask
 from .store import Store
 
@@ -31,7 +31,7 @@ def order(opts: Mapping[str, Any], what: str, given: Mapping[str, Any]) -> dict[
     account = Account(accounts.path_of(opts))
     if "rollout" in given:
         _refuse_without_an_engine(Store(opts), account, str(given["rollout"]))
-    outcome, _ = questions.call(Calls(account), what, given, _TIMEOUT)
+    outcome, _ = call(Calls(account), what, given, _TIMEOUT)
     return outcome
 
 

@@ -10,7 +10,6 @@ nothing.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +18,12 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import InputError, LockUnavailableError, RecordError, SafeUpdateError
-from ..core.host import locks, processes
+from ..core.errors import InputError
+from ..core.host import processes
 from . import account as accounts
 from . import replies
 from .account import Account
-from .calls import Call, Calls
+from .calls import Call, Calls, call
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +48,6 @@ MOST_MINIONS = 200
 PACE = 0.2
 # Bytes of all answers to one question of a runner.
 MOST_BYTES = 256 << 20
-# Seconds that the engine has to take up what it is asked, and that a runner waits between looks.
-TAKEN_TIMEOUT, LOOK_INTERVAL = 60.0, 0.2
-# Seconds that an engine has to come back whose process has ended.
-GONE_TIMEOUT = 5.0
 ASK = "ask"
 
 Heard = Callable[[str, bytes], object]
@@ -252,75 +247,3 @@ def ask(
     patience = timeout + 2 * PACE * (len(names) / MOST_MINIONS)
     _, answers = call(calls, ASK, given, patience, clock=clock, pause=pause)
     return {minion: replies.unpack(packed) for minion, packed in answers}
-
-
-def engine_is_gone(account: Account) -> bool:
-    """Tell whether the engine has run and ended: while it runs it has its lock."""
-    directory = os.path.dirname(account.path)
-    if not os.path.exists(os.path.join(directory, "engine.lock")):
-        return False
-    try:
-        return not locks.held(directory, "engine")
-    except LockUnavailableError:
-        return False
-
-
-def call(
-    calls: Calls,
-    what: str,
-    given: Mapping[str, Any],
-    timeout: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
-    """
-    Have the engine of this master do something; return what came of it, and answers of minions.
-
-    Raises SafeUpdateError if there is no engine, if it does not take it up, or if it refuses.
-    """
-    if reason := calls.account.fact(accounts.STOOD_DOWN):
-        raise SafeUpdateError(reason)
-    if not calls.account.fact(accounts.ENGINE):
-        raise SafeUpdateError(
-            "The engine 'safeupdate_redeliver' has not run on this master, and it does what is "
-            "asked for here. Nothing was started. Run 'salt-run safeupdate.setup', and restart the "
-            "master."
-        )
-    number = calls.put(what, given)
-    try:
-        began = clock()
-        while True:
-            state, outcome = calls.outcome(number)
-            if state == "done":
-                if error := outcome.get("error"):
-                    raise (InputError if outcome.get("input") else SafeUpdateError)(str(error))
-                return outcome, calls.answers(number)
-            passed = clock() - began
-            if state is None:
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' was started anew meanwhile. What was asked "
-                    "for may have been done: look first, then ask again."
-                )
-            if not state and passed > GONE_TIMEOUT and engine_is_gone(calls.account):
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
-                    "was started. See whether salt-master runs, and what its log says of the "
-                    "engine."
-                )
-            if not state and passed > TAKEN_TIMEOUT:
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' does not answer, and nothing was started. "
-                    "Is the master running, and does its log tell of the engine?"
-                )
-            if passed > TAKEN_TIMEOUT + timeout + TAKEN_TIMEOUT:
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' has not finished in time; its master may "
-                    "be overloaded. What was asked for may still be done: look first."
-                )
-            pause(LOOK_INTERVAL)
-    finally:
-        try:
-            calls.withdraw(number)
-        except RecordError as err:
-            log.warning("safeupdate: %s", err)

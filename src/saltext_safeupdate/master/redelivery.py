@@ -9,16 +9,15 @@ from typing import Any
 
 import salt.client
 
-from ..core.errors import InputError, SafeUpdateError
+from ..core.errors import InputError
 from ..core.jobs import functions
-from . import account as accounts
-from . import questions
 from .account import QUESTION, TICKET, Account
+from .calls import Calls, call
 
 log = logging.getLogger(__name__)
 
-# Seconds beyond its own timeout that the engine has to write its report.
-_REPORT_TIMEOUT = 30.0
+# What runners ask of the engine.
+REDELIVER = "redeliver"
 
 
 class Redelivery:
@@ -78,7 +77,7 @@ class Redelivery:
 
 
 def redeliver(
-    account: Account,
+    calls: Calls,
     minions: Iterable[str],
     timeout: float,
     *,
@@ -86,50 +85,9 @@ def redeliver(
     pause: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Have the engine of this master ask the minions, and return its report."""
-    reason = account.fact(accounts.STOOD_DOWN)
-    if reason:
-        raise SafeUpdateError(reason)
-    if not account.fact(accounts.ENGINE):
-        raise SafeUpdateError(
-            f"There is no account of what this master has published ({account.path}), so nothing "
-            "is published again. Run 'salt-run safeupdate.setup', which adds the engine "
-            "'safeupdate_redeliver', and restart the master."
-        )
-    number = account.ask(minions, timeout)
-    try:
-        began, ran = clock(), False
-        while True:
-            state, report = account.outcome(number)
-            if state == "done":
-                return report
-            passed = clock() - began
-            gone = questions.engine_is_gone(account)
-            # One that has no lock was never seen to run, and may well do so.
-            ran = ran or not gone
-            if state is None or (state and gone and ran):
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' has ended or was started anew meanwhile. "
-                    "What it has published again is in the log of the master; ask again."
-                )
-            if not state and gone and passed > questions.GONE_TIMEOUT:
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' of this master does not run, and nothing "
-                    "was published again. See whether salt-master runs, and what its log says of "
-                    "the engine."
-                )
-            if not state and passed > questions.TAKEN_TIMEOUT:
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' does not answer, and nothing was published "
-                    "again. Is the master running, and does its log tell of the engine?"
-                )
-            if passed > timeout + questions.TAKEN_TIMEOUT + _REPORT_TIMEOUT:
-                raise SafeUpdateError(
-                    "The engine 'safeupdate_redeliver' has not finished in time. What it has "
-                    "published again is in the log of the master."
-                )
-            pause(questions.LOOK_INTERVAL)
-    finally:
-        account.withdraw(number)
+    given = {"minions": list(minions), "timeout": timeout}
+    report, _ = call(calls, REDELIVER, given, timeout, clock=clock, pause=pause)
+    return report
 
 
 def seconds(name: str, value: object) -> float:

@@ -8,17 +8,13 @@ from collections.abc import Collection, Iterable
 
 from . import audience
 
-# The first version with these tables.
-FIRST = 3
-# Columns that earlier versions do not have.
-ADDED = (("publications", "ends", "TEXT NOT NULL DEFAULT ''"),)
 # Bytes that a row takes up beside what is in it.
 ROW = 200
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS publications (
     number INTEGER PRIMARY KEY AUTOINCREMENT, jid TEXT NOT NULL, audience INTEGER NOT NULL,
     target INTEGER NOT NULL, boot TEXT NOT NULL, up REAL NOT NULL, at REAL NOT NULL,
-    size INTEGER NOT NULL
+    size INTEGER NOT NULL, ends TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS publications_size ON publications (size);
 CREATE INDEX IF NOT EXISTS publications_audience ON publications (audience);
@@ -38,10 +34,6 @@ CREATE TABLE IF NOT EXISTS tickets (
     ticket TEXT PRIMARY KEY, number INTEGER NOT NULL, minions TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS tickets_number ON tickets (number);
-CREATE TABLE IF NOT EXISTS requests (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, minions TEXT NOT NULL, timeout REAL NOT NULL,
-    state TEXT NOT NULL DEFAULT '', report TEXT NOT NULL DEFAULT '', done REAL
-);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS calls (
     number INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, given BLOB NOT NULL,
@@ -52,23 +44,6 @@ CREATE TABLE IF NOT EXISTS answers (
 );
 CREATE INDEX IF NOT EXISTS answers_number ON answers (number)
 """
-
-
-def drop_earlier(db: sqlite3.Connection) -> None:
-    """
-    Drop what was written by a version that did not have these tables.
-
-    It does not say whom a publication was for, so nothing of it can be published again.
-    """
-    db.execute("BEGIN IMMEDIATE")
-    if 0 < db.execute("PRAGMA user_version").fetchone()[0] < FIRST:
-        names = db.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        ).fetchall()
-        for (name,) in names:
-            db.execute(f"DROP TABLE {name}")
-        db.execute("PRAGMA user_version = 0")
-    db.execute("COMMIT")
 
 
 def members(db: sqlite3.Connection, names: bytes) -> int:
@@ -143,5 +118,5 @@ def delete(db: sqlite3.Connection, numbers: Collection[int]) -> None:
 
 def forget_asked(db: sqlite3.Connection) -> None:
     """Delete what an earlier engine was asked, and what it has answered."""
-    for table in ("tickets", "requests", "calls", "answers"):
+    for table in ("tickets", "calls", "answers"):
         db.execute(f"DELETE FROM {table}")

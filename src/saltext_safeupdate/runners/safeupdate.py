@@ -24,6 +24,7 @@ from saltext_safeupdate.master import (
     targets,
 )
 from saltext_safeupdate.master.account import Account, path_of
+from saltext_safeupdate.master.calls import Calls
 from saltext_safeupdate.master.store import Store
 
 __virtualname__ = "safeupdate"
@@ -70,7 +71,7 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     """
     timeout = redelivery.seconds("timeout", timeout)
     minions = targets.targeted(__opts__, target, tgt_type)
-    return redelivery.redeliver(Account(path_of(__opts__)), minions, timeout)
+    return redelivery.redeliver(Calls(Account(path_of(__opts__))), minions, timeout)
 
 
 @errors.for_runner

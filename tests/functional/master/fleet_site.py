@@ -6,7 +6,7 @@ from saltext_safeupdate.fleet.summary import exit_status
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import planning, questions, rollouts
 from saltext_safeupdate.master.account import Account, path_of
-from saltext_safeupdate.master.calls import Calls
+from saltext_safeupdate.master.calls import Calls, call
 from saltext_safeupdate.master.engine import Desk
 from saltext_safeupdate.master.hooks import Keeper
 from saltext_safeupdate.master.notes import Notes
@@ -152,9 +152,7 @@ class Master:
 
     def order(self, what, name, **given):
         calls, more = Calls(self.account), {"rollout": name, **given}
-        outcome, _ = questions.call(
-            calls, what, more, 5.0, clock=self._clock, pause=lambda _: self.tick(0.2)
-        )
+        outcome, _ = call(calls, what, more, 5.0, clock=self._clock, pause=lambda _: self.tick(0.2))
         return outcome
 
     def check(self, plan, **more):

@@ -24,9 +24,12 @@ from saltext_safeupdate.admin.status import jobs
 from saltext_safeupdate.core.jobs.functions import QUERY
 from saltext_safeupdate.master import redelivery, targets
 from saltext_safeupdate.master.account import Account
+from saltext_safeupdate.master.calls import Calls
+from saltext_safeupdate.master.engine import Desk
 from saltext_safeupdate.master.follower import Follower
 from saltext_safeupdate.master.hooks import Keeper
 from saltext_safeupdate.master.notes import Notes
+from saltext_safeupdate.master.questions import Questions
 
 WINDOW = 600.0
 _numbers = itertools.count()
@@ -93,7 +96,7 @@ class Site:
 
     def __init__(self, path):
         self.path, self.now = path, 100.0
-        self.account = self.open()
+        self.account, self.calls = self.open(), Calls(self.open())
         self.notes, self.answers = Notes(), Notes()
         table = {p.name: p.replace for p in Keeper(self.account, self.notes, self.answers).table()}
         self.prep_pub = table["_prep_pub"](self.salts_prep_pub)
@@ -119,10 +122,14 @@ class Site:
         self.engine = Follower(
             self.worker(),
             self.open(),
+            self.calls,
             window=WINDOW,
             accepted=self.accepted,
             clock=lambda: self.now,
         )
+        asking = Questions(self.worker().question, str, clock=lambda: self.now)
+        self.desk = Desk(asking, self.calls, self.answers, clock=lambda: self.now)
+        self.desk.orders[redelivery.REDELIVER] = self.engine.take
 
     def worker(self):
         work = redelivery.Redelivery({}, self.open())
@@ -203,10 +210,11 @@ class Site:
         self.now += seconds
         self.engine.heard(self.notes.read(0))
         self.engine.tick()
+        self.desk.tick()
 
     def redeliver(self, *minions):
         return redelivery.redeliver(
-            self.open(), minions, 5.0, clock=lambda: self.now, pause=lambda _: self.pause()
+            Calls(self.open()), minions, 5.0, clock=lambda: self.now, pause=lambda _: self.pause()
         )
 
 

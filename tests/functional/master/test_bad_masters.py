@@ -63,7 +63,7 @@ def account_is_cut(opts, path):
 def account_without_its_tables(opts, path):
     _account(opts)
     with contextlib.closing(sqlite3.connect(path_of(opts))) as db:
-        for table in ("requests", "calls", "answers"):
+        for table in ("calls", "answers"):
             db.execute(f"DROP TABLE {table}")
 
 
@@ -125,11 +125,10 @@ def a_report_is_no_text(opts, path):
     """A row says what nobody has written; the tables are as they should be."""
     _account(opts)
     with contextlib.closing(sqlite3.connect(path_of(opts), isolation_level=None)) as db:
-        for table, column in (("requests", "report"), ("calls", "outcome")):
-            db.execute(
-                f"CREATE TRIGGER t_{table} AFTER INSERT ON {table} BEGIN UPDATE {table} "
-                f"SET state = 'done', {column} = x'ff00' WHERE number = new.number; END"
-            )
+        db.execute(
+            "CREATE TRIGGER bad AFTER INSERT ON calls BEGIN UPDATE calls "
+            "SET state = 'done', outcome = x'ff00' WHERE number = new.number; END"
+        )
 
 
 MASTERS = [
@@ -168,7 +167,7 @@ def _as_nobody():
 def spoil(tmp_path, monkeypatch):
     """Return a way to call a function on a master that is spoilt, each on one of its own."""
     # An engine that has died is told of at once.
-    monkeypatch.setattr("saltext_safeupdate.master.questions.GONE_TIMEOUT", 0.0)
+    monkeypatch.setattr("saltext_safeupdate.master.calls.GONE_TIMEOUT", 0.0)
     config = tmp_path / "master"
     config.write_text("user: root\n")
     usual = salt.config.master_config(str(config))

@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.master import account as accounts
-from saltext_safeupdate.master import engine, questions
+from saltext_safeupdate.master import calls, engine, questions
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.calls import Calls
 from saltext_safeupdate.master.engine import Desk
@@ -36,8 +36,8 @@ class Site:
         work._client = self
         jids = iter(range(1000))
         asking = Questions(work.question, lambda: f"jid{next(jids)}", clock=lambda: self.now)
-        calls = Calls(Account(self.account.path))
-        return Desk(asking, calls, self.answers, clock=lambda: self.now)
+        mailbox = Calls(Account(self.account.path))
+        return Desk(asking, mailbox, self.answers, clock=lambda: self.now)
 
     def pub(self, tgt, fun, arg, tgt_type, jid, **extra):
         self.published.append((tgt, fun, arg, extra))
@@ -136,7 +136,7 @@ def test_an_engine_that_has_died_is_told_of_soon(site):
     began = site.now
     with pytest.raises(SafeUpdateError, match="does not run, and nothing was started"):
         site.ask(["a"])
-    assert site.now - began < 2 * questions.GONE_TIMEOUT
+    assert site.now - began < 2 * calls.GONE_TIMEOUT
 
 
 def test_an_engine_that_is_started_anew_is_told_of(site):
@@ -151,9 +151,7 @@ def test_an_engine_that_is_started_anew_is_told_of(site):
 
 def test_a_call_that_this_engine_does_not_know_is_an_error(site):
     with pytest.raises(SafeUpdateError, match="knows nothing of 'dance'"):
-        questions.call(
-            Calls(site.account), "dance", {}, 5.0, clock=lambda: site.now, pause=site.pause
-        )
+        calls.call(Calls(site.account), "dance", {}, 5.0, clock=lambda: site.now, pause=site.pause)
 
 
 def test_answers_that_cannot_be_written_are_written_later(site, caplog):

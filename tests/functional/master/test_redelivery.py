@@ -9,8 +9,9 @@ import pytest
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.jobs.functions import QUERY
 from saltext_safeupdate.master import account as accounts
-from saltext_safeupdate.master import engine, hooks, questions, redelivery
+from saltext_safeupdate.master import calls, engine, hooks, redelivery
 from saltext_safeupdate.master.account import TICKET, Account, path_of
+from saltext_safeupdate.master.calls import Calls
 from tests.functional.master.redelivery_site import Site
 from tests.support.forked import forked
 
@@ -89,7 +90,7 @@ def test_a_minion_that_is_silent_is_reported(site):
 
 def test_without_the_engine_nothing_is_published_and_the_runner_says_so(site, tmp_path):
     with pytest.raises(SafeUpdateError, match=r"Run 'salt-run safeupdate\.setup'"):
-        redelivery.redeliver(Account(str(tmp_path / "other" / "account.db")), ["a"], 5.0)
+        redelivery.redeliver(Calls(Account(str(tmp_path / "other" / "account.db"))), ["a"], 5.0)
     site.pause = lambda: setattr(site, "now", site.now + 1)
     with pytest.raises(SafeUpdateError, match="does not answer"):
         site.redeliver("a")
@@ -100,9 +101,9 @@ def test_an_engine_that_has_ended_is_not_waited_for(site, tmp_path):
     with engine.alone(site.account), pytest.raises(SafeUpdateError, match="does not answer"):
         site.redeliver("a")
     began = site.now
-    with pytest.raises(SafeUpdateError, match="does not run, and nothing was published again"):
+    with pytest.raises(SafeUpdateError, match="does not run, and nothing was started"):
         site.redeliver("a")
-    assert site.now - began < questions.TAKEN_TIMEOUT / 2
+    assert site.now - began < calls.TAKEN_TIMEOUT / 2
 
 
 @pytest.mark.parametrize("how", ["ended", "started anew"])
@@ -112,7 +113,7 @@ def test_an_engine_that_ends_over_a_request_is_told_of(site, how):
 
     def pause():
         site.now += 1
-        site.account.take_requests()
+        site.calls.take()
         if site.now > began + 10:
             running.close()
         if how == "started anew" and site.now > began + 5:
@@ -121,7 +122,7 @@ def test_an_engine_that_ends_over_a_request_is_told_of(site, how):
     began, site.pause = site.now, pause
     with running, pytest.raises(SafeUpdateError, match="has ended or was started anew"):
         site.redeliver("a")
-    assert site.now - began < questions.TAKEN_TIMEOUT / 2
+    assert site.now - began < calls.TAKEN_TIMEOUT / 2
 
 
 def test_an_engine_without_a_lock_may_well_run(site):
@@ -182,7 +183,7 @@ def test_an_engine_that_stands_down_says_it_once_and_stays(
     assert (len(caplog.records), waited) == (1, [True])
     assert said in caplog.text
     with pytest.raises(SafeUpdateError, match=said):
-        redelivery.redeliver(Account(path_of(opts)), ["a"], 5.0)
+        redelivery.redeliver(Calls(Account(path_of(opts))), ["a"], 5.0)
 
 
 def test_an_engine_whose_account_cannot_be_used_waits_for_it(tmp_path, caplog):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import sqlite3
 import stat
 
 import pytest
@@ -226,17 +225,18 @@ def test_one_that_is_too_large_is_refused(account):
     assert not account.exists()
 
 
-def test_a_request_is_taken_once_and_answered(account):
-    number = account.ask(["a"], 5.0)
-    assert account.outcome(number) == ("", {})
-    assert account.take_requests() == [(number, ["a"], 5.0)]
-    assert account.take_requests() == []
-    assert account.outcome(number) == ("taken", {})
-    account.answer(number, {"published": {}})
-    assert account.outcome(number) == ("done", {"published": {}})
-    account.withdraw(number)
-    account.answer(number, {})
-    assert account.outcome(number) == (None, {})
+def test_a_call_is_taken_once_and_answered(account):
+    calls = Calls(account)
+    number = calls.put("ask", {"minions": ["a\nb"]})
+    assert calls.outcome(number) == ("", {})
+    assert calls.take() == [(number, "ask", {"minions": ["a\nb"]})]
+    assert calls.take() == []
+    assert calls.outcome(number) == ("taken", {})
+    calls.finish(number, {"published": {}})
+    assert calls.outcome(number) == ("done", {"published": {}})
+    calls.withdraw(number)
+    calls.finish(number, {})
+    assert calls.outcome(number) == (None, {})
 
 
 def test_facts(account):
@@ -277,7 +277,8 @@ def follower():
     class Followed(Follower):
         def __init__(self, account):
             self.now = 1000.0
-            super().__init__(Quiet(), account, window=3600.0, clock=lambda: self.now)
+            calls = Calls(account)
+            super().__init__(Quiet(), account, calls, window=3600.0, clock=lambda: self.now)
 
         def passes(self, seconds):
             for _ in range(int(seconds)):
@@ -387,10 +388,8 @@ def test_minions_and_targets_that_nobody_shares_count_as_well(make):
 def test_names_are_never_joined(account):
     """The ID of a minion may have a new line in it. None has the character of no value."""
     account.published("1", b"load", ["a\nb", "d\0c", "c"])
-    account.ask(["a\nb"], 5.0)
     (one,) = account.since(0)
     assert one.waiting == ["a\nb", "c"]
-    assert account.take_requests()[0].minions == ["a\nb"]
     account.settle([], {one.number: ["a\nb"]})
     assert next(account.since(0)).waiting == ["a\nb"]
     assert account.redeem(account.ticket(one.number, ["a\nb"], {})).minions == ["a\nb"]
@@ -405,19 +404,17 @@ def test_whom_it_was_for_is_kept(account):
 
 def test_what_somebody_asked_who_was_killed_expires(account, clocks):
     calls = Calls(account)
-    request, call = account.ask(["a"], 5.0), calls.put("ask", {})
-    calls.take(), account.take_requests()
+    call = calls.put("ask", {})
+    calls.take()
     calls.add_answers(call, [("a", b"answer")])
     clocks.up += 10_000
     account.expire()
-    account.answer(request, {"published": {}})
     calls.finish(call, {"x": 1})
     clocks.up += 500
     account.expire()
-    assert account.outcome(request)[0] == calls.outcome(call)[0] == "done"
+    assert calls.outcome(call)[0] == "done"
     clocks.up += 500
     account.expire()
-    assert account.outcome(request) == (None, {})
     assert calls.outcome(call) == (None, {})
     assert calls.answers(call) == []
 
@@ -426,31 +423,3 @@ def test_which_job_it_ends_is_kept(account, make):
     account.published("1", b"load", ["a"])
     account.published("2", b"load", ["a"], ends="1")
     assert [one.ends for one in make().since(0)] == ["", "1"]
-
-
-def test_an_account_without_that_column_is_read_and_written(make, tmp_path):
-    make().published("1", b"load", ["a"])
-    with sqlite3.connect(make().path) as db:
-        db.execute("ALTER TABLE publications DROP COLUMN ends")
-        db.execute("PRAGMA user_version = 3")
-    db.close()
-    make().published("2", b"load", ["a"], ends="1")
-    assert [(one.jid, one.ends) for one in make().since(0)] == [("1", ""), ("2", "1")]
-
-
-def test_of_what_an_earlier_version_has_written_nothing_is_published_again(make, tmp_path):
-    """It does not say whom it was for, and it may hold what must not stay."""
-    os.makedirs(tmp_path / "safeupdate")
-    with sqlite3.connect(tmp_path / "safeupdate" / "account.db") as db:
-        db.execute("CREATE TABLE loads (number INTEGER PRIMARY KEY, load BLOB NOT NULL)")
-        db.execute("CREATE TABLE audiences (digest TEXT PRIMARY KEY, minions BLOB NOT NULL)")
-        db.execute("PRAGMA secure_delete = ON")
-        db.execute("INSERT INTO loads VALUES (1, ?)", (SECRET,))
-        db.execute("PRAGMA user_version = 2")
-    db.close()
-    account = make()
-    assert list(account.since(0)) == []
-    account.published("1", b"load", ["a"])
-    assert [one.jid for one in account.since(0)] == ["1"]
-    account.scrub()
-    assert SECRET not in stored(account)

@@ -7,17 +7,18 @@ from salt.exceptions import SaltClientError
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
-from saltext_safeupdate.master.account import Published, Request
+from saltext_safeupdate.master.account import Published
 from saltext_safeupdate.master.aiming import Target
+from saltext_safeupdate.master.calls import Call
 from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
 from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE
 
 
 class FakeAccount:
-    """An account in memory."""
+    """An account in memory, with the calls of runners."""
 
     def __init__(self, world):
-        self.world, self.rows, self.requests = world, [], []
+        self.world, self.rows = world, []
         self.answers, self.gone, self.waiting, self.changes = {}, [], {}, 0
         self.error, self.file = None, 1
 
@@ -36,17 +37,13 @@ class FakeAccount:
     def targets(self, numbers):
         return {row.number: Target("*") for row in self.rows if row.number in numbers}
 
-    def take_requests(self):
-        taken, self.requests = self.requests, []
-        return taken
-
     def settle(self, done, waiting):
         if self.error:
             raise self.error
         self.gone += done
         self.waiting |= waiting
 
-    def answer(self, number, report):
+    def finish(self, number, report):
         if self.error:
             raise self.error
         self.answers[number] = report
@@ -80,6 +77,7 @@ class World:
         self.follower = Follower(
             self.work,
             self.account,
+            self.account,
             window=3600.0,
             accepted=self.keys,
             renewed=self.renew,
@@ -107,8 +105,7 @@ class World:
         self.account.changes += 1
 
     def request(self, *minions, timeout=30.0):
-        self.account.requests.append(Request(1, list(minions), timeout))
-        self.account.changes += 1
+        self.follower.take(Call(1, "redeliver", {"minions": list(minions), "timeout": timeout}))
 
     def note(self, *note):
         self.follower.heard([list(note)])
