@@ -106,12 +106,12 @@ class Guard:
         try:
             from .. import factory
             from ..core.prepare import resolution
-            from ..core.supervisor import adoption, initiator, quiet_transaction, requests
+            from ..core.supervisor import adoption, asking, initiator, quiet_transaction
             from ..core.transactional import closing
             from . import transactions
         except ImportError as err:
             return _missing(err)
-        needed = (factory, resolution, adoption, initiator, quiet_transaction, requests, closing)
+        needed = (factory, resolution, adoption, initiator, quiet_transaction, asking, closing)
         return all((*needed, transactions))
 
     def transact(
@@ -211,11 +211,11 @@ class Guard:
     def request_restart(self, reason: str) -> None:
         """Request the deferred restart; its errors become Salt's."""
         from .. import factory
-        from ..core.supervisor import requests
+        from ..core.supervisor import asking
 
         try:
             jid = _jid()
-            requests.restart(factory.initiator(self._host, jid), jid=jid, reason=reason)
+            asking.restart(factory.initiator(self._host, jid), jid=jid, reason=reason)
         except (SafeUpdateError, OSError) as err:
             raise CommandExecutionError(str(err)) from err
 

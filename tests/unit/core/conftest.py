@@ -22,7 +22,7 @@ from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.core.supervisor import requests
+from saltext_safeupdate.core.supervisor import asking
 from saltext_safeupdate.core.supervisor.adoption import adopt
 from saltext_safeupdate.core.supervisor.context import Context, Locks, Outcome
 from saltext_safeupdate.core.supervisor.initiator import Initiator, Installation, RunningJobs
@@ -200,7 +200,7 @@ class Host:
         return QuietTransaction(by=self.initiator(**kwargs), redirect=redirect)
 
     def request_restart(self, *, jid="", reason="", **kwargs):
-        return requests.restart(self.initiator(**kwargs), jid=jid, reason=reason)
+        return asking.restart(self.initiator(**kwargs), jid=jid, reason=reason)
 
     def request_update(self, wanted, *, serial=0, jid="", reason="", targets=None, **kwargs):
         """Ask for an update as somebody does who has resolved it."""
@@ -208,10 +208,10 @@ class Host:
             request=wanted, installed=dict(OLD), targets=dict(NEW if targets is None else targets)
         )
         initiator = self.initiator(**kwargs)
-        return requests.update(initiator, resolved.with_serial(serial), jid=jid, reason=reason)
+        return asking.update(initiator, resolved.with_serial(serial), jid=jid, reason=reason)
 
     def cancel(self, **kwargs):
-        return requests.cancel(self.initiator(**kwargs))
+        return asking.cancel(self.initiator(**kwargs))
 
     def adopt(self, before, *, base=None, jid="", reason="", **kwargs):
         return adopt(self.initiator(**kwargs), before, base=base, jid=jid, reason=reason)

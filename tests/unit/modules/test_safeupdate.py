@@ -8,7 +8,7 @@ from salt.exceptions import CommandExecutionError
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.core.supervisor import requests
+from saltext_safeupdate.core.supervisor import asking
 from saltext_safeupdate.modules import safeupdate as module
 from tests.support import this_host
 
@@ -69,7 +69,7 @@ def test_restart_asks_for_one(made, monkeypatch):
         asked.append((by.versions(), jid, reason))
         return Update(id="u1", kind="restart", phase=Phase.WAITING)
 
-    monkeypatch.setattr(requests, "restart", restart)
+    monkeypatch.setattr(asking, "restart", restart)
     found = module.restart(reason="config")
     assert asked == [(this_host.VERSIONS, "", "config")]
     assert found["phase"] == "waiting"

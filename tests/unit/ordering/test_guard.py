@@ -192,7 +192,7 @@ class _Gone:
         (FUN, "core.supervisor.adoption"),
         ("pkg.install", "core.prepare.resolution"),
         ("pkg.install", "core.supervisor.quiet_transaction"),
-        ("service.restart", "core.supervisor.requests"),
+        ("service.restart", "core.supervisor.asking"),
     ],
 )
 def test_without_a_part_of_this_package_functions_do_what_salts_do(

@@ -84,11 +84,11 @@ def request(
 
 def withdraw(host: Host, number: object, question: object = 0) -> dict[str, Any]:
     """Refuse all lower numbers from now on, and call off what has not begun to install; report."""
-    from ...core.supervisor import requests
+    from ...core.supervisor import asking
 
     wanted, asked = _number("number", number), _number("question", question, least=0)
     try:
-        requests.withdraw(factory.initiator(host), wanted)
+        asking.withdraw(factory.initiator(host), wanted)
     except SafeUpdateError as err:
         again = isinstance(err, _SOON)
         return {**_report(host, asked), "refused": str(err), "again": again}
@@ -119,7 +119,7 @@ def _take(
     host: Host, functions: updating.Functions, number: int, version: str, extension: str
 ) -> None:
     """Begin what is asked for. Raise SafeUpdateError, and change nothing, if that cannot be."""
-    from ...core.supervisor import requests
+    from ...core.supervisor import asking
 
     known = host.store.taken() if host.store.exists() else fence.Taken()
     if number == known.number:
@@ -141,9 +141,9 @@ def _take(
     try:
         if not resolved.in_place:
             numbered = resolved.with_serial(number)
-            requests.update(by, numbered, jid=jid, reason=reason, once=True)
+            asking.update(by, numbered, jid=jid, reason=reason, once=True)
         elif runs:
-            requests.settle(by, number)
+            asking.settle(by, number)
         else:
             _restart(host, by, resolved, jid, reason, number)
     except InputError:
@@ -156,14 +156,14 @@ def _restart(
     host: Host, by: Any, resolved: resolution.Resolved, jid: str, reason: str, number: int
 ) -> None:
     """Have the version run that is installed already."""
-    from ...core.supervisor import requests
+    from ...core.supervisor import asking
 
     if needs_reboot(by.manager, resolved):
         raise SafeUpdateError("It is installed; a reboot activates it. Nothing was changed.")
     last = host.store.latest()
     if last is not None and last.kind == "update" and not last.phase.final:
         raise LockHeldError(by.busy())
-    requests.restart(by, jid=jid, reason=reason, number=number)
+    asking.restart(by, jid=jid, reason=reason, number=number)
 
 
 def _refuse_beside_another(host: Host) -> None:

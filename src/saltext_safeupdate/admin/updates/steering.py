@@ -21,7 +21,7 @@ def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
 
     It waits for a random time at first, up to *jitter* seconds.
     """
-    from ...core.supervisor import requests
+    from ...core.supervisor import asking
 
     # If the hooks are not there yet, this job has no share of the jobs lock, and the restart
     # would not wait for it.
@@ -30,7 +30,7 @@ def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
     if not is_number or not 0 <= float(str(jitter)) < math.inf:
         raise InputError("'jitter' must be a number of seconds, 0 or more. Nothing was changed.")
     delay = random.uniform(0, float(str(jitter)))  # noqa: S311 (it spreads restarts, and keeps no secret)
-    update = requests.restart(factory.initiator(host, jid), jid=jid, reason=reason, delay=delay)
+    update = asking.restart(factory.initiator(host, jid), jid=jid, reason=reason, delay=delay)
     return {**described(update), "comment": _DEFERRED}
 
 
@@ -47,6 +47,6 @@ def restart_after_run(reason: str) -> bool:
 
 def cancel(host: Host) -> dict[str, Any]:
     """Call off what waits; return its record."""
-    from ...core.supervisor import requests
+    from ...core.supervisor import asking
 
-    return described(requests.cancel(factory.initiator(host)))
+    return described(asking.cancel(factory.initiator(host)))

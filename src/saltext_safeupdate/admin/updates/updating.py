@@ -193,7 +193,7 @@ def _resolver(host: Host) -> Resolver:
 
 
 def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
-    from ...core.supervisor import requests
+    from ...core.supervisor import asking
 
     if resolved.in_place:
         reboot = needs_reboot(host.manager, resolved)
@@ -205,7 +205,7 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
         }
     jid = _jid(host)
     numbered = resolved.with_serial(fence.of_jid(jid))
-    record = requests.update(factory.initiator(host, jid), numbered, jid=jid, reason=reason)
+    record = asking.update(factory.initiator(host, jid), numbered, jid=jid, reason=reason)
     comment = _REQUESTED
     if host.manager is not None and host.manager.snapshots is not None:
         asks = host.settings.transactional_reboot == "always"

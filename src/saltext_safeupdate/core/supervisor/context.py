@@ -68,7 +68,7 @@ class Locks:
     update: Lock
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """
     The collaborators of the supervisor.

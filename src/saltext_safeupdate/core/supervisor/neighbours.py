@@ -9,8 +9,9 @@ same packages at a time is seen to when an update is asked for (:mod:`.one_at_a_
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import CommandError
@@ -80,31 +81,27 @@ class Together(Lock):
             lock.close()
 
 
-def join(context: Context, update: Update) -> None:
-    """Have the locks and the service stand for all minions that the update is for. Idempotent."""
-    apart(context)
+@contextlib.contextmanager
+def joined(context: Context, update: Update) -> Iterator[Context]:
+    """Have the locks and the service stand for all minions that the update is for."""
     others = context.others(update.code.roots) if update.kind == "update" else ()
     if not others:
+        yield context
         return
     jobs, drain = (
         Together(own, [Lock(each.run_dir, own.name) for each in others])
         for own in (context.locks.jobs, context.locks.drain)
     )
-    context.neighbours = tuple(others)
-    context.locks = Locks(jobs=jobs, drain=drain, update=context.locks.update)
-    context.inhibitor = with_units(context.inhibitor, [each.unit for each in others])
-
-
-def apart(context: Context) -> None:
-    """Have them stand for our own minion alone again."""
-    if isinstance(context.locks.jobs, Together) and isinstance(context.locks.drain, Together):
-        jobs, drain = context.locks.jobs, context.locks.drain
+    try:
+        yield replace(
+            context,
+            neighbours=tuple(others),
+            locks=Locks(jobs=jobs, drain=drain, update=context.locks.update),
+            inhibitor=with_units(context.inhibitor, [each.unit for each in others]),
+        )
+    finally:
         jobs.close_others()
         drain.close_others()
-        context.locks = Locks(jobs=jobs.own, drain=drain.own, update=context.locks.update)
-    if isinstance(context.inhibitor, _Inhibitors):
-        context.inhibitor = context.inhibitor.own
-    context.neighbours = ()
 
 
 def take_jobs(

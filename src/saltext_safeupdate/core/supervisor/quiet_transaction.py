@@ -23,11 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..errors import SafeUpdateError
-from ..host import linked_copy, processes
+from ..host import processes
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.update import Update
-from . import neighbours, requests
+from . import asking, neighbours, no_return
 from .context import mixed
 from .initiator import Initiator
 
@@ -69,7 +69,7 @@ class QuietTransaction:
         and nothing restarts. Raises LockHeldError, PostponedError, RecordError or CommandError,
         each before anything was changed; what *work* raises passes through.
         """
-        self._record, lock = requests.begin(self.by, "update", jid, reason)
+        self._record, lock = asking.begin(self.by, "update", jid, reason)
         try:
             self._wait_for_jobs(jobs)
             return self._install(work, failure)
@@ -115,31 +115,17 @@ class QuietTransaction:
         return PostponedError(reason)
 
     def _install(self, work: Callable[[], T], failure: Callable[[T], str]) -> T:
-        roots = self.by.installation.roots
-        copies = {root: linked_copy.copy_path(root, self._record.id) for root in roots}
-        # They are in the record before they are made: a process that cleans up finds them there.
-        self._note(code=replace(self._record.code, copies=copies))
+        by = self.by
         try:
-            # Other jobs have changed the configuration since, and none can now.
-            self.by.revisions.renew_backup(self._record.way_back)
-        except SafeUpdateError as err:
+            self._record = no_return.passed(by.store, by.revisions, self._record, by.arm)
+        except (SafeUpdateError, OSError) as err:
+            # The copies are in it by now: whoever cleans up has to find them.
+            self._record = by.store.get(self._record.id) or self._record
             self._advance(Phase.FAILED, reason=str(err))
             raise
+        copies = self._record.code.copies
         try:
-            # Nobody reads those of an earlier update any more: no other job runs.
-            linked_copy.remove(linked_copy.leftovers(roots))
-            linked_copy.make(roots, self._record.id)
-        except OSError as err:
-            reason = (
-                f"The running code could not be kept readable beside {', '.join(roots)}: "
-                f"{err.strerror or err}. Nothing was changed; look at the space there."
-            )
-            self._advance(Phase.FAILED, reason=reason)
-            raise SafeUpdateError(reason) from err
-        try:
-            self.by.arm(copies)
-            self._advance(Phase.INSTALLING)
-            self.by.inhibitor.inhibit(self.by.settings.service)
+            by.inhibitor.inhibit(by.settings.service)
             self.redirect(copies)
             result = work()
         except (SystemExit, KeyboardInterrupt):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..errors import CommandError, RecordError, SafeUpdateError
 from ..extensions.beside_salt import stage_beside_salt
 from ..generations import replaced
-from ..host import linked_copy
 from ..packages.manager import Installer, Snapshots
 from ..packages.request import File
 from ..prepare import known, resolution, revisions
@@ -25,7 +25,7 @@ from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps
 from ..record.phase import Phase
 from ..record.update import Update
-from . import drain, probe, watchdog
+from . import drain, no_return, probe, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -230,23 +230,15 @@ def _wait(context: Context, update: Update) -> Update:
 
 
 def _begin(context: Context, update: Update) -> Update:
-    """Pass the point of no return. All locks are held."""
-    roots = update.code.roots
+    """Begin the installation. All locks are held."""
     try:
         _installer(context).verify(revisions.files(update.staged.files))
         Steps(context.settings.steps_dir, context.store).verify()
-        # Other jobs have changed the configuration since, and none can now.
-        context.revisions.renew_backup(update.way_back)
-        copies = {root: linked_copy.copy_path(root, update.id) for root in roots}
-        # They are in the record before they are made: a process that cleans up finds them there.
-        update = context.note(update, code=replace(update.code, copies=copies))
-        linked_copy.remove(linked_copy.leftovers(roots))
-        linked_copy.make(roots, update.id)
-        watchdog.arm(context.settings, context.watchdogs, context.command, copies)
+        arm = partial(watchdog.arm, context.settings, context.watchdogs, context.command)
+        return no_return.passed(context.store, context.revisions, update, arm)
     except (SafeUpdateError, OSError):
         context.locks.update.release()
         raise
-    return context.store.save(update.advance(Phase.INSTALLING))
 
 
 def _to(context: Context, update: Update, phase: Phase, **changes: Any) -> Update:

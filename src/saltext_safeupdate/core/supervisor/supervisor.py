@@ -14,6 +14,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import CommandError, VerificationError
 from ..record.facts import RESTART
@@ -47,25 +48,13 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._manager = context.manager
 
     def run(self) -> None:
-        context = self._context
-        update = context.store.latest()
+        update = self._context.store.latest()
         while update is not None:
-            try:
-                update = self._take_over(update)
-                if update.phase.final:
-                    ending.clean(context, update)
-                    ending.tidy(context, update)
-                else:
-                    update = self._carry_on(update)
-            finally:
-                # Nothing that holds others back may stay, whatever went wrong above.
-                if context.inhibitor.inhibited(context.unit):
-                    context.inhibitor.release(context.unit)
-            update = self._next(update)
-        leaving.finish(context)
+            with neighbours.joined(_for(self._context, update), update) as context:
+                update = _next(context, _to_its_end(context, update))
+        leaving.finish(self._context)
 
     def let_go(self) -> None:
         """Release what keeps jobs and requests waiting."""
@@ -81,119 +70,140 @@ class Supervisor:
         open_ = latest is not None and not latest.phase.final and not latest.awaits_boot
         return open_ or store.fact(RESTART) is not None
 
-    def _take_over(self, update: Update) -> Update:
-        """Get the baton; for a restart or a request, also the moment at which no job runs."""
-        context = self._context
-        context.manager, context.pip = self._manager, None
-        if update.of_extension and context.extension is not None:
-            context.manager, context.pip = None, context.extension(update)
-        neighbours.join(context, update)
-        if update.phase.final:
-            context.locks.update.exclusive()
-            return context.reread(update)
-        if update.kind == "restart" and update.phase in (Phase.REQUESTED, Phase.WAITING):
-            drain.let_pass(context, update)
-            update = drain.wait_until_idle(context, update)
-            return update if update.phase.final else self._begin_restart(update)
-        if update.request is not None and update.phase in BEFORE_INSTALLING:
-            return requested.prepare(context, update)
-        context.locks.drain.exclusive()
-        context.locks.update.exclusive()
-        update = context.reread(update)
-        if update.phase.final or update.phase in BEFORE_INSTALLING:
-            return update
-        return context.note_progress(update, supervisors=(update.progress.supervisors or 0) + 1)
 
-    def _begin_restart(self, update: Update) -> Update:
-        store = self._context.store
-        if update.phase is Phase.REQUESTED:
-            update = store.save(update.advance(Phase.WAITING))
-        return store.save(update.advance(Phase.DELIVERING))
+def _for(context: Context, update: Update) -> Context:
+    """Return what an update is done with: this extension has its own installer."""
+    if not update.of_extension or context.extension is None:
+        return context
+    return replace(context, manager=None, pip=context.extension(update))
 
-    def _carry_on(self, update: Update) -> Update:
-        """Go on, and again if a program failed; after that, give the update up."""
-        context = self._context
-        if (update.progress.supervisors or 0) > _MOST_SUPERVISORS:
-            update = self._give_up(update, f"{_MOST_SUPERVISORS} supervisors did not get it done.")
-        attempts = _STEP_ATTEMPTS
-        while not update.phase.final:
-            phase = update.phase
-            try:
-                update = self._step(update)
-            except (CommandError, VerificationError) as err:
-                update = context.reread(update)
-                attempts -= 1
-                if attempts:
-                    log.warning("update %s: %s; trying again", update.id, err)
-                    context.sleep(_STEP_INTERVAL)
-                    continue
-                update = self._give_up(update, str(err))
-            if update.phase is not phase:
-                attempts = _STEP_ATTEMPTS
-            elif update.awaits_boot:
-                break
+
+def _to_its_end(context: Context, update: Update) -> Update:
+    """Bring an update as far as it comes now."""
+    try:
+        update = _take_over(context, update)
+        if not update.phase.final:
+            return _carry_on(context, update)
+        ending.clean(context, update)
+        ending.tidy(context, update)
         return update
+    finally:
+        # Nothing that holds others back may stay, whatever went wrong above.
+        if context.inhibitor.inhibited(context.unit):
+            context.inhibitor.release(context.unit)
 
-    def _step(self, update: Update) -> Update:
-        """Go on by one phase."""
-        action = _ACTIONS.get(update.phase)
-        if action is None:
-            reason = "The run ended before the update began; nothing was changed."
-            return ending.end(self._context, update, Phase.FAILED, reason)
-        return action(self._context, update)
 
-    def _give_up(self, update: Update, problem: str) -> Update:
-        """Go back if there is a way, else say what there is to do."""
-        context = self._context
-        if update.phase is Phase.ROLLING_BACK:
-            return ending.end(context, update, Phase.FAILED, rollback.by_hand(update, problem))
-        began = update.request is not None and update.phase is Phase.INSTALLING
-        if began and installing.is_untouched(context, update):
-            return ending.end(context, update, Phase.FAILED, requested.unchanged(problem))
-        if update.has_way_back:
-            return rollback.begin(context, update, problem)
-        return ending.end(
-            context,
-            update,
-            Phase.FAILED,
-            f"{problem.removesuffix('.')}. The installed version may not be the running one: fix "
-            "that, then restart the minion with 'safeupdate.restart'.",
+def _take_over(context: Context, update: Update) -> Update:
+    """Get the baton; for a restart or a request, also the moment at which no job runs."""
+    if update.phase.final:
+        context.locks.update.exclusive()
+        return context.reread(update)
+    if update.kind == "restart" and update.phase in (Phase.REQUESTED, Phase.WAITING):
+        drain.let_pass(context, update)
+        update = drain.wait_until_idle(context, update)
+        return update if update.phase.final else _begin_restart(context, update)
+    if update.request is not None and update.phase in BEFORE_INSTALLING:
+        return requested.prepare(context, update)
+    context.locks.drain.exclusive()
+    context.locks.update.exclusive()
+    update = context.reread(update)
+    if update.phase.final or update.phase in BEFORE_INSTALLING:
+        return update
+    return context.note_progress(update, supervisors=(update.progress.supervisors or 0) + 1)
+
+
+def _begin_restart(context: Context, update: Update) -> Update:
+    store = context.store
+    if update.phase is Phase.REQUESTED:
+        update = store.save(update.advance(Phase.WAITING))
+    return store.save(update.advance(Phase.DELIVERING))
+
+
+def _carry_on(context: Context, update: Update) -> Update:
+    """Go on, and again if a program failed; after that, give the update up."""
+    if (update.progress.supervisors or 0) > _MOST_SUPERVISORS:
+        update = _give_up(context, update, f"{_MOST_SUPERVISORS} supervisors did not get it done.")
+    attempts = _STEP_ATTEMPTS
+    while not update.phase.final:
+        phase = update.phase
+        try:
+            update = _step(context, update)
+        except (CommandError, VerificationError) as err:
+            update = context.reread(update)
+            attempts -= 1
+            if attempts:
+                log.warning("update %s: %s; trying again", update.id, err)
+                context.sleep(_STEP_INTERVAL)
+                continue
+            update = _give_up(context, update, str(err))
+        if update.phase is not phase:
+            attempts = _STEP_ATTEMPTS
+        elif update.awaits_boot:
+            break
+    return update
+
+
+def _step(context: Context, update: Update) -> Update:
+    """Go on by one phase."""
+    action = _ACTIONS.get(update.phase)
+    if action is None:
+        reason = "The run ended before the update began; nothing was changed."
+        return ending.end(context, update, Phase.FAILED, reason)
+    return action(context, update)
+
+
+def _give_up(context: Context, update: Update, problem: str) -> Update:
+    """Go back if there is a way, else say what there is to do."""
+    if update.phase is Phase.ROLLING_BACK:
+        return ending.end(context, update, Phase.FAILED, rollback.by_hand(update, problem))
+    began = update.request is not None and update.phase is Phase.INSTALLING
+    if began and installing.is_untouched(context, update):
+        return ending.end(context, update, Phase.FAILED, requested.unchanged(problem))
+    if update.has_way_back:
+        return rollback.begin(context, update, problem)
+    return ending.end(
+        context,
+        update,
+        Phase.FAILED,
+        f"{problem.removesuffix('.')}. The installed version may not be the running one: fix "
+        "that, then restart the minion with 'safeupdate.restart'.",
+    )
+
+
+def _next(context: Context, update: Update) -> Update | None:
+    """Return what came meanwhile: a newer request, or a restart that is still owed."""
+    latest = context.store.latest()
+    found = latest if latest and latest.id != update.id and not latest.phase.final else None
+    found = found or _owed_restart(context, update)
+    if found is not None:
+        context.let_jobs_start()
+        context.locks.update.release()
+    return found
+
+
+def _owed_restart(context: Context, update: Update) -> Update | None:
+    """Return the restart that gave way to this update, or was asked for while it ended."""
+    waits = update.awaits_boot
+    owed = update.owed if waits or update.progress.restarted is None else None
+    asked = context.store.fact(RESTART)
+    owed = owed or asked
+    if owed is None:
+        return None
+    restart = context.store.save(
+        Update(
+            id=uuid.uuid4().hex[:12],
+            kind="restart",
+            phase=Phase.WAITING,
+            reason=owed.reason,
+            jid=owed.jid,
+            pid=os.getpid(),
+            created=context.clock(),
+            unit=update.unit,
+            processes=owed.processes,
         )
-
-    def _next(self, update: Update) -> Update | None:
-        """Return what came meanwhile: a newer request, or a restart that is still owed."""
-        context = self._context
-        latest = context.store.latest()
-        found = latest if latest and latest.id != update.id and not latest.phase.final else None
-        found = found or self._owed_restart(update)
-        if found is not None:
-            context.let_jobs_start()
-            context.locks.update.release()
-        return found
-
-    def _owed_restart(self, update: Update) -> Update | None:
-        """Return the restart that gave way to this update, or was asked for while it ended."""
-        context, waits = self._context, update.awaits_boot
-        owed = update.owed if waits or update.progress.restarted is None else None
-        asked = context.store.fact(RESTART)
-        owed = owed or asked
-        if owed is None:
-            return None
-        restart = context.store.save(
-            Update(
-                id=uuid.uuid4().hex[:12],
-                kind="restart",
-                phase=Phase.WAITING,
-                reason=owed.reason,
-                jid=owed.jid,
-                pid=os.getpid(),
-                created=context.clock(),
-                unit=update.unit,
-                processes=owed.processes,
-            )
-        )
-        if waits:
-            context.note(update, owed=None)
-        if asked:
-            context.store.drop_fact(RESTART)
-        return restart
+    )
+    if waits:
+        context.note(update, owed=None)
+    if asked:
+        context.store.drop_fact(RESTART)
+    return restart

@@ -23,7 +23,7 @@ from saltext_safeupdate.core.prepare.resolution import Resolver
 from saltext_safeupdate.core.program import supervisor
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.core.supervisor import requests, watchdog
+from saltext_safeupdate.core.supervisor import asking, watchdog
 from saltext_safeupdate.core.supervisor.adoption import adopt
 from saltext_safeupdate.core.supervisor.initiator import Initiator, Installation
 from saltext_safeupdate.core.transactional.manager import TransactionalUpdate
@@ -134,9 +134,9 @@ class Updating:
             self.services.start("salt-minion")
         elif what == "request":
             wanted = self.resolver().resolve(resolution.request(**given))
-            requests.update(self.initiator(), wanted)
+            asking.update(self.initiator(), wanted)
         elif what == "cancel":
-            requests.cancel(self.initiator())
+            asking.cancel(self.initiator())
         elif what == "transaction":
             before = self.initiator().versions()
             self.manager.snapshots.install(given["files"])

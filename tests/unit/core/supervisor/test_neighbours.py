@@ -61,15 +61,7 @@ class Both(Host):
     def context(self, taken, **kwargs):
         systems = dict.fromkeys(("services", "inhibitor", "watchdogs"), self.both)
         kwargs |= {**systems, "others": lambda roots: (self.other,)}
-        self.acting = super().context(taken, **kwargs)
-        return self.acting
-
-    def supervise(self, store=None, **kwargs):
-        try:
-            super().supervise(store, **kwargs)
-        finally:
-            # The kernel gives all locks back.
-            neighbours.apart(self.acting)
+        return super().context(taken, **kwargs)
 
     def initiator(self, **kwargs):
         inhibitor = neighbours.with_units(self.both, [self.other.unit])
