@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 from bench_idle import memory
@@ -25,7 +26,7 @@ from table import row
 import saltext_safeupdate
 from devtools import processes
 
-CALLS, STARTS, JOBS = 15, 5, 5
+CALLS, STARTS, JOBS = 15, 16, 5
 ASLEEP = 20
 WHO = ("plain", "ours")
 Figures = dict[str, list[float]]
@@ -120,9 +121,10 @@ def starts(rig: Rig, client: Client) -> None:
     walls: Figures = {who: [] for who in WHO}
 
     def start(who: str) -> float:
-        rig.restart(who)
-        began = time.perf_counter()
-        client.wait_for(who)
+        rig.end(who)
+        since, began = datetime.now(timezone.utc), time.perf_counter()
+        rig.begin(who)
+        client.wait_start(who, since)
         walls[who].append(time.perf_counter() - began)
         return rig.processor_time(who)
 

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,13 @@ class Rig:
         argv = [*program(f"salt-{name}", who), "-c", str(path), "-l", "quiet"]
         self._processes[who] = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
-    def restart(self, who: str) -> None:
-        """End a minion with all its processes, and start it again."""
+    def end(self, who: str) -> None:
+        """End a minion with all its processes."""
         self._processes[who].terminate()
         self._processes[who].wait(120)
+
+    def begin(self, who: str) -> None:
+        """Start a minion again."""
         self._begin(who, "minion", self.root / {"plain": "p", "ours": "o"}[who])
 
     def main(self, who: str) -> int:
@@ -189,6 +193,7 @@ class Client:
             self._local.opts, self._local.opts["sock_dir"], listen=True
         )
         self._bus.subscribe("salt/job/")
+        self._bus.subscribe("salt/minion/")
         self.lost = 0
 
     def wait_for(self, minion: str) -> None:
@@ -199,6 +204,17 @@ class Client:
                 if self._local.cmd(minion, "test.ping", timeout=3).get(minion) is True:
                     return
         raise SystemExit(f"the minion {minion} did not come up")
+
+    def wait_start(self, minion: str, since: datetime) -> None:
+        """Wait until a minion says that it has started, after *since*, and has answered."""
+        deadline = time.monotonic() + 90
+        stamp = since.astimezone(timezone.utc).replace(tzinfo=None).isoformat()
+        while time.monotonic() < deadline:
+            event = self._bus.get_event(wait=1, tag=f"salt/minion/{minion}/start")
+            if event and event["_stamp"] >= stamp:
+                self.round_trip(minion)
+                return
+        raise SystemExit(f"the minion {minion} did not start")
 
     def publish(self, minion: str, fun: str, *args: Any) -> str:
         sent = self._local.pub([minion], fun, list(args), tgt_type="list")
