@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 def revisions(host: Host) -> Revisions:
     from .core.prepare.revisions import Revisions
 
-    snapshots = host.manager.snapshots if host.manager is not None else None
-    return Revisions(host.settings.state_dir, host.store, host.manager, snapshots)
+    return Revisions(host.settings.state_dir, host.store, host.activation)
 
 
 def staging(host: Host, installer: Installer | None = None) -> Staging:

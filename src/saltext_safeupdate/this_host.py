@@ -29,6 +29,7 @@ from .core.record.store import Store
 from .core.settings import Settings, is_proxy, of_minion
 
 if TYPE_CHECKING:
+    from .core.generations.activation import Activation
     from .core.host.daemons import Daemon
     from .core.host.service import ServiceManager
     from .core.jobs.stop_guard import StopGuard
@@ -128,6 +129,13 @@ class Host:
             )
         return self.manager
 
+    @property
+    def activation(self) -> Activation:
+        """How what the package manager installs comes to run."""
+        from .core.generations import activation
+
+        return activation.of(self.manager, self.manager)
+
     @cached_property
     def services(self) -> ServiceManager:
         from .core.host import init_system
@@ -174,9 +182,7 @@ class Host:
 
     def roots(self) -> tuple[str, ...]:
         """Return the directories of Python code that an update replaces below the minion."""
-        if self.manager is not None and self.manager.snapshots is not None:
-            return ()
-        return _tree()
+        return () if self.activation.by_boot else _tree()
 
     def others(self) -> tuple[Minion, ...]:
         """Return the other minions of this host that run from what an update replaces."""
@@ -211,16 +217,7 @@ class Host:
 
     def written(self) -> tuple[str, ...]:
         """Return the directories on the file systems that an update is installed to."""
-        if self.manager is not None and self.manager.snapshots is not None:
-            return (self.manager.snapshots.place,)
-        return self.roots()
-
-    def waiting(self) -> str:
-        """Return the sentence that a snapshot waits for a reboot; empty if none does."""
-        snapshots = self.manager.snapshots if self.manager is not None else None
-        if snapshots is None or not snapshots.pending:
-            return ""
-        return f"Snapshot {snapshots.default()['number']} waits for a reboot."
+        return tuple(self.activation.written(self.roots()))
 
     def running_jobs(self) -> list[str]:
         """Name the jobs that run now, as "JID function"."""

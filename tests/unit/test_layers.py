@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "core/prepare": LOW,
     "core/transactional": LOW - {"core/generations"},
     "core/extensions": LOWEST,
-    "core/generations": {"core/record", *LOWEST},
+    "core/generations": {"core/packages", "core/record", *LOWEST},
     "core/packages": LOWEST,
     "core/record": LOWEST,
     "core/host": BASE,

@@ -184,8 +184,7 @@ class Guard:
         """Tell whether this is a transactional system, and what looks after it is there."""
         if not self._can_look():
             return False
-        manager = self._host.manager
-        return manager is not None and manager.snapshots is not None and self._can_change()
+        return self._host.activation.by_boot and self._can_change()
 
     # -- the service -----------------------------------------------------------
 

@@ -76,8 +76,8 @@ def refuse_to_apply(host: Host) -> None:
 
     Applied, it would lie below the minion that runs, and nobody would watch the next restart.
     """
-    manager = host.manager
-    if manager is None or manager.snapshots is None or not manager.snapshots.pending:
+    manager, waiting = host.manager, host.activation.waiting
+    if manager is None or not waiting:
         return
     try:
         own = sorted(host.own().names)
@@ -87,10 +87,9 @@ def refuse_to_apply(host: Host) -> None:
     if new != now:
         named = ", ".join(f"{name} {version}" for name, version in sorted(new.items()))
         raise CommandExecutionError(
-            f"Snapshot {manager.snapshots.default()['number']} has another version of the minion "
-            f"({named or 'none'}). Applied, its files would replace those that the running minion "
-            "reads. Nothing was changed: reboot instead, or call the update off with "
-            "'safeupdate.cancel' first."
+            f"{waiting} It has another version of the minion ({named or 'none'}). Applied, its "
+            "files would replace those that the running minion reads. Nothing was changed: reboot "
+            "instead, or call the update off with 'safeupdate.cancel' first."
         )
 
 

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, InputError
+from saltext_safeupdate.core.generations.activation import ByRestart
 from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks, processes
@@ -333,7 +334,7 @@ class Host:
         return self.record(Phase.REQUESTED, jid="", request=request, code=code, versions_to=targets)
 
     def resolver(self):
-        revisions = Revisions(self.settings.state_dir, self.store, self.packages)
+        revisions = Revisions(self.settings.state_dir, self.store, ByRestart(self.packages))
         return Resolver(
             installer=self.packages,
             own=sorted(OLD),
@@ -345,7 +346,7 @@ class Host:
 
     def secured(self):
         """Secure the old packages; return the way back that the record has of them."""
-        revisions = Revisions(self.settings.state_dir, self.store, self.packages)
+        revisions = Revisions(self.settings.state_dir, self.store, ByRestart(self.packages))
         return revisions.secure("u1", sorted(OLD))
 
     def tear(self):

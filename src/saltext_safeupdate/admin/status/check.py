@@ -267,7 +267,7 @@ def _host(host: Host) -> Iterator[Problem]:
         running=str(salt.version.__version__),
         state_dir=host.settings.state_dir,
         roots=host.written(),
-        transaction=host.waiting(),
+        transaction=host.activation.waiting,
         targets={},
         masterless=True,
     )

@@ -12,7 +12,7 @@ from .checks_of_files import Problem
 def applied(host: Host) -> Iterator[Problem]:
     """Yield that somebody has put the files of an update below the minion before its boot."""
     manager = host.manager
-    if manager is None or manager.snapshots is None or not host.store.exists():
+    if manager is None or not host.activation.by_boot or not host.store.exists():
         return
     last = host.store.latest()
     if last is None or not last.awaits_boot or last.phase is not Phase.WAITING_FOR_BOOT:

@@ -56,7 +56,7 @@ def findings(
             running=str(salt.version.__version__),
             state_dir=settings.state_dir,
             roots=host.written(),
-            transaction=host.waiting(),
+            transaction=host.activation.waiting,
             under_way=under_way,
             locks=locks.problem(settings.run_dir, str(opts.get("user") or "")),
             targets=resolved.targets,

@@ -86,7 +86,7 @@ def _resolver(host: Host, functions: Functions, version: str) -> Resolver:
 
 def _refuse(host: Host, installer: OwnExtension) -> None:
     manager = host.manager
-    if manager is not None and manager.snapshots is not None:
+    if host.activation.by_boot:
         raise SafeUpdateError(
             "On a transactional system the extension is installed in a transaction. Nothing was "
             "changed; use 'transactional_update.pip_install' or a state, and reboot."

@@ -12,7 +12,7 @@ from ...core.errors import CommandError, InputError, SafeUpdateError, version_te
 from ...core.host import locks
 from ...core.jobs import current
 from ...core.packages.choice import matches
-from ...core.packages.manager import Offers, Transactions
+from ...core.packages.manager import Offers
 from ...core.packages.request import File
 from ...core.prepare import resolution
 from ...core.prepare.resolution import Resolved, Resolver
@@ -58,7 +58,7 @@ def plan(
         "targets": dict(resolved.targets),
         "changes": resolved.changes,
         "steps": list(resolved.steps),
-        "reboot": _needs_reboot(host.known_manager(), resolved),
+        "reboot": _needs_reboot(host, resolved),
         "staged": resolved.staged,
         "jobs": host.awaited_jobs(_jid(host)),
         "findings": [finding._asdict() for finding in resolved.findings],
@@ -207,16 +207,16 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
     numbered = resolved.with_serial(fence.of_jid(jid))
     record = asking.update(factory.initiator(host, jid), numbered, jid=jid, reason=reason)
     comment = _REQUESTED
-    if host.manager is not None and host.manager.snapshots is not None:
+    if host.activation.by_boot:
         asks = host.settings.transactional_reboot == "always"
         comment = _BY_BOOT.format(who=_WHO[asks])
     return {**status.described(record), "to": dict(resolved.targets), "comment": comment}
 
 
-def _needs_reboot(manager: Transactions, resolved: Resolved) -> bool:
+def _needs_reboot(host: Host, resolved: Resolved) -> bool:
     """Tell whether a reboot of the host has to activate the targets, now or after the update."""
-    by_boot = manager.snapshots is not None and bool(resolved.changes)
-    return by_boot or needs_reboot(manager, resolved)
+    by_boot = host.activation.by_boot and bool(resolved.changes)
+    return by_boot or needs_reboot(host.known_manager(), resolved)
 
 
 def _refresh_for(host: Host, resolver: Resolver, wanted: Request, refresh: bool) -> None:

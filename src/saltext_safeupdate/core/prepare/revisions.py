@@ -12,11 +12,10 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..errors import SafeUpdateError
+from ..generations.activation import Activation
 from ..host import backup, room
-from ..packages.manager import Installer, Snapshots
 from ..packages.request import File
 from ..record.parts import FileRow, WayBack
 from ..record.store import Store
@@ -54,25 +53,20 @@ PREVIOUS: Fact[Previous] = Fact("previous", Previous)
 
 
 class Revisions:
-    """
-    The secured packages, by update. Without an *installer* nothing can be secured; if there are
-    *snapshots*, one of them leads back.
-    """
+    """The secured packages, by update; *activation* says what leads back to them."""
 
     def __init__(
         self,
         state_dir: str,
         store: Store,
-        installer: Installer | None,
-        snapshots: Snapshots | None = None,
+        activation: Activation,
         *,
         statvfs: room.Statvfs = os.statvfs,
     ) -> None:
         self._statvfs = statvfs
         self._root = os.path.join(state_dir, "revisions")
         self._store = store
-        self._installer = installer
-        self._snapshots = snapshots
+        self._activation = activation
 
     def secure(
         self, update_id: str, installed: Sequence[str], paths: Sequence[str] = ()
@@ -82,47 +76,45 @@ class Revisions:
 
         Without room for them nothing is copied, and what is returned says so.
         """
-        if self._installer is None or not installed:
+        installer = self._activation.installer
+        if installer is None or not installed:
             return WayBack(paths=tuple(paths), missing="no package that is known holds the minion")
         try:
-            wanted = self._installer.needs_to_secure(installed) + backup.size(paths)
+            wanted = installer.needs_to_secure(installed) + backup.size(paths)
             there = os.path.join(self._root, update_id)
             short = room.shortage(self._root, wanted, having=there, statvfs=self._statvfs)
             if short:
                 raise SafeUpdateError(f"there is no room for their copies: {short}")
             directory = self.directory(update_id)
-            secured = self._packages(self._installer, installed, directory)
+            secured = self._activation.secure(installed, directory)
             copies = backup.save(paths, os.path.join(directory, "backup")).directory
         except (SafeUpdateError, OSError) as err:
             missing = f"the installed packages could not be secured: {err}"
             return WayBack(paths=tuple(paths), missing=missing)
-        return WayBack(paths=tuple(paths), backup=copies, **secured)
+        return WayBack(
+            files=rows(secured.files),
+            snapshot=secured.snapshot,
+            paths=tuple(paths),
+            backup=copies,
+        )
 
     def renew_backup(self, way_back: WayBack) -> None:
         """Copy its paths anew, now that nothing else runs. Raises SafeUpdateError."""
         if way_back.backup:
             backup.save(way_back.paths, way_back.backup, anew=True)
 
-    def _packages(
-        self, installer: Installer, installed: Sequence[str], directory: str
-    ) -> dict[str, Any]:
-        if self._snapshots is not None:
-            return {"snapshot": self._snapshots.running()}
-        return {"files": rows(installer.secure(installed, directory))}
-
     def keep(self, update: Update) -> None:
         """Make what the update replaced the previous revision. Idempotent."""
-        snapshots = self._snapshots
         previous = Previous(update=update.id, versions=update.versions_from)
         if update.way_back.files:
             previous = replace(previous, files=update.way_back.files)
-        elif update.way_back.snapshot and snapshots is not None:
+        elif update.way_back.snapshot and self._activation.by_boot:
             known = self._store.fact(PREVIOUS)
             if known is not None and known.update == update.id:
                 # Another snapshot may run by now.
                 return
-            snapshot, active = update.way_back.snapshot, snapshots.running()
-            previous = replace(previous, snapshot=snapshot, active=active)
+            active = self._activation.snapshots.running()
+            previous = replace(previous, snapshot=update.way_back.snapshot, active=active)
         else:
             return
         self._store.set_fact(PREVIOUS, previous)
@@ -132,8 +124,7 @@ class Revisions:
         found = self._store.fact(PREVIOUS)
         if found is None or not all(os.path.exists(file.path) for file in files(found.files)):
             return None
-        snapshots = self._snapshots
-        if found.snapshot is not None and not (snapshots and snapshots.exists(found.snapshot)):
+        if found.snapshot is not None and not self._activation.has(found.snapshot):
             return None
         return found
 

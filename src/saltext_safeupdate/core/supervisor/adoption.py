@@ -29,7 +29,7 @@ def adopt(
     if after == before:
         return
     manager, own = by.manager, by.installation.own
-    assert manager is not None and manager.snapshots is not None  # noqa: PT018, S101
+    assert manager is not None  # noqa: S101 - it has made the transaction
     lock = by.writing()
     try:
         last, replaced = by.latest(), None
@@ -43,7 +43,7 @@ def adopt(
         running = manager.running(own)
         if after == running:
             return
-        back = manager.snapshots.running()
+        back = by.activation.snapshots.running()
         if base:
             # What runs is known to work, and so is what only others have changed since.
             back = dict(base) if before == running else replaced or back

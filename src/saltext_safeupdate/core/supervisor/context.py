@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..errors import CommandError, LockUnavailableError
+from ..generations import activation
+from ..generations.activation import Activation
 from ..generations.table import Generations
 from ..host import linked_copy
 from ..host.command import Run
@@ -18,7 +20,7 @@ from ..host.locks import Lock, held
 from ..host.minions import Minion
 from ..host.reach import Address, reaches_any
 from ..host.service import Inhibitor, Services, Watchdogs
-from ..packages.manager import Installer, PackageManager, Snapshots, Transactions
+from ..packages.manager import Installer, PackageManager, Transactions
 from ..prepare.revisions import Revisions
 from ..record.store import Store
 from ..record.update import Update
@@ -135,12 +137,11 @@ class Context:
 
     @property
     def revisions(self) -> Revisions:
-        return Revisions(self.settings.state_dir, self.store, self.installer, self.snapshots)
+        return Revisions(self.settings.state_dir, self.store, self.activation)
 
     @property
-    def snapshots(self) -> Snapshots | None:
-        """What a boot activates; None if a restart does."""
-        return self.manager.snapshots if self.manager is not None else None
+    def activation(self) -> Activation:
+        return activation.of(self.manager, self.installer)
 
     def reread(self, update: Update) -> Update:
         """Return the record as it is on disk."""

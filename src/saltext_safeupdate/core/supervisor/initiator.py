@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 from ..errors import LockHeldError, SafeUpdateError
 from ..extensions import ourselves
+from ..generations import activation
+from ..generations.activation import Activation
 from ..host import locks, processes
 from ..host.locks import Lock
 from ..host.minions import Minion
@@ -98,8 +100,11 @@ class Initiator:
 
     @property
     def revisions(self) -> Revisions:
-        snapshots = self.manager.snapshots if self.manager is not None else None
-        return Revisions(self.settings.state_dir, self.store, self.installer, snapshots)
+        return Revisions(self.settings.state_dir, self.store, self.activation)
+
+    @property
+    def activation(self) -> Activation:
+        return activation.of(self.manager, self.installer)
 
     def versions(self) -> dict[str, str]:
         """Return what is installed of the own packages."""

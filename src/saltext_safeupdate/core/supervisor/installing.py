@@ -56,14 +56,12 @@ def _put_in_place(context: Context, installer: Installer, update: Update) -> Non
     staged = update.staged
     new = revisions.files(staged.files)
     installer.verify(new)
-    snapshots = context.snapshots
-    if snapshots is None:
-        installer.install(new)
-    elif staged.snapshot is not None:
-        snapshots.go_back(staged.snapshot)
+    activation = context.activation
+    if staged.snapshot is not None:
+        activation.snapshots.go_back(staged.snapshot)
     else:
-        snapshots.install(
-            [file.path for file in new],
+        activation.install(
+            new,
             extensions=staged.extensions,
             program=context.services.program(context.unit) or "",
             strict=context.settings.extensions == "stop",

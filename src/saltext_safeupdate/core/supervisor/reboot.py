@@ -18,11 +18,6 @@ from .context import Context
 log = logging.getLogger("salt-safeupdate")
 
 
-def is_pending(context: Context) -> bool:
-    """Tell whether the next boot starts another snapshot than the running one."""
-    return context.snapshots is not None and context.snapshots.pending
-
-
 def is_asked_for(context: Context, *, back: bool = False) -> bool:
     """Tell whether the settings let us ask for the reboot."""
     wanted = context.settings.transactional_reboot
@@ -31,11 +26,13 @@ def is_asked_for(context: Context, *, back: bool = False) -> bool:
 
 def why_not_activated(context: Context, update: Update) -> str:
     """Return why the next boot would not start what was installed, or nothing."""
-    manager, snapshots = context.manager, context.snapshots
-    if manager is None or snapshots is None:
-        return "This is no transactional system any more."
+    installer = context.installer
+    try:
+        snapshots = context.activation.snapshots
+    except SafeUpdateError as err:
+        return str(err)
     own = sorted({*update.versions_from, *update.versions_to})
-    if manager.installed(own) == update.versions_to:
+    if installer is not None and installer.installed(own) == update.versions_to:
         return ""
     default, running = snapshots.default(), snapshots.running()
     if default == running:
@@ -71,7 +68,7 @@ def wait(context: Context, update: Update, *, back: bool = False) -> Update:
 
 def _ask(context: Context) -> str:
     try:
-        return context.snapshots.reboot() if context.snapshots is not None else ""
+        return context.activation.snapshots.reboot()
     except SafeUpdateError as err:
         log.error("the reboot could not be asked for: %s", err)
         return f"the reboot could not be asked for: {err}"

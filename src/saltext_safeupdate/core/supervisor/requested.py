@@ -16,7 +16,8 @@ from typing import Any
 from ..errors import CommandError, RecordError, SafeUpdateError
 from ..extensions.beside_salt import stage_beside_salt
 from ..generations import replaced
-from ..packages.manager import Installer, Snapshots
+from ..generations.activation import Activation
+from ..packages.manager import Installer
 from ..packages.request import File
 from ..prepare import known, resolution, revisions
 from ..prepare.resolution import Resolver
@@ -67,18 +68,17 @@ def _prepare(context: Context, update: Update) -> Update:
 
 
 def _check(context: Context, update: Update) -> Update:
-    installer, snapshots = _installer(context), context.snapshots
+    installer, waiting = _installer(context), context.activation.waiting
     obstacle = context.services.obstacle(context.unit)
     if obstacle:
         raise SafeUpdateError(
             f"{context.unit} could not be restarted on the new version: {obstacle}. Give it a "
             "service, or update the image of the container"
         )
-    if snapshots is not None and snapshots.pending:
-        number = snapshots.default()["number"]
+    if waiting:
         raise SafeUpdateError(
-            f"Snapshot {number} waits for a reboot, and an update would not start from it. "
-            "Reboot first, or make the running snapshot the default again"
+            f"{waiting} An update would not start from it: reboot first, or make the running "
+            "snapshot the default again"
         )
     targets = update.versions_to or _resolved(context, installer, update)
     if resolution.reached(installer.installed(update.code.own), targets):
@@ -111,7 +111,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     if previous is not None:
         new = revisions.files(previous.files)
         installer.verify(new)
-        snapshot = _former_snapshot(context.snapshots, previous)
+        snapshot = _former_snapshot(context.activation, previous)
     else:
         new, altered = _download(context, installer, update.versions_to)
         _refuse_unknown(context, update, new)
@@ -174,11 +174,11 @@ def _previous(context: Context, update: Update) -> Previous | None:
     return None
 
 
-def _former_snapshot(snapshots: Snapshots | None, previous: Previous) -> dict[str, int] | None:
+def _former_snapshot(activation: Activation, previous: Previous) -> dict[str, int] | None:
     """Return the snapshot to go back to, if nothing else would be undone with it."""
-    if snapshots is None or previous.snapshot is None:
+    if not activation.by_boot or previous.snapshot is None:
         return None
-    running, number = snapshots.running(), previous.snapshot["number"]
+    running, number = activation.snapshots.running(), previous.snapshot["number"]
     if running != previous.active:
         raise SafeUpdateError(
             f"Snapshot {running['number']} was made after the update: going back to snapshot "

@@ -113,7 +113,7 @@ def wait_for_boot(context: Context, update: Update) -> Update:
             # It was booted, and something else than we went back from it.
             rollback.quarantine(context, update, problem)
         return end(context, update, Phase.FAILED, problem)
-    if reboot.is_pending(context):
+    if context.activation.pending:
         return reboot.wait(context, update)
     boot = replace(update.boot, booted=context.clock())
     return context.store.save(update.advance(Phase.STEPPING, boot=boot))

@@ -132,9 +132,8 @@ def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
 
 def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
     """Have the next boot start the former snapshot, and look at the minion that it starts."""
-    snapshots, former = context.snapshots, update.way_back.snapshot
-    if snapshots is None or former is None:
-        raise SafeUpdateError("This is no transactional system any more.")
+    snapshots, former = context.activation.snapshots, update.way_back.snapshot
+    assert former is not None  # noqa: S101 - that the way back leads through a boot says so
     if update.progress.returned is None:
         context.let_manager_end()
         snapshots.go_back(former)

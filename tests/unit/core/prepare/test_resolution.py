@@ -1,6 +1,7 @@
 import pytest
 
 from saltext_safeupdate.core.errors import InputError
+from saltext_safeupdate.core.generations.activation import ByRestart
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.prepare.resolution import Resolver
 from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous, Revisions
@@ -29,7 +30,7 @@ def targets(packages, store, tmp_path):
             installer=packages,
             own=OWN,
             store=store,
-            revisions=Revisions(str(tmp_path / "state"), store, packages),
+            revisions=Revisions(str(tmp_path / "state"), store, ByRestart(packages)),
             staged=staged or {},
             steps_dir=str(tmp_path / "steps"),
         )

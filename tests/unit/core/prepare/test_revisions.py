@@ -2,6 +2,8 @@ import os
 
 import pytest
 
+from saltext_safeupdate.core.generations import activation
+from saltext_safeupdate.core.generations.activation import ByRestart
 from saltext_safeupdate.core.prepare.revisions import Revisions, files
 from saltext_safeupdate.core.record.parts import WayBack
 from saltext_safeupdate.core.record.store import Store
@@ -17,7 +19,7 @@ def state(tmp_path):
 @pytest.fixture
 def revisions(state):
     store = Store(str(state / "safeupdate.db"))
-    return Revisions(str(state), store, FakePackages(salt="1"))
+    return Revisions(str(state), store, ByRestart(FakePackages(salt="1")))
 
 
 def _update(update_id, carried):
@@ -34,7 +36,7 @@ def test_what_is_secured_is_for_root_only(revisions, state):
 
 
 def test_why_nothing_can_be_secured(state, revisions):
-    revisions._installer.secures = False
+    revisions._activation.installer.secures = False
     assert "no copy can be had" in revisions.secure("u1", ["salt"]).missing
     assert "no package" in revisions.secure("u1", []).missing
     (state / "revisions").rename(state / "gone")
@@ -50,7 +52,7 @@ def test_without_room_nothing_is_copied(state, tmp_path):
     packages = FakePackages(salt="1")
     packages.takes_to_secure = 100 << 20
     revisions = Revisions(
-        *(str(state), Store(str(state / "safeupdate.db")), packages),
+        *(str(state), Store(str(state / "safeupdate.db")), ByRestart(packages)),
         statvfs=lambda _: os.statvfs_result(system),
     )
     missing = revisions.secure("u1", ["salt"], [str(tmp_path / "config")]).missing
@@ -94,7 +96,7 @@ def test_an_update_without_a_way_back_does_not_replace_it(revisions):
 def test_a_snapshot_is_the_way_back_where_there_are_some(state):
     packages = FakeTransactional(salt="1")
     store = Store(str(state / "safeupdate.db"))
-    revisions = Revisions(str(state), store, packages, packages.snapshots)
+    revisions = Revisions(str(state), store, activation.of(packages, packages))
     carried = revisions.secure("u1", ["salt"])
     assert carried.snapshot == {"number": 1, "ident": 257}
     assert carried.files == ()

@@ -1,0 +1,111 @@
+"""
+How what is installed comes to run: by a restart of the service, or by a boot of the host.
+
+What depends on that is here, once. Whoever needs it asks the activation of its host
+(:func:`of`), and not whether there are snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import SafeUpdateError
+
+if TYPE_CHECKING:
+    from ..packages.manager import Installer, Snapshots, Transactions
+    from ..packages.request import File
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secured:
+    """What leads back: copies of the package files, or the snapshot that has them."""
+
+    files: list[File] = field(default_factory=list)
+    snapshot: dict[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class ByRestart:
+    """What is installed is there at once, and runs after a restart of the service."""
+
+    installer: Installer | None
+    by_boot = False
+    # The next boot starts another system than the one that runs.
+    pending = False
+    # The sentence that it does; empty if it does not.
+    waiting = ""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """None: the host has changed since the record was made. Raises SafeUpdateError."""
+        raise SafeUpdateError("This is no transactional system any more.")
+
+    def written(self, roots: Sequence[str]) -> Sequence[str]:
+        """Return the directories on the file systems that *roots* of code are installed to."""
+        return roots
+
+    def install(
+        self, files: Sequence[File], *, extensions: str = "", program: str = "", strict: bool = True
+    ) -> None:
+        """
+        Install package files. What is beside Salt is put in its place before the restart.
+
+        Raise CommandError.
+        """
+        if self.installer is not None:
+            self.installer.install(files)
+
+    def secure(self, installed: Sequence[str], directory: str) -> Secured:
+        """Return what leads back to what is installed now. Raise SafeUpdateError."""
+        if self.installer is None:
+            return Secured()
+        return Secured(files=self.installer.secure(installed, directory))
+
+    def has(self, snapshot: Mapping[str, int]) -> bool:
+        """Tell whether the host can go back to a snapshot."""
+        return False
+
+
+@dataclass(frozen=True)
+class ByBoot:
+    """What is installed lies in a new snapshot, which the next boot of the host starts."""
+
+    installer: Installer | None
+    snapshots: Snapshots
+    by_boot = True
+
+    @property
+    def pending(self) -> bool:
+        return self.snapshots.pending
+
+    @property
+    def waiting(self) -> str:
+        if not self.snapshots.pending:
+            return ""
+        return f"Snapshot {self.snapshots.default()['number']} waits for a reboot."
+
+    def written(self, roots: Sequence[str]) -> Sequence[str]:
+        return (self.snapshots.place,)
+
+    def install(
+        self, files: Sequence[File], *, extensions: str = "", program: str = "", strict: bool = True
+    ) -> None:
+        paths = [file.path for file in files]
+        self.snapshots.install(paths, extensions=extensions, program=program, strict=strict)
+
+    def secure(self, installed: Sequence[str], directory: str) -> Secured:
+        return Secured(snapshot=self.snapshots.running())
+
+    def has(self, snapshot: Mapping[str, int]) -> bool:
+        return self.snapshots.exists(snapshot)
+
+
+Activation = ByRestart | ByBoot
+
+
+def of(manager: Transactions | None, installer: Installer | None) -> Activation:
+    """Return the activation of what *installer* installs on a host with that package manager."""
+    snapshots = manager.snapshots if manager is not None else None
+    return ByRestart(installer) if snapshots is None else ByBoot(installer, snapshots)
