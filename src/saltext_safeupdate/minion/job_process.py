@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from salt.exceptions import SaltException
 
 from ..core.errors import RecordError, SafeUpdateError
+from ..core.generations.trees import Trees
 from ..core.host import processes
 from ..core.host.locks import Lock
 from ..core.jobs import current, functions
@@ -123,14 +124,15 @@ class JobProcess:
         """Have a job that looks at an update import this minion's code while that is replaced."""
         try:
             update = self._store.latest() if self._store.exists() else None
+            if update is None or update.phase.final or update.id == self._started_after:
+                return
+            trees = Trees(self._store).of(update.id)
         except SafeUpdateError as err:
             self._complaints.log(
                 "the linked copy of the old code cannot be looked up for job %s", "-", err
             )
             return
-        if update is not None and not update.phase.final and update.id != self._started_after:
-            copies = update.code.copies
-            self._redirect({root: copy for root, copy in copies.items() if os.path.isdir(copy)})
+        self._redirect({root: tree for root, tree in trees.items() if os.path.isdir(tree)})
 
     def _copied(self) -> str:
         """
@@ -140,10 +142,11 @@ class JobProcess:
         """
         try:
             update = self._store.latest() if self._store.exists() else None
+            copied = update is not None and bool(Trees(self._store).of(update.id))
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return ""
-        return update.id if update is not None and update.code.copies else ""
+        return update.id if update is not None and copied else ""
 
     def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:
         """Write down that the function of the job begins, and call it."""

@@ -11,6 +11,7 @@ from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.generations.activation import ByRestart
 from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.generations.trees import Trees
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
@@ -296,6 +297,10 @@ class Host:
 
     # -- facts -----------------------------------------------------------------
 
+    def keep_tree(self, owner="u1"):
+        """Keep the old code readable for an update, as it does before it installs."""
+        return Trees(self.store).make([str(self.root)], owner)
+
     def record(self, phase, **changes):
         """Write a record in a phase, as an earlier process left it."""
         update = Update(
@@ -358,7 +363,7 @@ class Host:
 
     def fix(self, files):
         """Put the file of the old version back, and what rpm left behind away."""
-        copy = self.last.code.copies[str(self.root)]
+        copy = Trees(self.store).of(self.last.id)[str(self.root)]
         shutil.rmtree(self.root)
         shutil.copytree(copy, self.root)
 

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 _PREFIX = ".salt-safeupdate-"
+# The end of the name of one that is not whole yet.
+PART = ".part"
 
 
 class _File(NamedTuple):
@@ -40,8 +42,8 @@ def make(roots: Iterable[str], identity: str) -> dict[str, str]:
             copy = copy_path(root, identity)
             made[root] = copy
             if not os.path.isdir(copy):
-                _link_tree(root, f"{copy}.part")
-                os.rename(f"{copy}.part", copy)
+                _link_tree(root, f"{copy}{PART}")
+                os.rename(f"{copy}{PART}", copy)
     except OSError:
         remove(made.values())
         raise
@@ -52,7 +54,7 @@ def remove(copies: Iterable[str]) -> None:
     """Remove the copies. Idempotent. A path that :func:`make` cannot have made is left alone."""
     for copy in copies:
         if os.path.basename(copy).startswith(_PREFIX):
-            for path in (copy, f"{copy}.part"):
+            for path in (copy, f"{copy}{PART}"):
                 if os.path.isdir(path):
                     shutil.rmtree(path)
 

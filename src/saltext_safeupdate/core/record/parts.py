@@ -46,14 +46,12 @@ class Code:
     """
     The code that changes.
 
-    ``own`` are the own packages, ``roots`` the directories of code that an update replaces,
-    ``copies`` maps those to the linked copies of the old code, and ``extension`` is where this
-    extension was imported from.
+    ``own`` are the own packages, ``roots`` the directories of code that an update replaces, and
+    ``extension`` is where this extension was imported from.
     """
 
     own: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
-    copies: dict[str, str] = field(default_factory=dict)
     extension: str = ""
 
 

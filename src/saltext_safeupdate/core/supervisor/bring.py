@@ -35,5 +35,6 @@ def bring_along(context: Context, update: Update) -> str:
 def _carry(context: Context, update: Update, python: str) -> list[str]:
     if update.staged.extensions:
         return carry_extensions(python, context.command, update.staged.extensions)
-    where = ourselves.carry(python, context.command, update.code.extension, update.code.copies)
+    trees = context.trees.of(update.id)
+    where = ourselves.carry(python, context.command, update.code.extension, trees)
     return [where] if where else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from ..errors import CommandError, LockUnavailableError
 from ..generations import activation
 from ..generations.activation import Activation
 from ..generations.table import Generations
+from ..generations.trees import Trees
 from ..host import linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
@@ -140,6 +141,10 @@ class Context:
         return Revisions(self.settings.state_dir, self.store, self.activation)
 
     @property
+    def trees(self) -> Trees:
+        return Trees(self.store)
+
+    @property
     def activation(self) -> Activation:
         return activation.of(self.manager, self.installer)
 
@@ -191,15 +196,16 @@ class Context:
 
     def mixed(self, update: Update) -> list[str]:
         """Return the directories of code that have files of two versions."""
-        return mixed(self.manager, update)
+        return mixed(self.manager, self.trees.of(update.id))
 
 
-def mixed(manager: Transactions | None, update: Update) -> list[str]:
+def mixed(manager: Transactions | None, trees: Mapping[str, str]) -> list[str]:
     """
     Return the directories of code in which an installation has begun without telling.
 
-    It was killed among the files of a package, and the database has the old version.
+    It was killed among the files of a package, and the database has the old version. *trees* are
+    those of the old code, by the directories that they stand for.
     """
     if manager is None or manager.write_ahead:
         return []
-    return linked_copy.differing(update.code.copies)
+    return linked_copy.differing(trees)

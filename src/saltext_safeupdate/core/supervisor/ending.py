@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from ..errors import CommandError, SafeUpdateError
-from ..host import linked_copy
 from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
@@ -31,7 +30,7 @@ def clean(context: Context, update: Update) -> None:
     try:
         if update.phase is Phase.INSTALLING or context.inhibitor.inhibited(unit):
             context.inhibitor.release(unit)
-        linked_copy.remove(update.code.copies.values())
+        context.trees.remove(update.id)
         locked = list(update.staged.version_locked)
         if locked and context.manager is not None:
             context.manager.lock_versions(locked, True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from ..errors import SafeUpdateError
-from ..host import linked_copy
+from ..generations.trees import Trees
 from ..prepare.revisions import Revisions
 from ..record.phase import Phase
 from ..record.store import Store
@@ -20,23 +19,20 @@ def passed(
     Return the record in ``installing``: from here on the update is brought to an end. All locks
     are held, so no other job runs.
 
-    *arm* has the update looked after, whichever process dies; it gets the linked copies of the code
-    by their directories. Raises SafeUpdateError before anything was changed.
+    *arm* has the update looked after, whichever process dies; it gets the trees of the old code by
+    their directories. Raises SafeUpdateError before anything was changed.
     """
-    roots = update.code.roots
-    copies = {root: linked_copy.copy_path(root, update.id) for root in roots}
-    # They are in the record before they are made: a process that cleans up finds them there.
-    update = store.save(replace(update, code=replace(update.code, copies=copies)))
+    roots, trees = update.code.roots, Trees(store)
     # Other jobs have changed the configuration since, and none can now.
     revisions.renew_backup(update.way_back)
     try:
         # Nobody reads those of an earlier update any more: no other job runs.
-        linked_copy.remove(linked_copy.leftovers(roots))
-        linked_copy.make(roots, update.id)
+        trees.remove_others(roots, update.id)
+        made = trees.make(roots, update.id)
     except OSError as err:
         raise SafeUpdateError(
             f"The running code could not be kept readable beside {', '.join(roots)}: "
             f"{err.strerror or err}. Nothing was changed; look at the space there."
         ) from err
-    arm(copies)
+    arm(made)
     return store.save(update.advance(Phase.INSTALLING))

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..errors import SafeUpdateError
+from ..generations.trees import Trees
 from ..host import processes
 from ..host.locks import Lock
 from ..record.phase import Phase
@@ -119,11 +120,9 @@ class QuietTransaction:
         try:
             self._record = no_return.passed(by.store, by.revisions, self._record, by.arm)
         except (SafeUpdateError, OSError) as err:
-            # The copies are in it by now: whoever cleans up has to find them.
-            self._record = by.store.get(self._record.id) or self._record
             self._advance(Phase.FAILED, reason=str(err))
             raise
-        copies = self._record.code.copies
+        copies = Trees(by.store).of(self._record.id)
         try:
             by.inhibitor.inhibit(by.settings.service)
             self.redirect(copies)
@@ -148,7 +147,7 @@ class QuietTransaction:
         changed = after != self._record.versions_from
         if failure and by.manager and not changed and not unfinished:
             # Killed before its database knew: what runs would go on in a mixture of both.
-            unfinished = mixed(by.manager, self._record)
+            unfinished = mixed(by.manager, Trees(by.store).of(self._record.id))
             changed = bool(unfinished) and self._record.has_way_back
         reason = failure or self._record.reason
         if unfinished:
@@ -159,7 +158,8 @@ class QuietTransaction:
             self._advance(Phase.DELIVERING, reason=reason, versions_to=after, progress=progress)
             return
         # The copies go: what this process reads from now on is in its old place again.
-        self.redirect({copy: root for root, copy in self._record.code.copies.items()})
+        trees = Trees(by.store).of(self._record.id)
+        self.redirect({copy: root for root, copy in trees.items()})
         by.inhibitor.release(by.settings.service)
         failed = bool(failure or unfinished)
         self._advance(

@@ -27,7 +27,7 @@ FULL = {
     ),
     "owed": Owed(jid="1", reason="why", processes={"1": "a"}),
     "processes": {"2": "b"},
-    "code": Code(own=("salt",), roots=("/opt",), copies={"/a": "/b"}, extension="/c"),
+    "code": Code(own=("salt",), roots=("/opt",), extension="/c"),
     "staged": Staged(
         files=FILES, snapshot={"number": 2, "ident": 3}, extensions="/e", version_locked=("salt",)
     ),
@@ -107,7 +107,7 @@ def test_what_is_not_known_of_a_part_goes_with_it():
     [
         {"code": []},
         {"code": {"own": "salt"}},
-        {"code": {"copies": {"/a": 1}}},
+        {"progress": {"others": {"/a": 1}}},
         {"staged": {"files": [["salt", "1", "/p"]]}},
         {"way_back": {"snapshot": {"number": 1}}},
         {"progress": {"supervisors": True}},

@@ -31,7 +31,7 @@ def test_a_record_comes_back_as_it_was(store):
         versions_from={"salt-minion": "1"},
         versions_to={"salt-minion": "2"},
         unit={"active": "active"},
-        code=Code(copies={"/a": "/b"}),
+        code=Code(roots=("/a",)),
         unknown={"new": [1]},
     )
     store.save(update)

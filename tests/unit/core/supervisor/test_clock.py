@@ -7,8 +7,7 @@ would be felt by all that runs on it.
 
 import pytest
 
-from saltext_safeupdate.core.host import linked_copy, locks, processes
-from saltext_safeupdate.core.record.parts import Code
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.supervisor import watch
@@ -48,10 +47,8 @@ def _asked(host):
 
 
 def _installed(host, **changes):
-    parts = {
-        "code": Code(copies=linked_copy.make([str(host.root)], "u1")),
-        "way_back": host.secured(),
-    }
+    host.keep_tree()
+    parts = {"way_back": host.secured()}
     host.packages.versions.update(NEW)
     host.services.refuses = True
     host.record(Phase.DELIVERING, versions_to=dict(NEW), **parts, **changes)

@@ -3,8 +3,6 @@
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
-from saltext_safeupdate.core.host import linked_copy
-from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor.patience import MOST, Patience
 from tests.support.simulated import Clock
@@ -16,10 +14,8 @@ WORK = 10
 
 
 def _installed(host, **changes):
-    parts = {
-        "code": Code(copies=linked_copy.make([str(host.root)], "u1")),
-        "way_back": host.secured(),
-    }
+    host.keep_tree()
+    parts = {"way_back": host.secured()}
     host.packages.versions.update(NEW)
     host.services.refuses = True
     host.record(Phase.DELIVERING, versions_to=dict(NEW), **parts, **changes)

@@ -10,6 +10,7 @@ from saltext_safeupdate.core.errors import (
     RecordError,
     SafeUpdateError,
 )
+from saltext_safeupdate.core.generations.trees import Trees
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.facts import RESTART
@@ -581,7 +582,8 @@ class TestWayBack:
         armed = []
         host.transaction(arm=armed.append).change(_upgrade(host), host.job())
         assert [row[:2] for row in host.last.way_back.files] == sorted(OLD.items())
-        assert armed == [host.last.code.copies]
+        assert armed == [Trees(host.store).of(host.last.id)]
+        assert list(armed[0]) == [str(host.root)]
 
     def test_where_they_cannot_be_secured_it_goes_on_and_says_so(self, host):
         host.packages.secures = False

@@ -8,6 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.generations import replaced
 from saltext_safeupdate.core.generations.replaced import Row
+from saltext_safeupdate.core.generations.trees import Trees
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.staging import Staging
@@ -38,7 +39,7 @@ def test_everything_is_ready_when_it_begins_to_install(host):
     seen = []
 
     def look(files):
-        copy = host.last.code.copies[str(host.root)]
+        copy = Trees(host.store).of(host.last.id)[str(host.root)]
         seen.extend(locks.held(host.settings.run_dir, name) for name in ("jobs", "drain", "update"))
         seen.append(host.services.refuses)
         seen.append(os.path.isfile(os.path.join(copy, "modules", "test.py")))
@@ -408,8 +409,7 @@ class TestBack:
 
     def _ask_back(self, host, **kwargs):
         request = dataclasses.replace(host.last.request, back=True)
-        code = dataclasses.replace(host.last.code, copies={})
-        changes = {"request": request, "code": code, "versions_from": dict(NEW), **kwargs}
+        changes = {"request": request, "code": host.last.code, "versions_from": dict(NEW), **kwargs}
         host.record(Phase.REQUESTED, id="u2", jid="", **changes)
 
     def test_it_installs_what_was_kept(self, host):

@@ -6,9 +6,9 @@ import pytest
 
 from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
-from saltext_safeupdate.core.host import linked_copy, locks, processes
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.record.facts import RESTART
-from saltext_safeupdate.core.record.parts import Code, Former, Owed, Progress, Watched, WayBack
+from saltext_safeupdate.core.record.parts import Former, Owed, Progress, Watched, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
@@ -22,9 +22,9 @@ HALF_DONE = Progress(unfinished=("salt",))
 def _installed(host, phase=Phase.DELIVERING, **changes):
     """The job has installed and ended: everything is there that the supervisor finds."""
     host.packages.versions.update(NEW)
-    copies = linked_copy.make([str(host.root)], "u1")
+    host.keep_tree()
     host.services.refuses = True
-    return host.record(phase, versions_to=dict(NEW), code=Code(copies=copies), **changes)
+    return host.record(phase, versions_to=dict(NEW), **changes)
 
 
 def test_without_a_record_there_is_nothing_to_do(host):
@@ -345,8 +345,8 @@ class TestDirect:
 class TestPackageManager:
     def test_killed_while_it_installed_and_nothing_changed(self, host):
         host.services.refuses = True
-        copies = linked_copy.make([str(host.root)], "u1")
-        host.record(Phase.INSTALLING, code=Code(copies=copies))
+        host.keep_tree()
+        host.record(Phase.INSTALLING)
         host.supervise()
         assert host.last.phase is Phase.FAILED
         assert "changed nothing" in host.last.reason
@@ -359,11 +359,9 @@ class TestPackageManager:
         way_back = host.secured() if secured else WayBack()
         host.services.refuses = True
         host.packages.installs = host.fix
-        copies = linked_copy.make([str(host.root)], "u1")
+        host.keep_tree()
         host.tear()
-        host.record(
-            Phase.INSTALLING, versions_to=dict(OLD), code=Code(copies=copies), way_back=way_back
-        )
+        host.record(Phase.INSTALLING, versions_to=dict(OLD), way_back=way_back)
         host.supervise()
         assert host.last.phase is (Phase.ROLLED_BACK if secured else Phase.FAILED)
         assert f"half done: {host.root}" in host.last.reason
@@ -636,9 +634,7 @@ class TestAfterAPowerCut:
 
 SCENARIOS = {
     "nothing installed": lambda host: host.record(Phase.WAITING),
-    "interrupted, unchanged": lambda host: host.record(
-        Phase.INSTALLING, code=Code(copies=linked_copy.make([str(host.root)], "u1"))
-    ),
+    "interrupted, unchanged": lambda host: (host.keep_tree(), host.record(Phase.INSTALLING)),
     "interrupted, changed": lambda host: _installed(host, Phase.INSTALLING),
     "half done": lambda host: (
         _installed(host, progress=HALF_DONE),

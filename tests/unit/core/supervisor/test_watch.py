@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, RecordError
-from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.jobs.ledger import State
 from saltext_safeupdate.core.record.facts import RESTART
 from saltext_safeupdate.core.record.owner import OWNER, Owner
-from saltext_safeupdate.core.record.parts import Code, Owed, Progress, WayBack
+from saltext_safeupdate.core.record.parts import Owed, Progress, WayBack
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import probe, restarting
 from saltext_safeupdate.core.supervisor.verdict import KEY_REFUSED
@@ -24,10 +24,8 @@ HEARD = Progress(master=True)
 
 def _installed(host, phase=Phase.DELIVERING, **changes):
     """The job has installed and ended, and the old packages are secured."""
-    parts = {
-        "code": Code(copies=linked_copy.make([str(host.root)], "u1")),
-        "way_back": host.secured(),
-    }
+    host.keep_tree()
+    parts = {"way_back": host.secured()}
     host.packages.versions.update(NEW)
     host.services.refuses = True
     return host.record(phase, versions_to=dict(NEW), **{**parts, **changes})
