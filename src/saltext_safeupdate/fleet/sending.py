@@ -51,8 +51,14 @@ def stage(rollout: Rollout) -> list[Action]:
 
 
 def again(rollout: Rollout) -> list[Action]:
-    """Send again what a minion does not seem to have got."""
+    """
+    Send again what a minion does not seem to have got.
+
+    While too many others are away, it must not begin: one that answers, and does not know the
+    request, begins when there is room; to one that is silent it is sent later.
+    """
     found: list[Action] = []
+    crowded: bool | None = None
     for name in rollout.begun():
         minion = rollout.minions[name]
         # One that is to try again in a rollout that runs gets its next request instead.
@@ -60,9 +66,23 @@ def again(rollout: Rollout) -> list[Action]:
         late = minion.step in _LATE and minion.engaged and stays
         lost = minion.step is Step.ASKED or (minion.cancelled and (minion.step.active or late))
         sends = rollout.mode is Mode.RUNNING or minion.cancelled
-        if lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL:
-            found.append(send(rollout, name, minion))
+        if not (lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL):
+            continue
+        if not minion.cancelled:
+            # Who has been asked has its part already.
+            crowded = standing.free(rollout) < 0 if crowded is None else crowded
+            if crowded:
+                _wait_again(rollout, minion)
+                continue
+        found.append(send(rollout, name, minion))
     return found
+
+
+def _wait_again(rollout: Rollout, minion: Minion) -> None:
+    """Let one begin anew that answers and has not begun. It keeps its part: it may have by now."""
+    if not standing.in_doubt(rollout, minion):
+        minion.come_to(Step.WAITING)
+        minion.tries -= 1
 
 
 def number(rollout: Rollout, minion: Minion) -> None:

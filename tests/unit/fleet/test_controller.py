@@ -1,11 +1,11 @@
 """What a rollout does, simulated with a clock of its own."""
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import controller, rollout, standing, steering
-from saltext_safeupdate.fleet.actions import Ask, Cancel, Quarantine, Start
+from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
 from tests.unit.fleet.world import BUSY, NEW, NOW, NUMBER, OLD, Host, World, ended
@@ -634,6 +634,30 @@ def test_the_extension_comes_first_by_the_same_waves() -> None:
     assert {(host.version, host.extension) for host in world.hosts.values()} == {(NEW, "2.0")}
 
 
+def test_a_request_that_was_lost_is_not_sent_again_while_another_one_is_away() -> None:
+    """Sent again after a minute, it began although somebody else had gone meanwhile."""
+    world = World(fleet(6), soak=0, canaries=1, max_unavailable="1")
+    arrives = False
+    do = world.do
+
+    def lossy(actions: list[Action]) -> None:
+        do([each for each in actions if arrives or not isinstance(each, Start)])
+
+    world.do = lossy  # type: ignore[method-assign]
+    while world.steps()["m0000"] != "asked":
+        world.tick()
+    world.hosts["m0003"].away = ((world.now, world.now + 1800),)
+    for _ in range(10):
+        world.tick()
+    arrives = True
+    world.run(1200, watch=World.check)
+    assert world.hosts["m0000"].taken == []
+    assert "nobody can begin: 1 may be away at once, and 2 are" in world.rollout.why
+    world.run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert set(world.steps().values()) == {"done"}
+
+
 behaviours = st.builds(
     dict,
     ends=st.sampled_from(["committed"] * 8 + ["rolled_back", "failed", "hangs", "postponed"]),
@@ -650,7 +674,23 @@ def made(number: int, drawn: dict) -> Host:
     return Host(f"m{number:04}", away=gone, **drawn)
 
 
+WELL = {"ends": "committed", "takes": 5.0, "loses": 0.0, "refuses": "", "lies": False, "gone": []}
+
+
 @settings(max_examples=15, deadline=None, phases=PHASES)
+# A request is lost, and another minion goes before it is sent again.
+@example([{**WELL, "loses": 0.4}, {**WELL, "gone": [(91.0, 230.0)]}, *[WELL] * 4], 16, "1", 0.0)
+# Somebody goes on without one that is at work for longer than it may.
+@example(
+    [
+        {**WELL, "takes": 251.0, "loses": 0.4},
+        {**WELL, "gone": [(0.0, 4006.0)]},
+        {**WELL, "gone": [(91.0, 5355.0)]},
+        {**WELL, "takes": 536.0, "loses": 0.4, "gone": [(3586.0, 3140.0)]},
+        *(WELL, {**WELL, "loses": 0.4}, WELL),
+    ],
+    *(0, "1", 0.0),
+)
 @given(
     st.lists(behaviours, min_size=5, max_size=25),
     st.integers(0, 10**6),
