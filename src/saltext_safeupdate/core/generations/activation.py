@@ -52,20 +52,22 @@ class ByRestart:
         """
         Install package files. What is beside Salt is put in its place before the restart.
 
-        Raise CommandError.
+        Raise CommandError, and SafeUpdateError if there is nothing to install them with.
         """
-        if self.installer is not None:
-            self.installer.install(files)
+        self._known().install(files)
 
     def secure(self, installed: Sequence[str], directory: str) -> Secured:
         """Return what leads back to what is installed now. Raise SafeUpdateError."""
-        if self.installer is None:
-            return Secured()
-        return Secured(files=self.installer.secure(installed, directory))
+        return Secured(files=self._known().secure(installed, directory))
 
     def has(self, snapshot: Mapping[str, int]) -> bool:
         """Tell whether the host can go back to a snapshot."""
         return False
+
+    def _known(self) -> Installer:
+        if self.installer is None:
+            raise SafeUpdateError("No package manager that is known is there.")
+        return self.installer
 
 
 @dataclass(frozen=True)

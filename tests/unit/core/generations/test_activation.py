@@ -56,6 +56,8 @@ def test_what_has_its_own_installer_comes_with_a_restart(manager, package):
     assert pip.versions == {"salt": "2"}
 
 
-def test_without_a_package_manager_nothing_is_secured(tmp_path):
+def test_without_a_package_manager_nothing_can_be_done(tmp_path, package):
     found = activation.of(None, None)
-    assert found.secure(["salt"], str(tmp_path)) == activation.Secured()
+    for act in (lambda: found.secure(["salt"], str(tmp_path)), lambda: found.install([package])):
+        with pytest.raises(SafeUpdateError, match="No package manager that is known"):
+            act()
