@@ -176,45 +176,67 @@ class Questions:
             published.question.over()
 
 
+@dataclass
+class _Asked:
+    """
+    What a runner has asked, and what was answered since that was written down last.
+
+    The *number* is that of a call in the account with this *file*: in another one it is another's.
+    """
+
+    number: int
+    file: int
+    room: int = MOST_BYTES
+    answers: list[tuple[str, bytes]] = field(default_factory=list)
+    over: bool = False
+
+    def hear(self, minion: str, packed: bytes) -> None:
+        if len(packed) <= self.room:
+            self.room -= len(packed)
+            self.answers.append((minion, packed))
+
+    def end(self) -> None:
+        self.over = True
+
+
 class Asker:
     """Has questions of runners asked, in the engine, and writes the answers down for them."""
 
     def __init__(self, questions: Questions, calls: Calls) -> None:
         self._questions = questions
         self._calls = calls
-        self._gathered: dict[int, list[tuple[str, bytes]]] = {}
-        self._room: dict[int, int] = {}
-        self._over: list[int] = []
+        self._open: list[_Asked] = []
 
     def take(self, call: Call) -> None:
         """Ask what a runner asks. Its data is a runner's, so it is what :func:`ask` wrote."""
-        number, given = call.number, call.given
-        self._gathered[number], self._room[number] = [], MOST_BYTES
+        given, asked = call.given, _Asked(call.number, self._file())
+        self._open.append(asked)
         self._questions.put(
             given["minions"],
             given["fun"],
             given["arg"],
             timeout=given["timeout"],
-            heard=lambda minion, packed: self._heard(number, minion, packed),
-            over=lambda: self._over.append(number),
+            heard=asked.hear,
+            over=asked.end,
         )
 
     def tick(self) -> None:
         """Write down what has been answered."""
-        for number, gathered in self._gathered.items():
-            if gathered:
-                self._calls.add_answers(number, gathered)
-                self._gathered[number] = []
-        while self._over:
-            self._calls.finish(self._over[0], {})
-            number = self._over.pop(0)
-            del self._gathered[number], self._room[number]
+        file = self._file() if self._open else 0
+        for asked in self._open[:]:
+            if file and asked.file != file:
+                # Somebody has removed the account: whoever waited is told that it is gone.
+                self._open.remove(asked)
+                continue
+            if asked.answers:
+                self._calls.add_answers(asked.number, asked.answers)
+                asked.answers = []
+            if asked.over:
+                self._calls.finish(asked.number, {})
+                self._open.remove(asked)
 
-    def _heard(self, number: int, minion: str, packed: bytes) -> None:
-        room = self._room[number] - len(packed)
-        if room >= 0:
-            self._room[number] = room
-            self._gathered[number].append((minion, packed))
+    def _file(self) -> int:
+        return self._calls.account.stamp()[0]
 
 
 def ask(

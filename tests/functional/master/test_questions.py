@@ -1,5 +1,6 @@
 """A runner that asks, the engine, and the hooks of a master; only the processes are missing."""
 
+import os
 import types
 
 import pytest
@@ -147,6 +148,24 @@ def test_an_engine_that_is_started_anew_is_told_of(site):
     site.pause = restart
     with pytest.raises(SafeUpdateError, match="started anew meanwhile"):
         site.ask(["a"])
+
+
+def test_what_was_asked_in_an_account_that_is_gone_is_not_answered_in_the_next(site):
+    """Its numbers begin anew. An engine keeps the file open, so the next one is another."""
+    site.account.anchor_anew()
+    given = {"minions": ["a"], "fun": "safeupdate.report", "arg": [], "timeout": 5.0}
+    number = calls.Calls(site.account).put(questions.ASK, given)
+    site.pause(0.2)
+    for name in os.listdir(os.path.dirname(site.account.path)):
+        if name.startswith("account.db"):
+            os.unlink(os.path.join(os.path.dirname(site.account.path), name))
+    other = calls.Calls(Account(site.account.path))
+    assert other.put(questions.ASK, {**given, "minions": ["b"], "timeout": 50.0}) == number
+    told = {"id": "a", "jid": "jid0", "fun": given["fun"], "return": "late", "success": True}
+    site.run_func(site, "_return", told)
+    for _ in range(40):
+        site.pause(0.2)
+    assert (other.outcome(number), other.answers(number)) == (("taken", {}), [])
 
 
 def test_a_call_that_this_engine_does_not_know_is_an_error(site):
