@@ -70,7 +70,7 @@ class Guard:
     ) -> Any:
         """Call *original*, at once or in a transaction, or raise Deferral."""
         run = runs.current()
-        if _is_inside_transaction() or not self._can_look() or self._host.manager is None:
+        if _is_inside_transaction() or not self._can_look():
             return original(*args, **kwargs)
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
@@ -94,9 +94,9 @@ class Guard:
         return self.transact(call.make, f"{fun}: {', '.join(sorted(changes))}")
 
     def _can_look(self) -> bool:
-        """Tell whether our part for this package manager is there; Salt's own works without."""
+        """Tell whether what the own packages are found with is there; Salt's own works without."""
         try:
-            return self._host.manager is not None
+            return None not in (self._host.manager, self._host.services)
         except ImportError as err:
             return _missing(err)
 
@@ -105,14 +105,16 @@ class Guard:
         """Tell whether what a transaction needs is there, before anything has begun."""
         try:
             from .. import factory
-            from ..core.prepare import resolution
-            from ..core.supervisor import adoption, asking, initiator, quiet_transaction
+            from ..core.generations import activation
+            from ..core.host import backup, daemons
+            from ..core.prepare import beside, resolution
+            from ..core.supervisor import adoption, asking, initiator, neighbours, quiet_transaction
             from ..core.transactional import closing
             from . import transactions
         except ImportError as err:
             return _missing(err)
-        needed = (factory, resolution, adoption, initiator, quiet_transaction, asking, closing)
-        return all((*needed, transactions))
+        needed = (adoption, asking, initiator, neighbours, quiet_transaction, resolution, beside)
+        return all((*needed, factory, activation, backup, daemons, closing, transactions))
 
     def transact(
         self,
@@ -182,9 +184,7 @@ class Guard:
 
     def _has_snapshots(self) -> bool:
         """Tell whether this is a transactional system, and what looks after it is there."""
-        if not self._can_look():
-            return False
-        return self._host.activation.by_boot and self._can_change()
+        return self._can_look() and self._can_change() and self._host.activation.by_boot
 
     # -- the service -----------------------------------------------------------
 

@@ -192,7 +192,12 @@ class _Gone:
         (FUN, "core.supervisor.adoption"),
         ("pkg.install", "core.prepare.resolution"),
         ("pkg.install", "core.supervisor.quiet_transaction"),
+        ("pkg.install", "core.prepare.beside"),
+        ("pkg.install", "core.host.init_system"),
         ("service.restart", "core.supervisor.asking"),
+        (FUN, "core.generations.activation"),
+        (APPLY, "core.generations.activation"),
+        (BACK, "core.generations.activation"),
     ],
 )
 def test_without_a_part_of_this_package_functions_do_what_salts_do(
@@ -200,7 +205,13 @@ def test_without_a_part_of_this_package_functions_do_what_salts_do(
 ):
     own = OwnPackages(host)
     monkeypatch.setattr(own, "changed_by", lambda request: {"salt-minion": ("1", "2")})
-    handler = Guard(host, own, Quarantine(host, own)).handlers()[fun]
+    guard = Guard(host, own, Quarantine(host, own))
+    handler = guard.handlers()[fun]
+    # All others are in memory.
+    assert guard._can_change()
+    if gone == "core.host.init_system":
+        monkeypatch.delattr(SimulatedHost, "services")
+        del host.services
     parent, _, last = f"saltext_safeupdate.{gone}".rpartition(".")
     monkeypatch.delitem(sys.modules, f"{parent}.{last}", raising=False)
     monkeypatch.delattr(sys.modules[parent], last, raising=False)
