@@ -194,9 +194,10 @@ class Intake:
         """Return the JID of the job by which an update wants to see whether the minion works."""
         try:
             ours = self._generations.of(processes.me())
+            wanted = None if ours is None else ours.probe
         except SafeUpdateError:
             return ""
-        return "" if ours is None or ours.probe is None else ours.probe.jid
+        return "" if wanted is None else wanted.jid
 
     def _is_asked(self, minion: Any) -> bool:
         """Tell whether that job waits in the queue while only an administrator holds jobs."""

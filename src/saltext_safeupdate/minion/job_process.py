@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from salt.exceptions import SaltException
 
 from ..core.errors import RecordError, SafeUpdateError
-from ..core.generations.trees import Trees
-from ..core.host import processes
+from ..core.host import linked_copy, processes
 from ..core.host.locks import Lock
 from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
@@ -126,13 +124,12 @@ class JobProcess:
             update = self._store.latest() if self._store.exists() else None
             if update is None or update.phase.final or update.id == self._started_after:
                 return
-            trees = Trees(self._store).of(update.id)
         except SafeUpdateError as err:
             self._complaints.log(
                 "the linked copy of the old code cannot be looked up for job %s", "-", err
             )
             return
-        self._redirect({root: tree for root, tree in trees.items() if os.path.isdir(tree)})
+        self._redirect(linked_copy.of(update.code.roots, update.id))
 
     def _copied(self) -> str:
         """
@@ -142,10 +139,10 @@ class JobProcess:
         """
         try:
             update = self._store.latest() if self._store.exists() else None
-            copied = update is not None and bool(Trees(self._store).of(update.id))
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return ""
+        copied = update is not None and linked_copy.of(update.code.roots, update.id)
         return update.id if update is not None and copied else ""
 
     def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:

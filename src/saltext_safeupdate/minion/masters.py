@@ -132,12 +132,13 @@ class Masters:
             return self._configured
         try:
             ours = self._generations.of(self._process)
+            known = (ours.masters if ours is not None else None) or ()
         except UnreadableError as err:
             raise RecordError(
                 f"What is recorded of the masters of this minion is not valid ({err}). Restart "
                 "the minion: it writes that anew."
             ) from err
-        rows = sorted((ours and ours.masters) or (), key=lambda row: not row[1])
+        rows = sorted(known, key=lambda row: not row[1])
         return list(dict.fromkeys(master for master, _ in rows))
 
     def in_charge_of(self, master: str, what: str) -> str | None:

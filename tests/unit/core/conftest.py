@@ -11,8 +11,7 @@ from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.generations.activation import ByRestart
 from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
-from saltext_safeupdate.core.generations.trees import Trees
-from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
 from saltext_safeupdate.core.host.reach import Address
@@ -299,7 +298,7 @@ class Host:
 
     def keep_tree(self, owner="u1"):
         """Keep the old code readable for an update, as it does before it installs."""
-        return Trees(self.store).make([str(self.root)], owner)
+        return linked_copy.make([str(self.root)], owner)
 
     def record(self, phase, **changes):
         """Write a record in a phase, as an earlier process left it."""
@@ -312,6 +311,7 @@ class Host:
                 "pid": os.getpid(),
                 "created": self.clock(),
                 "versions_from": dict(OLD),
+                "code": Code(own=tuple(sorted(OLD)), roots=(str(self.root),)),
                 "unit": {
                     "active": "active",
                     "enabled": "enabled",
@@ -330,13 +330,12 @@ class Host:
         """
         self.packages.offers = {name: [NEW[name], OLD[name]] for name in OLD}
         resolved = kwargs.pop("resolved", True)
-        code = Code(own=tuple(sorted(OLD)), roots=(str(self.root),))
         request = resolution.request(version, **kwargs)
         targets = {}
         if resolved:
             with contextlib.suppress(InputError):
                 targets = self.resolver().resolve(request).targets
-        return self.record(Phase.REQUESTED, jid="", request=request, code=code, versions_to=targets)
+        return self.record(Phase.REQUESTED, jid="", request=request, versions_to=targets)
 
     def resolver(self):
         revisions = Revisions(self.settings.state_dir, self.store, ByRestart(self.packages))
@@ -363,7 +362,7 @@ class Host:
 
     def fix(self, files):
         """Put the file of the old version back, and what rpm left behind away."""
-        copy = Trees(self.store).of(self.last.id)[str(self.root)]
+        copy = linked_copy.of([str(self.root)], self.last.id)[str(self.root)]
         shutil.rmtree(self.root)
         shutil.copytree(copy, self.root)
 

@@ -9,9 +9,10 @@ import pytest
 import salt.minion
 
 from saltext_safeupdate.core.errors import RecordError
-from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -180,27 +181,23 @@ def test_who_looks_at_an_update_reads_the_code_of_this_minion(
     tmp_path, created, at_start, phase, kept
 ):
     """Whatever the time of day was when it was started, and when the update was."""
-    (tmp_path / "copy").mkdir()
-    copies = {"/tree": str(tmp_path / "copy"), "/other": str(tmp_path / "not made")}
-    update = Update(id="1", kind="update", phase=phase, created=created)
+    root = tmp_path / "tree"
+    root.mkdir()
+    code = Code(roots=(str(root), str(tmp_path / "not copied")))
+    update = Update(id="1", kind="update", phase=phase, created=created, code=code)
     store = Store(World(tmp_path).settings.database)
-
-    def copied():
-        with store.transaction() as db:
-            rows = [(path, root, "1") for root, path in copies.items()]
-            db.executemany("INSERT OR REPLACE INTO trees VALUES (?, ?, ?)", rows)
 
     if at_start:
         store.save(replace(update, phase=at_start))
         if at_start is not Phase.REQUESTED:
-            copied()
+            linked_copy.make([str(root)], "1")
     world = World(tmp_path)
     lock = locks.acquire(world.settings.run_dir, "drain", "held")
     store.save(update)
-    copied()
+    copies = linked_copy.make([str(root)], "1")
     world.run(world.publish(fun="safeupdate.status"))
     lock.close()
-    assert world.redirected == ([{"/tree": str(tmp_path / "copy")}] if kept else [])
+    assert world.redirected == ([copies] if kept else [])
 
 
 class _Jobs:

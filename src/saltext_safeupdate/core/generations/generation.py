@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ..errors import UnreadableError
 from ..host.reach import Address
+from ..record import typed
 
 
 class Standing(Enum):
@@ -54,22 +58,70 @@ class Probe:
     arg: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Generation:
     """
-    What is known of one.
+    What is known of one: *said* has it as JSON, by name.
 
-    ``process`` is the identity of its main process. ``report`` is None if its engine has not
-    reported. ``masters`` are those that it works for, each with whether it is connected; None: it
-    has not noted them. ``refused`` is the JID of the probe whose return its master could not store,
-    though it was there. ``idle`` tells that no job of it ran any more when a restart ended it, but
-    the one with that JID; None: not that it is known.
+    Each is read when it is asked for, so that what nobody asks for may be damaged; then it raises
+    UnreadableError.
     """
 
-    process: str
-    standing: Standing
-    report: Report | None = None
-    masters: tuple[tuple[str, bool], ...] | None = None
-    probe: Probe | None = None
-    refused: str | None = None
-    idle: str | None = None
+    def __init__(self, process: str, said: Mapping[str, Any]) -> None:
+        # The identity of its main process.
+        self.process = process
+        self._said = said
+
+    @property
+    def standing(self) -> Standing:
+        try:
+            return Standing(self._said["standing"])
+        except ValueError as err:
+            raise self._unreadable(err) from err
+
+    @property
+    def report(self) -> Report | None:
+        """What its engine has reported; None if it has not."""
+        found: Report | None = self._read("report", Report | None)
+        return found
+
+    @property
+    def masters(self) -> tuple[tuple[str, bool], ...] | None:
+        """Those that it works for, each with whether it is connected; None: it has noted none."""
+        found: tuple[tuple[str, bool], ...] | None = self._read(
+            "masters", tuple[tuple[str, bool], ...] | None
+        )
+        return found
+
+    @property
+    def probe(self) -> Probe | None:
+        """The job that it is asked for."""
+        found: Probe | None = self._read("probe", Probe | None)
+        return found
+
+    @property
+    def refused(self) -> str | None:
+        """The JID of the probe whose return its master could not store, though it was there."""
+        found: str | None = self._read("refused", str | None)
+        return found
+
+    @property
+    def idle(self) -> str | None:
+        """
+        That no job of it ran any more when a restart ended it, but the one with this JID.
+
+        None: not that it is known.
+        """
+        found: str | None = self._read("idle", str | None)
+        return found
+
+    def _read(self, name: str, kind: Any) -> Any:
+        try:
+            return typed.read(kind, json.loads(self._said[name]))
+        except (TypeError, ValueError) as err:
+            raise self._unreadable(err) from err
+
+    def _unreadable(self, err: Exception) -> UnreadableError:
+        return UnreadableError(
+            f"What is recorded of the minion's process {self.process} cannot be read ({err}). It "
+            "was left as it is; a restart of the minion writes it anew."
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from dataclasses import replace
 from typing import Any
@@ -12,24 +13,15 @@ from ..record import typed
 from ..record.store import Store
 from .generation import Generation, Probe, Report, Standing
 
+log = logging.getLogger(__name__)
+
 # Generations that are gone and still known, for the jobs that they left.
 _KEEP = 20
 _COLUMNS = ("process", "standing", "report", "masters", "probe", "refused", "idle")
-_KINDS: dict[str, Any] = {
-    "report": Report | None,
-    "masters": tuple[tuple[str, bool], ...] | None,
-    "probe": Probe | None,
-    "refused": str | None,
-    "idle": str | None,
-}
 
 
 class Generations:
-    """
-    The generations of the minion of a database.
-
-    Reading raises UnreadableError if what is there is damaged.
-    """
+    """The generations of the minion of a database."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -41,7 +33,7 @@ class Generations:
         return self._one("standing = ?", Standing.SERVING.value)
 
     def report(self) -> Report | None:
-        """Return what the one that has reported last said."""
+        """Return what the one that has reported last said. May raise UnreadableError."""
         found = self.serving()
         return None if found is None else found.report
 
@@ -50,9 +42,14 @@ class Generations:
         return self._one("process = ?", process)
 
     def is_refused(self, jid: str) -> bool:
-        """Tell whether the master could not store the return of that probe."""
+        """Tell whether it is known that the master could not store the return of that probe."""
         found = self.serving()
-        return found is not None and found.refused == jid
+        try:
+            return found is not None and found.refused == jid
+        except UnreadableError as err:
+            # Then a return is waited for, as for any other that does not arrive.
+            log.warning("%s", err)
+            return False
 
     def _one(self, where: str, value: str) -> Generation | None:
         if not self._store.exists():
@@ -63,7 +60,10 @@ class Generations:
                 "ORDER BY rowid DESC LIMIT 1",
                 (value,),
             ).fetchone()
-        return None if row is None else _generation(row)
+        if row is None:
+            return None
+        said = dict(zip(_COLUMNS, row, strict=True))
+        return Generation(str(said.pop("process")), said)
 
     # -- what it tells ---------------------------------------------------------
 
@@ -141,16 +141,3 @@ def _report(text: str) -> Report | None:
     except (TypeError, ValueError):
         return None
     return found
-
-
-def _generation(row: tuple[Any, ...]) -> Generation:
-    values = dict(zip(_COLUMNS, row, strict=True))
-    process = str(values["process"])
-    try:
-        found = {name: typed.read(kind, json.loads(values[name])) for name, kind in _KINDS.items()}
-        return Generation(process=process, standing=Standing(values["standing"]), **found)
-    except (TypeError, ValueError) as err:
-        raise UnreadableError(
-            f"What is recorded of the minion's process {process} cannot be read ({err}). It was "
-            "left as it is; a restart of the minion writes it anew."
-        ) from err

@@ -50,6 +50,16 @@ def make(roots: Iterable[str], identity: str) -> dict[str, str]:
     return made
 
 
+def of(roots: Iterable[str], identity: str) -> dict[str, str]:
+    """
+    Return the whole copies that are there, by root.
+
+    Their names say whose they are: to find them takes no database, which may be what is broken.
+    """
+    paths = {root: copy_path(root, identity) for root in roots}
+    return {root: copy for root, copy in paths.items() if os.path.isdir(copy)}
+
+
 def remove(copies: Iterable[str]) -> None:
     """Remove the copies. Idempotent. A path that :func:`make` cannot have made is left alone."""
     for copy in copies:

@@ -23,11 +23,12 @@ def was(store: Store, run_dir: str, job: Job) -> bool:
         return False
     try:
         owner = Generations(store).of(job.owner)
+        installed = None if owner is None else owner.idle
     except UnreadableError:
-        owner = None
-    if owner is not None and owner.idle is not None:
+        installed = None
+    if installed is not None:
         # What installed is resumed if something has killed it.
-        return job.jid != owner.idle
+        return job.jid != installed
     boot, _, rest = job.owner.partition(":")
     # The boot, the PID of the minion, and those of its children.
     words = text(os.path.join(run_dir, "jobs.lock")).split()

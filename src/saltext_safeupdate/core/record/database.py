@@ -47,9 +47,6 @@ CREATE TABLE IF NOT EXISTS generations (
     masters TEXT NOT NULL DEFAULT 'null', probe TEXT NOT NULL DEFAULT 'null',
     refused TEXT NOT NULL DEFAULT 'null', idle TEXT NOT NULL DEFAULT 'null'
 );
-CREATE TABLE IF NOT EXISTS trees (
-    path TEXT PRIMARY KEY, root TEXT NOT NULL, owner TEXT NOT NULL
-);
 CREATE TABLE IF NOT EXISTS quarantine (
     package TEXT NOT NULL, version TEXT NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL,
     at REAL NOT NULL, PRIMARY KEY (package, version)

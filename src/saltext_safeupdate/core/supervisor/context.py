@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from ..errors import CommandError, LockUnavailableError
 from ..generations import activation
 from ..generations.activation import Activation
 from ..generations.table import Generations
-from ..generations.trees import Trees
 from ..host import linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
@@ -141,10 +141,6 @@ class Context:
         return Revisions(self.settings.state_dir, self.store, self.activation)
 
     @property
-    def trees(self) -> Trees:
-        return Trees(self.store)
-
-    @property
     def activation(self) -> Activation:
         return activation.of(self.manager, self.installer)
 
@@ -194,18 +190,27 @@ class Context:
         """Return the packages that an interrupted transaction has left unfinished."""
         return self.manager.unfinished(own) if self.manager is not None else []
 
+    @contextlib.contextmanager
+    def letting_go(self) -> Iterator[None]:
+        """Let the service go afterwards: nothing may hold it back that nobody looks after."""
+        try:
+            yield
+        finally:
+            if self.inhibitor.inhibited(self.unit):
+                self.inhibitor.release(self.unit)
+
     def mixed(self, update: Update) -> list[str]:
         """Return the directories of code that have files of two versions."""
-        return mixed(self.manager, self.trees.of(update.id))
+        return mixed(self.manager, update)
 
 
-def mixed(manager: Transactions | None, trees: Mapping[str, str]) -> list[str]:
+def mixed(manager: Transactions | None, update: Update) -> list[str]:
     """
     Return the directories of code in which an installation has begun without telling.
 
-    It was killed among the files of a package, and the database has the old version. *trees* are
-    those of the old code, by the directories that they stand for.
+    It was killed among the files of a package, and the database has the old version. What is there
+    is compared with the linked copies of the old code.
     """
     if manager is None or manager.write_ahead:
         return []
-    return linked_copy.differing(trees)
+    return linked_copy.differing(linked_copy.of(update.code.roots, update.id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..errors import CommandError, SafeUpdateError
+from ..host import linked_copy
 from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
@@ -26,16 +27,28 @@ def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
 
 def clean(context: Context, update: Update) -> None:
     """Remove what was there for the change only. Idempotent."""
+    for remove in (_release, _lock_versions, _remove_copies):
+        # What fails of them holds up none of the others.
+        try:
+            remove(context, update)
+        except (CommandError, OSError) as err:
+            log.error("update %s left something behind: %s", update.id, err)
+
+
+def _release(context: Context, update: Update) -> None:
     unit = context.unit
-    try:
-        if update.phase is Phase.INSTALLING or context.inhibitor.inhibited(unit):
-            context.inhibitor.release(unit)
-        context.trees.remove(update.id)
-        locked = list(update.staged.version_locked)
-        if locked and context.manager is not None:
-            context.manager.lock_versions(locked, True)
-    except (CommandError, OSError) as err:
-        log.error("update %s left something behind: %s", update.id, err)
+    if update.phase is Phase.INSTALLING or context.inhibitor.inhibited(unit):
+        context.inhibitor.release(unit)
+
+
+def _lock_versions(context: Context, update: Update) -> None:
+    locked = list(update.staged.version_locked)
+    if locked and context.manager is not None:
+        context.manager.lock_versions(locked, True)
+
+
+def _remove_copies(context: Context, update: Update) -> None:
+    linked_copy.remove(linked_copy.copy_path(root, update.id) for root in update.code.roots)
 
 
 def tidy(context: Context, update: Update) -> None:

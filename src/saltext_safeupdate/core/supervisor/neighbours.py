@@ -73,11 +73,7 @@ class Together(Lock):
             lock.release()
 
     def close(self) -> None:
-        self.close_others()
-        self.own.close()
-
-    def close_others(self) -> None:
-        for lock in self.others:
+        for lock in (*self.others, self.own):
             lock.close()
 
 
@@ -88,20 +84,21 @@ def joined(context: Context, update: Update) -> Iterator[Context]:
     if not others:
         yield context
         return
-    jobs, drain = (
-        Together(own, [Lock(each.run_dir, own.name) for each in others])
-        for own in (context.locks.jobs, context.locks.drain)
+    units = [each.unit for each in others]
+    context = replace(
+        context, neighbours=tuple(others), inhibitor=with_units(context.inhibitor, units)
     )
-    try:
+    with context.letting_go(), contextlib.ExitStack() as stack:
+
+        def together(own: Lock) -> Together:
+            theirs = (contextlib.closing(Lock(each.run_dir, own.name)) for each in others)
+            return Together(own, [stack.enter_context(lock) for lock in theirs])
+
+        locks = context.locks
         yield replace(
             context,
-            neighbours=tuple(others),
-            locks=Locks(jobs=jobs, drain=drain, update=context.locks.update),
-            inhibitor=with_units(context.inhibitor, [each.unit for each in others]),
+            locks=Locks(together(locks.jobs), together(locks.drain), update=locks.update),
         )
-    finally:
-        jobs.close_others()
-        drain.close_others()
 
 
 def take_jobs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..errors import SafeUpdateError
-from ..generations.trees import Trees
+from ..host import linked_copy
 from ..prepare.revisions import Revisions
 from ..record.phase import Phase
 from ..record.store import Store
@@ -19,20 +19,21 @@ def passed(
     Return the record in ``installing``: from here on the update is brought to an end. All locks
     are held, so no other job runs.
 
-    *arm* has the update looked after, whichever process dies; it gets the trees of the old code by
-    their directories. Raises SafeUpdateError before anything was changed.
+    *arm* has the update looked after, whichever process dies; it gets the linked copies of the
+    old code by their directories. Raises SafeUpdateError or OSError before anything was changed.
     """
-    roots, trees = update.code.roots, Trees(store)
+    roots = update.code.roots
     # Other jobs have changed the configuration since, and none can now.
     revisions.renew_backup(update.way_back)
     try:
-        # Nobody reads those of an earlier update any more: no other job runs.
-        trees.remove_others(roots, update.id)
-        made = trees.make(roots, update.id)
+        # Nobody reads those that are there any more: no other job runs. Some may be of this update
+        # itself, by a supervisor that was killed, and the code has changed since.
+        linked_copy.remove(linked_copy.leftovers(roots))
+        copies = linked_copy.make(roots, update.id)
     except OSError as err:
         raise SafeUpdateError(
             f"The running code could not be kept readable beside {', '.join(roots)}: "
             f"{err.strerror or err}. Nothing was changed; look at the space there."
         ) from err
-    arm(made)
+    arm(copies)
     return store.save(update.advance(Phase.INSTALLING))

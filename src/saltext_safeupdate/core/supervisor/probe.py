@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from typing import Any
 
-from ..generations.generation import Probe
+from ..errors import UnreadableError
+from ..generations.generation import Generation, Probe
+from ..host import processes
 from .context import Context
 from .patience import Patience
 
@@ -15,6 +18,8 @@ FUNCTION = "test.echo"
 # The module of Salt that has it.
 MODULE = "salt.modules.test"
 _POLL_INTERVAL = 0.05
+
+log = logging.getLogger("salt-safeupdate")
 
 
 def begin(context: Context, process: str, fun: str, arguments: list[Any]) -> str:
@@ -29,18 +34,32 @@ def begin(context: Context, process: str, fun: str, arguments: list[Any]) -> str
 def reaches_master(context: Context, timeout: float) -> bool:
     """
     Tell whether the master of the running minion gets the return of a job within *timeout* s of
-    the host's time for that minion.
+    the host's time for that minion. If it ends meanwhile, the next one is waited for, and asked.
     """
     running = context.generations.serving()
-    if running is None or running.report is None or not running.report.master:
+    if running is None or not _has_master(running):
         return False
-    jid = begin(context, running.process, FUNCTION, ["safeupdate: before an update"])
-    pid = context.services.state(context.unit).pid
+    asked, jid, pid = "", "", 0
     patience = Patience(timeout, context.monotonic, context.waited)
     while not patience.over:
-        patience.look(pid)
+        running = context.generations.serving() or running
+        if running.process != asked:
+            asked = running.process
+            jid = begin(context, asked, FUNCTION, ["safeupdate: before an update"])
+            pid = context.services.state(context.unit).pid
+            patience.begin_anew()
+        patience.look(pid, stops=not processes.alive(asked))
         found = context.outcome(jid)
         if found is not None and found.ended and found.answered:
             return True
         context.sleep(_POLL_INTERVAL)
     return False
+
+
+def _has_master(running: Generation) -> bool:
+    """Tell whether it may have one."""
+    try:
+        return running.report is not None and running.report.master
+    except UnreadableError as err:
+        log.warning("whether there is a master is not known: %s", err)
+        return True

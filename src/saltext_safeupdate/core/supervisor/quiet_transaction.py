@@ -23,8 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..errors import SafeUpdateError
-from ..generations.trees import Trees
-from ..host import processes
+from ..host import linked_copy, processes
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.update import Update
@@ -122,10 +121,9 @@ class QuietTransaction:
         except (SafeUpdateError, OSError) as err:
             self._advance(Phase.FAILED, reason=str(err))
             raise
-        copies = Trees(by.store).of(self._record.id)
         try:
             by.inhibitor.inhibit(by.settings.service)
-            self.redirect(copies)
+            self.redirect(self._copies())
             result = work()
         except (SystemExit, KeyboardInterrupt):
             # We are being ended and the package manager may not be: the supervisor waits for it.
@@ -147,7 +145,7 @@ class QuietTransaction:
         changed = after != self._record.versions_from
         if failure and by.manager and not changed and not unfinished:
             # Killed before its database knew: what runs would go on in a mixture of both.
-            unfinished = mixed(by.manager, Trees(by.store).of(self._record.id))
+            unfinished = mixed(by.manager, self._record)
             changed = bool(unfinished) and self._record.has_way_back
         reason = failure or self._record.reason
         if unfinished:
@@ -158,8 +156,7 @@ class QuietTransaction:
             self._advance(Phase.DELIVERING, reason=reason, versions_to=after, progress=progress)
             return
         # The copies go: what this process reads from now on is in its old place again.
-        trees = Trees(by.store).of(self._record.id)
-        self.redirect({copy: root for root, copy in trees.items()})
+        self.redirect({copy: root for root, copy in self._copies().items()})
         by.inhibitor.release(by.settings.service)
         failed = bool(failure or unfinished)
         self._advance(
@@ -169,9 +166,8 @@ class QuietTransaction:
             progress=progress,
         )
 
-    def _note(self, **changes: Any) -> None:
-        """Write to the record without a new phase."""
-        self._record = self.by.store.save(replace(self._record, **changes))
+    def _copies(self) -> dict[str, str]:
+        return linked_copy.of(self._record.code.roots, self._record.id)
 
     def _advance(self, phase: Phase, **changes: Any) -> None:
         self._record = self.by.store.save(self._record.advance(phase, **changes))

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ..errors import CommandError, VerificationError
@@ -52,7 +53,7 @@ class Supervisor:
     def run(self) -> None:
         update = self._context.store.latest()
         while update is not None:
-            with neighbours.joined(_for(self._context, update), update) as context:
+            with self._context.letting_go(), _joined(self._context, update) as context:
                 update = _next(context, _to_its_end(context, update))
         leaving.finish(self._context)
 
@@ -71,26 +72,23 @@ class Supervisor:
         return open_ or store.fact(RESTART) is not None
 
 
-def _for(context: Context, update: Update) -> Context:
-    """Return what an update is done with: this extension has its own installer."""
-    if not update.of_extension or context.extension is None:
-        return context
-    return replace(context, manager=None, pip=context.extension(update))
+@contextmanager
+def _joined(context: Context, update: Update) -> Iterator[Context]:
+    """Have what an update is done with: this extension has its own installer."""
+    if update.of_extension and context.extension is not None:
+        context = replace(context, manager=None, pip=context.extension(update))
+    with neighbours.joined(context, update) as joined:
+        yield joined
 
 
 def _to_its_end(context: Context, update: Update) -> Update:
     """Bring an update as far as it comes now."""
-    try:
-        update = _take_over(context, update)
-        if not update.phase.final:
-            return _carry_on(context, update)
-        ending.clean(context, update)
-        ending.tidy(context, update)
-        return update
-    finally:
-        # Nothing that holds others back may stay, whatever went wrong above.
-        if context.inhibitor.inhibited(context.unit):
-            context.inhibitor.release(context.unit)
+    update = _take_over(context, update)
+    if not update.phase.final:
+        return _carry_on(context, update)
+    ending.clean(context, update)
+    ending.tidy(context, update)
+    return update
 
 
 def _take_over(context: Context, update: Update) -> Update:

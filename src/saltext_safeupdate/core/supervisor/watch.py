@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import CommandError
+from ..errors import CommandError, UnreadableError
 from ..extensions import interpreter
 from ..generations.generation import Generation
 from ..host import processes
@@ -301,9 +301,10 @@ def timeout(context: Context, update: Update) -> float:
     settings = context.settings
     watched = update.kind == "update" and update.progress.returned is None
     given = settings.watch_timeout if watched else settings.restart_timeout
-    report = context.generations.report()
     # Salt sleeps for a random part of it before anything else.
-    given += report.startup_delay if report is not None else 0.0
+    with contextlib.suppress(UnreadableError):
+        report = context.generations.report()
+        given += report.startup_delay if report is not None else 0.0
     return min(max(given, _MARGIN * (update.former.took or 0.0)), MOST * given)
 
 
@@ -326,12 +327,18 @@ def former(context: Context) -> tuple[Former, ServiceState]:
     is the new one.
     """
     running = context.generations.serving()
+    said, at = None, None
+    try:
+        said, at = None if running is None else running.report, _at(running)
+    except UnreadableError as err:
+        # It has reported, whenever that was; the next one writes that anew.
+        log.warning("%s", err)
+        at = 0.0
     state = context.services.state(context.unit)
-    said = None if running is None else running.report
     found = Former(
         pid=state.pid,
         invocation=state.invocation,
-        report=_at(running),
+        report=at,
         process="" if running is None else running.process,
         took=said.took if said is not None else None,
         hooked=said.hooked if said is not None else None,

@@ -97,19 +97,24 @@ def test_a_report_that_cannot_be_read_is_replaced_by_the_next(store, generations
     with store.transaction() as db:
         db.execute("UPDATE generations SET report = ?", (value,))
     with pytest.raises(UnreadableError, match="a restart of the minion"):
-        generations.serving()
+        generations.report()
     assert generations.reports("a", WHOLE)
     assert generations.report() == WHOLE
 
 
-@pytest.mark.parametrize("column", ["masters", "probe", "refused", "idle", "standing"])
-def test_anything_else_of_one_that_cannot_be_read_is_not_taken_for_nothing(
-    store, generations, column
-):
+NAMES = ["report", "masters", "probe", "refused", "idle"]
+
+
+@pytest.mark.parametrize("column", [*NAMES, "standing"])
+def test_what_cannot_be_read_of_one_is_not_taken_for_nothing(store, generations, column):
+    """And whoever asks for something else gets it."""
     generations.reports("a", WHOLE)
     with store.transaction() as db:
         db.execute(f"UPDATE generations SET {column} = '3'")
+    found = generations.of("a")
     with pytest.raises(UnreadableError):
-        generations.of("a")
+        getattr(found, column)
+    others = {name: getattr(found, name) for name in NAMES if name != column}
+    assert others == {name: WHOLE if name == "report" else None for name in others}
     generations.reports("b", WHOLE)
     assert generations.report() == WHOLE

@@ -48,6 +48,17 @@ def test_it_may_be_done_again(root):
     assert pathlib.Path(f"{first[str(root)]}/version.py").read_text() == "old"
 
 
+def test_those_that_are_whole_are_found_by_their_names(root, tmp_path):
+    other, missing = str(tmp_path / "other"), str(tmp_path / "missing")
+    os.mkdir(other)
+    roots = [str(root), other, missing]
+    assert linked_copy.of(roots, "u1") == {}
+    made = linked_copy.make([str(root)], "u1")
+    os.mkdir(linked_copy.copy_path(other, "u1") + linked_copy.PART)
+    assert linked_copy.of(roots, "u1") == made
+    assert linked_copy.of(roots, "u2") == {}
+
+
 def test_half_a_copy_of_a_crash_is_made_anew(root):
     part = linked_copy.copy_path(str(root), "u1") + ".part"
     os.mkdir(part)

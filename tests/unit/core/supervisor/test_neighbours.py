@@ -1,11 +1,12 @@
 """Two minions that run from the same packages: one update for both."""
 
 import os
+import pathlib
 import shutil
 
 import pytest
 
-from saltext_safeupdate.core.errors import LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.errors import LockHeldError, LockUnavailableError, SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.minions import Minion, register
 from saltext_safeupdate.core.prepare import resolution
@@ -148,6 +149,21 @@ def test_if_ours_does_not_come_up_the_other_goes_back_with_it(host):
     assert host.last.phase is Phase.ROLLED_BACK
     assert running == ["inactive"]
     assert (host.packages.versions, host.beside.active) == (OLD, "active")
+    host.assert_at_peace()
+
+
+def test_if_the_locks_of_the_other_cannot_be_used_neither_is_held_back(host):
+    host.services.refuses = host.beside.refuses = True
+    host.keep_tree()
+    host.record(Phase.INSTALLING)
+    pathlib.Path(host.other.run_dir).write_text("no directory")
+    with pytest.raises(LockUnavailableError):
+        host.supervise()
+    assert not host.services.refuses
+    assert not host.beside.refuses
+    os.remove(host.other.run_dir)
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
     host.assert_at_peace()
 
 

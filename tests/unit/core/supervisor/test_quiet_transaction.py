@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import pathlib
 
 import pytest
 
@@ -10,7 +11,6 @@ from saltext_safeupdate.core.errors import (
     RecordError,
     SafeUpdateError,
 )
-from saltext_safeupdate.core.generations.trees import Trees
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.facts import RESTART
@@ -173,6 +173,21 @@ def test_files_of_both_versions_are_not_called_no_change(host, secured):
     assert host.last.phase is (Phase.ROLLED_BACK if secured else Phase.FAILED)
     assert host.torn() is not secured
     host.assert_at_peace()
+
+
+def test_files_of_both_versions_are_seen_also_beside_a_new_database(host):
+    """The old one was damaged, and set aside, while the packages were installed."""
+
+    def work():
+        host.tear()
+        for path in pathlib.Path(host.settings.state_dir).glob("safeupdate.db*"):
+            path.unlink()
+        host.store.anchor()
+        return "killed"
+
+    host.transaction().change(work, host.job(), failure=lambda result: result)
+    assert host.last.reason == f"half done: {host.root} (killed)"
+    assert host.last.phase is Phase.DELIVERING
 
 
 @pytest.mark.parametrize("failure", ["exit status 1", ""])
@@ -582,7 +597,7 @@ class TestWayBack:
         armed = []
         host.transaction(arm=armed.append).change(_upgrade(host), host.job())
         assert [row[:2] for row in host.last.way_back.files] == sorted(OLD.items())
-        assert armed == [Trees(host.store).of(host.last.id)]
+        assert armed == [linked_copy.of([str(host.root)], host.last.id)]
         assert list(armed[0]) == [str(host.root)]
 
     def test_where_they_cannot_be_secured_it_goes_on_and_says_so(self, host):

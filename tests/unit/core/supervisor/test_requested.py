@@ -8,12 +8,12 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.generations import replaced
 from saltext_safeupdate.core.generations.replaced import Row
-from saltext_safeupdate.core.generations.trees import Trees
 from saltext_safeupdate.core.host import linked_copy, locks
 from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.supervisor import watchdog
+from tests.support.simulated import Killed
 
 from ..conftest import NEW, OLD
 
@@ -39,7 +39,7 @@ def test_everything_is_ready_when_it_begins_to_install(host):
     seen = []
 
     def look(files):
-        copy = Trees(host.store).of(host.last.id)[str(host.root)]
+        copy = linked_copy.of([str(host.root)], host.last.id)[str(host.root)]
         seen.extend(locks.held(host.settings.run_dir, name) for name in ("jobs", "drain", "update"))
         seen.append(host.services.refuses)
         seen.append(os.path.isfile(os.path.join(copy, "modules", "test.py")))
@@ -338,6 +338,38 @@ class TestInstalling:
         assert not host.torn()
         host.assert_at_peace()
 
+    def test_what_somebody_changed_after_a_supervisor_was_killed_is_none_of_it(
+        self, host, monkeypatch
+    ):
+        """It had kept the old code, and not written down yet that it begins."""
+        save = host.store.save
+
+        def killed(update):
+            if update.phase is Phase.INSTALLING:
+                raise Killed
+            return save(update)
+
+        host.packages.write_ahead = False
+        host.ask()
+        monkeypatch.setattr(host.store, "save", killed)
+        with pytest.raises(Killed):
+            host.supervise()
+        monkeypatch.undo()
+        assert linked_copy.of([str(host.root)], host.last.id)
+        patched = host.root / "modules" / "test.py"
+        patched.unlink()
+        patched.write_text("patched by hand")
+
+        def installs(files):
+            raise CommandError(("rpm",), "exit status 1", stderr="no space left")
+
+        host.packages.installs = installs
+        host.supervise()
+        assert host.last.phase is Phase.FAILED
+        assert patched.read_text() == "patched by hand"
+        assert host.restarts() == []
+        host.assert_at_peace()
+
     def test_one_that_leaves_it_half_done_is_rolled_back(self, host):
         def installs(files):
             if files[0].version == NEW["salt"]:
@@ -392,6 +424,23 @@ class TestMaster:
         assert host.last.phase is Phase.ROLLED_BACK
         assert host.packages.versions == OLD
         host.assert_at_peace()
+
+    def test_heard_although_the_minion_was_restarted_while_it_was_asked(self, host):
+        """Whoever restarts it, nobody answers for the one that is gone."""
+        self._running(host)
+        gone, startup = host.generations.serving().process, 40
+
+        def restarted():
+            host.services.begin_restart(host.settings.service)
+            host.reported(master=True)
+            host.answering()
+
+        host.clock.after(startup, restarted)
+        host.ask()
+        host.supervise()
+        assert host.generations.of(gone).probe is not None
+        assert host.last.progress.master is True
+        assert host.last.phase is Phase.COMMITTED
 
     def test_away_before_and_afterwards(self, host):
         self._running(host)

@@ -1,17 +1,26 @@
 import json
 import os
+import pathlib
 from dataclasses import replace
 
 import pytest
 
 from saltext_safeupdate.core import program
 from saltext_safeupdate.core.errors import CommandError, RecordError
-from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.record.facts import RESTART
-from saltext_safeupdate.core.record.parts import Former, Owed, Progress, Watched, WayBack
+from saltext_safeupdate.core.record.parts import (
+    Former,
+    Owed,
+    Progress,
+    Request,
+    Staged,
+    Watched,
+    WayBack,
+)
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.core.supervisor import context, supervisor, watch, watchdog
+from saltext_safeupdate.core.supervisor import context, ending, supervisor, watch, watchdog
 from tests.support.forked import forked
 
 from ..conftest import NEW, OLD
@@ -466,6 +475,45 @@ class TestFailingPrograms:
         assert host.last.phase is Phase.COMMITTED
         host.assert_at_peace()
 
+    def test_what_an_update_is_done_with_cannot_be_had_and_the_service_is_let_go(self, host):
+        _installed(host, request=Request(extension=True))
+
+        def extension(update):
+            raise CommandError(("python3",), "exit status 1", stderr="No module named pip")
+
+        with pytest.raises(CommandError):
+            host.supervise(extension=extension)
+        assert not host.services.refuses
+
+    @pytest.mark.parametrize("fails", ["release", "lock", "remove", ""])
+    def test_what_fails_of_the_clean_up_holds_up_nothing_else(self, host, monkeypatch, fails):
+        """Nor does a database that nobody can write to: nothing of it is kept there."""
+
+        def failing(*args):
+            raise (CommandError(("apt-mark",), "exit status 1") if fails == "lock" else OSError(5))
+
+        host.keep_tree()
+        host.services.refuses = True
+        update = replace(host.record(Phase.FAILED), staged=Staged(version_locked=("salt",)))
+        if fails == "release":
+            monkeypatch.setattr(host.services, "release", failing)
+        elif fails == "lock":
+            monkeypatch.setattr(host.packages, "lock_versions", failing)
+        elif fails == "remove":
+            monkeypatch.setattr(linked_copy, "remove", failing)
+        for path in pathlib.Path(host.settings.state_dir).glob("safeupdate.db*"):
+            path.unlink()
+        pathlib.Path(host.settings.database).mkdir()
+        ending.clean(
+            host.context([host.lock(name) for name in ("jobs", "drain", "update")]), update
+        )
+        done = {
+            "release": not host.services.refuses,
+            "lock": host.packages.locked == {"salt"},
+            "remove": os.listdir(host.root.parent) == ["salt"],
+        }
+        assert done == {name: name != fails for name in done}
+
 
 class TestWaitingRestart:
     def _wait(self, host, **changes):
@@ -486,6 +534,19 @@ class TestWaitingRestart:
         host.record(phase, kind="restart", jid="2026")
         host.supervise()
         assert host.generations.of(before).idle == "2026"
+
+    @pytest.mark.parametrize("column", ["report", "masters", "probe", "refused", "idle"])
+    def test_damage_of_what_was_known_of_the_minion_ends_with_it(self, host, column):
+        before = host.generations.serving().process
+        with host.store.transaction() as db:
+            db.execute(f"UPDATE generations SET {column} = '{{' WHERE process = ?", (before,))
+        self._wait(host)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert host.generations.serving().process != before
+        assert getattr(host.generations.serving(), column) == (
+            host.generations.report() if column == "report" else None
+        )
 
     def test_that_is_not_known_of_one_that_could_not_be_restarted(self, host):
         before = host.generations.serving().process
