@@ -536,6 +536,13 @@ import random
 _drawn = random.randint
 random.randint = lambda low, high: high if high == {DELAY} else _drawn(low, high)
 """
+DEPENDENT = """
+import sys
+from saltext_safeupdate.core.generations import code
+code._INTERVAL = 0.2
+sys.path.insert(0, {site!r})
+import safeupdate_dependency
+"""
 LOOKS_ILL = {
     "all of it": {**BLACKOUT, **LISTED, **FULL, **LATE},
     "a blackout": BLACKOUT,
@@ -598,6 +605,27 @@ def test_a_master_that_is_away_or_cannot_store_is_no_fault_of_the_minion(masters
         with master.unable_to_store():
             assert judged(context, heard=True).verdict is Verdict.WELL, minion.log()
     way.cut()
+
+
+def test_code_that_somebody_replaces_below_a_minion_is_told(masters, begin):
+    """The engine looks at what the main process had loaded before it took any job."""
+    master = masters("UTC")
+    minion = begin(SetUp(), master)
+    site = minion.path / "site"
+    site.mkdir()
+    (site / "safeupdate_dependency.py").write_text("ITS = 1\n")
+    minion.prelude = DEPENDENT.format(site=str(site))
+    minion.start(startup_states="")
+    master.wait_minion(minion)
+    store = Store(minion.settings.database)
+    assert Generations(store).serving().changed is None
+    (site / "new").write_text("ITS = 2\n")
+    os.replace(site / "new", site / "safeupdate_dependency.py")
+    wait_for(lambda: Generations(store).serving().changed, "what was replaced")
+    assert Generations(store).serving().changed == str(site / "safeupdate_dependency.py")
+    wait_for(lambda: "replaced on the disk" in minion.log(), "the line in the log")
+    assert master.call(minion, "cmd.run", minion.noting("works"), *SHELL) == ""
+    assert minion.notes("works") == 1
 
 
 @pytest.mark.soak

@@ -24,6 +24,7 @@ _DIGITS = 8
 _WORDS = {
     "rollback": ("required", "optional"),
     "extension_restart": ("deferred", "manual"),
+    "on_change": ("restart", "tell"),
     "extensions": ("stop", "report"),
     "other_minions": ("stop", "report"),
     "transactional_reboot": ("manual", "rollback", "always"),
@@ -73,6 +74,9 @@ class Settings:
     extension_restart
         ``deferred`` or ``manual``: whether the minion restarts, deferred, when another version of
         this extension has been installed.
+    on_change
+        ``restart`` or ``tell``: whether the minion restarts, deferred, when others have replaced
+        the code that it runs from.
     restart_jitter
         A restart after the set-up or after such an installation waits for a random time up to
         this at first, so that not all minions of a master restart at once.
@@ -124,6 +128,7 @@ class Settings:
     health_check: tuple[str, ...] = ()
     rollback: str = "required"
     extension_restart: str = "deferred"
+    on_change: str = "tell"
     restart_jitter: float = 10.0
     extensions: str = "stop"
     other_minions: str = "stop"

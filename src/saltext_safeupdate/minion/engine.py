@@ -13,7 +13,7 @@ from .. import factory
 from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.extensions.upgrade import Upgrade
-from ..core.generations import replaced
+from ..core.generations import code, replaced
 from ..core.generations.generation import Report
 from ..core.generations.replaced import Row
 from ..core.host import host_wait, processes
@@ -22,7 +22,7 @@ from ..core.host.minions import register
 from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
 from ..this_host import Host
-from . import kept_returns, unrecorded, upgraded
+from . import changed, kept_returns, unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters, addresses
@@ -75,7 +75,7 @@ def run(
         register(host.settings.registry_dir, host.noted(main))
     except SafeUpdateError as err:
         complaints.tell(err)
-    upgrade = Upgrade()
+    upgrade, files = Upgrade(), code.Code(code.remembered(), minion)
     announced = told = swept = False
     ask_at = 0.0
     # An engine that outlives its minion must not act beside that of the next one.
@@ -93,6 +93,7 @@ def run(
             problems = Problems()
             problems.of(functools.partial(kept_returns.bring_in, opts, host.ledger))
             problems.of(ticker.tick)
+            problems.of(functools.partial(changed.look, files, host, main, opts))
             if hooked:
                 upgraded.restart_if_due(upgrade, host.settings, opts)
             elif late and announced and time.monotonic() >= ask_at:

@@ -51,7 +51,7 @@ def restart_if_due(
         "safeupdate: version %s of the extension is installed: the minion restarts", version
     )
     upgrade.tidy()
-    _restart(settings, opts, f"version {version} of saltext-safeupdate", run)
+    restart(settings, opts, f"version {version} of saltext-safeupdate", run)
     upgrade.settle()
 
 
@@ -77,7 +77,7 @@ def restart_for_hooks(
         store.set_fact(_LATE, clock())
         log.warning("safeupdate: the extension can be loaded again: the minion restarts")
         try:
-            _restart(settings, opts, "saltext-safeupdate can be loaded again", run)
+            restart(settings, opts, "saltext-safeupdate can be loaded again", run)
         except CommandError:
             store.drop_fact(_LATE)
             raise
@@ -92,7 +92,8 @@ def _complain(reason: str) -> None:
     )
 
 
-def _restart(settings: Settings, opts: Mapping[str, Any], reason: str, run: Run) -> None:
+def restart(settings: Settings, opts: Mapping[str, Any], reason: str, run: Run) -> None:
+    """Have a process of its own ask for the deferred restart. Raises CommandError."""
     words = (
         *("--local", "--log-level=quiet", "--retcode-passthrough", "-c"),
         os.path.dirname(str(opts.get("conf_file") or "/etc/salt/minion")),

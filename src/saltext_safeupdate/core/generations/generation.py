@@ -114,6 +114,12 @@ class Generation:
         found: str | None = self._read("idle", str | None)
         return found
 
+    @property
+    def changed(self) -> str | None:
+        """What was replaced on the disk of the code that it runs from; None: nothing is known."""
+        found: str | None = self._read("changed", str | None)
+        return found
+
     def _read(self, name: str, kind: Any) -> Any:
         try:
             return typed.read(kind, json.loads(self._said[name]))

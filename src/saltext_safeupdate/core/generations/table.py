@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 # Generations that are gone and still known, for the jobs that they left.
 _KEEP = 20
-_COLUMNS = ("process", "standing", "report", "masters", "probe", "refused", "idle")
+_COLUMNS = ("process", "standing", "report", "masters", "probe", "refused", "idle", "changed")
 
 
 class Generations:
@@ -97,6 +97,11 @@ class Generations:
         """Note for whom the main process works."""
         with self._store.transaction() as db:
             _write(db, process, masters=masters)
+
+    def notes_changed(self, process: str, what: str) -> None:
+        """Note that the code that it runs from was replaced on the disk."""
+        with self._store.transaction() as db:
+            _write(db, process, changed=what)
 
     # -- what is asked of it ---------------------------------------------------
 

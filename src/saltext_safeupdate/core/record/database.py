@@ -45,7 +45,8 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS generations (
     process TEXT PRIMARY KEY, standing TEXT NOT NULL, report TEXT NOT NULL DEFAULT 'null',
     masters TEXT NOT NULL DEFAULT 'null', probe TEXT NOT NULL DEFAULT 'null',
-    refused TEXT NOT NULL DEFAULT 'null', idle TEXT NOT NULL DEFAULT 'null'
+    refused TEXT NOT NULL DEFAULT 'null', idle TEXT NOT NULL DEFAULT 'null',
+    changed TEXT NOT NULL DEFAULT 'null'
 );
 CREATE TABLE IF NOT EXISTS quarantine (
     package TEXT NOT NULL, version TEXT NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL,

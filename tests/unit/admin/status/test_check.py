@@ -179,6 +179,20 @@ def test_engine(made, engines):
     assert _codes(made) == ["engine"]
 
 
+def test_code_that_was_replaced_below_the_minion_that_runs(made):
+    generations = Generations(made.store)
+    generations.reports(processes.me(), Report(at=1.0))
+    generations.notes_changed(processes.me(), "/usr/lib/libssl.so.3")
+    found = {each["code"]: each["problem"] for each in _found(made)}
+    assert "/usr/lib/libssl.so.3" in found["code-replaced"]
+    with made.store.transaction() as db:
+        db.execute("UPDATE generations SET changed = '{'")
+    assert "code-replaced" not in _codes(made)
+    generations.reports("another boot:1:1", Report(at=2.0))
+    generations.notes_changed("another boot:1:1", "/usr/lib/libssl.so.3")
+    assert _codes(made) == []
+
+
 def test_an_engine_that_salt_has_ended(made):
     Generations(made.store).reports(processes.me(), Report(at=1.0))
     assert _codes(made) == ["engine-gone"]

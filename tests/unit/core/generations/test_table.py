@@ -47,10 +47,12 @@ def test_what_one_has_told_comes_back_as_it_was(generations):
     generations.ask("a", PROBE)
     generations.refuse("a", "7")
     generations.note_idle("a", "5")
+    generations.notes_changed("a", "/x")
     found = generations.serving()
     assert (found.process, found.standing, found.report) == ("a", Standing.SERVING, WHOLE)
     assert found.masters == (("m", True), ("n", False))
     assert (found.probe, found.refused, found.idle) == (PROBE, "7", "5")
+    assert found.changed == "/x"
     generations.note_busy("a")
     assert generations.of("a").idle is None
 
@@ -102,7 +104,7 @@ def test_a_report_that_cannot_be_read_is_replaced_by_the_next(store, generations
     assert generations.report() == WHOLE
 
 
-NAMES = ["report", "masters", "probe", "refused", "idle"]
+NAMES = ["report", "masters", "probe", "refused", "idle", "changed"]
 
 
 @pytest.mark.parametrize("column", [*NAMES, "standing"])

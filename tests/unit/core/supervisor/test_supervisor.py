@@ -535,7 +535,7 @@ class TestWaitingRestart:
         host.supervise()
         assert host.generations.of(before).idle == "2026"
 
-    @pytest.mark.parametrize("column", ["report", "masters", "probe", "refused", "idle"])
+    @pytest.mark.parametrize("column", ["report", "masters", "probe", "refused", "idle", "changed"])
     def test_damage_of_what_was_known_of_the_minion_ends_with_it(self, host, column):
         before = host.generations.serving().process
         with host.store.transaction() as db:

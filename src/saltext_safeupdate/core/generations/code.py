@@ -1,0 +1,128 @@
+"""
+The files that a minion runs from, and whether they are others than when it started.
+
+Whoever installs packages changes them below a minion that runs: the package manager of the host
+in a shell, pip, the system's Python, or a library that Python maps. From then on the minion has
+one part of its code in memory and loads another one from the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+# Seconds between two looks. What is written at the moment is left alone: it has ended when nothing
+# has changed from one look to the next.
+_INTERVAL = 20.0
+# What a process maps from there is no code that somebody installed, as needrestart has it.
+_NO_CODE = ("/dev/", "/memfd:", "/proc/", "/run/", "/SYSV", "/tmp/", "/var/tmp/", "/[")  # noqa: S108
+_GONE = " (deleted)"
+
+Stamp = tuple[int, int, int]
+Stamps = dict[str, Stamp]
+
+_remembered: Stamps = {}
+
+
+def remember(leave_out: Iterable[str]) -> None:
+    """
+    Note what this process, the main one of a minion, has loaded; its children have it then.
+
+    What lies below one of the directories *leave_out* comes from a master, or is looked after by
+    others.
+    """
+    if not _remembered:
+        _remembered.update(_stamps(loaded(sys.modules.values(), sys.path, leave_out)))
+
+
+def remembered() -> Stamps:
+    """Return what was noted."""
+    return dict(_remembered)
+
+
+def loaded(modules: Iterable[Any], path: Iterable[str], leave_out: Iterable[str]) -> set[str]:
+    """Return the files of modules that were installed: those below a directory of *path*."""
+    below, but = (
+        tuple(os.path.join(each, "") for each in places if os.path.isabs(each))
+        for places in (path, leave_out)
+    )
+    # Some modules load others when they are asked for an attribute.
+    files = {getattr(module, "__dict__", {}).get("__file__") for module in list(modules)}
+    found = {file for file in files if isinstance(file, str)}
+    return {file for file in found if file.startswith(below) and not file.startswith(but)}
+
+
+def _stamps(files: Iterable[str]) -> Stamps:
+    found = ((file, _stamp(file)) for file in files)
+    return {file: stamp for file, stamp in found if stamp is not None}
+
+
+def _stamp(file: str) -> Stamp | None:
+    try:
+        seen = os.stat(file)
+    except OSError:
+        return None
+    return seen.st_ino, seen.st_mtime_ns, seen.st_size
+
+
+def replaced_maps(pid: int, proc: str = "/proc") -> set[str]:
+    """Return the programs and libraries that a process runs and that are not on the disk now."""
+    try:
+        with open(f"{proc}/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+            lines = maps.read().splitlines()
+    except OSError:
+        return set()
+    found = set()
+    for line in lines:
+        # Addresses, permissions, offset, device, inode, and a path that may have blanks.
+        fields = line.split(None, 5)
+        if len(fields) == 6 and "x" in fields[1] and fields[5].endswith(_GONE):
+            found.add(fields[5].removesuffix(_GONE))
+    return {path for path in found if not path.startswith(_NO_CODE)}
+
+
+class Code:
+    """Looks, now and then, at the *files* that a minion with the process *pid* runs from."""
+
+    def __init__(
+        self,
+        files: Stamps,
+        pid: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        maps: Callable[[int], set[str]] = replaced_maps,
+    ) -> None:
+        self._files = files
+        self._pid = pid
+        self._monotonic = monotonic
+        self._maps = maps
+        self._look_at = monotonic() + _INTERVAL
+        self._seen: dict[str, Stamp | None] = {}
+        self._settled: dict[str, Stamp | None] = {}
+
+    def changed(self) -> tuple[str, ...]:
+        """
+        Return what has been replaced or removed, sorted, once that has ended; nothing otherwise.
+
+        It is returned with each look, until :meth:`settle` is called or something else changes.
+        """
+        now = self._monotonic()
+        if now < self._look_at:
+            return ()
+        self._look_at = now + _INTERVAL
+        found: dict[str, Stamp | None] = dict.fromkeys(self._maps(self._pid))
+        for file, before in self._files.items():
+            stamp = _stamp(file)
+            if stamp != before:
+                found[file] = stamp
+        last, self._seen = self._seen, found
+        if found != last or found == self._settled:
+            return ()
+        return tuple(sorted(found))
+
+    def settle(self) -> None:
+        """Say that it has been acted upon."""
+        self._settled = self._seen
