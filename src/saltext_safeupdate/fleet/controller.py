@@ -65,7 +65,7 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
         if minion is None or report.question > rollout.question:
             continue
         fresh, before = report.question > minion.answered, minion.step
-        moved = judge.heed(minion, report, rollout.goal)
+        moved = judge.heed(minion, report, rollout.goals[minion.part])
         if fresh:
             minion.silent_since, minion.away, minion.excused = None, False, False
         if moved:
@@ -75,6 +75,13 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
 
 def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action]:
     minion = rollout.minions[name]
+    if minion.step is Step.DONE:
+        minion.done = minion.part + 1
+        if minion.done <= rollout.part:
+            # The others are further: somebody has gone on without it, or had it try again.
+            rollout.note(now, f"{name}: done, and what the others have come to is next")
+            _to_next_goal(minion)
+            return []
     if minion.step is Step.CANCELLED and rollout.mode is Mode.RUNNING:
         # It says so only now, and somebody has gone on meanwhile.
         minion.come_to(Step.WAITING)
@@ -283,14 +290,14 @@ def _start(rollout: Rollout) -> list[Action]:
 
 
 def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
-    if not sending.is_out(rollout, minion):
+    if not sending.is_out(minion):
         # Of an earlier request that may be at work, the same number asks what became of it.
         sending.number(rollout, minion)
     minion.tries += 1
     minion.come_to(Step.ASKED, "")
     minion.asked = rollout.elapsed
     minion.engaged, minion.forgiven, minion.cancelled = True, False, False
-    minion.part = rollout.part
+    minion.part = minion.done
     return sending.send(rollout, name, minion)
 
 
@@ -359,10 +366,15 @@ def _next_part(rollout: Rollout, now: float) -> list[Action]:
     rollout.wave, rollout.wave_began, rollout.late_since = 0, rollout.elapsed, None
     for minion in rollout.minions.values():
         if minion.step is Step.DONE:
-            minion.come_to(Step.WAITING)
-            minion.staged, minion.not_before, minion.tries = "", 0.0, 0
+            _to_next_goal(minion)
     rollout.note(now, "the extension is up to date; Salt comes next")
     return [Tell("part", {"goal": rollout.part})]
+
+
+def _to_next_goal(minion: Minion) -> None:
+    minion.come_to(Step.WAITING)
+    minion.forgiven = False
+    minion.staged, minion.not_before, minion.tries = "", 0.0, 0
 
 
 def _close(rollout: Rollout, mode: Mode, now: float) -> list[Action]:

@@ -121,6 +121,8 @@ class Minion:
         It may be at work: it says so, or a request is out of whose end nobody has heard.
     part
         The goal that its newest request is about.
+    done
+        How many goals it has come to: the one of that number is what it is asked for next.
     """
 
     step: Step = Step.WAITING
@@ -141,6 +143,7 @@ class Minion:
     excused: bool = False
     engaged: bool = False
     part: int = 0
+    done: int = 0
     phase: str = ""
     waits_for: int = 0
     version: str = ""

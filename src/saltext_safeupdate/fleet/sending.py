@@ -33,6 +33,8 @@ def stage(rollout: Rollout) -> list[Action]:
         if not rollout.minions[name].staged
         and not rollout.minions[name].away
         and rollout.minions[name].step is Step.WAITING
+        # What the others download is not what it is asked for next.
+        and rollout.minions[name].done == rollout.part
     ][: max(room, 0)]
     for name in chosen:
         rollout.minions[name].staged = "asked"
@@ -91,9 +93,9 @@ def number(rollout: Rollout, minion: Minion) -> None:
     minion.requests += 1
 
 
-def is_out(rollout: Rollout, minion: Minion) -> bool:
-    """Tell whether a request for the goal under way is out of whose end nobody has heard."""
-    ours = minion.number > 0 and minion.part == rollout.part
+def is_out(minion: Minion) -> bool:
+    """Tell whether a request for what it is to come to is out of whose end nobody has heard."""
+    ours = minion.number > 0 and minion.part == minion.done
     return ours and minion.engaged and not minion.cancelled
 
 
@@ -105,7 +107,7 @@ def take_back(rollout: Rollout) -> list[Action]:
     """
     found: list[Action] = []
     for name, minion in rollout.minions.items():
-        late = minion.step in _LATE and is_out(rollout, minion)
+        late = minion.step in _LATE and is_out(minion)
         if (minion.step.active or late) and not minion.cancelled:
             minion.cancelled = True
             number(rollout, minion)
@@ -119,7 +121,7 @@ def send(rollout: Rollout, name: str, minion: Minion) -> Action:
     _awaited(rollout, minion)
     if minion.cancelled:
         return Cancel(name, minion.number, rollout.question)
-    return Start(name, rollout.goal, minion.number, rollout.question)
+    return Start(name, rollout.goals[minion.part], minion.number, rollout.question)
 
 
 def _awaited(rollout: Rollout, minion: Minion) -> None:

@@ -21,13 +21,17 @@ def resume(rollout: Rollout, now: float) -> list[Action]:
     """
     Go on, and accept who has failed or is away. What was taken back is to begin again.
 
-    Of a rollout that is running, who waits for a reboot is accepted, too.
+    Of a rollout that is running, who waits for a reboot is accepted, too; and of one that stands,
+    who is at work for somebody else.
     """
     if rollout.mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING):
+        stands = rollout.full_since is not None or rollout.mode is Mode.STOPPED
         for minion in rollout.minions.values():
             # One that goes on after a pause says nothing of whom the rollout waits for.
             waits = rollout.mode is Mode.RUNNING and minion.step is Step.TO_REBOOT
-            minion.forgiven = minion.forgiven or minion.step.bad or waits
+            busy = stands and minion.engaged and minion.step is Step.WAITING
+            busy = busy and not sending.is_out(minion)
+            minion.forgiven = minion.forgiven or minion.step.bad or waits or busy
             minion.excused = minion.excused or minion.away
             if minion.step is Step.CANCELLED:
                 _try_again(minion)

@@ -140,7 +140,14 @@ def rollout(plan: Plan, told: Mapping[str, Any], listed: list[Any]) -> Rollout:
     found = _read(rollouts.from_data, rollouts.SCHEMA, data)
     if not 0 <= found.part < len(found.goals) or not 0 <= found.wave <= len(plan.waves):
         raise ValueError("it is at a wave that its plan does not have")
+    if not all(_has_goal(minion, found) for minion in found.minions.values()):
+        raise ValueError("a minion of it is at a goal that its plan does not have")
     return found
+
+
+def _has_goal(minion: Minion, found: Rollout) -> bool:
+    goals = len(found.goals)
+    return 0 <= minion.part < goals and 0 <= minion.done <= goals
 
 
 def plan(data: object) -> Plan:

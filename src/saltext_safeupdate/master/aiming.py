@@ -8,7 +8,9 @@ name *and* by what the target was. So Salt itself decides on the minion, whateve
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -118,6 +120,24 @@ def again(target: Target, minions: Iterable[str], *, forwarded: bool = False) ->
     if forwarded:
         _refuse_spaces(words)
     return [f"L@{','.join(names)}", *words]
+
+
+def by_name(target: Target, minions: Iterable[str]) -> list[str] | None:
+    """
+    Return those of *minions* that are meant by their IDs; None if more than that decides.
+
+    A list that has them goes to them alone wherever the master sends to whom it means only
+    (``zmq_filtering``, or another transport than ZeroMQ), as what was published at first did. A
+    compound target would go to all minions, with what the job is called with.
+    """
+    kind, tgt = target.tgt_type, target.tgt
+    if kind == "list":
+        return list(narrowed(target, minions).tgt)
+    if kind not in ("glob", "pcre") or not isinstance(tgt, str):
+        return None
+    # As Salt matches them on the minion.
+    matches = re.compile(fnmatch.translate(tgt) if kind == "glob" else tgt).match
+    return sorted(name for name in minions if matches(name))
 
 
 def check(target: Target, *, forwarded: bool = False) -> None:

@@ -8,6 +8,7 @@ before its request server forks, so every worker has them.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import inspect
 import logging
 import re
@@ -26,7 +27,7 @@ from ..patches import Patch
 from . import aiming, questions, replies, senders
 from .account import QUESTION, TICKET, Account, path_of
 from .aiming import Target, Undecidable
-from .notes import RETURN, START, Notes, heard
+from .notes import RETURN, START, Notes, Share, heard
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ _AUTH_VERSION = 3
 _AIM = ("tgt", "tgt_type", "delimiter")
 # Publications that may be under way at once; more were never sent.
 _MOST_UNSENT = 100
+# Bytes of notes that one worker writes of one minion in a second: hundreds of returns.
+_MOST_NOTES = 32 << 10
 # Seconds from one complaint about the account to the next.
 _COMPLAINT_INTERVAL = 60.0
 
@@ -202,6 +205,7 @@ class Keeper:
         self._forwards = forwards
         self._notes = notes
         self._answers = replies.Sender(answers)
+        self._share = Share(_MOST_NOTES, clock)
         self._gate = senders.Gate(clock)
         self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
         self._clock = clock
@@ -255,7 +259,8 @@ class Keeper:
             return
         if answer:
             self._answers.send(*answer)
-        self._notes.write(*note)
+        minion = note[1] if note[0] == START else note[2]
+        self._notes.write(*note, takes=functools.partial(self._share.takes, minion))
 
     def _prep(
         self,
@@ -298,7 +303,10 @@ class Keeper:
         except Undecidable as err:
             raise PublishError(f"safeupdate: nothing was published again: {err}") from err
         load: dict[str, Any] = salt.payload.loads(again.load)
-        load |= {"tgt": words, "tgt_type": "compound"}
+        # A syndic sends it on, to whom it means itself.
+        listed = None if self._forwards else aiming.by_name(again.target, names)
+        aim = {"tgt": listed, "tgt_type": "list"} if listed else {"tgt": words}
+        load |= {"tgt_type": "compound", **aim}
         clear_load["jid"] = load["jid"]
         return load
 

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import select
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,30 @@ _CHUNK = 64 << 10
 
 # The kinds of notes, each with what follows.
 RETURN, ANSWER, START = "return", "answer", "start"  # jid, id | jid, id, answer | id
+
+
+class Share:
+    """
+    Bounds how many bytes are taken of each minion in a second, by one process.
+
+    One that sends without end leaves room for the others.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._second = 0
+        self._spent: dict[str, int] = {}
+
+    def takes(self, minion: str, size: int) -> bool:
+        """Tell whether so many bytes are taken of the minion now."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._spent = second, {}
+        spent = self._spent.get(minion, 0) + size
+        if spent > self._most:
+            return False
+        self._spent[minion] = spent
+        return True
 
 
 class Notes:
@@ -38,10 +63,14 @@ class Notes:
         os.close(self._read)
         os.close(self._write)
 
-    def write(self, *values: object) -> bool:
-        """Write a note, whole or not at all; say whether it was written. It never waits."""
+    def write(self, *values: object, takes: Callable[[int], bool] | None = None) -> bool:
+        """
+        Write a note, whole or not at all; say whether it was written. It never waits.
+
+        *takes* tells whether one of so many bytes may be.
+        """
         line = json.dumps(values).encode() + b"\n"
-        if len(line) > select.PIPE_BUF:
+        if len(line) > select.PIPE_BUF or (takes is not None and not takes(len(line))):
             return False
         try:
             os.write(self._write, line)

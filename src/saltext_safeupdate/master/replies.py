@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
-from .notes import Notes
+from .notes import Notes, Share
 
 # Of one answer, at most: values, how deep they lie, and characters in all and of one text.
 MOST_VALUES, DEEPEST, MOST_TEXT, LONGEST = 5000, 8, 64 << 10, 4000
@@ -134,20 +134,13 @@ class Sender:
 
     def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
         self._notes = notes
-        self._clock = clock
-        self._second = 0
-        self._spent: dict[str, int] = {}
+        self._share = Share(MOST_A_SECOND, clock)
 
     def send(self, jid: str, minion: str, text: str) -> bool:
         """Say whether the answer was written; it never waits."""
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._spent = second, {}
-        spent = self._spent.get(minion, 0) + len(text)
         parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
-        if spent > MOST_A_SECOND or len(parts) > MOST_PARTS:
+        if len(parts) > MOST_PARTS or not self._share.takes(minion, len(text)):
             return False
-        self._spent[minion] = spent
         # A minion may have two answers under way, by two workers.
         token, count = secrets.token_hex(6), len(parts)
         return all(

@@ -57,7 +57,7 @@ def test_the_engine_does_it_by_itself_after_a_restart_of_the_master(site):
         site.pause()
     asked, again = site.published[before:]
     assert (asked["fun"], asked["tgt"]) == (QUERY, ["b"]), "that the other has returned is known"
-    assert (again["jid"], again["tgt"]) == (JID, ["L@b"])
+    assert (again["jid"], again["tgt"], again["tgt_type"]) == (JID, ["b"], "list")
     site.pause(10.0)
     assert list(site.open().since(0)) == []
 

@@ -539,6 +539,71 @@ def test_canaries_of_the_extension_say_nothing_of_salt() -> None:
     assert not [each for each in world.told if isinstance(each, Quarantine)]
 
 
+TWO_PARTS = {"extension": "2.0", "canaries": 0, "sample": "50%", "soak": 0, "jitter": 0}
+
+
+def test_one_that_is_to_try_again_gets_all_that_the_others_have_got() -> None:
+    """It got Salt without the extension, and the rollout said that all was well."""
+    bad = Host("m0003", ends="failed")
+    world = World(fleet(4, bad=bad), max_unavailable=4, max_failed=1, stage=False, **TWO_PARTS)
+    while world.rollout.part == 0:
+        world.tick()
+    bad.ends = "committed"
+    steering.retry(world.rollout, ["m0003"], world.now)
+    world.run(DAY, watch=World.check)
+    assert (world.rollout.mode, set(world.steps().values())) == (Mode.FINISHED, {"done"})
+    assert {(host.version, host.extension) for host in world.hosts.values()} == {(NEW, "2.0")}
+    goals = [each.goal for each in world.told if isinstance(each, Start) and each.minion == "m0003"]
+    assert goals == [("", "2.0"), ("", "2.0"), (NEW, "")]
+
+
+def test_one_that_ends_late_is_judged_by_what_it_was_asked_for() -> None:
+    slow = Host("m0003", takes=900.0)
+    wanted = {"max_unavailable": 4, "minion_timeout": 600, "stage": False, **TWO_PARTS}
+    world = World(fleet(4, slow=slow), max_failed=1, **wanted)
+    for host in world.hosts.values():
+        host.takes = 900.0 if host is slow else 590.0
+    while slow.phase != "committed":
+        world.tick()
+        assert world.now < NOW + 5000
+    assert world.rollout.part == 1
+    slow.takes = 60.0
+    world.run(DAY, watch=World.check)
+    assert (world.rollout.mode, set(world.steps().values())) == (Mode.FINISHED, {"done"})
+    assert (slow.version, slow.extension, len(slow.taken)) == (NEW, "2.0", 2)
+
+
+def test_somebody_can_go_on_without_one_that_is_at_work_for_others() -> None:
+    """It need never have been asked, and may say so for ever."""
+    evil = Host("m0003", phase="installing", began=NOW, takes=2e9)
+    wanted = {"canaries": 0, "max_unavailable": 1, "soak": 0, "jitter": 0, "stage": False}
+    world = World(fleet(4, evil=evil), waves=["50%", "100%"], late_timeout=600, **wanted)
+    world.run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.STOPPED
+    assert "m0003 (may be at work)" in world.rollout.why
+    assert set(world.steps().values()) == {"waiting"}
+    steering.resume(world.rollout, world.now)
+    world.run(DAY, watch=World.check)
+    others = {name: step for name, step in world.steps().items() if name != "m0003"}
+    assert set(others.values()) == {"done"}
+    assert not evil.taken
+
+
+def test_one_that_may_still_do_what_it_was_asked_for_is_not_gone_on_without() -> None:
+    """Of one that is to try again, nobody knows yet whether the first request goes on."""
+    slow = Host("m0000", takes=900.0)
+    wanted = {"canaries": 0, "max_unavailable": 1, "minion_timeout": 600, "late_timeout": 300}
+    world = World(fleet(3, slow=slow), soak=0, jitter=0, stage=False, **wanted)
+    world.run(DAY, watch=World.check)
+    assert world.steps()["m0000"] == "timed_out"
+    steering.retry(world.rollout, ["m0000"], world.now)
+    steering.pause(world.rollout, "later", world.now)
+    steering.resume(world.rollout, world.now)
+    assert not world.rollout.minions["m0000"].forgiven
+    world.run(DAY, watch=World.check)
+    assert world.steps()["m0000"] == "done"
+
+
 def test_an_engine_that_is_started_again_and_again_counts_silence() -> None:
     """The time that nobody heard is none; what was silence before stays silence."""
     world = World(fleet(10), silence_timeout=120, max_unavailable=2, soak=0, canaries=0)

@@ -174,7 +174,52 @@ def test_what_is_no_name_in_a_list_keeps_nobody_from_being_asked(master):
     assert asked["tgt"] == ["a"]
     ticket = master.account.ticket(one.number, ["a"], {})
     master.publish(["a"], fun=functions.QUERY, arg=[[]], extra={TICKET: ticket})
-    assert [load["tgt"] for load in master.sent[1:]] == [["L@a"]]
+    assert [(load["tgt"], load["tgt_type"]) for load in master.sent[1:]] == [(["a"], "list")]
+
+
+@pytest.mark.parametrize(
+    ("tgt", "kind", "again"),
+    [
+        ("web*", "glob", (["web1"], "list")),
+        ("web[0-9]", "pcre", (["web1"], "list")),
+        ("web1,db1", "list", (["db1", "web1"], "list")),
+        (
+            "web1 or db1",
+            "compound",
+            (["L@db1,web1", "and", *["(", "web1", "or", "db1", ")"]], "compound"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("forwards", [False, True])
+def test_what_names_decide_goes_out_again_to_those_alone(make, tgt, kind, again, forwards):
+    """With 'zmq_filtering' and over TCP, others do not get what the job is called with."""
+    master = make(forwards=forwards)
+    names = ["db1", "web1"]
+    master.publish(names, tgt=tgt, tgt_type=kind)
+    (one,) = master.account.since(0)
+    ticket = master.account.ticket(one.number, names, {})
+    master.publish(names, fun=functions.QUERY, arg=[[]], extra={TICKET: ticket})
+    (load,) = master.sent[1:]
+    assert load["tgt_type"] == ("compound" if forwards else again[1])
+    assert forwards or load["tgt"] == again[0]
+
+
+def test_one_minion_does_not_keep_others_from_being_heard(master):
+    """It may send as often as it likes what counts as an answer to our queries."""
+    states = {f"{number:032}": "x" * 32 for number in range(50)}
+    load = {"id": "mallory", "jid": JID, "fun": functions.QUERY, "success": True, "return": states}
+    for _ in range(1000):
+        master.call("_return", load)
+    master.call("_return", {"id": "a", "jid": JID, "fun": "test.ping", "return": True})
+    master.call("_minion_event", {"id": "a", "tag": "minion_start"})
+    heard = []
+    while found := master.notes.read(0):
+        heard += found
+    assert [note for note in heard if note[0] != "answer"] == [["return", JID, "a"], ["start", "a"]]
+    assert 0 < len(heard) < 20
+    master.now += 1
+    master.call("_return", load)
+    assert len(master.notes.read(0)) == 1
 
 
 def test_a_job_that_is_called_as_a_publication_is_in_answers_is_left_alone(master, caplog):

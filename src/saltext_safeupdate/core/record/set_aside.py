@@ -16,7 +16,8 @@ import sqlite3
 KEPT = 3
 LARGEST = 64 << 20
 _SUFFIXES = ("", "-wal", "-shm")
-_CONTENTS = ("contents", "chunks")
+# In that of a minion, and in the account of a master.
+_CONTENTS = ("contents", "chunks", "loads", "calls", "answers")
 
 
 def tidy(pattern: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record import set_aside
+from saltext_safeupdate.master.account import Account
 from tests.support.simulated import Clock
 
 SECRET = b"a secret that was returned"
@@ -60,6 +61,25 @@ def test_what_is_secret_is_wiped_where_sqlite_still_finds_it(ledger):
         ledger.known(["1"])
     assert len(asides(ledger)) == 1
     assert SECRET not in everything(ledger)
+
+
+def test_of_an_account_too(tmp_path):
+    """It has what jobs were called with, and what was asked for and answered."""
+    account = Account(str(tmp_path / "state" / "account.db"))
+    account.published("1", SECRET * 3, ["a"])
+    with account.transaction() as db:
+        for table in ("calls", "answers"):
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            db.execute(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})",
+                [1 if column in ("number", "call") else SECRET for column in columns],
+            )
+    assert SECRET in everything(account)
+    break_table(account.path, "publications")
+    with pytest.raises(RecordError, match="malformed"):
+        list(account.since(0))
+    assert len(asides(account)) == 1
+    assert SECRET not in everything(account)
 
 
 def test_one_broken_table_keeps_no_other_from_being_wiped(ledger):
