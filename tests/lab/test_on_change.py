@@ -33,12 +33,15 @@ def test_the_minion_restarts_when_its_jobs_have_ended(
     asked = scene.wait_phase("waiting")
     assert asked["kind"] == "restart"
     assert path in asked["reason"]
-    (problem,) = scene.call("safeupdate.check")
-    assert problem["code"] == "code-replaced"
+    assert "code-replaced" in _codes(scene)
     assert scene.pid() == before
     container.run(["touch", FLAG])
     assert scene.returned(job)["return"] == "done"
     assert scene.wait_end()["phase"] == "committed"
     assert scene.pid() not in ("0", before)
     scene.answers()
-    assert scene.call("safeupdate.check") == []
+    assert "code-replaced" not in _codes(scene)
+
+
+def _codes(scene: EngineScene) -> list[str]:
+    return [problem["code"] for problem in scene.call("safeupdate.check")]

@@ -200,6 +200,12 @@ def _listed(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 
+def _names(value: object) -> frozenset[str]:
+    """Return names that are a list, or a text with commas between them."""
+    found = value.split(",") if isinstance(value, str) else map(str, _listed(value))
+    return frozenset(filter(None, (name.strip() for name in found)))
+
+
 def _waves(name: str, value: object) -> tuple[Share, ...]:
     found = tuple(share.parse(name, each) for each in _listed(value))
     if not found:
@@ -224,5 +230,5 @@ _READERS: dict[str, Any] = {
     "minion_timeout": _timeout,
     "silence_timeout": _timeout,
     "late_timeout": _seconds,
-    "exclude": lambda _, value: frozenset(str(each) for each in _listed(value)),
+    "exclude": lambda _, value: _names(value),
 }

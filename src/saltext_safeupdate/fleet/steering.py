@@ -29,8 +29,8 @@ def resume(rollout: Rollout, now: float) -> list[Action]:
         for minion in rollout.minions.values():
             # One that goes on after a pause says nothing of whom the rollout waits for.
             waits = rollout.mode is Mode.RUNNING and minion.step is Step.TO_REBOOT
-            busy = stands and minion.engaged and minion.step is Step.WAITING
-            busy = busy and not sending.is_out(minion)
+            busy = stands and minion.engaged and not sending.is_out(minion)
+            busy = busy and not minion.step.active and minion.step is not Step.TO_REBOOT
             minion.forgiven = minion.forgiven or minion.step.bad or waits or busy
             minion.excused = minion.excused or minion.away
             if minion.step is Step.CANCELLED:

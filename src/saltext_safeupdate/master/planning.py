@@ -25,7 +25,7 @@ from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
 from .store import Store
-from .targets import resolved
+from .targets import accepted, resolved
 
 # Seconds that minions have to say what runs on them, and to go through their pre-flights.
 REPORT_TIMEOUT, PLAN_TIMEOUT = 30.0, 180.0
@@ -62,6 +62,7 @@ def make(
     """
     store = store or Store(opts)
     refuse_quarantined(store, wanted.version)
+    _refuse_nobody(opts, wanted)
     members, unknown = _members(opts, wanted)
     everybody = sorted({minion for minions in members.values() for minion in minions})
     # The cheap mistakes before hundreds of package managers are asked.
@@ -169,7 +170,11 @@ def _members(
     unknown: dict[str, Facts] = {}
     for group in wanted.groups:
         sure, maybe = resolved(opts, _target(group), group.tgt_type)
-        members[group.name] = [*sure, *maybe]
+        nobody = sorted(_named(group).difference(sure))
+        members[group.name] = [*sure, *maybe, *nobody]
+        unknown |= dict.fromkeys(
+            nobody, Facts(problem="named, and no minion with an accepted key is called that")
+        )
         unknown |= {
             minion: Facts(
                 problem=f"nothing is known of its grains or pillar, so whether {group.name} means "
@@ -178,6 +183,24 @@ def _members(
             for minion in maybe
         }
     return members, unknown
+
+
+def _refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:
+    """Raise InputError if somebody is to be left alone whom nobody knows: it may be a mistake."""
+    odd = sorted(wanted.exclude - accepted(opts)) if wanted.exclude else []
+    if odd:
+        raise InputError(
+            f"'exclude' has {', '.join(map(repr, odd[:5]))}, and no minion with an accepted key is "
+            "called that. It takes the IDs of minions, as a list or with commas between them, and "
+            "no patterns. Nothing was started."
+        )
+
+
+def _named(group: Group) -> set[str]:
+    """Return whom a group names; nobody if it is another kind of target."""
+    if group.tgt_type != "list":
+        return set()
+    return set(group.target.split(",") if isinstance(group.target, str) else group.target)
 
 
 def _target(group: Group) -> str | list[str]:

@@ -86,7 +86,8 @@ def setup(window=3600, config_file=None, test=False):
     add by hand. It may be run again, and should be after an upgrade of the extension.
 
     Returns ``changes`` by path, and in ``comment`` what to do next, such as to restart the master.
-    ``result`` is None if ``test`` has found something to change.
+    ``result`` is None if ``test`` has found something to change, and False if nothing of it works
+    with the configuration that the master has, such as with ``open_mode``.
 
     CLI Example:
 
@@ -109,9 +110,14 @@ def setup(window=3600, config_file=None, test=False):
     :raises CommandExecutionError: if the master cannot be set up without taking something away.
     """
     from saltext_safeupdate.admin.setup import master_set_up
+    from saltext_safeupdate.master import hooks
 
     return master_set_up.carry_out(
-        __opts__, window=window, config_file=config_file, test=bool(test)
+        __opts__,
+        window=window,
+        config_file=config_file,
+        test=bool(test),
+        unfit=hooks.unfit(__opts__),
     )
 
 
@@ -202,7 +208,7 @@ def plan(target=None, tgt_type="glob", **settings):
         are that nobody can begin. The time outside of ``windows`` counts. Defaults to ``86400``.
 
     exclude
-        A list of minions that are left alone.
+        The IDs of minions that are left alone, as a list or with commas between them.
 
     :raises CommandExecutionError: if nobody is meant, if nobody of those who need it can be
         updated, if a version is in quarantine, or if a setting is not valid. Nothing is stored

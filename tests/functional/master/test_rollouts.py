@@ -432,6 +432,9 @@ def test_who_is_left_out_and_why(master, fleet):
         ("*", {"version": ""}, "needs a 'version'"),
         ("*", {"canary": 1}, "no setting canary"),
         ("*", {"exclude": NAMES}, "No minion is left"),
+        ("*", {"exclude": "m*"}, r"'exclude' has 'm\*', and no minion"),
+        ("*", {"exclude": ["m0", "m00"]}, "'exclude' has 'm00'"),
+        (["m9", "m8"], {}, "No minion is left"),
         (None, {}, "needs a target"),
         ("*", {"groups": ["*"]}, "not both"),
     ],
@@ -440,6 +443,22 @@ def test_bad_input_is_an_error_and_starts_nothing(master, target, settings, mess
     with pytest.raises(InputError, match=message):
         master.plan(target, **settings)
     assert (master.published, master.store().plans()) == ([], [])
+
+
+@pytest.mark.parametrize("excluded", ["m0,m1", " m0, m1 ", ["m0", "m1"]])
+def test_who_is_to_be_left_alone_is(master, fleet, excluded):
+    """At a command line a list is a text."""
+    plan = master.plan(exclude=excluded)
+    assert dict(plan.left_out) == {"m0": "excluded", "m1": "excluded"}
+    assert not plan.unfit
+
+
+@pytest.mark.parametrize("target", ["m0, m1", ["m0", " m1"]])
+def test_one_that_is_named_and_unknown_is_a_problem_of_the_plan(master, fleet, target):
+    plan = master.plan(target, tgt_type="list")
+    assert set(plan.minions) == {"m0"}
+    assert set(plan.left_out) == plan.unfit == {" m1"}
+    assert "no minion with an accepted key is called that" in plan.left_out[" m1"]
 
 
 def test_a_rollout_that_is_repeated_has_nothing_to_do(master, fleet):

@@ -20,13 +20,18 @@ _BY_HAND = (
 
 
 def carry_out(
-    opts: Mapping[str, Any], *, window: object, config_file: str | None, test: bool
+    opts: Mapping[str, Any],
+    *,
+    window: object,
+    config_file: str | None,
+    test: bool,
+    unfit: str = "",
 ) -> dict[str, Any]:
     """
     Set this master up; return what was, or with *test* would be, changed, and what is left to do.
 
-    *opts* are the master's. Raises SafeUpdateError with the lines to add by hand if that cannot be
-    done without taking something away.
+    *opts* are the master's, *unfit* is why none of it works with them. Raises SafeUpdateError with
+    the lines to add by hand if that cannot be done without taking something away.
     """
     main_file = str(opts.get("conf_file") or "/etc/salt/master")
     try:
@@ -47,13 +52,19 @@ def carry_out(
         for path, text in wanted.items():
             _write(path, text)
     done = "would be" if test else "were"
-    said = [f"{len(changes)} files {done} written." if changes else "The master is set up."]
+    said = [f"{len(changes)} files {done} written."] if changes else []
+    said += [] if changes or unfit else ["The master is set up."]
     said += [f"{warning}" for warning in config.warnings]
     if restart:
         said.append("Restart salt-master once: it reads its engines when it starts.")
     said += kept
+    if unfit:
+        said.append(
+            f"{unfit} As it is, nothing is published again and rollouts stand still; jobs run as "
+            "with plain Salt."
+        )
     return {
-        "result": None if test and changes else True,
+        "result": False if unfit else None if test and changes else True,
         "changes": changes,
         "comment": " ".join(said),
     }

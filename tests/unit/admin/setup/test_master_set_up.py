@@ -70,6 +70,18 @@ def test_it_shows_what_it_does_and_does_it_once(master):
     assert master.tree() == after
 
 
+def test_a_master_on_which_nothing_of_it_works_is_not_called_set_up(master):
+    opts = master.opts()
+    for changes in (3, 0):
+        told = master_set_up.carry_out(
+            opts, window=600, config_file=None, test=False, unfit="'open_mode' is on."
+        )
+        assert (told["result"], len(told["changes"])) == (False, changes)
+        assert "'open_mode' is on. As it is, nothing is published again" in told["comment"]
+        assert "is set up" not in told["comment"]
+        opts = master.opts()
+
+
 def test_what_the_master_has_stays(master):
     master.write("master", id="x", engines=["a"], peer_run={".+": ["x.y"]}, timeout=7)
     sls = master.roots / "safeupdate" / "init.sls"
