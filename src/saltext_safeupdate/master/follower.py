@@ -9,7 +9,7 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import RecordError
+from ..core.errors import RecordError, visible
 from ..core.host import processes
 from ..core.jobs.meant import MEANT, about
 from . import aiming, notes
@@ -32,6 +32,8 @@ _KEYS_INTERVAL = 60.0
 _TELL_INTERVAL, _MOST_TOLD = 3600.0, 1000
 # Publications that end others, which are remembered.
 _MOST_ENDING = 1000
+# Characters that are told of an error.
+_LONGEST = 500
 
 
 @dataclass
@@ -49,6 +51,7 @@ class _Asked:
             "undecided": {},
             "no_answer": [],
             "not_set_up": [],
+            "failed": {},
         }
     )
 
@@ -272,6 +275,10 @@ class Follower:
                 reached = self._work.publish(number, jid, minions, self._tracker.times(number))
             except (RecordError, SaltException, OSError) as err:
                 log.error("safeupdate: job %s cannot be published again: %s", jid, err)
+                self._tracker.not_sent(number, minions)
+                for request in self._requests:
+                    if not minions.isdisjoint(request.open):
+                        request.report["failed"][jid] = visible(str(err))[:_LONGEST]
                 continue
             for request in self._requests:
                 mine = sorted(minion for minion in reached if minion in request.open)

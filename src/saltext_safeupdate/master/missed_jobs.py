@@ -299,6 +299,17 @@ class Tracker:
         first = next((each for each, word in said.items() if word == MEANT), None)
         return None if first is None or self._jobs[first].spent & bit else first
 
+    def not_sent(self, number: int, minions: Iterable[str]) -> None:
+        """Note that a publication could not be published again: that does not count."""
+        job = self._jobs.get(number)
+        if job is None:
+            return
+        for minion in minions:
+            known = self._minions.find(minion)
+            if known is not None and job.times.get(known):
+                job.times[known] -= 1
+                job.spent &= ~(1 << known)
+
     def waiting(self, minion: str) -> list[str]:
         """Return the jobs that this minion has not returned and may still get again."""
         number = self._minions.find(minion)

@@ -29,6 +29,14 @@ COLOURS = {"good": "32", "bad": "31", "work": "36", "dim": "2"}
 BACK, ERASE = "\x1b[{}F", "\x1b[J"
 
 
+# Seconds for which a rollout that nobody looks after is followed: its master may be restarted.
+_ALONE = 300.0
+_UNATTENDED = (
+    "\nNo longer watched: no engine looks after the rollout. Nobody begins meanwhile, and who has "
+    "begun goes on. 'salt-run safeupdate.status' says why; once the engine runs, it goes on.\n"
+)
+
+
 def follow(
     read: Callable[[], Mapping[str, Any]],
     out: TextIO,
@@ -41,17 +49,22 @@ def follow(
 
     *read* returns the summary as it is now. *out* is drawn on anew if it is a terminal; otherwise
     it gets a line for each change. Ctrl-C ends the watching: the status is then that of the
-    moment, 3 if the rollout is under way.
+    moment, 3 if the rollout is under way. So it is if nobody looks after the rollout for minutes.
     """
     show = Screen(out).show if _draws(out) else Lines(out).show
     found = read()
     with _interruptible():
         try:
             show(found)
+            alone = 0.0
             while not _stands(found):
                 wait(interval)
                 found = read()
                 show(found)
+                alone = 0.0 if found.get("looked_after", True) else alone + interval
+                if alone >= _ALONE:
+                    _write(out, _UNATTENDED)
+                    break
         except KeyboardInterrupt:
             name = clean(found["rollout"])
             _write(

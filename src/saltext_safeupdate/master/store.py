@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import secrets
@@ -316,7 +317,8 @@ class Store:
         Remove what is over and older than that, or more than is *kept*; return the names.
 
         For the engine alone: nobody else knows that no plan is begun meanwhile. What cannot be
-        read stays, and so does what is not over, however old it is.
+        read stays, and so does what is not over, however old it is. If all of it is older than
+        that, the clock may be ahead, as after a power cut: then only the number counts.
         """
         over: list[tuple[float, str]] = []
         rollouts = self.rollouts()
@@ -331,11 +333,13 @@ class Store:
                 plan = self.plan(name)
                 if plan is not None:
                     never_run.append((plan.created, name))
+        newest = max((at for at, _ in (*over, *never_run)), default=now)
+        old = now - seconds if now - newest <= seconds else -math.inf
         gone = sorted(
             name
             for listed in (over, never_run)
             for number, (at, name) in enumerate(sorted(listed, reverse=True))
-            if number >= kept or now - at > seconds
+            if number >= kept or at < old
         )
         if gone:
             self.remove_rollouts(gone)

@@ -46,8 +46,9 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     to time; this has it done now. How far it looks back is the engine's ``window``.
 
     Returns ``published``, ``not_meant`` and ``undecided`` (minions by JID), ``accepted`` (states of
-    jobs by minion), ``no_answer`` and ``not_set_up`` (minions). If a job is ``undecided``, the
-    minion could not say whether it is meant, and does not get it.
+    jobs by minion), ``no_answer`` and ``not_set_up`` (minions), and ``failed`` (why a job could not
+    be published again now, by JID; the engine tries it later, and the exit status is 1). If a job
+    is ``undecided``, the minion could not say whether it is meant, and does not get it.
 
     CLI Example:
 
@@ -71,7 +72,11 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
     """
     timeout = redelivery.seconds("timeout", timeout)
     minions = targets.targeted(__opts__, target, tgt_type)
-    return redelivery.redeliver(Calls(Account(path_of(__opts__))), minions, timeout)
+    report = redelivery.redeliver(Calls(Account(path_of(__opts__))), minions, timeout)
+    if report.get("failed"):
+        __context__["retcode"] = 1
+        report["retcode"] = 1
+    return report
 
 
 @errors.for_runner
@@ -565,7 +570,7 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
     minions = stocktaking.expected(__opts__, tgt, tgt_type)
     timeout = redelivery.seconds("timeout", timeout)
     found = stocktaking.made(__opts__).versions(minions, timeout, asks=bool(ask))
-    return {"outputter": "safeupdate", "data": {**found, "details": bool(details)}}
+    return _told({**found, "details": bool(details)})
 
 
 @errors.for_runner
@@ -625,7 +630,7 @@ def check(
         repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
         unsure=stocktaking.unsure(__opts__, tgt, tgt_type) if repair else (),
     )
-    return {"outputter": "safeupdate", "data": found}
+    return _told(found)
 
 
 @errors.for_runner
@@ -656,3 +661,10 @@ def forget(minion=None, deleted=False):
         accepted key at all.
     """
     return stocktaking.forget(__opts__, minion, deleted)
+
+
+def _told(found):
+    """Return what was found, drawn for a person: to an orchestration Salt calls that a failure."""
+    __context__["retcode"] = found.get("retcode", 0)
+    person = progress.for_person(__opts__)
+    return {"outputter": "safeupdate", "data": found} if person else found

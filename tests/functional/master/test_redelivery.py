@@ -42,6 +42,7 @@ def test_what_was_missed_is_published_as_it_was(site):
         "undecided": {},
         "no_answer": [],
         "not_set_up": [],
+        "failed": {},
     }
 
 

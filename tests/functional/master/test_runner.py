@@ -15,6 +15,7 @@ from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
+from saltext_safeupdate.master import stocktaking
 from saltext_safeupdate.runners import safeupdate as runner
 
 # What arrives if somebody types this version.
@@ -129,6 +130,26 @@ def test_an_orchestration_is_told_of_the_failure(client):
     found = client.cmd("safeupdate.rollout", args, kwarg=given, full_return=True, print_event=False)
     assert "means no minion with an accepted key" in found["return"]
     assert found["success"] is False
+
+
+@pytest.mark.parametrize("retcode", [0, 1])
+@pytest.mark.parametrize("name", ["check", "versions"])
+def test_an_orchestration_is_told_how_a_look_at_the_fleet_ended(client, monkeypatch, name, retcode):
+    """Salt calls what is drawn for a person a failure, whatever it says."""
+    found = {"rows": [], "retcode": retcode}
+
+    class Stocktaking:
+        @staticmethod
+        def check(*_, **__):
+            return found
+
+        versions = check
+
+    monkeypatch.setattr(stocktaking, "expected", lambda *_: ["a"])
+    monkeypatch.setattr(stocktaking, "made", lambda opts: Stocktaking)
+    told = client.cmd(f"safeupdate.{name}", full_return=True, print_event=False)
+    assert told["return"]["rows"] == []
+    assert told["success"] is not bool(retcode)
 
 
 @pytest.mark.parametrize(

@@ -526,6 +526,8 @@ def test_only_what_is_over_is_removed_by_its_age_and_number(opts: dict[str, obje
     assert keys == left | {"quarantine"}
     # A clock that was wrong makes nothing old.
     assert store.tidy(0.0) == []
+    assert store.tidy(1e9, seconds=100.0) == []
+    assert store.tidy(1e9, seconds=100.0, kept=2) == ["over1", "plan1"]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a.b", "x" * 41, "a b", "é"])

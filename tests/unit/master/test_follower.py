@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from salt.exceptions import SaltClientError
+from salt.exceptions import SaltClientError, SaltException
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.jobs.meant import MEANT, NOT_MEANT, UNDECIDED, about
@@ -11,7 +11,7 @@ from saltext_safeupdate.master.account import Published
 from saltext_safeupdate.master.aiming import Target
 from saltext_safeupdate.master.calls import Call
 from saltext_safeupdate.master.follower import INTERVAL, MOST_AT_ONCE, SETTLE_INTERVAL, Follower
-from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE
+from saltext_safeupdate.master.missed_jobs import FIRST_INTERVAL, PATIENCE, TIMES
 
 
 class FakeAccount:
@@ -230,8 +230,28 @@ def test_a_request_is_answered_when_everybody_has_answered(world):
             "undecided": {},
             "no_answer": [],
             "not_set_up": ["b"],
+            "failed": {},
         }
     }
+
+
+def test_what_cannot_be_published_is_told_and_uses_up_no_try(world):
+    world.new("1", "a")
+    world.request("a")
+    world.pass_time(INTERVAL)
+    for number in range(1, TIMES + 3):
+        world.work.error = SaltException("no answer\x1b of the master")
+        world.answers(f"q{number}", "a", {})
+        world.pass_time(INTERVAL)
+        world.work.error = None
+        assert world.work.published == []
+        world.pass_time(FIRST_INTERVAL + 1)
+        assert len(world.work.asked) == number + 1
+    (told,) = world.account.answers.values()
+    assert (told["published"], told["failed"]) == ({}, {"1": "no answer\\x1b of the master"})
+    world.answers(f"q{TIMES + 3}", "a", {})
+    world.pass_time(INTERVAL)
+    assert world.work.published == [("1", ["a"], {"a": 1})]
 
 
 def test_a_request_has_its_time(world):

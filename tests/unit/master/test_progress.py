@@ -107,6 +107,22 @@ def test_a_terminal_shows_the_newest_and_nothing_else(terminal) -> None:
     assert "\x1b[32m" in screen.getvalue(), "colours"
 
 
+def test_nobody_waits_for_ever_for_a_rollout_that_nobody_looks_after() -> None:
+    """An orchestration did, without a word."""
+    running, out, looks = world(), io.StringIO(), []
+    away = {"looked_after": False, "owner": "a master"}
+
+    def read() -> dict[str, object]:
+        looks.append(1)
+        # Its master is restarted once, and stands down later.
+        gone = 100 < len(looks) < 300 or len(looks) > 1000
+        return {**summary.summary(running.rollout, running.now), **(away if gone else {})}
+
+    assert progress.follow(read, out, wait=lambda _: None, interval=1.0) == 3
+    assert 1299 <= len(looks) <= 1302
+    assert "no engine looks after the rollout" in out.getvalue()
+
+
 def test_no_minion_writes_to_the_terminal(terminal) -> None:
     screen, running = terminal(columns=300), world(max_failed=12)
     running.hosts["m01"].ends = "failed"
