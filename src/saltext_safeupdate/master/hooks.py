@@ -41,8 +41,9 @@ _AUTH_VERSION = 3
 _AIM = ("tgt", "tgt_type", "delimiter")
 # Publications that may be under way at once; more were never sent.
 _MOST_UNSENT = 100
-# Bytes of notes that one worker writes of one minion in a second: hundreds of returns.
-_MOST_NOTES = 32 << 10
+# Bytes of notes that all workers together write of one minion in a second, which is more than a
+# thousand returns, and one of them at least. The engine reads 640 kB in a second.
+_MOST_NOTES, _LEAST_NOTES = 160 << 10, 4 << 10
 # Seconds from one complaint about the account to the next.
 _COMPLAINT_INTERVAL = 60.0
 
@@ -71,9 +72,11 @@ def install(opts: Mapping[str, Any]) -> bool:
     reason = unfit(opts)
     if not reason:
         notes, answers = Notes(), Notes()
+        workers = opts.get("worker_threads")
         keeper = Keeper(
             *(Account(path_of(opts)), notes, answers, start_tags(opts)),
             forwards=bool(opts.get("order_masters")),
+            workers=workers if isinstance(workers, int) else 1,
         )
         reason = put_in(keeper)
         if not reason:
@@ -188,7 +191,7 @@ class Keeper:
     """
     What takes the place of functions of Salt's master, in each of its workers.
 
-    *forwards*: what it publishes also goes to syndics.
+    *forwards*: what it publishes also goes to syndics. There are so many *workers*.
     """
 
     def __init__(
@@ -200,12 +203,13 @@ class Keeper:
         clock: Callable[[], float] = time.monotonic,
         *,
         forwards: bool = False,
+        workers: int = 5,
     ) -> None:
         self._account = account
         self._forwards = forwards
         self._notes = notes
         self._answers = replies.Sender(answers)
-        self._share = Share(_MOST_NOTES, clock)
+        self._share = Share(max(_MOST_NOTES // max(workers, 1), _LEAST_NOTES), clock)
         self._gate = senders.Gate(clock)
         self._starts = re.compile("|".join(map(fnmatch.translate, tags)) or "(?!)").match
         self._clock = clock
