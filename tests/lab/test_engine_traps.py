@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from devtools.lab.container import Lab
+from devtools.lab.container import SITE_PACKAGES, Lab
 from devtools.lab.recipes import FAULT_FILE
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene, deb
 from tests.lab.scene import STATE_DIR
 
+FLAG = "/var/tmp/go"
+ON_CHANGE = {"safeupdate": {"on_change": "restart", "restart_jitter": 0.1}}
 FAULTY, STOPS, MOVED = (f"{NEW}+{what}" for what in ("faulty", "stops", "moved"))
 # The database of a newer schema, with columns that this one does not know.
 _NEWER = """
@@ -142,3 +145,35 @@ def test_elastic_4443_and_12910_a_stopped_service_is_rolled_back(scene: EngineSc
     assert scene.leftovers() == []
     status = scene.salt_call("--local", "safeupdate.status")
     assert (status["phase"], status["draining"]) == ("rolled_back", False)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("what", ["a library", "the program"])
+def test_code_that_somebody_replaces_has_the_minion_restart_when_its_jobs_have_ended(
+    lab: Lab, site: Path, begin: Callable[[Any], Any], what: str
+) -> None:
+    scene: EngineScene = begin(EngineScene(lab, site, OLD, offers=[deb(OLD)], config=ON_CHANGE))
+    container = scene.up().container
+    scene.answers()
+    before = scene.pid()
+    job = scene.publish("cmd.run", f"until test -e {FLAG}; do sleep 0.1; done; echo done")
+    path = f"{SITE_PACKAGES}/yaml/__init__.py"
+    if what == "the program":
+        path = container.run(["readlink", "-f", f"/proc/{before}/exe"]).stdout.strip()
+    container.run(["cp", "-a", path, f"{path}.new"])
+    container.run(["mv", f"{path}.new", path])
+    asked = scene.wait_phase("waiting")
+    assert asked["kind"] == "restart"
+    assert path in asked["reason"]
+    assert "code-replaced" in _codes(scene)
+    assert scene.pid() == before
+    container.run(["touch", FLAG])
+    assert scene.returned(job)["return"] == "done"
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.pid() not in ("0", before)
+    scene.answers()
+    assert "code-replaced" not in _codes(scene)
+
+
+def _codes(scene: EngineScene) -> list[str]:
+    return [problem["code"] for problem in scene.call("safeupdate.check")]

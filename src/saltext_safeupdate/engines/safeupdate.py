@@ -19,8 +19,6 @@ with each event of this minion) and ``at`` (epoch seconds).
 
 from saltext_safeupdate import hooks
 from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.extensions import ourselves
-from saltext_safeupdate.core.generations import code
 
 __virtualname__ = "safeupdate"
 
@@ -30,10 +28,12 @@ def __virtual__():
     try:
         if not hooks.install(__opts__) and not hooks.stood_down():
             return False, hooks.foreign() or "safeupdate runs on minions only"
+        from saltext_safeupdate.minion import changed
+
+        changed.remember(__opts__)
     except (SafeUpdateError, ImportError, SyntaxError) as err:
         # A part may be missing while pip replaces this package; then the stand-in waits for it.
         return False, str(err)
-    code.remember((__opts__["cachedir"], __opts__["extension_modules"], ourselves.home()))
     return __virtualname__
 
 

@@ -302,12 +302,9 @@ class Tracker:
     def not_sent(self, number: int, minions: Iterable[str]) -> None:
         """Note that a publication could not be published again: that does not count."""
         job = self._jobs.get(number)
-        if job is None:
-            return
-        for minion in minions:
-            known = self._minions.find(minion)
-            if known is not None and job.times.get(known):
-                job.times[known] -= 1
+        for known in minion_sets.numbers(self._minions.members(minions)):
+            if job is not None:
+                job.times[known] = max(0, job.times.get(known, 0) - 1)
                 job.spent &= ~(1 << known)
 
     def waiting(self, minion: str) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import CommandError
+from ..core.extensions import ourselves
+from ..core.generations import code
 from ..core.generations.code import Code
 from ..core.generations.table import Generations
 from ..core.host.command import Run
@@ -27,8 +29,15 @@ _AT_MOST_EVERY = 3600.0
 _NAMED = 3
 
 
+def remember(opts: Mapping[str, Any]) -> None:
+    """Note what the main process of this minion has loaded, before it takes any job."""
+    # What comes from the master, and this extension, are looked after by others.
+    others = (opts.get("cachedir"), opts.get("extension_modules"), ourselves.home())
+    code.remember(str(each or "") for each in others)
+
+
 def look(
-    code: Code,
+    files: Code,
     host: Host,
     process: str,
     opts: Mapping[str, Any],
@@ -40,7 +49,7 @@ def look(
 
     An update of ours does that itself. Raises SafeUpdateError; then it is tried again.
     """
-    found = code.changed()
+    found = files.changed()
     if not found:
         return
     last = host.store.latest() if host.store.exists() else None
@@ -65,7 +74,7 @@ def look(
         except CommandError:
             host.store.drop_fact(_LAST)
             raise
-    code.settle()
+    files.settle()
 
 
 def _is_busy(host: Host) -> bool:

@@ -124,23 +124,6 @@ def _extension(host: Host) -> Iterator[Problem]:
         )
 
 
-def _code(host: Host) -> Iterator[Problem]:
-    try:
-        running = Generations(host.store).serving()
-        what = running.changed if running is not None and processes.alive(running.process) else None
-    except SafeUpdateError:
-        # That is a problem of its own.
-        return
-    if what:
-        yield Problem(
-            "code-replaced",
-            f"The code that the minion runs from was replaced on the disk: {what}. What it has not "
-            "loaded yet is of another version.",
-            "Restart the minion with 'safeupdate.restart', or have that done with "
-            "'safeupdate:on_change: restart'.",
-        )
-
-
 def _engine(host: Host) -> Iterator[Problem]:
     if not enabled({**host.opts, "module_executors": []}):
         yield Problem(
@@ -408,7 +391,7 @@ _CHECKS: tuple[Look, ...] = (
     checks_of_files.set_up_file,
     checks_of_files.stand_ins,
     _extension,
-    _code,
+    checks_of_files.code,
     _hooks,
     _locks,
     _own_packages,
@@ -420,6 +403,6 @@ _CHECKS: tuple[Look, ...] = (
 # What a restart of a minion that is set up puts right.
 _BY_RESTART = (
     *(_executor, _engine, checks_of_files.set_up_file, checks_of_files.stand_ins, _hooks),
-    *(_code, _stop_guard),
+    *(checks_of_files.code, _stop_guard),
 )
 _QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

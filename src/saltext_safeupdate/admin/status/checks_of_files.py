@@ -1,4 +1,4 @@
-"""What is not right in the files that set this minion up."""
+"""What is not right in the files of this minion: those that set it up, and its code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...core.errors import SafeUpdateError
+from ...core.generations.table import Generations
+from ...core.host import processes
 from ...this_host import Host, enabled
 from ..setup import executors, set_up
 
@@ -70,3 +72,21 @@ def stand_ins(host: Host) -> Iterator[Problem]:
 def _lists_ours(opts: Mapping[str, Any]) -> bool:
     """Tell whether our executor is among those that are configured."""
     return executors.OURS in (executors.listed(opts.get("module_executors")) or ())
+
+
+def code(host: Host) -> Iterator[Problem]:
+    """Look whether others have replaced what the minion that runs has loaded."""
+    try:
+        running = Generations(host.store).serving()
+        what = running.changed if running is not None and processes.alive(running.process) else None
+    except SafeUpdateError:
+        # That is a problem of its own.
+        return
+    if what:
+        yield Problem(
+            "code-replaced",
+            f"The code that the minion runs from was replaced on the disk: {what}. What it has not "
+            "loaded yet is of another version.",
+            "Restart the minion with 'safeupdate.restart', or have that done with "
+            "'safeupdate:on_change: restart'.",
+        )
