@@ -63,6 +63,20 @@ def install(opts: Mapping[str, Any]) -> bool:
     return True
 
 
+def announce(opts: Mapping[str, Any]) -> None:
+    """Say to a minion that is handed over that this one, the next, has the hooks."""
+    if installed_by() != os.getpid():
+        return
+    from .minion import succession
+
+    host = Host(opts)
+    try:
+        succession.announce(host.settings, host.store)
+    except SafeUpdateError as err:
+        # The one before it takes no job then.
+        log.error("safeupdate: %s", err)
+
+
 def table() -> list[Patch]:
     """Return what is replaced in this process; empty if nothing is."""
     return list(_replaced)

@@ -22,7 +22,7 @@ from ..core.host.minions import register
 from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
 from ..this_host import Host
-from . import changed, kept_returns, unrecorded, upgraded
+from . import changed, handing_over, kept_returns, unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters, addresses
@@ -87,7 +87,7 @@ def run(
                 host.ledger.anchor()
                 replaced.note(host.store, table)
                 # One that is late is to restart, and knows its Salt.
-                ticker.started(_report(opts, minion, delivery, None if late else hooked))
+                ticker.started(_report(host, minion, delivery, None if late else hooked))
                 announced = True
             unrecorded.bring_in(opts, host.ledger)
             problems = Problems()
@@ -155,10 +155,9 @@ def alone(host: Host, complaints: Complaints, patience: float = _PATIENCE) -> Lo
     return lock
 
 
-def _report(
-    opts: Mapping[str, Any], minion: int, delivery: Delivery, hooked: bool | None
-) -> Report:
+def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) -> Report:
     """Return what there is to say of the minion with that process."""
+    opts = host.opts
     delay = opts.get("random_startup_delay")
     return Report(
         at=time.time(),
@@ -171,6 +170,7 @@ def _report(
         hooked=hooked,
         took=host_wait.age(minion),
         startup_delay=float(delay) if isinstance(delay, int | float) else 0.0,
+        hands_over=bool(hooked) and handing_over.is_possible(host),
     )
 
 

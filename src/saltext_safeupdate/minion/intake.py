@@ -34,6 +34,7 @@ from .complaints import Complaints
 from .delivery import ASKED_BY
 from .job_process import MAIN_BUSY_TIMEOUT, Ticket
 from .masters import Noting
+from .succession import Succession
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,10 @@ class Intake:
         complaints: Complaints,
         tickets: dict[int, Ticket],
         admission: Admission,
+        succession: Succession,
     ) -> None:
         self._complaints = complaints
+        self._succession = succession
         self._tickets = tickets
         self._admission = admission
         self._ledger = Ledger(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
@@ -78,6 +81,9 @@ class Intake:
     def process_queue(self, original: Callable[..., Any], minion: Any) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
         steady.keep(minion)
+        if self._succession.look(minion):
+            instead(original)
+            return None
         self._masters.note(minion)
         if self._admission.holding() and not self._is_asked(minion):
             return None
@@ -111,6 +117,9 @@ class Intake:
         """Start the job with its share of the lock, or hold it, or leave it if it is known."""
         queued = bool(data.pop(queues.QUEUED, False))
         of_jobs = bool(data.pop(queues.OF_JOBS, False))
+        if not queued and not self._succession.is_mine(minion, data):
+            instead(original)
+            return None
         if self._answers.about_pending(minion, data):
             return None
         waited = False
@@ -166,6 +175,9 @@ class Intake:
     def queue(self, original: Callable[..., Any], minion: Any, data: dict[str, Any]) -> Any:
         """Record what Salt puts into its queue, unless it is known already."""
         queued = bool(data.pop(queues.QUEUED, False))
+        if not queued and not self._succession.is_mine(minion, data):
+            instead(original)
+            return None
         key = publication.key(data)
         if key:
             try:

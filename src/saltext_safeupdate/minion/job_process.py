@@ -23,7 +23,7 @@ from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
-from . import answers, queues, unrecorded
+from . import answers, own_bus, queues, unrecorded
 from .complaints import Complaints
 from .waiting_runs import LATER, GoesBack
 
@@ -51,7 +51,8 @@ class JobProcess:
     """
     Runs a job as the one that this process or thread is for.
 
-    *redirect* has the process read the code below each root from its linked copy.
+    *redirect* has the process read the code below each root from its linked copy. *bus* returns the
+    directory with the event sockets of this generation; empty: those of the minion.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class JobProcess:
         tickets: dict[int, Ticket],
         admission: Admission,
         redirect: Callable[[Mapping[str, str]], None],
+        bus: Callable[[], str] = str,
     ) -> None:
         self._settings = settings
+        self._bus = bus
         self._admission = admission
         self._complaints = complaints
         self._tickets = tickets
@@ -79,6 +82,9 @@ class JobProcess:
         data: Any,
         *more: Any,
     ) -> Any:
+        if opts.get("multiprocessing", True):
+            # What it sends, and the answers to that, go by the bus of its own minion.
+            own_bus.use(opts, self._bus())
         ticket = self._tickets.pop(id(data), None)
         if ticket is None:
             return original(cls, minion, opts, data, *more)

@@ -27,6 +27,7 @@ from .intake import Intake
 from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
 from .returns import Returns, without_payload
 from .schedule import Scheduled
+from .succession import Succession
 from .waiting_runs import WaitingRuns
 
 
@@ -40,8 +41,9 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     tickets: dict[int, Ticket] = {}
     store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
     admission = Admission(settings, store, complain=complaints.tell)
-    intake = Intake(settings, complaints, tickets, admission)
-    process = JobProcess(settings, complaints, tickets, admission, redirect)
+    succession = Succession(settings, store, complaints)
+    intake = Intake(settings, complaints, tickets, admission, succession)
+    process = JobProcess(settings, complaints, tickets, admission, redirect, lambda: succession.bus)
     returns = Returns(settings, complaints)
     scheduled = Scheduled(admission)
     waiting = WaitingRuns(settings, complaints, admission)

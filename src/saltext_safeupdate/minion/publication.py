@@ -14,9 +14,14 @@ def key(data: Mapping[str, Any]) -> str:
 
     What is no JID is used again and again, so it names no job.
     """
-    if not jids.is_jid(str(data.get("jid", ""))) or data.get("fun") in (None, ""):
+    if data.get("fun") in (None, "") or not functions.is_recorded(data["fun"]):
         return ""
-    if not functions.is_recorded(data["fun"]):
+    return name(data)
+
+
+def name(data: Mapping[str, Any]) -> str:
+    """Return what no other job is called, recorded or not; empty if it has no JID of its own."""
+    if not jids.is_jid(str(data.get("jid", ""))):
         return ""
     resource = data.get("resource_target")
     if isinstance(resource, dict):

@@ -2,15 +2,17 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import saltext_safeupdate.core.jobs.stop_guard
+from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs import idle
 from saltext_safeupdate.core.jobs.job import Job, State
@@ -291,3 +293,511 @@ def test_others_are_left_alone(host, words):
         assert guard.wait(WAIT) == 0
         assert client.poll() is None
         del stranger
+
+
+# -- handover ------------------------------------------------------------------
+
+# The main process of the unit, with the minion and a job of it. When it is told to end because it
+# was handed over, it notes what it sees.
+MAIN = """
+seen() { ls -d "$0"/handover.*; cat /proc/$$/cgroup "$1/cgroup.procs"; }
+trap 'seen "$1" >"$0.seen"; trap - USR2; kill -USR2 $$' USR2
+while :; do sleep 0.01; done &
+sleep 300 &
+echo
+while :; do wait; done
+"""
+# What systemd does: the guard is a process of the unit. It sees the groups of this test only.
+UNIT = """
+mount --bind "$1$3" "$2$3"
+mount --rbind "$2" /sys/fs/cgroup
+echo $$ >"/sys/fs/cgroup$3/unit/cgroup.procs"
+shift 3
+exec sh "$@"
+"""
+SCOPE = """#!/bin/sh
+echo "$*" >>"$0.words"
+while [ "${{1#--}}" != "$1" ]; do shift; done
+echo $$ >"/sys/fs/cgroup{group}/{name}/cgroup.procs"
+exec "$@"
+"""
+
+
+def _hierarchy():
+    """Return where the hierarchy of control groups is that systemd has."""
+    with open("/proc/mounts", encoding="utf-8") as mounts:
+        places = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+    return Path(places[0]) if places and os.geteuid() == 0 else None
+
+
+class Handover(Host):
+    """A minion in a unit, with the control groups of the unit and of a scope."""
+
+    def __init__(self, tmp_path, hierarchy):
+        super().__init__(tmp_path)
+        self._mounted = hierarchy
+        self.seen = tmp_path / "cgroup"
+        self.group = f"/safeupdate-test-{os.getpid()}"
+        self.unit, self.scope = (hierarchy / self.group[1:] / name for name in ("unit", "scope"))
+        for group in (self.unit.parent, self.unit, self.scope):
+            group.mkdir()
+        (self.seen / self.group[1:]).mkdir(parents=True)
+        (self.seen / "cgroup.controllers").touch()
+        self.minion = self.popen(
+            ["sh", "-c", f"echo $$ >{self.unit}/cgroup.procs\n{MAIN}", self.run_dir, self.unit],
+            stdout=subprocess.PIPE,
+        )
+        self.minion.stdout.readline()
+        self.meeting = Meeting(str(self.run_dir), self.minion.pid)
+        self.meeting.open()
+        self.jobs("123 salt-minion.service restart running")
+        self.program("systemd-run", SCOPE.format(group=self.group, name="scope"))
+
+    def program(self, name, text):
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def jobs(self, *lines):
+        """Have systemd work on these jobs."""
+        listed = "\n".join(lines)
+        self.program(
+            "systemctl",
+            f'#!/bin/sh\necho "$*" >>{self.bin}/systemctl.words\ncase $1 in\n'
+            f"list-jobs) echo '{listed}' ;;\nis-system-running) echo running ;;\nesac\n",
+        )
+
+    def requested(self):
+        """Return which units systemd was told to stop."""
+        words = (self.bin / "systemctl.words").read_text().splitlines()
+        return [each for each in words if "stop" in each.split()]
+
+    def children(self):
+        [path] = Path(f"/proc/{self.minion.pid}/task").glob("*/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    def restart(self, way="handover", path=None):
+        argv = [PROGRAM, self.run_dir, "salt-minion.service", 60, 77, way]
+        places = [self._mounted, self.seen, self.group]
+        return self.popen(
+            ["unshare", "--mount", "sh", "-c", UNIT, "sh", *places, *argv],
+            env={
+                "PATH": path or f"{self.bin}:{os.environ['PATH']}",
+                "MAINPID": str(self.minion.pid),
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def popen(self, argv, **kwargs):
+        return super().popen(list(map(str, argv)), **kwargs)
+
+    def was_asked(self):
+        return not self.meeting.is_at(Step.OPEN)
+
+    def agrees(self):
+        self.until(lambda: self.meeting.go(Step.ASKED, Step.TAKING))
+        assert self.meeting.go(Step.TAKING, Step.TAKEN)
+
+    def ended_for_the_next(self):
+        return self.minion.wait(WAIT) == -signal.SIGUSR2
+
+    def waits(self, guard):
+        """
+        Check that the stop waits for the jobs, and that the minion stops after them.
+
+        Return whether the minion was asked.
+        """
+        with self.held("jobs"):
+            self.until(lambda: self.locked("drain") or guard.poll() is not None)
+            assert guard.poll() is None, guard.stdout.read()
+            assert self.minion.poll() is None
+            asked = self.was_asked()
+        assert guard.wait(WAIT) == 0
+        assert self.stopped()
+        return asked
+
+    def left(self):
+        """Return what is there but the word of the minion that it can be asked."""
+        found = [path for path in self.run_dir.glob("handover.*") if path.suffix != ".open"]
+        return sorted(path.name for path in found)
+
+    def members(self, group):
+        return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+        while pids := [*self.members(self.unit), *self.members(self.scope)]:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        for group in (self.unit, self.scope, self.unit.parent):
+            group.rmdir()
+
+
+@pytest.fixture
+def handover(tmp_path):
+    hierarchy = _hierarchy()
+    if hierarchy is None:
+        pytest.skip("only the superuser moves processes, where there are control groups")
+    made = Handover(tmp_path, hierarchy)
+    yield made
+    made.close()
+    for process in made.processes:
+        process.communicate()
+
+
+def test_a_restart_waits_for_no_job_of_a_minion_that_is_handed_over(handover):
+    children = handover.children()
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.agrees()
+        assert guard.wait(WAIT) == 0
+        assert handover.ended_for_the_next()
+        assert "is handed over" in guard.stdout.read()
+    assert handover.meeting.is_at(Step.MOVED)
+    assert not handover.locked("drain")
+    assert handover.requested() == []
+    assert set(children) <= set(handover.members(handover.scope))
+    assert handover.members(handover.unit) == []
+
+
+def test_its_main_process_ends_once_everything_else_is_moved(handover):
+    children = handover.children()
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    step, *seen = (handover.run_dir.parent / "run.seen").read_text().splitlines()
+    assert step == f"{handover.run_dir}/handover.{handover.minion.pid}.moved"
+    assert f"0::{handover.group}/unit" in seen
+    assert {str(handover.minion.pid), str(guard.pid)} <= set(seen)
+    assert not set(map(str, children)) & set(seen)
+
+
+def test_the_scope_waits_for_its_jobs_as_the_unit_does(handover):
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    words = (handover.bin / "systemd-run.words").read_text()
+    assert f"--scope --quiet --collect --unit=salt-minion-before-{handover.minion.pid} " in words
+    assert " --property=KillSignal=SIGCONT " in words
+    assert " --property=TimeoutStopSec=77 " in words
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        ["123 salt-minion.service stop running"],
+        ["123 salt-minion.service stop running", "124 my-salt-minion.service restart running"],
+        ["123 salt-minion.service stop running", "124 salt-minion.service.x restart running"],
+        [],
+    ],
+)
+def test_a_stop_waits_as_ever(handover, jobs):
+    handover.jobs(*jobs)
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.until(lambda: handover.locked("drain") or handover.was_asked())
+        assert not handover.was_asked()
+    handover.waits(handover.restart())
+    assert guard.wait(WAIT) == 0
+    assert set(handover.requested()) == {"stop salt-minion-before-*.scope"}
+
+
+def test_a_restart_among_other_jobs_is_one(handover):
+    handover.jobs(
+        "  1 other.service       stop    running",
+        " 12 salt-minion.service restart running",
+        "130 last.service        start   waiting",
+    )
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+
+
+@pytest.mark.parametrize("way", ["wait", ""])
+def test_without_the_setting_a_restart_waits_as_ever(handover, way):
+    assert not handover.waits(handover.restart(way))
+    assert way or handover.requested() == []
+    assert not (handover.bin / "systemd-run.words").exists()
+
+
+def test_without_the_setting_no_scope_is_stopped(handover):
+    handover.jobs("123 salt-minion.service stop running")
+    assert handover.restart("wait").wait(WAIT) == 0
+    assert handover.requested() == []
+
+
+def test_with_a_bypass_a_restart_waits_for_nothing(handover):
+    (handover.run_dir / "bypass").touch()
+    with handover.held("jobs"):
+        assert handover.restart().wait(WAIT) == 0
+        assert handover.stopped()
+    assert not (handover.run_dir / "bypass").exists()
+
+
+def test_a_restart_that_becomes_a_stop_waits_as_ever(handover):
+    """Somebody wants it to stop while its processes are moved."""
+    handover.jobs("")
+    stop = (handover.bin / "systemctl").read_text()
+    handover.program("stop", stop)
+    handover.jobs("123 salt-minion.service restart running")
+    handover.program(
+        "systemd-run",
+        SCOPE.format(group=handover.group, name="scope").replace(
+            "exec ", f"cp {handover.bin}/stop {handover.bin}/systemctl\nexec "
+        ),
+    )
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.agrees()
+        handover.until(lambda: handover.meeting.is_at(Step.BACK))
+        handover.until(lambda: handover.locked("drain"))
+        assert handover.minion.poll() is None
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+    assert handover.requested() == ["stop salt-minion-before-*.scope"]
+
+
+def test_a_stop_right_after_the_handover_is_one_of_the_scope_too(handover):
+    moved = handover.run_dir / f"handover.{handover.minion.pid}.moved"
+    handover.jobs("123 salt-minion.service restart running")
+    text = (handover.bin / "systemctl").read_text()
+    handover.program("systemctl", text.replace("list-jobs)", f"list-jobs) [ -d {moved} ] ||"))
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+    scope = f"salt-minion-before-{handover.minion.pid}.scope"
+    assert handover.requested() == [f"--no-block stop {scope}"]
+
+
+def test_another_user_hands_nothing_over(handover):
+    handover.program("id", "#!/bin/sh\necho 1000\n")
+    assert not handover.waits(handover.restart())
+
+
+def test_without_the_unified_hierarchy_nothing_is_handed_over(handover):
+    (handover.seen / "cgroup.controllers").unlink()
+    assert not handover.waits(handover.restart())
+
+
+def test_without_systemd_run_nothing_is_handed_over(handover, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for directory in os.environ["PATH"].split(":"):
+        for name in os.listdir(directory) if os.path.isdir(directory) else []:
+            if name not in ("systemd-run", "systemctl") and not (tools / name).is_symlink():
+                (tools / name).symlink_to(f"{directory}/{name}")
+    shutil.copy(handover.bin / "systemctl", tools)
+    assert shutil.which("flock", path=tools)
+    assert not handover.waits(handover.restart(path=str(tools)))
+
+
+def test_a_minion_that_does_not_answer_is_waited_for(handover):
+    """Its time passes at once."""
+    handover.program("sleep", "#!/bin/sh\n")
+    with handover.held("jobs"):
+        guard = handover.restart()
+        assert "is not handed over" in guard.stdout.readline()
+        assert handover.left() == [], "it finds nothing to agree to"
+        assert handover.minion.poll() is None
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+    assert not (handover.bin / "systemd-run.words").exists()
+
+
+def test_a_minion_that_begins_to_answer_has_some_more_time(handover):
+    asked = handover.run_dir / f"handover.{handover.minion.pid}.asked"
+    taking, taken = asked.with_suffix(".taking"), asked.with_suffix(".taken")
+    tries = handover.run_dir / "tries"
+    handover.program(
+        "sleep",
+        f"#!/bin/sh\necho >>{tries}\n[ ! -d {asked} ] || mv {asked} {taking}\n"
+        f"[ $(wc -l <{tries}) != 70 ] || mv {taking} {taken}\n",
+    )
+    assert handover.restart().wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+
+
+def test_a_minion_that_begins_to_answer_and_goes_no_further_is_waited_for(handover):
+    asked = handover.run_dir / f"handover.{handover.minion.pid}.asked"
+    handover.program(
+        "sleep", f"#!/bin/sh\n[ ! -d {asked} ] || mv {asked} {asked.with_suffix('.taking')}\n"
+    )
+    guard = handover.restart()
+    assert "is not handed over" in guard.stdout.readline()
+    assert handover.left() == []
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+
+
+def test_a_minion_that_refuses_is_waited_for(handover):
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.until(lambda: handover.meeting.go(Step.ASKED, Step.REFUSED))
+        assert "is not handed over" in guard.stdout.readline()
+        assert handover.left() == []
+        handover.until(lambda: handover.locked("drain"))
+        assert handover.minion.poll() is None
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+    assert not (handover.bin / "systemd-run.words").exists()
+
+
+def test_a_minion_that_dies_when_it_is_asked_is_not_waited_for(handover):
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.until(lambda: handover.meeting.is_at(Step.ASKED))
+        handover.minion.kill()
+        assert guard.wait(WAIT) == 0
+    assert handover.left() == []
+
+
+# -- one that cannot be asked ------------------------------------------------------------
+
+
+def _earlier(handover, name="salt-minion-before-5.scope"):
+    """Have the jobs of an earlier minion go on."""
+    (handover.seen / "system.slice" / name).mkdir(parents=True)
+
+
+def test_a_minion_that_has_not_begun_waits_for_no_job_of_an_earlier_one(handover):
+    """Salt would take some more in the seconds that it takes to end, and end those."""
+    handover.meeting.end()
+    _earlier(handover)
+    with handover.held("jobs"):
+        assert handover.restart().wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+    handover.until(lambda: handover.members(handover.unit) == [])
+    assert handover.left() == []
+
+
+def test_but_for_those_of_its_own(handover):
+    handover.meeting.end()
+    _earlier(handover)
+    job = _holder(handover, [], [handover.run_dir / "jobs.lock"])
+    (handover.unit / "cgroup.procs").write_text(str(job.pid))
+    guard = handover.restart()
+    handover.until(lambda: handover.locked("drain") or guard.poll() is not None)
+    job.kill()
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+
+
+@pytest.mark.parametrize("name", ["", "other-before-5.scope", "salt-minion-before-5.service"])
+def test_without_an_earlier_one_it_waits_as_ever(handover, name):
+    handover.meeting.end()
+    if name:
+        _earlier(handover, name)
+    handover.waits(handover.restart())
+
+
+LEFT = [step.value for step in Step if step not in (Step.OPEN, Step.ASKED)]
+
+
+@pytest.mark.parametrize("step", [*LEFT, "withdrawn"])
+def test_what_is_left_of_another_stop_answers_nothing(handover, step):
+    (handover.run_dir / f"handover.{handover.minion.pid}.{step}").mkdir()
+    guard = handover.restart()
+    handover.until(lambda: handover.left() == [f"handover.{handover.minion.pid}.asked"])
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+
+
+@pytest.mark.parametrize("step", LEFT)
+def test_one_that_is_at_another_step_is_not_asked(handover, step):
+    handover.meeting.go(Step.OPEN, Step(step))
+    handover.waits(handover.restart())
+    assert not (handover.bin / "systemd-run.words").exists()
+
+
+# -- one that cannot be moved ------------------------------------------------------------
+
+
+def _taken_back(handover):
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.agrees()
+        handover.until(lambda: handover.meeting.is_at(Step.BACK))
+        assert handover.left() == [f"handover.{handover.minion.pid}.back"]
+        assert "cannot be moved" in guard.stdout.readline()
+        handover.until(lambda: handover.locked("drain"))
+        assert handover.minion.poll() is None
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+
+
+def test_if_there_can_be_no_scope_the_minion_is_told_so_and_waited_for(handover):
+    handover.program("systemd-run", "#!/bin/sh\nexit 1\n")
+    _taken_back(handover)
+
+
+def test_if_the_processes_stay_in_the_unit_the_minion_is_told_so_and_waited_for(handover):
+    handover.program("systemd-run", SCOPE.format(group=handover.group, name="unit"))
+    _taken_back(handover)
+
+
+def test_if_the_scope_takes_no_process_the_minion_is_told_so_and_waited_for(handover):
+    readonly = f"mount -o remount,bind,ro /sys/fs/cgroup{handover.group}\nexec"
+    text = SCOPE.format(group=handover.group, name="scope").replace("exec", readonly)
+    handover.program("systemd-run", text)
+    _taken_back(handover)
+
+
+def _pid_file(handover, pid):
+    """Return the files by which Salt finds that a minion runs already."""
+    files = [handover.run_dir.parent / name for name in ("m.pid", "process_responsibility_m.pid")]
+    for path in files:
+        path.write_text(str(pid))
+    return files
+
+
+def _handed_over_with(handover, word):
+    guard = handover.restart()
+    handover.until(lambda: handover.meeting.go(Step.ASKED, Step.TAKING))
+    word()
+    assert handover.meeting.go(Step.TAKING, Step.TAKEN)
+    assert guard.wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_next_minion_finds_no_process_that_is_handed_over(handover, which):
+    files = _pid_file(handover, handover.children()[which])
+    _handed_over_with(handover, lambda: handover.meeting.leave_word(str(files[0])))
+    assert [path.exists() for path in files] == [False, False]
+
+
+@pytest.mark.parametrize("whose", ["another", "main", "nobody", "none", "no number"])
+def test_the_pid_files_of_others_are_left_alone(handover, whose):
+    pid = {
+        "another": os.getpid(),
+        "main": handover.minion.pid,
+        "nobody": 4_000_001,
+        "none": "",
+        "no number": f"../{handover.children()[0]}",
+    }[whose]
+    files = _pid_file(handover, pid)
+    _handed_over_with(handover, lambda: handover.meeting.leave_word(str(files[0])))
+    assert [path.read_text() for path in files] == [str(pid)] * 2
+
+
+def test_a_word_that_is_a_link_is_not_followed(handover):
+    files = _pid_file(handover, handover.children()[0])
+    elsewhere = handover.run_dir.parent / "word"
+    elsewhere.write_text(f"{files[0]}\n")
+    word = handover.run_dir / f"handover.{handover.minion.pid}.word"
+    _handed_over_with(handover, lambda: word.symlink_to(elsewhere))
+    assert all(path.exists() for path in files)
+    assert elsewhere.exists()
+
+
+@pytest.mark.parametrize("text", ["/nonexistent/m.pid", "", "/"])
+def test_without_a_pid_file_a_minion_is_handed_over_all_the_same(handover, text):
+    _handed_over_with(handover, lambda: handover.meeting.leave_word(text))

@@ -13,6 +13,7 @@ from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess, Ticket
 from saltext_safeupdate.minion.returns import Returns
+from saltext_safeupdate.minion.succession import Succession
 
 JID = "20260101000000000001"
 OTHER_JID = "20260101000000000002"
@@ -59,10 +60,10 @@ class World:
         self.settings = Settings(state_dir=str(path / "state"), run_dir=str(path / "run"))
         self.tickets, self.redirected = {}, []
         complaints = Complaints()
-        admission = Admission(
-            self.settings, Store(self.settings.database), complain=complaints.tell
-        )
-        self.intake = Intake(self.settings, complaints, self.tickets, admission)
+        store = Store(self.settings.database)
+        admission = Admission(self.settings, store, complain=complaints.tell)
+        succession = Succession(self.settings, store, complaints)
+        self.intake = Intake(self.settings, complaints, self.tickets, admission, succession)
         self.job_process = JobProcess(
             self.settings, complaints, self.tickets, admission, self.redirected.append
         )

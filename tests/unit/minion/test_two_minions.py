@@ -9,6 +9,7 @@ from saltext_safeupdate.minion.complaints import Complaints
 from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess
 from saltext_safeupdate.minion.returns import Returns
+from saltext_safeupdate.minion.succession import Succession
 from saltext_safeupdate.this_host import Host, enabled
 
 from .conftest import JID, World
@@ -24,7 +25,8 @@ class OneOfTwo(World):
         complaints = Complaints()
         made = Host(opts)
         admission = Admission(made.settings, made.store, complain=complaints.tell)
-        self.intake = Intake(made.settings, complaints, self.tickets, admission)
+        succession = Succession(made.settings, made.store, complaints)
+        self.intake = Intake(made.settings, complaints, self.tickets, admission, succession)
         redirect = self.redirected.append
         self.job_process = JobProcess(self.settings, complaints, self.tickets, admission, redirect)
         self.returns = Returns(self.settings, complaints)

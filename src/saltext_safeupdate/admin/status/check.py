@@ -22,7 +22,7 @@ from ...core.settings import of_minion
 from ...this_host import Host, enabled
 from .. import errors
 from ..setup import executors
-from . import checks_of_files, checks_of_snapshots, facts, provenance
+from . import checks_of_files, checks_of_restarts, checks_of_snapshots, facts, provenance
 from .checks_of_files import Problem
 
 # Bytes that the database should be able to grow by: returns that masters do not get at once.
@@ -377,12 +377,6 @@ def _master(host: Host, functions: facts.Functions) -> Iterator[Problem]:
         )
 
 
-def _stop_guard(host: Host) -> Iterator[Problem]:
-    if host.stop_guard is not None:
-        for problem, fix in host.stop_guard.problems():
-            yield Problem("stop-guard", problem, fix)
-
-
 _CHECKS: tuple[Look, ...] = (
     _configuration,
     _executor,
@@ -398,11 +392,12 @@ _CHECKS: tuple[Look, ...] = (
     _state_dir,
     _last_update,
     checks_of_snapshots.applied,
-    _stop_guard,
+    checks_of_restarts.stop_guard,
+    checks_of_restarts.handover,
 )
 # What a restart of a minion that is set up puts right.
 _BY_RESTART = (
     *(_executor, _engine, checks_of_files.set_up_file, checks_of_files.stand_ins, _hooks),
-    *(checks_of_files.code, _stop_guard),
+    *(checks_of_files.code, checks_of_restarts.stop_guard),
 )
 _QUICK = (_configuration, _executor, _engine, _owner, _hooks, _locks, _state_dir)

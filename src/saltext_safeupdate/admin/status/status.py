@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import salt.version
 
 from ...core.errors import InputError, LockUnavailableError, SafeUpdateError
-from ...core.host import drained, hidden, locks
+from ...core.host import drained, hidden, locks, processes
 from ...core.record.phase import Phase
 from ...core.record.store import Store
 from ...core.record.update import Update
@@ -35,11 +35,21 @@ def status(host: Host) -> dict[str, Any]:
         "installed": _installed(host),
         "extension": _extension(host),
         **draining(host),
+        **_earlier(host),
         "undelivered": len(host.ledger.undelivered()) if host.store.exists() else 0,
     }
     if last is not None:
         found |= {**described(last), "waits_for": waits_for(host, last)}
     return found
+
+
+def _earlier(host: Host) -> dict[str, list[int]]:
+    """Return the processes of minions that were handed over and still have jobs, if there are."""
+    from ...core.generations.table import Generations
+
+    generations = Generations(host.store)
+    found = [*generations.overlapping(), *generations.leaving()]
+    return {"earlier": [processes.pid(each) for each in found]} if found else {}
 
 
 def waits_for(host: Host, update: Update) -> list[str]:

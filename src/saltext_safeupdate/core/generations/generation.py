@@ -19,7 +19,11 @@ class Standing(Enum):
     # Its main process works, and its engine has not reported yet.
     STARTING = "starting"
     SERVING = "serving"
-    # Another one has reported since.
+    # It is handed over, and takes jobs until the next one is ready.
+    OVERLAPPING = "overlapping"
+    # It takes no job any more, and stays until its jobs have ended.
+    LEAVING = "leaving"
+    # It has ended, or another one has reported since.
     GONE = "gone"
 
 
@@ -33,7 +37,8 @@ class Report:
     addresses that the configuration names, and ``port`` is where each other master listens; 0: not
     known. ``hooked`` tells whether the main process has our hooks; None: not yet, it is to restart
     for that. ``took`` is how many seconds it took from its start to the report; None: not known.
-    ``startup_delay`` is up to how many seconds Salt sleeps at first. ``version`` is that of Salt,
+    ``startup_delay`` is up to how many seconds Salt sleeps at first. ``hands_over`` tells whether
+    its restart waits for no job. ``version`` is that of Salt,
     ``extension`` that of this extension.
     """
 
@@ -47,6 +52,7 @@ class Report:
     hooked: bool | None = True
     took: float | None = None
     startup_delay: float = 0.0
+    hands_over: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

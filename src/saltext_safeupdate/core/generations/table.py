@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import UnreadableError
+from ..host import processes
 from ..record import typed
 from ..record.store import Store
 from .generation import Generation, Probe, Report, Standing
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 # Generations that are gone and still known, for the jobs that they left.
 _KEEP = 20
+# Who claims the jobs that it runs, beside an earlier one.
+_CLAIMING = (Standing.STARTING, Standing.SERVING, Standing.OVERLAPPING)
 _COLUMNS = ("process", "standing", "report", "masters", "probe", "refused", "idle", "changed")
 
 
@@ -29,8 +32,13 @@ class Generations:
     # -- what is known ---------------------------------------------------------
 
     def serving(self) -> Generation | None:
-        """Return the one that has reported last; None if none ever did."""
-        return self._one("standing = ?", Standing.SERVING.value)
+        """
+        Return the one that has reported last; None if none ever did.
+
+        In a handover that is the earlier one, until the next one has reported.
+        """
+        found = self._one("standing = ?", Standing.SERVING.value)
+        return found or self._one("standing = ?", Standing.OVERLAPPING.value)
 
     def report(self) -> Report | None:
         """Return what the one that has reported last said. May raise UnreadableError."""
@@ -40,6 +48,33 @@ class Generations:
     def of(self, process: str) -> Generation | None:
         """Return the one of that main process."""
         return self._one("process = ?", process)
+
+    def overlapping(self) -> list[str]:
+        """Return the processes that are handed over and still take jobs."""
+        return self._alive(Standing.OVERLAPPING)
+
+    def leaving(self) -> list[str]:
+        """Return the processes that take no job any more and still have some."""
+        return self._alive(Standing.LEAVING)
+
+    def successors(self, process: str) -> list[str]:
+        """Return the processes that have begun after this one, and claim the jobs that they run."""
+        with self._store.connection() as db:
+            rows = db.execute(
+                "SELECT process FROM generations WHERE standing IN (?, ?, ?) AND rowid > "
+                "(SELECT rowid FROM generations WHERE process = ?)",
+                (*(each.value for each in _CLAIMING), process),
+            ).fetchall()
+        return [name for (name,) in rows if processes.alive(name)]
+
+    def _alive(self, standing: Standing) -> list[str]:
+        if not self._store.exists():
+            return []
+        with self._store.connection() as db:
+            rows = db.execute(
+                "SELECT process FROM generations WHERE standing = ?", (standing.value,)
+            ).fetchall()
+        return [name for (name,) in rows if processes.alive(name)]
 
     def is_refused(self, jid: str) -> bool:
         """Tell whether it is known that the master could not store the return of that probe."""
@@ -81,9 +116,11 @@ class Generations:
             before = _report(row[0]) if row else None
             if before is not None:
                 report = replace(report, took=before.took)
+            stay = _staying(db, process)
             db.execute(
-                "UPDATE generations SET standing = ? WHERE process != ?",
-                (Standing.GONE.value, process),
+                "UPDATE generations SET standing = ? "
+                f"WHERE process NOT IN ({', '.join('?' * len(stay))})",
+                (Standing.GONE.value, *stay),
             )
             _write(db, process, standing=Standing.SERVING.value, report=report)
             db.execute(
@@ -92,6 +129,19 @@ class Generations:
                 (Standing.GONE.value, _KEEP),
             )
         return before is None
+
+    def begins(self, process: str) -> None:
+        """Note that it works beside an earlier one, and claims what it runs. Idempotent."""
+        with self._store.transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO generations (process, standing) VALUES (?, ?)",
+                (process, Standing.STARTING.value),
+            )
+
+    def stands(self, process: str, standing: Standing) -> None:
+        """Note how far a generation is on its way out, or that it serves again."""
+        with self._store.transaction() as db:
+            _write(db, process, standing=standing.value)
 
     def notes_masters(self, process: str, masters: tuple[tuple[str, bool], ...]) -> None:
         """Note for whom the main process works."""
@@ -131,12 +181,23 @@ def _write(db: sqlite3.Connection, process: str, *, standing: str = "", **column
         "INSERT OR IGNORE INTO generations (process, standing) VALUES (?, ?)",
         (process, standing or Standing.STARTING.value),
     )
-    values = {name: json.dumps(typed.plain(value)) for name, value in columns.items()}
+    values: dict[str, Any] = {}
+    for name, value in columns.items():
+        values[name] = json.dumps(typed.plain(value))
     values |= {"standing": standing} if standing else {}
     db.execute(
         f"UPDATE generations SET {', '.join(f'{name} = ?' for name in values)} WHERE process = ?",
         (*values.values(), process),
     )
+
+
+def _staying(db: sqlite3.Connection, process: str) -> list[str]:
+    """Return this process, and those that are handed over and have not ended."""
+    rows = db.execute(
+        "SELECT process FROM generations WHERE standing IN (?, ?)",
+        (Standing.OVERLAPPING.value, Standing.LEAVING.value),
+    ).fetchall()
+    return [process, *(name for (name,) in rows if processes.alive(name))]
 
 
 def _report(text: str) -> Report | None:

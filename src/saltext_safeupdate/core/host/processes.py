@@ -29,6 +29,11 @@ def alive(who: str) -> bool:
     return which == boot() and pid.isdigit() and start_time(int(pid)) == start
 
 
+def pid(who: str) -> int:
+    """Return the PID in the :func:`identity` of a process."""
+    return int(who.split(":")[1])
+
+
 def ancestors() -> Iterator[int]:
     """Yield the PIDs of our parent, of its parent, and so on; PID 1 is left out."""
     pid = os.getppid()

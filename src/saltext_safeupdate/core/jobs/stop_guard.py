@@ -27,12 +27,20 @@ _PROGRAM = "stop_guard.sh"
 # Seconds that systemd gives the guard beyond its own bounds, to stop the minion itself.
 _MARGIN = 120
 _TIMEOUT = 30.0
+_GROUPS = "/sys/fs/cgroup/cgroup.controllers"
 _TEXT = """\
 # The minion stops when its jobs have ended; see 'salt-call --local safeupdate.check'.
 # Managed by the state safeupdate.enabled. Bypass: touch {bypass}
 [Service]
-ExecStop=-/bin/sh {words} {limit} {shutdown}
+ExecStop=-/bin/sh {words} {limit} {shutdown} {mode}
 TimeoutStopSec={timeout}
+"""
+# The guard ends the process that waits for a minion which is handed over by this signal. A restart
+# takes one second and not six, so that systemd would soon refuse the next one (5 starts in 10 s).
+_HANDOVER = """\
+SuccessExitStatus=SIGUSR2
+[Unit]
+StartLimitBurst=20
 """
 
 
@@ -67,8 +75,11 @@ class StopGuard:
             words=" ".join(map(quoted, (self.program, settings.run_dir, self._unit))),
             limit=round(settings.stop_timeout),
             shutdown=round(settings.shutdown_timeout),
+            mode=settings.restart,
             timeout=round(settings.stop_timeout) + _MARGIN,
         )
+        if settings.restart == "handover":
+            text += _HANDOVER
         return {self.program: program, self.drop_in: text}
 
     def differing(self) -> list[str]:
@@ -125,6 +136,16 @@ class StopGuard:
                 ("The program 'flock' is not there, so the guard does not wait.", "Install it.")
             )
         return found
+
+    def obstacle(self) -> str:
+        """Return why no minion of this host can be handed over; empty if one can."""
+        if not os.path.exists(_GROUPS):
+            return "the host has no single hierarchy of control groups (cgroup v2)"
+        if shutil.which("systemd-run") is None:
+            return "the program 'systemd-run' is not there"
+        if files.text(self.drop_in) == "":
+            return "the stop guard is not installed"
+        return ""
 
     def _active(self) -> bool:
         shown = self._run(

@@ -1,11 +1,13 @@
 #!/bin/sh
 # ExecStop= of the Salt minion: delays the stop until no job runs any more. Part of safeupdate.
 #
-# Usage: stop_guard.sh RUN_DIR UNIT SECONDS SECONDS_AT_SHUTDOWN, with MAINPID set by systemd.
+# Usage: stop_guard.sh RUN_DIR UNIT SECONDS SECONDS_AT_SHUTDOWN wait|handover, with MAINPID set by
+# systemd. With "handover", a restart does not wait: the processes of the minion are moved out of the
+# unit, and it stays until its jobs have ended. If that cannot be done, this waits.
 # Needs no Salt, no Python and no database, and never makes a stop impossible:
 #   touch RUN_DIR/bypass      stops at once, also while this waits
 #   systemctl kill UNIT       does not run this at all
-run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4
+run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4 way=${5:-wait}
 term_limit=90
 name=${unit%.service}
 
@@ -83,9 +85,140 @@ bypassed() {
     say "not waiting for jobs: $run_dir/bypass was there"
 }
 
+# -- handover ------------------------------------------------------------------
+
+groups=/sys/fs/cgroup
+
+# The control group of a process, in the one hierarchy that systemd has.
+group() { sed -n 's/^0:://p' "/proc/$1/cgroup" 2>/dev/null; }
+
+# In the scope: have all of the unit's processes follow, but for its main one and the guard. What
+# they start in the meantime is listed the next time.
+move() {
+    from=$groups$1/cgroup.procs to=$groups$(group self)/cgroup.procs main=$2 guard=$3 rounds=0
+    while [ "$rounds" -lt 100 ]; do
+        rest=
+        for pid in $(cat "$from"); do
+            case $pid in "$main" | "$guard") continue ;; esac
+            rest=1
+            echo "$pid" >"$to" || [ ! -d "/proc/$pid" ] || return 1
+        done
+        [ "$rest" ] || return 0
+        rounds=$((rounds + 1))
+    done
+    return 1
+} 2>/dev/null
+
+# The step that the minion has reached becomes another one, unless it has gone on meanwhile.
+step() { mv -T "$meeting.$1" "$meeting.$2" 2>/dev/null; }
+
+# Whether this stop is a part of a restart.
+restarts() {
+    case " $(systemctl list-jobs --no-legend --no-pager 2>/dev/null | tr -s ' ') " in
+        *" $unit restart "*) return 0 ;;
+    esac
+    return 1
+}
+
+# Salt takes a minion whose process is in these files for one that runs already.
+forget_pid() {
+    [ -f "$meeting.word" ] && [ ! -L "$meeting.word" ] && read -r pidfile <"$meeting.word" || return 0
+    [ -f "$pidfile" ] || return 0
+    # It has no end of line.
+    pid=$(cat "$pidfile")
+    case $pid in '' | *[!0-9]*) return 0 ;; esac
+    [ "$(group "$pid")" = "$scope_group" ] || return 0
+    rm -f "$pidfile" "${pidfile%/*}/process_responsibility_${pidfile##*/}"
+} 2>/dev/null
+
+# Whether the processes of an earlier minion are there.
+earlier() {
+    for scope in "$groups/system.slice/$name-before-"*.scope; do [ ! -d "$scope" ] || return 0; done
+    return 1
+}
+
+# Whether this minion has begun a job.
+has_jobs() {
+    for pid in $(cat "$groups$(group "$MAINPID")/cgroup.procs"); do
+        [ -z "$(find "/proc/$pid/fd" -lname "$run_dir/jobs.lock")" ] || return 0
+    done
+    return 1
+} 2>/dev/null
+
+# Salt has no handler for this signal, and systemd takes this end for a good one.
+end_parent() {
+    kill -USR2 "$MAINPID" 2>/dev/null
+    tries=0
+    while running && [ "$tries" -lt 100 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+}
+
+handover() {
+    [ "$way" = handover ] && [ "$(id -u)" = 0 ] && [ -e "$groups/cgroup.controllers" ] || return 1
+    command -v systemd-run >/dev/null 2>&1 && [ ! -e "$run_dir/bypass" ] && restarts || return 1
+    meeting=$run_dir/handover.$MAINPID
+    for reached in taking taken refused moved back withdrawn; do rm -rf "$meeting.$reached"; done
+    if ! step open asked; then
+        # One that has just started has no job yet, and an earlier one serves: it ends at once. In
+        # the seconds that Salt takes to end, it would begin some.
+        earlier && ! has_jobs || return 1
+        for pid in $(cat "$groups$(group "$MAINPID")/cgroup.procs"); do
+            case $pid in "$MAINPID" | $$) ;; *) kill -KILL "$pid" 2>/dev/null ;; esac
+        done
+        end_parent
+        return 0
+    fi
+    tries=0
+    until [ -d "$meeting.taken" ]; do
+        [ ! -d "$meeting.refused" ] || break
+        tries=$((tries + 1))
+        # It answers within a second, unless it has much to do.
+        [ "$tries" -lt 50 ] || ! step asked withdrawn || break
+        [ "$tries" -lt 100 ] && running || break
+        sleep 0.1
+    done
+    if [ ! -d "$meeting.taken" ]; then
+        rm -rf "$meeting".*
+        say "the minion is not handed over: its stop waits for jobs"
+        return 1
+    fi
+    # The minion in the scope is told by SIGCONT that the scope is stopped, as at the shutdown: it
+    # takes no more jobs, and ends after those that it has.
+    systemd-run --scope --quiet --collect --unit="$name-before-$MAINPID" \
+        --description="Jobs of an earlier $unit" --property=Delegate=yes \
+        --property=KillSignal=SIGCONT --property=SendSIGHUP=no \
+        --property=TimeoutStopSec="$shutdown_limit" --property=After=network.target \
+        /bin/sh "$0" --move "$(group "$MAINPID")" "$MAINPID" $$ || {
+        say "the processes of the minion cannot be moved out of $unit: its stop waits for jobs"
+        step taken back
+        return 1
+    }
+    # Somebody may want it to stop for good by now.
+    restarts || {
+        step taken back
+        return 1
+    }
+    scope_group=$groups
+    for pid in $(cat "/proc/$MAINPID/task"/*/children); do scope_group=$(group "$pid"); done
+    forget_pid
+    step taken moved
+    end_parent
+    say "the minion is handed over: it ends when its jobs have ended"
+    restarts || systemctl --no-block stop "$name-before-$MAINPID.scope" 2>/dev/null
+    return 0
+}
+
+[ "$1" != --move ] || {
+    move "$2" "$3" "$4"
+    exit
+}
+
 case ${MAINPID:-0} in 0 | *[!0-9]*) exit 0 ;; esac
 [ -d "$run_dir" ] && command -v flock >/dev/null 2>&1 || exit 0
 running && ! supervised || exit 0
+! handover || exit 0
 [ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && limit=$shutdown_limit
 lock=$(readlink -f "$run_dir")/jobs.lock
 
@@ -128,4 +261,7 @@ while running; do
     fi
     sleep 0.1
 done
+rm -rf "$run_dir/handover.$MAINPID".*
+# A stop is also the end of earlier minions, whose jobs have had the same time.
+[ "$way" = wait ] || restarts || systemctl stop "$name-before-*.scope" 2>/dev/null
 exit 0

@@ -48,6 +48,9 @@ CREATE TABLE IF NOT EXISTS generations (
     refused TEXT NOT NULL DEFAULT 'null', idle TEXT NOT NULL DEFAULT 'null',
     changed TEXT NOT NULL DEFAULT 'null'
 );
+CREATE TABLE IF NOT EXISTS claims (
+    name TEXT PRIMARY KEY, process TEXT NOT NULL, at REAL NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS quarantine (
     package TEXT NOT NULL, version TEXT NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL,
     at REAL NOT NULL, PRIMARY KEY (package, version)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ..errors import CommandError, LockUnavailableError
+from ..errors import CommandError, LockUnavailableError, UnreadableError
 from ..generations import activation
 from ..generations.activation import Activation
 from ..generations.table import Generations
@@ -135,6 +135,16 @@ class Context:
     @property
     def generations(self) -> Generations:
         return Generations(self.store)
+
+    @property
+    def hands_over(self) -> bool:
+        """Tell whether the minion that runs can be handed over: its restart waits for no job."""
+        try:
+            report = self.generations.report()
+        except UnreadableError as err:
+            log.warning("%s", err)
+            return False
+        return report is not None and report.hands_over
 
     @property
     def revisions(self) -> Revisions:

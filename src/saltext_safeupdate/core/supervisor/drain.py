@@ -23,6 +23,15 @@ def let_pass(context: Context, update: Update) -> None:
         context.sleep(min(_DELAY_INTERVAL, left))
 
 
+def take_baton(context: Context, update: Update) -> Update:
+    """Return the record with the ``update`` lock held, or without it if it has ended meanwhile."""
+    context.locks.update.exclusive()
+    now = context.reread(update)
+    if now.phase.final:
+        context.locks.update.release()
+    return now
+
+
 def wait_until_idle(context: Context, update: Update) -> Update:
     """
     Wait until no job runs, without a bound.

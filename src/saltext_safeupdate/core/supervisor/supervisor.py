@@ -98,7 +98,10 @@ def _take_over(context: Context, update: Update) -> Update:
         return context.reread(update)
     if update.kind == "restart" and update.phase in (Phase.REQUESTED, Phase.WAITING):
         drain.let_pass(context, update)
-        update = drain.wait_until_idle(context, update)
+        if context.hands_over:
+            update = drain.take_baton(context, update)
+        else:
+            update = drain.wait_until_idle(context, update)
         return update if update.phase.final else _begin_restart(context, update)
     if update.request is not None and update.phase in BEFORE_INSTALLING:
         return requested.prepare(context, update)

@@ -48,9 +48,21 @@ def test_the_drop_in_names_the_program_and_gives_it_its_time(make):
     with open(guard.drop_in) as file:
         text = file.read()
     assert guard.drop_in.endswith("my-minion.service.d/50-safeupdate-guard.conf")
-    wanted = f"ExecStop=-/bin/sh {guard.program} /run/salt-safeupdate my-minion.service 100 7\n"
+    wanted = (
+        f"ExecStop=-/bin/sh {guard.program} /run/salt-safeupdate my-minion.service 100 7 wait\n"
+    )
     assert wanted in text
     assert "TimeoutStopSec=220\n" in text
+    assert "SIGUSR2" not in text
+
+
+def test_with_a_handover_the_end_of_the_parent_is_a_good_one(make):
+    guard = make(restart="handover")
+    guard.install()
+    with open(guard.drop_in) as file:
+        text = file.read()
+    assert " handover\n" in text
+    assert text.endswith("\nSuccessExitStatus=SIGUSR2\n[Unit]\nStartLimitBurst=20\n")
 
 
 def test_another_setting_is_another_file(make):

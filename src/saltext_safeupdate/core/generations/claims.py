@@ -1,0 +1,38 @@
+"""Which generation runs which job, while two of them hear what their master publishes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..record.store import Store
+
+# Seconds after which nobody asks about a claim any more.
+_KEEP = 3600.0
+
+
+class Claims:
+    """
+    Each job is claimed once, also one that the ledger does not record.
+
+    The claims of a boot are nobody's after it: they need not outlive a power cut.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    def claim(self, name: str, process: str) -> bool:
+        """Tell whether the job of this *name* is that of *process* from now on, or was already."""
+        with self._store.transaction(durable=False) as db:
+            db.execute(
+                "INSERT OR IGNORE INTO claims (name, process, at) VALUES (?, ?, ?)",
+                (name, process, self._clock()),
+            )
+            row = db.execute("SELECT process FROM claims WHERE name = ?", (name,)).fetchone()
+        return bool(row[0] == process)
+
+    def forget(self) -> None:
+        """Forget those that are old, by whichever clock."""
+        with self._store.transaction(durable=False) as db:
+            db.execute("DELETE FROM claims WHERE abs(? - at) > ?", (self._clock(), _KEEP))

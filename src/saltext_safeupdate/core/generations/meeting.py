@@ -1,0 +1,84 @@
+"""
+Where the stop guard and the minion that it stops meet: a directory that both of them rename.
+
+Its name has the PID of the unit's main process, and the step that they have reached. A rename
+succeeds for one of two, so a request that nobody waits for any more is not taken up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from enum import Enum
+
+from ..errors import LockUnavailableError
+from ..host.files import make_private, remove, write_atomic
+from ..host.processes import start_time
+
+_PREFIX = "handover."
+
+
+class Step(Enum):
+    """How far they are."""
+
+    # The minion takes jobs, and can be handed over.
+    OPEN = "open"
+    # The guard asks whether the minion can be handed over.
+    ASKED = "asked"
+    # The minion prepares for it, and the guard waits a little longer.
+    TAKING = "taking"
+    TAKEN = "taken"
+    REFUSED = "refused"
+    # Its processes are outside of the unit: the next minion may start.
+    MOVED = "moved"
+    # They could not be moved: the minion serves as before.
+    BACK = "back"
+
+
+class Meeting:
+    """The directory for the unit whose main process has this *pid*."""
+
+    def __init__(self, run_dir: str, pid: int) -> None:
+        self._run_dir = run_dir
+        self._base = os.path.join(run_dir, f"{_PREFIX}{pid}")
+
+    def open(self) -> None:
+        """Say that this minion can be asked; remove what those that are gone have left."""
+        try:
+            make_private(self._run_dir)
+            for name in os.listdir(self._run_dir):
+                pid = name.removeprefix(_PREFIX).partition(".")[0]
+                if name.startswith(_PREFIX) and pid.isdigit() and not start_time(int(pid)):
+                    Meeting(self._run_dir, int(pid)).end()
+            self.end()
+            os.mkdir(self._at(Step.OPEN), mode=0o700)
+        except OSError as err:
+            raise LockUnavailableError(
+                f"{self._at(Step.OPEN)} cannot be made: {err.strerror or err}. A restart of the "
+                "minion waits for its jobs."
+            ) from err
+
+    def is_at(self, step: Step) -> bool:
+        return os.path.isdir(self._at(step))
+
+    def go(self, before: Step, after: Step) -> bool:
+        """Go on to the next step; tell whether it was at the one before."""
+        try:
+            os.rename(self._at(before), self._at(after))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def leave_word(self, text: str) -> None:
+        """Tell the guard what is on one line. Raises OSError."""
+        write_atomic(f"{self._base}.word", f"{text}\n", mode=0o600)
+
+    def end(self) -> None:
+        """Remove all of it. Idempotent."""
+        remove(f"{self._base}.word")
+        for step in Step:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._at(step))
+
+    def _at(self, step: Step) -> str:
+        return f"{self._base}.{step.value}"

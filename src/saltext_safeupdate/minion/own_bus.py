@@ -1,0 +1,101 @@
+"""
+Names of its own for the event sockets of each generation of the minion.
+
+The next minion binds new sockets under the same names. Jobs of the one before it would send their
+returns, and wait for the answers to them, on the bus of a minion that knows nothing of them. So
+each generation links its sockets into a directory of its own, and its jobs use those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import SafeUpdateError
+from ..core.host import processes
+
+_PREFIX = "generation-"
+# Bytes that the path of a socket may have on Linux (unix(7)), with the one that ends it.
+_LONGEST = 108
+# What the kernel tells of whoever listens (unix(7)): PID, user and group.
+_CREDENTIALS = struct.Struct("3i")
+
+
+def link(opts: Mapping[str, Any]) -> str:
+    """
+    Link the sockets of this process, the main one of a minion; return their directory.
+
+    Directories of minions that are gone are removed. Raises SafeUpdateError.
+    """
+    parent = str(opts["sock_dir"])
+    place = os.path.join(parent, f"{_PREFIX}{os.getpid()}-{processes.start_time(os.getpid())}")
+    paths = _paths(opts)
+    try:
+        _sweep(parent)
+        shutil.rmtree(place, ignore_errors=True)
+        os.mkdir(place, mode=0o700)
+        for path in paths:
+            own = os.path.join(place, os.path.basename(path))
+            if len(os.fsencode(own)) >= _LONGEST:
+                raise SafeUpdateError(f"The path {own} is too long for a socket.")
+            os.link(path, own)
+    except OSError as err:
+        raise SafeUpdateError(
+            f"The event sockets of the minion cannot be linked into {place}: {err}."
+        ) from err
+    return place
+
+
+def listener(opts: Mapping[str, Any]) -> int:
+    """
+    Return the PID of the minion that listens on the sockets under their common names.
+
+    0: none does, as one that died has left them; -1: one that is too busy to say so.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
+        try:
+            client.connect(_paths(opts)[1])
+        except BlockingIOError:
+            return -1
+        except OSError:
+            return 0
+        told = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[0])
+
+
+def use(opts: Any, place: str) -> None:
+    """Have whoever has these *opts* use the sockets in this directory."""
+    if place:
+        opts["sock_dir"] = place
+
+
+def unlink(place: str) -> None:
+    """Remove the directory. Idempotent."""
+    if place:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _paths(opts: Mapping[str, Any]) -> list[str]:
+    """Return the paths that ``salt.utils.event`` makes for a minion, the same on 3006 to 3008."""
+    who = str(opts.get("hash_id", opts["id"])).encode()
+    name = hashlib.new(str(opts["hash_type"]), who).hexdigest()[:10]
+    return [
+        os.path.join(str(opts["sock_dir"]), f"minion_event_{name}_{kind}.ipc")
+        for kind in ("pub", "pull")
+    ]
+
+
+def _sweep(parent: str) -> None:
+    """Remove the directories of processes that are gone."""
+    for name in os.listdir(parent):
+        pid, _, start = name.removeprefix(_PREFIX).partition("-")
+        if name.startswith(_PREFIX) and pid.isdigit() and processes.start_time(int(pid)) != start:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(os.path.join(parent, name))

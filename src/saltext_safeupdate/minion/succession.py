@@ -1,0 +1,386 @@
+"""
+How one generation of the minion follows another without a moment in which nobody serves.
+
+The stop guard asks the main process of a minion that is restarted to hand over. It agrees, its
+processes are moved out of the unit, and systemd starts the next minion. Until that one is ready,
+both take jobs, and each job is claimed by one of them. Then the earlier one takes no more, keeps
+the connection for the returns of the jobs that it has, and ends when these have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..core.errors import SafeUpdateError
+from ..core.generations.claims import Claims
+from ..core.generations.generation import Standing
+from ..core.generations.meeting import Meeting, Step
+from ..core.generations.table import Generations
+from ..core.host import processes
+from ..core.record.store import Store
+from ..core.settings import Settings
+from . import own_bus, publication
+from .complaints import Complaints
+from .masters import ONE_OF_SEVERAL
+
+log = logging.getLogger(__name__)
+
+# Seconds for which both take jobs once the next one is connected: what was published before that
+# may still be on its way to the earlier one.
+_OVERLAP = 5.0
+# A look that comes so many seconds after the one before shows a loop that lags behind.
+_LAG = 2.0
+# Seconds that jobs wait for the next minion to say that it claims its jobs, from the moment it has
+# bound its sockets. It connects to its master after that.
+_UNANNOUNCED = 20.0
+# Seconds for which the next one goes on claiming when the one before takes no more: it may be that
+# late with what both have heard.
+_LATE = 300.0
+# Seconds without any job before it ends, and before it ends engines that go on.
+_QUIET = 5.0
+_ENGINES_TIMEOUT = 10.0
+# What the main process does once, whichever generation does it.
+_ONCE = ("beacons", "schedule", "ping", "state_queue")
+
+
+def obstacle(opts: Mapping[str, Any]) -> str:
+    """Return why a minion with these opts cannot be handed over; empty if it can."""
+    if not opts.get("multiprocessing", True):
+        return "'multiprocessing' is off, so its jobs are threads of the minion itself"
+    if opts.get("ipc_mode") == "tcp":
+        return "with 'ipc_mode: tcp' two minions cannot have their event sockets side by side"
+    return ""
+
+
+def announce(settings: Settings, store: Store) -> None:
+    """
+    Say that this process, the main one of a minion, claims each job that it runs.
+
+    It has the hooks, and is not connected yet. Without an earlier minion there is nothing to say.
+    Raises SafeUpdateError.
+    """
+    generations = Generations(store)
+    if generations.overlapping():
+        generations.begins(processes.me())
+
+
+class Succession:
+    """
+    What a main process does about the one before it, and the one after it.
+
+    *end* ends this process.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        complaints: Complaints,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        end: Callable[[int], Any] = os._exit,
+    ) -> None:
+        self._settings = settings
+        self._generations = Generations(store)
+        self._claims = Claims(store)
+        self._complaints = complaints
+        self._monotonic = monotonic
+        self._end = end
+        self._standing = Standing.SERVING
+        # Those before this one that still take jobs; None: not looked yet.
+        self._former: list[str] | None = None
+        self._claims_until = 0.0
+        self._minions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._bus: str | None = None
+        self._parent = 0
+        self._me = ""
+        self._alone = self._stopped = self._given_up = False
+        self._alone_at = self._bound_at = self._ready_at = self._quiet_at = None
+        self._looked_at = 0.0
+        self._waiting: list[tuple[Any, dict[str, Any]]] = []
+
+    _alone_at: float | None
+    _bound_at: float | None
+    _ready_at: float | None
+    _quiet_at: float | None
+
+    @property
+    def bus(self) -> str:
+        """The directory with the event sockets of this generation; empty: those of the minion."""
+        return self._bus or ""
+
+    # -- which job is whose ----------------------------------------------------
+
+    def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Tell whether this generation starts a job that was published."""
+        self._begin(minion)
+        if self._standing is Standing.LEAVING:
+            return False
+        if self._standing is Standing.SERVING and not self._has_former():
+            return True
+        name = publication.name(data)
+        if not name:
+            return True
+        if self._standing is Standing.OVERLAPPING and self._is_unannounced():
+            # Whether the next minion claims its jobs shows in a moment.
+            self._waiting.append((minion, data))
+            return False
+        try:
+            return self._claims.claim(name, self._me)
+        except SafeUpdateError as err:
+            self._complaints.log("who runs job %s cannot be written down", data.get("jid"), err)
+            # The one that goes on runs it; that is this one as long as no other one is there.
+            return self._standing is Standing.SERVING or self._bound_at is None
+
+    def _has_former(self) -> bool:
+        """Tell whether the one before this one takes jobs, or did so a moment ago."""
+        if self._former is None:
+            try:
+                self._former = self._generations.overlapping()
+            except SafeUpdateError:
+                # The one before claims nothing then, so it runs nothing. Each job tells of it.
+                return False
+        return bool(self._former) or self._monotonic() < self._claims_until
+
+    def _is_unannounced(self) -> bool:
+        """Tell whether another minion has bound the sockets that does not claim its jobs yet."""
+        opts = next((each.opts for each in self._minions.values()), None)
+        holder = own_bus.listener({**opts, "sock_dir": self._place}) if opts else 0
+        if holder in (0, os.getpid()):
+            # None yet, or one that has died.
+            self._bound_at = None
+            return False
+        if self._bound_at is None:
+            self._bound_at = self._monotonic()
+        try:
+            return processes.identity(holder) not in self._generations.successors(self._me)
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return True
+
+    # -- what is due -----------------------------------------------------------
+
+    def look(self, minion: Any) -> bool:
+        """Do what is due; tell whether the queues are for another generation to work on."""
+        self._begin(minion)
+        now = self._monotonic()
+        lags, self._looked_at = now > self._looked_at + _LAG, now
+        if self._former:
+            self._former = self._still(self._former)
+            if not self._former:
+                self._claims_until = now + _LATE
+        if self._standing is Standing.SERVING:
+            if self._meeting.is_at(Step.ASKED):
+                self._hand_over(minion)
+        elif self._standing is Standing.OVERLAPPING:
+            self._overlap(now, lags)
+        else:
+            self._leave(now)
+        return self._standing is not Standing.SERVING
+
+    def _begin(self, minion: Any) -> None:
+        """Note one part of the minion; with the first one, prepare for what may come."""
+        self._minions[id(minion)] = minion
+        if self._me:
+            return
+        self._me, self._parent = processes.me(), os.getppid()
+        self._meeting = Meeting(self._settings.run_dir, self._parent)
+        self._place = str(minion.opts.get("sock_dir", ""))
+        if self._settings.restart == "handover" and not obstacle(minion.opts):
+            try:
+                self._bus = own_bus.link(minion.opts)
+                self._meeting.open()
+            except SafeUpdateError as err:
+                log.warning("safeupdate: a restart waits for jobs: %s", err)
+
+    def _still(self, former: list[str]) -> list[str]:
+        try:
+            return [each for each in self._generations.overlapping() if each in former]
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return former
+
+    def _hand_over(self, minion: Any) -> None:
+        """Agree to be handed over, or say why not."""
+        if not self._meeting.go(Step.ASKED, Step.TAKING):
+            return
+        why_not = self._obstacle(minion)
+        try:
+            if why_not:
+                raise SafeUpdateError(f"This minion cannot be handed over: {why_not}.")
+            self._claims.forget()
+            self._generations.stands(self._me, Standing.OVERLAPPING)
+            self._meeting.leave_word(str(minion.opts.get("pidfile", "")))
+        except (SafeUpdateError, OSError) as err:
+            log.warning("safeupdate: the restart waits for jobs: %s", err)
+            self._meeting.go(Step.TAKING, Step.REFUSED)
+            return
+        _do_without_parent(self._parent)
+        signal.signal(signal.SIGCONT, self._stop)
+        self._standing = Standing.OVERLAPPING
+        if self._meeting.go(Step.TAKING, Step.TAKEN):
+            log.info("safeupdate: this minion hands over to the next one")
+        else:
+            self._given_up = True
+            self._take_back()
+
+    def _stop(self, *_: Any) -> None:
+        """Note that systemd stops the scope of this minion: that is its signal for it."""
+        self._stopped = True
+
+    def _obstacle(self, minion: Any) -> str:
+        if not self.bus:
+            return obstacle(minion.opts) or "it has no event sockets of its own"
+        if "salt.scripts" not in sys.modules:
+            return "it was not started by Salt's own program"
+        return ""
+
+    def _overlap(self, now: float, lags: bool) -> None:
+        if self._given_up or self._meeting.is_at(Step.BACK):
+            self._take_back()
+            return
+        if not self._alone:
+            if not self._meeting.is_at(Step.MOVED) and os.getppid() == self._parent:
+                return
+            self._do_nothing_twice(now)
+        self._end_engines(now)
+        if self._stopped:
+            log.info("safeupdate: the service is stopped: this earlier minion takes no more jobs")
+            self._take_no_more()
+        elif self._is_unannounced():
+            self._ready_at = None
+            if self._bound_at is not None and now > self._bound_at + _UNANNOUNCED:
+                log.warning(
+                    "safeupdate: the next minion runs without this extension. This one takes no "
+                    "more jobs; %d that came meanwhile are not run by it",
+                    len(self._waiting),
+                )
+                self._take_no_more()
+        else:
+            self._start_waiting()
+            if not self._next_is_ready():
+                self._ready_at = None
+            elif self._ready_at is None or lags:
+                self._ready_at = now
+            elif now > self._ready_at + _OVERLAP:
+                self._take_no_more()
+
+    def _start_waiting(self) -> None:
+        """Start the jobs that have waited, if the next minion has not claimed them."""
+        waiting, self._waiting = self._waiting, []
+        for minion, data in waiting:
+            minion._invoke_execution(data)
+
+    def _take_back(self) -> None:
+        """Serve as before: the processes could not be moved."""
+        try:
+            self._generations.stands(self._me, Standing.SERVING)
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return
+        log.warning("safeupdate: the minion could not be handed over: its restart waits for jobs")
+        self._standing, self._given_up = Standing.SERVING, False
+        vars(sys.modules["salt.scripts"])["os"] = os
+        self._meeting.go(Step.BACK, Step.OPEN)
+        self._start_waiting()
+
+    def _do_nothing_twice(self, now: float) -> None:
+        """Stop what the next minion does from now on."""
+        self._alone, self._alone_at = True, now
+        self._meeting.end()
+        for minion in list(self._minions.values()):
+            own_bus.use(minion.opts, self.bus)
+            for name in _ONCE:
+                minion.remove_periodic_callback(name)
+            manager = minion.process_manager
+            manager.stop_restarting()
+            manager.send_signal_to_processes(signal.SIGTERM)
+
+    def _end_engines(self, now: float) -> None:
+        """End the engines that have not ended when they were told to."""
+        if self._alone_at is None or now < self._alone_at + _ENGINES_TIMEOUT:
+            return
+        self._alone_at = None
+        for minion in list(self._minions.values()):
+            minion.process_manager.kill_children()
+
+    def _next_is_ready(self) -> bool:
+        """Tell whether the next minion is connected to the masters that this one has."""
+        try:
+            serving = self._generations.serving()
+            theirs = None if serving is None else serving.masters
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return False
+        if serving is None or theirs is None or serving.process == self._me:
+            return False
+        if not processes.alive(serving.process):
+            return False
+        connected = {master for master, is_connected in theirs if is_connected}
+        minions = list(self._minions.values())
+        wanted = {str(each.opts.get("master")) for each in minions if each.connected}
+        if any(each.opts.get("master_type") in ONE_OF_SEVERAL for each in minions):
+            return bool(connected) or not wanted
+        return wanted <= connected
+
+    def _take_no_more(self) -> None:
+        try:
+            self._generations.stands(self._me, Standing.LEAVING)
+        except SafeUpdateError as err:
+            # The next one would go on claiming, which harms nobody.
+            self._complaints.tell(err)
+        self._standing, self._waiting = Standing.LEAVING, []
+        for minion in list(self._minions.values()):
+            channel = getattr(minion, "pub_channel", None)
+            if channel is not None:
+                channel.on_recv(None)
+        log.info("safeupdate: this earlier minion ends when its jobs have ended")
+
+    def _leave(self, now: float) -> None:
+        """End, once no job has run for a while."""
+        self._end_engines(now)
+        if multiprocessing.active_children():
+            self._quiet_at = None
+        elif self._quiet_at is None:
+            self._quiet_at = now
+        elif self._stopped or now > self._quiet_at + _QUIET:
+            try:
+                self._generations.stands(self._me, Standing.GONE)
+            except SafeUpdateError as err:
+                # That its process is gone says so, too.
+                self._complaints.tell(err)
+            log.info("safeupdate: the jobs of this earlier minion have ended, and so does it")
+            own_bus.unlink(self.bus)
+            logging.shutdown()
+            self._end(0)
+
+
+class _System:
+    """The module ``os`` for Salt's own program: the parent of this process is always there."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def kill(self, pid: int, signum: int) -> None:
+        if signum or pid != self._parent:
+            os.kill(pid, signum)
+
+
+def _do_without_parent(parent: int) -> None:
+    """
+    Keep a minion alive whose parent ends: in Salt's program, a thread of it looks for that.
+
+    ``salt.scripts.minion_process`` sends its parent signal 0 every 5 s, on 3006 to 3008.
+    """
+    vars(sys.modules["salt.scripts"])["os"] = _System(parent)

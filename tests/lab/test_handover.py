@@ -1,0 +1,200 @@
+"""A restart for which no job waits, and which ends none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.lab.container import Lab
+from tests.lab.jobs import WORK, JobScene, Stream, thirty
+from tests.lab.series import series
+
+FLAG = "/var/tmp/go"
+HANDOVER = {"safeupdate": {"stable_interval": 3, "restart": "handover"}}
+SOCKETS = "/var/run/salt/minion"
+
+pytestmark = pytest.mark.parametrize("version", series("3008.3"))
+
+
+class HandoverScene(JobScene):
+    """A minion that is handed over when it is restarted."""
+
+    def __init__(self, lab: Lab, site: Path, version: str, **config: Any) -> None:
+        super().__init__(
+            lab, site, version, config={**HANDOVER, **config}, offers=[f"salt-minion_{version}"]
+        )
+
+    def generations(self) -> dict[str, str]:
+        """Return how each process stands, by its PID."""
+        rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
+        return {process.split(":")[1]: standing for process, standing in rows}
+
+    def has_taken_over(self) -> bool:
+        return list(self.generations().values())[-1] == "serving"
+
+    def left(self) -> list[str]:
+        """Return what is left of earlier generations."""
+        run_dir = self.container.path(self.run_dir)
+        ours = f"handover.{self.pid()}.open"
+        sockets = self.container.path(SOCKETS)
+        scopes = self.container.run(
+            ["systemctl", "list-units", "--all", "--no-legend", "--plain", "salt-minion-before-*"]
+        ).stdout.split("\n")
+        return [
+            *(path.name for path in run_dir.glob("handover.*") if path.name != ours),
+            *[path.name for path in sockets.glob("generation-*")][1:],
+            *filter(None, scopes),
+        ]
+
+
+@pytest.fixture(scope="module")
+def scenes() -> Iterator[dict[str, HandoverScene]]:
+    made: dict[str, HandoverScene] = {}
+    yield made
+    for scene in made.values():
+        scene.down()
+
+
+@pytest.fixture
+def scene(
+    lab: Lab,
+    site: Path,
+    scenes: dict[str, HandoverScene],
+    version: str,
+    request: pytest.FixtureRequest,
+) -> Iterator[HandoverScene]:
+    if version not in scenes:
+        scenes[version] = HandoverScene(lab, site, version)
+        scenes[version].up()
+    scene = scenes[version]
+    scene.answers()
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the jobs of the test before")
+    scene.container.run(["rm", "-f", WORK, FLAG])
+    yield scene
+    scene.tell_of(request.node)
+    if scene.failed:
+        scenes.pop(version).down()
+
+
+def test_no_job_waits_for_a_restart_and_none_is_ended(scene: HandoverScene) -> None:
+    before = scene.pid()
+    wait = f"until test -e {FLAG}; do sleep 0.1; done"
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo end >> {WORK}; echo done")
+    scene.wait_trace("start")
+    began = time.monotonic()
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    print(f"the restart took {time.monotonic() - began:.1f} s")
+    pings = [scene.publish("test.ping") for _ in range(10)]
+    assert scene.pid() not in ("0", before)
+    for ping in pings:
+        assert scene.returned(ping, 60)["return"] is True
+    found = scene.call("saltutil.find_job", jid, timeout=30)
+    assert found["jid"] == jid
+    print(scene.generations())
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    assert scene.traces() == ["start", "end"]
+    scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
+    assert list(scene.generations().values())[-2:] == ["gone", "serving"]
+
+
+def test_a_job_may_ask_for_the_restart_itself(scene: HandoverScene) -> None:
+    before = scene.pid()
+    script = f"set -e; systemctl restart salt-minion; echo after >> {WORK}; echo after"
+    jid = scene.publish("cmd.run", script)
+    assert scene.returned(jid, 60)["return"] == "after"
+    scene.minion_started(before)
+    jid = scene.publish("safeupdate.restart", "for a test")
+    assert scene.returned(jid, 60)["success"]
+    assert scene.wait_end()["phase"] == "committed"
+    scene.answers()
+    assert scene.traces() == ["after"]
+
+
+def test_a_deferred_restart_does_not_wait_for_a_job(scene: HandoverScene) -> None:
+    before = scene.pid()
+    wait = f"until test -e {FLAG}; do sleep 0.1; done"
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo done")
+    scene.wait_trace("start")
+    scene.call("safeupdate.restart", "for a test")
+    assert scene.wait_end()["phase"] == "committed"
+    assert scene.pid() not in ("0", before)
+    assert scene.call("safeupdate.status")["earlier"]
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
+    assert "earlier" not in scene.call("safeupdate.status")
+
+
+def test_a_stop_waits_for_the_jobs_of_both_and_ends_both(scene: HandoverScene) -> None:
+    wait = f"until test -e {FLAG}; do sleep 0.1; done"
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo done")
+    scene.wait_trace("start")
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    # Salt's unit has failed if it is stopped before the minion has a handler for that.
+    scene.master.wait(scene.has_taken_over, 60, "the next minion to serve")
+    stop = scene.container.popen(["systemctl", "stop", "salt-minion"])
+    scene.master.wait(lambda: scene.locked("drain"), 30, "the drain of the stop")
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    assert stop.wait(120) == 0
+    scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
+    assert scene.container.service()["ActiveState"] == "inactive"
+    scene.container.run(["systemctl", "start", "salt-minion"])
+
+
+def test_the_minion_before_serves_if_the_next_one_does_not_come_up(scene: HandoverScene) -> None:
+    drop_in = "/etc/systemd/system/salt-minion.service.d/70-broken.conf"
+    scene.container.write(drop_in, "[Service]\nExecStartPre=/bin/false\n")
+    scene.container.run(["systemctl", "daemon-reload"])
+    before = list(scene.generations())[-1]
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60, check=False)
+    for number in range(5):
+        assert scene.call("test.echo", number) == number
+    assert scene.generations()[before] == "overlapping"
+    scene.container.run(["rm", drop_in])
+    scene.container.run(["systemctl", "daemon-reload"])
+    scene.container.run(["systemctl", "reset-failed", "salt-minion"])
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.master.wait(lambda: scene.generations()[before] == "gone", 90, "the one before to go")
+    scene.answers()
+    assert scene.left() == []
+
+
+@pytest.mark.timeout(600)
+def test_eight_restarts_in_a_row(scene: HandoverScene) -> None:
+    restarts_in_a_row(scene, 8)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(5400)
+def test_two_hundred_restarts_in_a_row(scene: HandoverScene) -> None:
+    restarts_in_a_row(scene, 200)
+
+
+def restarts_in_a_row(scene: HandoverScene, count: int) -> None:
+    """Restart the minion again and again under a stream of jobs: none is lost."""
+    scene.sls("thirty", thirty(0.02))
+    took = []
+    with Stream(scene, interval=0.4) as stream:
+        for number in range(count):
+            began = time.monotonic()
+            scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+            took.append(time.monotonic() - began)
+            if number % 4:
+                # Every fourth one comes while the last one is under way.
+                scene.answers()
+    missing = stream.await_returns(120)
+    found = stream.verdict()
+    print(
+        f"{count} restarts of {min(took):.1f} to {max(took):.1f} s: {len(stream.sent)} jobs, "
+        f"{len(missing)} silent, {len(found['twice'])} twice, {len(found['reported'])} reported"
+    )
+    assert missing == []
+    assert (found["twice"], found["wrong"], found["reported"]) == ([], [], [])
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+    assert scene.open_jobs() == []
