@@ -38,11 +38,12 @@ def short_directory():
 
 def paths(opts):
     """Return where Salt itself has the event sockets of a minion with these opts."""
+    opts = {**opts, "ipc_mode": "ipc"}
     event = salt.utils.event.SaltEvent("minion", opts["sock_dir"], opts=opts, listen=False)
     if hasattr(event, "puburi"):  # 3006
         return [event.puburi, event.pulluri]
     with unittest.mock.patch.object(salt.transport.base, "publish_server") as made:
-        salt.transport.base.ipc_publish_server("minion", {**event.opts, "ipc_mode": "ipc"})
+        salt.transport.base.ipc_publish_server("minion", event.opts)
     return [made.call_args.kwargs[name] for name in ("pub_path", "pull_path")]
 
 

@@ -103,12 +103,14 @@ class Succession:
         self._parent = 0
         self._me = ""
         self._alone = self._stopped = self._given_up = False
-        self._alone_at = self._bound_at = self._ready_at = self._quiet_at = None
+        # Whether another minion has bound the sockets, and since when that one may have no hooks.
+        self._followed = False
+        self._alone_at = self._unsure_at = self._ready_at = self._quiet_at = None
         self._looked_at = 0.0
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
 
     _alone_at: float | None
-    _bound_at: float | None
+    _unsure_at: float | None
     _ready_at: float | None
     _quiet_at: float | None
 
@@ -138,7 +140,7 @@ class Succession:
         except SafeUpdateError as err:
             self._complaints.log("who runs job %s cannot be written down", data.get("jid"), err)
             # The one that goes on runs it; that is this one as long as no other one is there.
-            return self._standing is Standing.SERVING or self._bound_at is None
+            return self._standing is Standing.SERVING or not self._followed
 
     def _has_former(self) -> bool:
         """Tell whether the one before this one takes jobs, or did so a moment ago."""
@@ -156,15 +158,18 @@ class Succession:
         holder = own_bus.listener({**opts, "sock_dir": self._place}) if opts else 0
         if holder in (0, os.getpid()):
             # None yet, or one that has died.
-            self._bound_at = None
+            self._followed, self._unsure_at = False, None
             return False
-        if self._bound_at is None:
-            self._bound_at = self._monotonic()
+        self._followed, announced = True, False
         try:
-            return processes.identity(holder) not in self._generations.successors(self._me)
+            announced = processes.identity(holder) in self._generations.successors(self._me)
         except SafeUpdateError as err:
             self._complaints.tell(err)
-            return True
+        if announced:
+            self._unsure_at = None
+        elif self._unsure_at is None:
+            self._unsure_at = self._monotonic()
+        return not announced
 
     # -- what is due -----------------------------------------------------------
 
@@ -257,7 +262,7 @@ class Succession:
             self._take_no_more()
         elif self._is_unannounced():
             self._ready_at = None
-            if self._bound_at is not None and now > self._bound_at + _UNANNOUNCED:
+            if self._unsure_at is not None and now > self._unsure_at + _UNANNOUNCED:
                 log.warning(
                     "safeupdate: the next minion runs without this extension. This one takes no "
                     "more jobs; %d that came meanwhile are not run by it",
