@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from . import patches
@@ -61,6 +62,16 @@ def install(opts: Mapping[str, Any]) -> bool:
     _replaced[:] = replaced
     log.debug("safeupdate: hooks installed")
     return True
+
+
+def read_own_tree(opts: Mapping[str, Any]) -> None:
+    """Have this process, the main one of a minion, and its children go on with one version."""
+    if installed_by() != os.getpid():
+        return
+    from .minion import own_code
+    from .ordering import old_tree
+
+    own_code.take(Host(opts), partial(old_tree.redirect, beside=True))
 
 
 def announce(opts: Mapping[str, Any]) -> None:

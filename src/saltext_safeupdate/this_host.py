@@ -8,6 +8,7 @@ every minion. What acts on the answers is built in :mod:`.factory`.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -183,6 +184,11 @@ class Host:
     def roots(self) -> tuple[str, ...]:
         """Return the directories of Python code that an update replaces below the minion."""
         return () if self.activation.by_boot else _tree()
+
+    def own_roots(self) -> tuple[str, ...]:
+        """Return the directories of Python code that may change below this minion by whomever."""
+        # Without that program, no package manager is to be asked: that takes memory.
+        return self.roots() if shutil.which("transactional-update") else _tree()
 
     def others(self) -> tuple[Minion, ...]:
         """Return the other minions of this host that run from what an update replaces."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +21,17 @@ SOCKETS = "/var/run/salt/minion"
 pytestmark = pytest.mark.parametrize("version", series("3008.3"))
 
 
+def other(version: str) -> str:
+    """Return the version that somebody installs in the place of this one."""
+    return "3007.15" if version == "3008.3" else "3008.3"
+
+
 class HandoverScene(JobScene):
     """A minion that is handed over when it is restarted."""
 
     def __init__(self, lab: Lab, site: Path, version: str, **config: Any) -> None:
-        super().__init__(
-            lab, site, version, config={**HANDOVER, **config}, offers=[f"salt-minion_{version}"]
-        )
+        offers = [f"salt-minion_{each}" for each in {version, other(version)}]
+        super().__init__(lab, site, version, config={**HANDOVER, **config}, offers=offers)
 
     def generations(self) -> dict[str, str]:
         """Return how each process stands, by its PID."""
@@ -50,6 +55,18 @@ class HandoverScene(JobScene):
             *filter(None, scopes),
         ]
 
+    def trees(self) -> list[str]:
+        """Return the copies of the code that generations have."""
+        return [path.name for path in self.container.path("/opt/saltstack").glob(".salt-*")]
+
+    def have_own_tree(self) -> None:
+        """Have the minion run from files that the file system of the lab can link at once."""
+        before, copy = self.pid(), "cp -a salt new && mv salt old && mv new salt && rm -r old"
+        self.container.run(["sh", "-c", f"cd /opt/saltstack && {copy}"], timeout=300)
+        self.container.run(["systemctl", "restart", "salt-minion"], timeout=120)
+        self.master.wait(lambda: self.pid() not in ("0", before), 60, "another minion")
+        self.master.wait(lambda: self.left() == [], 90, "the next generation to serve alone")
+
 
 @pytest.fixture(scope="module")
 def scenes() -> Iterator[dict[str, HandoverScene]]:
@@ -70,6 +87,7 @@ def scene(
     if version not in scenes:
         scenes[version] = HandoverScene(lab, site, version)
         scenes[version].up()
+        scenes[version].have_own_tree()
     scene = scenes[version]
     scene.answers()
     scene.master.wait(lambda: scene.open_jobs() == [], 60, "the jobs of the test before")
@@ -198,3 +216,59 @@ def restarts_in_a_row(scene: HandoverScene, count: int) -> None:
     assert (found["twice"], found["wrong"], found["reported"]) == ([], [], [])
     scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
     assert scene.open_jobs() == []
+
+
+FIRST_USED = {
+    "hashutil.sha256_digest": ["x"],
+    "disk.usage": [],
+    "user.list_users": [],
+    "sysctl.get": ["kernel.ostype"],
+    "random.get_str": [],
+    "status.uptime": [],
+    "sys.list_renderers": [],
+    "mount.active": [],
+}
+LONG = f"""
+wait:
+  cmd.run:
+    - name: echo start >> {WORK}; until test -e {FLAG}; do sleep 0.1; done
+/tmp/x.ini:
+  ini.options_present:
+    - sections: {{a: {{b: c}}}}
+    - require: [cmd: wait]
+/tmp/y.json:
+  file.serialize:
+    - dataset: {{a: 1}}
+    - serializer: json
+    - require: [cmd: wait]
+later:
+  group.present:
+    - require: [cmd: wait]
+"""
+
+
+def test_a_generation_goes_on_with_its_version_whoever_installs_another_one(
+    scene: HandoverScene, version: str
+) -> None:
+    scene.sls("long", LONG)
+    jid = scene.publish("state.apply", "long")
+    scene.wait_trace("start")
+    get = f"apt-get update; apt-get download salt-minion={other(version)}"
+    unpack = f"cd /tmp; {get}; dpkg --unpack salt-minion_{other(version)}_*.deb"
+    scene.container.run(["sh", "-c", unpack], timeout=300)
+    for function, arguments in FIRST_USED.items():
+        found = scene.call(function, *arguments)
+        assert found, function
+        assert "not available" not in str(found), (function, found)
+    assert scene.call("test.version") == version
+    scene.container.run(["dpkg", "--configure", "-a"], timeout=120)
+    scene.master.wait(
+        lambda: scene.call("test.version") == other(version), 90, "the next one to serve"
+    )
+    scene.container.write(FLAG, "")
+    states = scene.returned(jid)["return"]
+    assert [each["result"] for each in states.values()] == [True] * 4, states
+    scene.master.wait(lambda: scene.left() == [], 90, "nothing to be left")
+    scene.master.wait(lambda: len(scene.trees()) == 1, 120, "the old tree to be gone")
+    reports = scene.query("SELECT report FROM generations ORDER BY rowid")
+    assert [json.loads(text)["own_tree"] for (text,) in reports][-2:] == [True, True]

@@ -36,7 +36,7 @@ FOUND = {
 SURFACE = {
     "beacons": {"safeupdate": {"beacon", "validate"}},
     "executors": {"safeupdate": {"execute"}},
-    "grains": {"safeupdate": {"safeupdate"}},
+    "grains": {"safeupdate": {"paths", "safeupdate"}},
     "modules": {
         "safeupdate": {
             "accepted",

@@ -31,6 +31,7 @@ def __virtual__():
         from saltext_safeupdate.minion import changed
 
         changed.remember(__opts__)
+        hooks.read_own_tree(__opts__)
         hooks.announce(__opts__)
     except (SafeUpdateError, ImportError, SyntaxError) as err:
         # A part may be missing while pip replaces this package; then the stand-in waits for it.

@@ -13,3 +13,12 @@ def safeupdate():
     Return the grain. Reads the record and starts no program.
     """
     return {"safeupdate": status.grain(__opts__)}
+
+
+def paths():
+    """
+    Return Salt's own grains ``pythonpath`` and ``saltpath`` as they are for every process.
+
+    A minion that is handed over reads copies of its code, which have other names with each start.
+    """
+    return status.paths()

@@ -7,13 +7,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import factory
 from ..core.errors import LockUnavailableError, SafeUpdateError
 from ..core.extensions import ourselves
 from ..core.extensions.upgrade import Upgrade
-from ..core.generations import code, replaced
+from ..core.generations import code, own_tree, replaced
 from ..core.generations.generation import Report
 from ..core.generations.replaced import Row
 from ..core.host import host_wait, processes
@@ -22,7 +23,7 @@ from ..core.host.minions import register
 from ..core.jobs.problems import Problems
 from ..core.jobs.ticker import Ticker
 from ..this_host import Host
-from . import changed, handing_over, kept_returns, unrecorded, upgraded
+from . import changed, handing_over, kept_returns, own_code, unrecorded, upgraded
 from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters, addresses
@@ -76,6 +77,8 @@ def run(
     except SafeUpdateError as err:
         complaints.tell(err)
     upgrade, files = Upgrade(), code.Code(code.remembered(), minion)
+    sweep = own_code.Sweep(host)
+    has_own_tree = bool(own_tree.of(host.own_roots(), main))
     announced = told = swept = False
     ask_at = 0.0
     # An engine that outlives its minion must not act beside that of the next one.
@@ -87,7 +90,8 @@ def run(
                 host.ledger.anchor()
                 replaced.note(host.store, table)
                 # One that is late is to restart, and knows its Salt.
-                ticker.started(_report(host, minion, delivery, None if late else hooked))
+                report = _report(host, minion, delivery, None if late else hooked)
+                ticker.started(replace(report, own_tree=has_own_tree))
                 announced = True
             unrecorded.bring_in(opts, host.ledger)
             problems = Problems()
@@ -101,6 +105,7 @@ def run(
                 late = not upgraded.restart_for_hooks(host.store, host.settings, opts)
             told = told or masters.tell_of_gone(host.ledger.open)
             swept = swept or _swept(opts)
+            sweep()
             problems.tell()
         except SafeUpdateError as err:
             complaints.tell(err)

@@ -1,7 +1,7 @@
 """
 Have this process read Salt's old code from a copy of its tree.
 
-As soon as the package manager starts, the tree on disk is no longer the one that this process
+As soon as a package manager starts, the tree on disk is no longer the one that this process
 was started from. Whatever the process imports or loads after that, such as the outputter of
 salt-call, comes from the copy. So old and new code never mix.
 """
@@ -20,11 +20,26 @@ import salt.loader
 import salt.loader.lazy
 import salt.syspaths
 
+# Paths in the code of Salt that are set when it is imported.
+_PATHS = (
+    ("salt.syspaths", "INSTALL_DIR"),
+    ("salt.loader", "SALT_BASE_PATH"),
+    # By this one the loader tells Salt's own modules from others.
+    ("salt.loader.lazy", "SALT_BASE_PATH"),
+    ("salt.utils.templates", "TEMPLATE_DIRNAME"),
+)
 
-def redirect(copies: Mapping[str, str]) -> None:
-    """Point everything that names a path below a root of *copies* to the copy of that root."""
+
+def redirect(copies: Mapping[str, str], *, beside: bool = False) -> None:
+    """
+    Point everything that names a path below a root of *copies* to the copy of that root.
+
+    With *beside*, what is not in the copies is imported from the roots: packages that are
+    installed later. A package of which a part is in a copy comes from there as a whole.
+    """
     if not copies:
         return
+    copies = _by_other_names(copies)
 
     def redirected(path: Any) -> Any:
         if isinstance(path, str):
@@ -33,18 +48,18 @@ def redirect(copies: Mapping[str, str]) -> None:
                     return copy + path[len(root) :]
         return path
 
-    sys.path[:] = [redirected(entry) for entry in sys.path]
+    roots = [entry for entry in sys.path if redirected(entry) != entry] if beside else []
+    sys.path[:] = [*map(redirected, sys.path), *roots]
     for module in list(sys.modules.values()):
         paths = getattr(module, "__path__", None)
         if isinstance(paths, list):
             paths[:] = [redirected(entry) for entry in paths]
     sys.path_importer_cache.clear()
     importlib.invalidate_caches()
-    salt.syspaths.INSTALL_DIR = redirected(salt.syspaths.INSTALL_DIR)
-    base = salt.loader.SALT_BASE_PATH
-    salt.loader.SALT_BASE_PATH = (
-        type(base)(redirected(str(base))) if isinstance(base, pathlib.Path) else redirected(base)
-    )
+    for place, name in _PATHS:
+        found = vars(sys.modules[place]).get(name) if place in sys.modules else None
+        if isinstance(found, str | pathlib.Path):
+            setattr(sys.modules[place], name, type(found)(redirected(str(found))))
     # Salt checks that its own loaders look below these.
     internal = getattr(salt.loader, "SALT_INTERNAL_LOADERS_PATHS", ())
     salt.loader.SALT_INTERNAL_LOADERS_PATHS = tuple(redirected(str(path)) for path in internal)
@@ -54,8 +69,19 @@ def redirect(copies: Mapping[str, str]) -> None:
             _redirect_loader(loader, redirected)
 
 
+def _by_other_names(copies: Mapping[str, str]) -> dict[str, str]:
+    """Add the roots as they are named here: their own paths may lead over symbolic links."""
+    named = (sys.prefix, os.path.dirname(str(salt.__file__)))
+    others = {path: copies.get(os.path.realpath(path)) for path in named}
+    return {**copies, **{path: copy for path, copy in others.items() if copy is not None}}
+
+
 def _redirect_loader(loader: Any, redirected: Callable[[Any], Any]) -> None:
     loader.module_dirs = [redirected(str(entry)) for entry in loader.module_dirs]
+    # The loader puts these on sys.path while it loads a module.
+    extra = getattr(loader, "extra_module_dirs", None)
+    if extra:
+        loader.extra_module_dirs = [redirected(str(entry)) for entry in extra]
     mapping = getattr(loader, "file_mapping", None)
     if mapping:
         for name, entry in list(mapping.items()):

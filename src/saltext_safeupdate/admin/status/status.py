@@ -7,14 +7,16 @@ The grain is made whenever the minion starts, so importing this module is cheap.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+import salt
 import salt.version
 
 from ...core.errors import InputError, LockUnavailableError, SafeUpdateError
-from ...core.host import drained, hidden, locks, processes
+from ...core.host import drained, hidden, linked_copy, locks, processes
 from ...core.record.phase import Phase
 from ...core.record.store import Store
 from ...core.record.update import Update
@@ -166,6 +168,15 @@ def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
         if last.reason and last.phase.final:
             found["reason"] = last.reason
     return found
+
+
+def paths() -> dict[str, Any]:
+    """Return the grains of Salt's paths as they are without copies; none if this reads no copy."""
+    path = [linked_copy.original(entry) for entry in sys.path]
+    code = os.path.dirname(str(salt.__file__))
+    if path == sys.path and code in salt.__path__:
+        return {}
+    return {"pythonpath": list(dict.fromkeys(path)), "saltpath": code}
 
 
 def beacon_events(

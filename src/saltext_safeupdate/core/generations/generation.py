@@ -38,8 +38,9 @@ class Report:
     known. ``hooked`` tells whether the main process has our hooks; None: not yet, it is to restart
     for that. ``took`` is how many seconds it took from its start to the report; None: not known.
     ``startup_delay`` is up to how many seconds Salt sleeps at first. ``hands_over`` tells whether
-    its restart waits for no job. ``version`` is that of Salt,
-    ``extension`` that of this extension.
+    its restart waits for no job, and ``own_tree`` that it reads copies of its roots of code, so
+    that these may change while it runs. ``version`` is that of Salt, ``extension`` that of this
+    extension.
     """
 
     at: float
@@ -53,6 +54,7 @@ class Report:
     took: float | None = None
     startup_delay: float = 0.0
     hands_over: bool = False
+    own_tree: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

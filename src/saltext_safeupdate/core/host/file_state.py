@@ -7,6 +7,9 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import filterfalse
+
+from . import linked_copy
 
 CHUNK = 1 << 20
 
@@ -35,7 +38,7 @@ class Entry:
 
 
 def walk(roots: Sequence[str]) -> Iterator[str]:
-    """Yield the paths that exist, each directory before its contents."""
+    """Yield the paths that exist, each directory before its contents, without linked copies."""
     for root in roots:
         try:
             mode = os.lstat(root).st_mode
@@ -43,7 +46,8 @@ def walk(roots: Sequence[str]) -> Iterator[str]:
             continue
         if stat.S_ISDIR(mode):
             yield root
-            yield from walk([os.path.join(root, name) for name in sorted(os.listdir(root))])
+            names = filterfalse(linked_copy.is_copy, sorted(os.listdir(root)))
+            yield from walk([os.path.join(root, name) for name in names])
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             yield root
 

@@ -5,19 +5,26 @@ A package transaction replaces or removes the files that the running minion impo
 Before that, every directory of Python code is copied with hard links to a sibling directory.
 That is cheap, because no content is copied. The copy does not change, because the package
 manager replaces files by renaming. Processes that run the old code read it from there.
+
+Copies have the names of their owners: updates, and generations of a minion.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import filecmp
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 _PREFIX = ".salt-safeupdate-"
+_IN_PATH = re.compile(rf"/{re.escape(_PREFIX)}[^/-]+-(?=[^/])")
 # The end of the name of one that is not whole yet.
 PART = ".part"
 
@@ -29,12 +36,39 @@ class _File(NamedTuple):
     size: int
 
 
-def make(roots: Iterable[str], identity: str) -> dict[str, str]:
+class Bounds:
+    """What a copy may take at most, in files and in seconds. Beyond that it raises OSError."""
+
+    def __init__(
+        self, files: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._files = files
+        self._monotonic = monotonic
+        self._deadline = monotonic() + seconds
+
+    def count(self, files: int) -> None:
+        """Count the files of one more directory."""
+        self._files -= files
+        if self._files < 0:
+            raise OSError(errno.EFBIG, "it has too many files")
+        if self._monotonic() > self._deadline:
+            raise OSError(errno.ETIMEDOUT, "it takes too long")
+
+
+def make(
+    roots: Iterable[str],
+    identity: str,
+    *,
+    bounds: Bounds | None = None,
+    lock: Callable[[str], object] | None = None,
+) -> dict[str, str]:
     """
     Copy each root beside itself; return a mapping of root to copy. Idempotent.
 
-    Files are linked, or copied if the file system cannot link them. Raises OSError if a copy
-    cannot be made, and removes those that were made.
+    *identity* is that of the owner, without a hyphen. *lock* is called with each copy before
+    anything is in it. Files are linked, or copied if the file system cannot link them. Raises
+    OSError if a copy cannot be made, and removes those that were made. With *bounds*, files are
+    linked only, and what was made is a leftover: to remove it takes longer than to make it.
     """
     made: dict[str, str] = {}
     try:
@@ -42,10 +76,17 @@ def make(roots: Iterable[str], identity: str) -> dict[str, str]:
             copy = copy_path(root, identity)
             made[root] = copy
             if not os.path.isdir(copy):
-                _link_tree(root, f"{copy}{PART}")
-                os.rename(f"{copy}{PART}", copy)
+                part = f"{copy}{PART}"
+                if os.path.isdir(part):
+                    shutil.rmtree(part)
+                os.mkdir(part)
+                if lock is not None:
+                    lock(part)
+                _link_tree(root, part, bounds)
+                os.rename(part, copy)
     except OSError:
-        remove(made.values())
+        if bounds is None:
+            remove(made.values())
         raise
     return made
 
@@ -63,7 +104,7 @@ def of(roots: Iterable[str], identity: str) -> dict[str, str]:
 def remove(copies: Iterable[str]) -> None:
     """Remove the copies. Idempotent. A path that :func:`make` cannot have made is left alone."""
     for copy in copies:
-        if os.path.basename(copy).startswith(_PREFIX):
+        if is_copy(os.path.basename(copy)):
             for path in (copy, f"{copy}{PART}"):
                 if os.path.isdir(path):
                     shutil.rmtree(path)
@@ -104,7 +145,7 @@ def _files(top: str) -> dict[str, _File]:
     """Return the regular files below a directory by their paths in it, except for byte code."""
     found = {}
     for folder, below, names in os.walk(top):
-        below[:] = [name for name in below if name != "__pycache__"]
+        below[:] = [name for name in below if name != "__pycache__" and not is_copy(name)]
         for name in names:
             path = os.path.join(folder, name)
             with contextlib.suppress(FileNotFoundError):
@@ -120,36 +161,90 @@ def copy_path(root: str, identity: str) -> str:
     return os.path.join(directory, f"{_PREFIX}{identity}-{name}")
 
 
-def leftovers(roots: Iterable[str]) -> Iterator[str]:
-    """Find copies beside the roots, of any update."""
+def is_copy(name: str) -> bool:
+    """Tell whether that is the name of a copy."""
+    return name.startswith(_PREFIX)
+
+
+def original(path: str) -> str:
+    """Return the path in the root that a copy was made of; a path in no copy as it is."""
+    return _IN_PATH.sub("/", path)
+
+
+def is_held(copy: str) -> bool:
+    """Tell whether a process that has called :func:`hold`, or a child of it, lives."""
+    try:
+        fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        # Then nobody can hold it.
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def hold(copy: str) -> int:
+    """
+    Keep a copy as long as this process, or a child that it forks, lives; or until this is closed.
+
+    Raises OSError.
+    """
+    fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # Somebody may have taken it for a leftover before it was held.
+        os.stat(copy)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def leftovers(roots: Iterable[str], owner: str = "") -> Iterator[str]:
+    """
+    Find copies beside the roots, but for those that are held.
+
+    The names of their owners begin with *owner*.
+    """
     for directory in {os.path.dirname(root.rstrip("/")) for root in roots}:
         if os.path.isdir(directory):
             for name in os.listdir(directory):
-                if name.startswith(_PREFIX):
-                    yield os.path.join(directory, name)
+                path = os.path.join(directory, name)
+                if name.startswith(f"{_PREFIX}{owner}") and not is_held(path):
+                    yield path
 
 
-def _link_tree(source: str, target: str) -> None:
-    if os.path.isdir(target):
-        shutil.rmtree(target)
-    os.mkdir(target)
+def _link_tree(source: str, target: str, bounds: Bounds | None) -> None:
     shutil.copystat(source, target)
-    with os.scandir(source) as entries:
-        for entry in entries:
-            path = os.path.join(target, entry.name)
-            if entry.is_symlink():
-                os.symlink(os.readlink(entry.path), path)
-            elif entry.is_dir():
-                _link_tree(entry.path, path)
-            elif entry.is_file():
-                _link(entry.path, path)
+    with os.scandir(source) as found:
+        # A copy of what lies in this directory is none of its files.
+        entries = [entry for entry in found if not is_copy(entry.name)]
+    if bounds is not None:
+        bounds.count(len(entries))
+    for entry in entries:
+        path = os.path.join(target, entry.name)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), path)
+        elif entry.is_dir():
+            os.mkdir(path)
+            _link_tree(entry.path, path, bounds)
+        elif entry.is_file():
+            _link(entry.path, path, copies=bounds is None)
 
 
-def _link(source: str, target: str) -> None:
+def _link(source: str, target: str, *, copies: bool) -> None:
     try:
         os.link(source, target)
     except FileNotFoundError:
         # It was removed after the directory was listed, as temporary files of Python are.
         return
     except OSError:
+        if not copies:
+            raise
         shutil.copy2(source, target)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import SafeUpdateError
+from ..generations import own_tree
 from ..host import inherited, minions
 from ..host.files import remove, remove_directory
 from ..host.locks import Lock
@@ -127,6 +128,10 @@ class Leaving:
 
     def _remove(self, asked: Asked | None) -> None:
         settings = self.settings
+        for each in minions.registered(settings.registry_dir):
+            if each.state_dir == settings.state_dir:
+                # Another minion that runs from them has its own copies.
+                own_tree.sweep(each.roots)
         if asked is not None:
             remove(minions.path_of(settings.registry_dir, asked.config))
         for path in filter(os.path.isabs, asked.files if asked is not None else ()):

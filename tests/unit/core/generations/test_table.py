@@ -20,6 +20,7 @@ WHOLE = Report(
     hooked=None,
     took=7.5,
     startup_delay=3.0,
+    own_tree=True,
 )
 PROBE = Probe(jid="7", fun="state.apply", arg=("it", {"__kwarg__": True, "queue": True}))
 

@@ -73,6 +73,17 @@ def test_everything_is_put_back_exactly_and_told(etc, state):
     assert restored.removed == (str(etc / "minion.d" / "new.conf"),)
 
 
+def test_the_linked_copies_of_the_code_are_no_part_of_it(etc, state):
+    copy = etc / ".salt-safeupdate-g1.2.3-salt"
+    copy.mkdir()
+    (copy / "a.py").touch()
+    manifest = backup.save([str(etc)], str(state))
+    assert not any(str(copy) in entry.path for entry in manifest.entries)
+    (copy / "b.py").touch()
+    assert backup.restore(manifest).removed == ()
+    assert (copy / "b.py").exists()
+
+
 def test_where_nothing_has_changed_nothing_is_touched(etc, state):
     manifest = backup.save([str(etc)], str(state / "b"))
     inode = os.stat(etc / "minion").st_ino

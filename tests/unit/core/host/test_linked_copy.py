@@ -147,6 +147,36 @@ def test_without_links_the_copy_is_the_same_too(root, monkeypatch, linked):
     assert linked_copy.differing(copies) == [], "there is nothing to compare with"
 
 
+def test_a_copy_of_what_lies_in_the_directory_is_none_of_its_files(root):
+    linked_copy.make([str(root / "modules")], "g1.2")
+    copies = linked_copy.make([str(root)], "u1")
+    assert sorted(os.listdir(copies[str(root)])) == sorted({*os.listdir(root)} - set(_copies(root)))
+    assert linked_copy.differing(copies) == []
+    assert len(_copies(root)) == 1
+
+
+@pytest.mark.parametrize("name", ["salt", "venv-salt-minion"])
+def test_the_path_in_a_copy_tells_the_original_one(name):
+    path = f"/opt/{name}/lib/a.py"
+    copy = linked_copy.copy_path(f"/opt/{name}", "g0b00.17.400")
+    assert linked_copy.original(f"{copy}/lib/a.py") == path
+    assert linked_copy.original(path) == path
+    assert linked_copy.original(copy) == f"/opt/{name}"
+
+
+def test_a_copy_that_is_held_is_no_leftover(root):
+    copy = linked_copy.make([str(root)], "u1")[str(root)]
+    fd = linked_copy.hold(copy)
+    assert list(linked_copy.leftovers([str(root)])) == []
+    os.close(fd)
+    assert list(linked_copy.leftovers([str(root)])) == [copy]
+    assert list(linked_copy.leftovers([str(root)], "g")) == []
+
+
+def _copies(root):
+    return [name for name in os.listdir(root) if linked_copy.is_copy(name)]
+
+
 def _replaced(path):
     path.parent.mkdir(exist_ok=True)
     path.with_name("fresh").write_text("another version")

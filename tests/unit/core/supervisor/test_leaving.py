@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import LockHeldError
-from saltext_safeupdate.core.host import minions
+from saltext_safeupdate.core.host import linked_copy, minions
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.settings import Settings
@@ -44,6 +44,27 @@ def test_a_minion_that_stays_up_is_enough_and_everything_goes(leaves):
     assert leaves.clock.passed >= leaves.settings.stable_interval - 0.1
     assert not os.path.exists(leaves.settings.run_dir)
     assert not os.path.exists(leaves.settings.state_dir)
+
+
+def test_the_copies_of_the_code_of_generations_go_with_it(leaves):
+    root = str(leaves.root)
+    minions.register(
+        leaves.settings.registry_dir,
+        minions.Minion(
+            config=str(leaves.root.parent / "minion"),
+            id="m",
+            unit="salt-minion",
+            state_dir=str(leaves.settings.state_dir),
+            run_dir=str(leaves.settings.run_dir),
+            roots=(root,),
+        ),
+    )
+    held = linked_copy.make([root], "g1.2.3")[root]
+    fd = linked_copy.hold(held)
+    linked_copy.make([root], "g1.2.4")
+    _restart(leaves, owed=leaves.ledger.owed)
+    os.close(fd)
+    assert list(linked_copy.leftovers([root])) == [held], "that of another minion stays"
 
 
 def test_a_minion_that_does_not_start_takes_nothing_away(leaves):

@@ -340,7 +340,7 @@ def test_the_job_that_started_this_one_is_not_waited_for(host):
 
 
 def test_the_tree_cannot_be_kept_readable(host, monkeypatch):
-    def full(source, target):
+    def full(source, target, bounds):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(linked_copy, "_link_tree", full)

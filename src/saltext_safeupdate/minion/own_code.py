@@ -1,0 +1,86 @@
+"""
+The main process of a minion that is handed over reads its own copy of its code from its start on.
+
+Then packages may change while it runs, by whomever, and neither the main process nor its jobs read
+one part of another version. Without the copy the minion works as it does otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from ..core.errors import SafeUpdateError
+from ..core.generations import own_tree
+from ..core.host import processes
+from ..this_host import Host
+
+log = logging.getLogger(__name__)
+
+# Seconds between two looks for copies of generations that have ended.
+_INTERVAL = 60.0
+# Directories of a minion that are written to and looked up by their own paths.
+_WRITTEN = ("cachedir", "extension_modules", "sock_dir", "pki_dir")
+
+_tried: list[int] = []
+
+
+def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
+    """
+    Copy the code and read it from there, once in a process, if the settings hand a minion over.
+
+    It was remembered before which files the minion runs from: those that others replace.
+    """
+    if host.settings.restart != "handover" or _tried:
+        return
+    _tried.append(os.getpid())
+    copies: dict[str, str] = {}
+    try:
+        roots = host.own_roots()
+        why_not = _obstacle(host, roots)
+        if not why_not:
+            copies = own_tree.make(roots, processes.me())
+    except (OSError, SafeUpdateError) as err:
+        why_not = str(getattr(err, "strerror", None) or err)
+    if why_not:
+        log.warning(
+            "safeupdate: this minion reads no copy of its code (%s): jobs may fail while others "
+            "change its packages",
+            why_not,
+        )
+        return
+    grains = host.opts.get("grains")
+    if isinstance(grains, dict) and "pythonpath" in grains:
+        # It is the very list that changes now.
+        grains["pythonpath"] = list(sys.path)
+    redirect(copies)
+    log.debug("safeupdate: this minion reads its code from %s", ", ".join(copies.values()))
+
+
+def _obstacle(host: Host, roots: tuple[str, ...]) -> str:
+    if not roots:
+        return "what is installed on a transactional system does not change it"
+    for name in _WRITTEN:
+        place = os.path.realpath(str(host.opts.get(name) or "/"))
+        if any(place.startswith(os.path.join(root, "")) for root in roots):
+            return f"its {name} {place} is in the same directory"
+    return ""
+
+
+class Sweep:
+    """Removes, now and then, the copies of generations that have ended."""
+
+    def __init__(self, host: Host, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._monotonic = monotonic
+        self._at = monotonic()
+
+    def __call__(self) -> None:
+        """Look for them if it is time to. Raises OSError."""
+        now = self._monotonic()
+        if now >= self._at:
+            self._at = now + _INTERVAL
+            own_tree.sweep(self._host.own_roots())

@@ -1,0 +1,112 @@
+"""The main process reads its own copy of its code, or works as it does otherwise."""
+
+import os
+import sys
+
+import pytest
+
+from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.generations import own_tree
+from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.minion import own_code
+from tests.support.this_host import SimulatedHost, opts
+
+
+class World:
+    def __init__(self, path, **settings):
+        self.root = path / "tree" / "salt"
+        self.root.mkdir(parents=True)
+        (self.root / "a.py").touch()
+        given = opts(path)
+        given["safeupdate"] |= {"restart": "handover", **settings}
+        self.host, self.redirected = SimulatedHost(given), []
+        self.host.own_roots = lambda: (str(self.root),)
+
+    def take(self):
+        own_code.take(self.host, self.redirected.append)
+
+    @property
+    def copies(self):
+        return [name for name in os.listdir(self.root.parent) if name != "salt"]
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch):
+    held = []
+    monkeypatch.setattr(own_code, "_tried", [])
+    monkeypatch.setattr(own_tree, "_held", held)
+    yield
+    for fd in held:
+        os.close(fd)
+
+
+def test_it_reads_a_copy_of_its_own(tmp_path):
+    world = World(tmp_path)
+    world.take()
+    copies = own_tree.of([str(world.root)], processes.me())
+    assert world.redirected == [copies]
+    assert list(copies) == [str(world.root)]
+
+
+def test_once_whatever_number_of_masters_it_has(tmp_path):
+    world = World(tmp_path)
+    world.take()
+    world.take()
+    assert len(world.redirected) == len(world.copies) == 1
+
+
+def test_only_if_it_is_handed_over(tmp_path, caplog):
+    world = World(tmp_path, restart="wait")
+    world.take()
+    assert world.copies == world.redirected == []
+    assert caplog.text == ""
+
+
+def test_the_grain_that_is_the_path_itself_stays(tmp_path):
+    world = World(tmp_path)
+    world.host.opts["grains"] = {"pythonpath": sys.path}
+    world.take()
+    assert world.host.opts["grains"] == {"pythonpath": sys.path}
+    assert world.host.opts["grains"]["pythonpath"] is not sys.path
+
+
+def _no_space(roots, process):
+    raise OSError(28, "No space left on device")
+
+
+def _unknown():
+    raise CommandError(("btrfs",), "it is broken")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        (lambda world, patch: patch.setattr(own_tree, "make", _no_space), "No space left"),
+        (lambda world, patch: patch.setattr(world.host, "own_roots", tuple), "transactional"),
+        (lambda world, patch: patch.setattr(world.host, "own_roots", _unknown), "broken"),
+        (
+            lambda world, patch: patch.setitem(
+                world.host.opts, "cachedir", f"{world.root}/var/cache"
+            ),
+            "cachedir",
+        ),
+    ],
+)
+def test_without_a_copy_it_starts_and_says_so_once(tmp_path, monkeypatch, caplog, breaks, said):
+    world = World(tmp_path)
+    breaks(world, monkeypatch)
+    world.take()
+    world.take()
+    assert world.redirected == world.copies == []
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert said in caplog.text
+
+
+def test_those_that_have_ended_are_looked_for_now_and_then(tmp_path):
+    world, now = World(tmp_path), [0.0]
+    sweep = own_code.Sweep(world.host, lambda: now[0])
+    for at, left in ((0, 0), (30, 1), (61, 0)):
+        now[0] = at
+        sweep()
+        assert len(world.copies) == left
+        os.makedirs(f"{world.root.parent}/.salt-safeupdate-g1.2.3-salt", exist_ok=True)
