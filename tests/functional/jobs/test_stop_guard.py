@@ -689,6 +689,22 @@ def test_but_for_those_of_its_own(handover):
     assert handover.stopped()
 
 
+def test_its_own_jobs_are_found_by_whatever_name_the_directory_has(handover, tmp_path):
+    handover.meeting.end()
+    _earlier(handover)
+    job = _holder(handover, [], [handover.run_dir / "jobs.lock"])
+    (handover.unit / "cgroup.procs").write_text(str(job.pid))
+    link = tmp_path / "link"
+    link.symlink_to(handover.run_dir)
+    handover.run_dir = link
+    guard = handover.restart()
+    handover.until(lambda: handover.locked("drain") or guard.poll() is not None)
+    assert guard.poll() is None, "the job is waited for"
+    job.kill()
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+
+
 @pytest.mark.parametrize("name", ["", "other-before-5.scope", "salt-minion-before-5.service"])
 def test_without_an_earlier_one_it_waits_as_ever(handover, name):
     handover.meeting.end()

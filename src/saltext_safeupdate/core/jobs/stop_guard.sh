@@ -139,8 +139,12 @@ earlier() {
 
 # Whether this minion has begun a job.
 has_jobs() {
+    jobs=$(stat -L -c %d:%i "$run_dir/jobs.lock") || return 1
     for pid in $(cat "$groups$(group "$MAINPID")/cgroup.procs"); do
-        [ -z "$(find "/proc/$pid/fd" -lname "$run_dir/jobs.lock")" ] || return 0
+        for file in "/proc/$pid/fd"/*; do
+            case $(readlink "$file") in */jobs.lock) ;; *) continue ;; esac
+            [ "$(stat -L -c %d:%i "$file")" != "$jobs" ] || return 0
+        done
     done
     return 1
 } 2>/dev/null
