@@ -689,6 +689,15 @@ def test_but_for_those_of_its_own(handover):
     assert handover.stopped()
 
 
+def test_one_that_has_run_for_long_may_have_jobs_that_it_does_not_tell_of(handover):
+    handover.meeting.end()
+    _earlier(handover)
+    cut = shutil.which("cut")
+    later = f'case $* in */proc/uptime) echo 99999999 ;; *) exec {cut} "$@" ;; esac'
+    handover.program("cut", f"#!/bin/sh\n{later}\n")
+    assert handover.waits(handover.restart()), "it has not said that it can be asked"
+
+
 def test_its_own_jobs_are_found_by_whatever_name_the_directory_has(handover, tmp_path):
     handover.meeting.end()
     _earlier(handover)

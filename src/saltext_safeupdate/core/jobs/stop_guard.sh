@@ -149,6 +149,14 @@ has_jobs() {
     return 1
 } 2>/dev/null
 
+# Whether the unit has started within the last minute: one without our hooks says nothing of its jobs.
+is_young() {
+    read -r line <"/proc/$MAINPID/stat" || return 1
+    # Behind its name, the 20th is when it started, in hundredths of a second of the boot.
+    set -- ${line##*)}
+    [ $(($(now) - ${20} / 100)) -lt 60 ]
+}
+
 # Salt has no handler for this signal, and systemd takes this end for a good one.
 end_parent() {
     kill -USR2 "$MAINPID" 2>/dev/null
@@ -167,7 +175,7 @@ handover() {
     if ! step open asked; then
         # One that has just started has no job yet, and an earlier one serves: it ends at once. In
         # the seconds that Salt takes to end, it would begin some.
-        earlier && ! has_jobs || return 1
+        earlier && is_young && ! has_jobs || return 1
         for pid in $(cat "$groups$(group "$MAINPID")/cgroup.procs"); do
             case $pid in "$MAINPID" | $$) ;; *) kill -KILL "$pid" 2>/dev/null ;; esac
         done
