@@ -23,7 +23,7 @@ from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
-from . import answers, own_bus, queues, unrecorded
+from . import answers, own_bus, queue_lock, queues, unrecorded
 from .complaints import Complaints
 from .waiting_runs import LATER, GoesBack
 
@@ -82,9 +82,10 @@ class JobProcess:
         data: Any,
         *more: Any,
     ) -> Any:
-        if opts.get("multiprocessing", True):
+        if self._bus() and opts.get("multiprocessing", True):
             # What it sends, and the answers to that, go by the bus of its own minion.
             own_bus.use(opts, self._bus())
+            queue_lock.may_vanish()
         ticket = self._tickets.pop(id(data), None)
         if ticket is None:
             return original(cls, minion, opts, data, *more)
