@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from .. import factory
@@ -78,7 +77,6 @@ def run(
         complaints.tell(err)
     upgrade, files = Upgrade(), code.Code(code.remembered(), minion)
     sweep = own_code.Sweep(host)
-    has_own_tree = bool(own_tree.of(host.own_roots(), main))
     announced = told = swept = False
     ask_at = 0.0
     # An engine that outlives its minion must not act beside that of the next one.
@@ -90,8 +88,7 @@ def run(
                 host.ledger.anchor()
                 replaced.note(host.store, table)
                 # One that is late is to restart, and knows its Salt.
-                report = _report(host, minion, delivery, None if late else hooked)
-                ticker.started(replace(report, own_tree=has_own_tree))
+                ticker.started(_report(host, minion, delivery, None if late else hooked))
                 announced = True
             unrecorded.bring_in(opts, host.ledger)
             problems = Problems()
@@ -176,6 +173,7 @@ def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) ->
         took=host_wait.age(minion),
         startup_delay=float(delay) if isinstance(delay, int | float) else 0.0,
         hands_over=bool(hooked) and handing_over.is_possible(host),
+        own_tree=own_tree.is_read(),
     )
 
 

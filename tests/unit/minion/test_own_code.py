@@ -46,6 +46,7 @@ def test_it_reads_a_copy_of_its_own(tmp_path):
     copies = own_tree.of([str(world.root)], processes.me())
     assert world.redirected == [copies]
     assert list(copies) == [str(world.root)]
+    assert own_tree.is_read()
 
 
 def test_once_whatever_number_of_masters_it_has(tmp_path):
@@ -98,6 +99,7 @@ def test_without_a_copy_it_starts_and_says_so_once(tmp_path, monkeypatch, caplog
     world.take()
     world.take()
     assert world.redirected == world.copies == []
+    assert not own_tree.is_read()
     assert [each.levelname for each in caplog.records] == ["WARNING"]
     assert said in caplog.text
 

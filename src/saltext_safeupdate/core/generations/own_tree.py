@@ -46,6 +46,11 @@ def make(roots: Iterable[str], process: str, bounds: Bounds | None = None) -> di
         raise
 
 
+def is_read() -> bool:
+    """Tell whether this process, or the one that it is a fork of, has made copies."""
+    return bool(_held)
+
+
 def of(roots: Iterable[str], process: str) -> Mapping[str, str]:
     """Return the copies of the generation with that main process, by root."""
     return linked_copy.of(roots, _owner(process))
