@@ -55,6 +55,7 @@ def main() -> None:
     from saltext_safeupdate.core.host import processes
     from saltext_safeupdate.master import follower, notes
     from saltext_safeupdate.master.account import Account
+    from saltext_safeupdate.master.calls import Calls
 
     # The engine has more in memory than what is measured here: all that it imports.
     importlib.import_module("saltext_safeupdate.master.engine")
@@ -95,7 +96,7 @@ def main() -> None:
         pipe, work = notes.Notes(), Publisher()
         keys = frozenset(minions)
         following = follower.Follower(
-            work, account, window=WINDOW, accepted=lambda: keys, clock=lambda: now
+            work, account, Calls(account), window=WINDOW, accepted=lambda: keys, clock=lambda: now
         )
         began = time.process_time()
         following.tick()

@@ -23,7 +23,6 @@ from .core.host import hidden, minions, own_unit, processes
 from .core.host.minions import Minion
 from .core.jobs import functions
 from .core.jobs.ledger import Ledger
-from .core.packages.manager import PackageManager
 from .core.packages.own import Own, OwnFinder
 from .core.record import owner
 from .core.record.store import Store
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from .core.host.daemons import Daemon
     from .core.host.service import ServiceManager
     from .core.jobs.stop_guard import StopGuard
+    from .core.packages.manager import PackageManager
 
 
 def enabled(opts: Mapping[str, Any]) -> bool:

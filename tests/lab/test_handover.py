@@ -6,66 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from devtools.lab.container import Lab
-from tests.lab.jobs import WORK, JobScene, Stream, thirty
+from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene, other
+from tests.lab.jobs import WORK, Stream, thirty
 from tests.lab.series import series
 
-FLAG = "/var/tmp/go"
-HANDOVER = {"safeupdate": {"stable_interval": 3, "restart": "handover"}}
-SOCKETS = "/var/run/salt/minion"
-
 pytestmark = pytest.mark.parametrize("version", series("3008.3"))
-
-
-def other(version: str) -> str:
-    """Return the version that somebody installs in the place of this one."""
-    return "3007.15" if version == "3008.3" else "3008.3"
-
-
-class HandoverScene(JobScene):
-    """A minion that is handed over when it is restarted."""
-
-    def __init__(self, lab: Lab, site: Path, version: str, **config: Any) -> None:
-        offers = [f"salt-minion_{each}" for each in {version, other(version)}]
-        super().__init__(lab, site, version, config={**HANDOVER, **config}, offers=offers)
-
-    def generations(self) -> dict[str, str]:
-        """Return how each process stands, by its PID."""
-        rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
-        return {process.split(":")[1]: standing for process, standing in rows}
-
-    def has_taken_over(self) -> bool:
-        return list(self.generations().values())[-1] == "serving"
-
-    def left(self) -> list[str]:
-        """Return what is left of earlier generations."""
-        run_dir = self.container.path(self.run_dir)
-        ours = f"handover.{self.pid()}.open"
-        sockets = self.container.path(SOCKETS)
-        scopes = self.container.run(
-            ["systemctl", "list-units", "--all", "--no-legend", "--plain", "salt-minion-before-*"]
-        ).stdout.split("\n")
-        return [
-            *(path.name for path in run_dir.glob("handover.*") if path.name != ours),
-            *[path.name for path in sockets.glob("generation-*")][1:],
-            *filter(None, scopes),
-        ]
-
-    def trees(self) -> list[str]:
-        """Return the copies of the code that generations have."""
-        return [path.name for path in self.container.path("/opt/saltstack").glob(".salt-*")]
-
-    def have_own_tree(self) -> None:
-        """Have the minion run from files that the file system of the lab can link at once."""
-        before, copy = self.pid(), "cp -a salt new && mv salt old && mv new salt && rm -r old"
-        self.container.run(["sh", "-c", f"cd /opt/saltstack && {copy}"], timeout=300)
-        self.container.run(["systemctl", "restart", "salt-minion"], timeout=120)
-        self.master.wait(lambda: self.pid() not in ("0", before), 60, "another minion")
-        self.master.wait(lambda: self.left() == [], 90, "the next generation to serve alone")
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +49,9 @@ def scene(
 
 def test_no_job_waits_for_a_restart_and_none_is_ended(scene: HandoverScene) -> None:
     before = scene.pid()
-    wait = f"until test -e {FLAG}; do sleep 0.1; done"
-    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo end >> {WORK}; echo done")
+    jid = scene.publish(
+        "cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    )
     scene.wait_trace("start")
     began = time.monotonic()
     scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
@@ -135,8 +85,7 @@ def test_a_job_may_ask_for_the_restart_itself(scene: HandoverScene) -> None:
 
 def test_a_deferred_restart_does_not_wait_for_a_job(scene: HandoverScene) -> None:
     before = scene.pid()
-    wait = f"until test -e {FLAG}; do sleep 0.1; done"
-    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo done")
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
     scene.wait_trace("start")
     scene.call("safeupdate.restart", "for a test")
     assert scene.wait_end()["phase"] == "committed"
@@ -149,8 +98,7 @@ def test_a_deferred_restart_does_not_wait_for_a_job(scene: HandoverScene) -> Non
 
 
 def test_a_stop_waits_for_the_jobs_of_both_and_ends_both(scene: HandoverScene) -> None:
-    wait = f"until test -e {FLAG}; do sleep 0.1; done"
-    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {wait}; echo done")
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
     scene.wait_trace("start")
     scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
     # Salt's unit has failed if it is stopped before the minion has a handler for that.
@@ -231,7 +179,7 @@ FIRST_USED = {
 LONG = f"""
 wait:
   cmd.run:
-    - name: echo start >> {WORK}; until test -e {FLAG}; do sleep 0.1; done
+    - name: echo start >> {WORK}; {UNTIL_FLAG}
 /tmp/x.ini:
   ini.options_present:
     - sections: {{a: {{b: c}}}}
@@ -247,6 +195,7 @@ later:
 """
 
 
+@pytest.mark.soak
 def test_a_generation_goes_on_with_its_version_whoever_installs_another_one(
     scene: HandoverScene, version: str
 ) -> None:

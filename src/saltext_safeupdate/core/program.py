@@ -84,7 +84,7 @@ def context(
         inhibitor=services,
         watchdogs=services,
         manager=manager,
-        locks=Locks(*(Lock(settings.run_dir, name) for name in ("jobs", "drain", "update"))),
+        locks=Locks.of(settings.run_dir),
         outcome=outcome,
         extension=lambda update: wiring.own_extension(settings, services, update.code.extension),
         others=lambda roots: neighbours.of(settings, roots),

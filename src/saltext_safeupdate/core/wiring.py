@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from .host.command import Run
 from .host.command import run as run_command
-from .host.service import Services
 from .packages.detect import detect
-from .packages.manager import PackageManager
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from .host.service import Services
+    from .packages.manager import PackageManager
     from .prepare.own_extension import OwnExtension
 
 

@@ -128,3 +128,13 @@ def _running(opts: Mapping[str, Any], jid: str) -> dict[str, Any]:
     # It is empty if the queue starts the job just now.
     data = queues.read(path) or {"jid": jid}
     return {name: data.get(name) for name in _AS_PUBLISHED}
+
+
+def is_failure(answer: object) -> bool:
+    """
+    Tell whether a master has not taken a return, by what it answers.
+
+    It is an empty text if its own function has failed, and False if it refuses a return, as one
+    without a valid signature where it wants these. Otherwise it is nothing, or of any other kind.
+    """
+    return answer is False or answer == ""

@@ -18,7 +18,7 @@ from ..core.jobs.delivering import Answer
 from ..core.jobs.ledger import Job
 from ..core.record.store import PhaseRow
 from ..core.record.update import Update
-from . import kept_returns, queues
+from . import answers, kept_returns, publication, queues
 from .masters import Masters, addresses
 from .returners import Returners
 
@@ -28,19 +28,6 @@ _ACK_TIMEOUT = 10
 
 # Options that say from where connections are made.
 _BOUND = ("source_address", "source_interface_name", "source_ret_port")
-
-# Who a job is from that the supervisor has the minion do.
-ASKED_BY = "safeupdate"
-
-
-def is_failure(answer: object) -> bool:
-    """
-    Tell whether a master has not taken a return, by what it answers.
-
-    It is an empty text if its own function has failed, and False if it refuses a return, as one
-    without a valid signature where it wants these. Otherwise it is nothing, or of any other kind.
-    """
-    return answer is False or answer == ""
 
 
 class Delivery:
@@ -138,7 +125,7 @@ class Delivery:
             answer = bus.get_event(tag=f"__master_req_channel_return/{request}", wait=_ACK_TIMEOUT)
         if not answer or answer.get("error"):
             return Answer.NONE
-        return Answer.FAILED if is_failure(answer.get("ret")) else Answer.TAKEN
+        return Answer.FAILED if answers.is_failure(answer.get("ret")) else Answer.TAKEN
 
     @staticmethod
     def call(job: Job) -> dict[str, Any]:
@@ -170,9 +157,11 @@ class Delivery:
             "tgt": self._opts["id"],
             "tgt_type": "glob",
             "ret": "",
-            "user": ASKED_BY,
+            "user": publication.ASKED_BY,
         }
-        queues.put(self._queue_opts(masters[0]), job, first=True)
+        # The minion before works on the queue, as long as this one has not shown that it works.
+        apart = self._masters.follows()
+        queues.put(self._queue_opts(masters[0]), job, first=True, apart=apart)
         return True
 
     def queued(self) -> set[str]:

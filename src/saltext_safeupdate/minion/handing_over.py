@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..this_host import Host
-from . import succession
 
 
 def obstacle(host: Host) -> str:
@@ -13,9 +15,18 @@ def obstacle(host: Host) -> str:
     guard = host.stop_guard
     if guard is None:
         return f"the minion is no service of systemd, but of {host.services.name}"
-    return succession.obstacle(host.opts) or guard.obstacle()
+    return of_opts(host.opts) or guard.obstacle()
 
 
 def is_possible(host: Host) -> bool:
     """Tell whether a restart waits for nobody."""
     return host.settings.restart == "handover" and not obstacle(host)
+
+
+def of_opts(opts: Mapping[str, Any]) -> str:
+    """Return why a minion with these opts cannot be handed over; empty if it can."""
+    if not opts.get("multiprocessing", True):
+        return "'multiprocessing' is off, so its jobs are threads of the minion itself"
+    if opts.get("ipc_mode") == "tcp":
+        return "with 'ipc_mode: tcp' two minions cannot have their event sockets side by side"
+    return ""

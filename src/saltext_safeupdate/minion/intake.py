@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import salt.payload
 import salt.utils.files
@@ -31,10 +31,12 @@ from ..patches import instead
 from . import answers, publication, queues, steady, unrecorded
 from .answers import Answers
 from .complaints import Complaints
-from .delivery import ASKED_BY
 from .job_process import MAIN_BUSY_TIMEOUT, Ticket
 from .masters import Noting
-from .succession import Succession
+from .single import Single
+
+if TYPE_CHECKING:
+    from .succession import Succession
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class Intake:
         complaints: Complaints,
         tickets: dict[int, Ticket],
         admission: Admission,
-        succession: Succession,
+        succession: Succession | Single,
     ) -> None:
         self._complaints = complaints
         self._succession = succession
@@ -81,14 +83,25 @@ class Intake:
     def process_queue(self, original: Callable[..., Any], minion: Any) -> Any:
         """Work on a queue, unless what lies in it would only be held again."""
         steady.keep(minion)
-        if self._succession.look(minion):
+        others = self._succession.look(minion)
+        if others and not self._succession.is_on_trial:
             instead(original)
             return None
         self._masters.note(minion)
+        if others:
+            # It has to show that it works, and leaves the rest to the one before it.
+            self._start_first(minion)
+            instead(original)
+            return None
         if self._admission.holding() and not self._is_asked(minion):
             return None
-        self._masters.take_over(minion)
-        self._start_first(minion)
+        if not self._succession.serves_on:
+            self._masters.take_over(minion)
+            self._start_first(minion)
+        elif any(map(_is_asked_for, queues.listed(minion.opts))):
+            # What is to show that the next one works waits for a state run, and is that one's.
+            instead(original)
+            return None
         return original(minion)
 
     @staticmethod
@@ -115,6 +128,11 @@ class Intake:
 
     def invoke(self, original: Callable[..., Any], minion: Any, data: dict[str, Any]) -> Any:
         """Start the job with its share of the lock, or hold it, or leave it if it is known."""
+        if self._succession.serves_on and _is_asked_for(data):
+            # It has come into a queue since that was looked at.
+            queues.put(minion.opts, data, first=True, apart=True)
+            instead(original)
+            return None
         queued = bool(data.pop(queues.QUEUED, False))
         of_jobs = bool(data.pop(queues.OF_JOBS, False))
         if not queued and not self._succession.is_mine(minion, data):
@@ -128,7 +146,7 @@ class Intake:
             if held:
                 return None
             waited = held is False
-        asked = data.get("user") == ASKED_BY and str(data.get("jid")) == self._asked()
+        asked = _is_asked_for(data) and str(data.get("jid")) == self._asked()
         lock, may_start = self._admission.share(awaited=asked)
         if not may_start and not functions.starts_at_once(data.get("fun")):
             self._hold(original, minion, data, queued)
@@ -340,6 +358,11 @@ class Intake:
         if self._main[0] != os.getpid():
             self._main = (os.getpid(), processes.me())
         return self._main[1]
+
+
+def _is_asked_for(data: Mapping[str, Any]) -> bool:
+    """Tell whether an update wants to see by this job whether the minion works."""
+    return data.get("user") == publication.ASKED_BY
 
 
 def _lies_there(minion: Any, data: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from ..core.jobs.ledger import Ledger
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
-from . import answers, own_bus, queue_lock, queues, unrecorded
+from . import answers, queues, unrecorded
 from .complaints import Complaints
 from .waiting_runs import LATER, GoesBack
 
@@ -83,6 +83,8 @@ class JobProcess:
         *more: Any,
     ) -> Any:
         if self._bus() and opts.get("multiprocessing", True):
+            from . import own_bus, queue_lock
+
             # What it sends, and the answers to that, go by the bus of its own minion.
             own_bus.use(opts, self._bus())
             queue_lock.may_vanish()

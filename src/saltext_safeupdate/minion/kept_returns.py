@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import glob
 import json
 import logging
 import os
@@ -114,4 +113,9 @@ def _bring_in(path: str, ledger: Ledger) -> None:
 
 
 def _below(opts: Mapping[str, Any], prefix: str) -> list[str]:
-    return sorted(glob.glob(os.path.join(glob.escape(opts["cachedir"]), f"{prefix}*")))
+    place = opts["cachedir"]
+    try:
+        names = os.listdir(place)
+    except OSError:
+        return []
+    return sorted(os.path.join(place, name) for name in names if name.startswith(prefix))

@@ -141,6 +141,10 @@ class Masters:
         rows = sorted(known, key=lambda row: not row[1])
         return list(dict.fromkeys(master for master, _ in rows))
 
+    def follows(self) -> bool:
+        """Tell whether the minion before this one takes jobs. Raises RecordError."""
+        return self._hooked and bool(self._generations.overlapping())
+
     def in_charge_of(self, master: str, what: str) -> str | None:
         """
         Return who gets what belongs to *master*; None if nobody does now.

@@ -6,9 +6,10 @@ The parameters are those that Salt 3006, 3007 and 3008 have in common and that w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import salt.minion
 import salt.utils.event
@@ -17,6 +18,8 @@ import salt.utils.schedule
 import salt.utils.state
 from salt.exceptions import CommandExecutionError, SaltReqTimeoutError
 
+from ..core.errors import SafeUpdateError
+from ..core.generations.table import Generations
 from ..core.jobs.admission import Admission
 from ..core.record.store import Store
 from ..core.settings import Settings
@@ -27,8 +30,11 @@ from .intake import Intake
 from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
 from .returns import Returns, without_payload
 from .schedule import Scheduled
-from .succession import Succession
+from .single import Single
 from .waiting_runs import WaitingRuns
+
+if TYPE_CHECKING:
+    from .succession import Succession
 
 
 def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -> list[Patch]:
@@ -41,7 +47,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     tickets: dict[int, Ticket] = {}
     store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
     admission = Admission(settings, store, complain=complaints.tell)
-    succession = Succession(settings, store, complaints)
+    succession = _succession(settings, store, complaints)
     intake = Intake(settings, complaints, tickets, admission, succession)
     process = JobProcess(settings, complaints, tickets, admission, redirect, lambda: succession.bus)
     returns = Returns(settings, complaints)
@@ -88,6 +94,19 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
             may_wait=True,
         ),
     ]
+
+
+def _succession(settings: Settings, store: Store, complaints: Complaints) -> Succession | Single:
+    """Return what a main process does about others; one without the setting may follow another."""
+    follows = settings.restart == "handover"
+    with contextlib.suppress(SafeUpdateError):
+        follows = follows or bool(Generations(store).overlapping())
+    if not follows:
+        return Single()
+    # Whoever does not use it does without it: it takes memory.
+    from .succession import Succession
+
+    return Succession(settings, store, complaints)
 
 
 _SENT = ("self", "load", "timeout")

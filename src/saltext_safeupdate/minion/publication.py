@@ -7,6 +7,9 @@ from typing import Any
 
 from ..core.jobs import functions, jids
 
+# Who a job is from that the supervisor has the minion do.
+ASKED_BY = "safeupdate"
+
 
 def key(data: Mapping[str, Any]) -> str:
     """

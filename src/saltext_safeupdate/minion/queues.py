@@ -19,13 +19,14 @@ QUEUED = "__safeupdate_queued__"
 OF_JOBS = "__safeupdate_kept__"
 # How Salt names a job that waits, and one that it has taken out and not yet started.
 _WAITING, _TAKEN = "queued_", "running_"
-# One that waits for nothing.
+# One that waits for nothing, and where it lies apart from the others: Salt does not look there.
 _FIRST = f"{_WAITING}0_"
+_APART = "safeupdate_queue"
 
 
 def find(opts: Mapping[str, Any], jid: str) -> str | None:
     """Return the path of the queued job, of whichever master it is, or None."""
-    for directory in _everywhere(opts):
+    for directory in (*_apart_everywhere(opts), *_everywhere(opts)):
         for name in _names(directory):
             if name.endswith(f"_{jid}.p"):
                 return os.path.join(directory, name)
@@ -34,11 +35,12 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
 
 def jids(opts: Mapping[str, Any]) -> set[str]:
     """Return the JIDs of the queued jobs of all masters."""
-    return {_jid(name) for directory in _everywhere(opts) for name in _names(directory)}
+    directories = (*_apart_everywhere(opts), *_everywhere(opts))
+    return {_jid(name) for directory in directories for name in _names(directory)}
 
 
 def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every queued job, of whichever master, as it was published."""
+    """Return every job that lies in Salt's queues, of whichever master, as it was published."""
     found = []
     for directory in _everywhere(opts):
         for name in sorted(_names(directory)):
@@ -79,14 +81,17 @@ def whole_jid(opts: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     return jid
 
 
-def put(opts: Mapping[str, Any], data: Mapping[str, Any], *, first: bool = False) -> None:
+def put(
+    opts: Mapping[str, Any], data: Mapping[str, Any], *, first: bool = False, apart: bool = False
+) -> None:
     """
     Put a job into the queue that its master's part of the minion works on.
 
     The one that is *first* comes before all others; :func:`take_first` does not wait for Salt.
+    What lies *apart* is found by that function only.
     """
-    directory = salt.utils.state.job_queue_dir(opts)
-    os.makedirs(directory, exist_ok=True)
+    directory = _apart(opts) if apart else salt.utils.state.job_queue_dir(opts)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     since = 0 if first else int(time.time() * 1_000_000)
     name = f"{_WAITING}{since}_{data['jid']}.p"
     # What Salt has noted of an earlier stay in a queue is not true any more.
@@ -97,16 +102,16 @@ def put(opts: Mapping[str, Any], data: Mapping[str, Any], *, first: bool = False
 
 def take_first(opts: Mapping[str, Any]) -> dict[str, Any] | None:
     """Take the job that is first out of this master's queue and return it; None without one."""
-    directory = salt.utils.state.job_queue_dir(opts)
-    for name in _names(directory, _FIRST):
-        path = os.path.join(directory, name)
-        data = read(path)
-        # Whoever has removed it has it.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-            if data:
-                data["jid"] = _jid(name)
-                return data
+    for directory in (_apart(opts), salt.utils.state.job_queue_dir(opts)):
+        for name in _names(directory, _FIRST):
+            path = os.path.join(directory, name)
+            data = read(path)
+            # Whoever has removed it has it.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+                if data:
+                    data["jid"] = _jid(name)
+                    return data
     return None
 
 
@@ -177,6 +182,14 @@ def _everywhere(opts: Mapping[str, Any]) -> list[str]:
     """Return the queues of all masters, the jobs' before the states'."""
     pairs = _queues(opts)
     return [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
+
+
+def _apart_everywhere(opts: Mapping[str, Any]) -> list[str]:
+    return [os.path.join(os.path.dirname(jobs), _APART) for jobs, _ in _queues(opts)]
+
+
+def _apart(opts: Mapping[str, Any]) -> str:
+    return os.path.join(os.path.dirname(salt.utils.state.job_queue_dir(opts)), _APART)
 
 
 def _jid(name: str) -> str:

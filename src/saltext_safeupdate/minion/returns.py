@@ -21,8 +21,8 @@ from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
 from ..core.settings import Settings
 from . import kept_returns, publication, unrecorded
+from .answers import is_failure
 from .complaints import Complaints
-from .delivery import is_failure
 
 log = logging.getLogger(__name__)
 

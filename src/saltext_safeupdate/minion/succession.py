@@ -5,6 +5,9 @@ The stop guard asks the main process of a minion that is restarted to hand over.
 processes are moved out of the unit, and systemd starts the next minion. Until that one is ready,
 both take jobs, and each job is claimed by one of them. Then the earlier one takes no more, keeps
 the connection for the returns of the jobs that it has, and ends when these have ended.
+
+After an update the next one is on trial: until it has shown that it works, the earlier one takes
+all jobs, and the next one only what nobody takes.
 """
 
 from __future__ import annotations
@@ -13,10 +16,9 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import SafeUpdateError
@@ -27,9 +29,10 @@ from ..core.generations.table import Generations
 from ..core.host import processes
 from ..core.record.store import Store
 from ..core.settings import Settings
-from . import own_bus, publication
+from . import handing_over, own_bus, parentless, publication
 from .complaints import Complaints
 from .masters import ONE_OF_SEVERAL
+from .trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +51,8 @@ _LATE = 300.0
 _QUIET = 5.0
 _ENGINES_TIMEOUT = 10.0
 # What the main process does once, whichever generation does it.
-_ONCE = ("beacons", "schedule", "ping", "state_queue")
-
-
-def obstacle(opts: Mapping[str, Any]) -> str:
-    """Return why a minion with these opts cannot be handed over; empty if it can."""
-    if not opts.get("multiprocessing", True):
-        return "'multiprocessing' is off, so its jobs are threads of the minion itself"
-    if opts.get("ipc_mode") == "tcp":
-        return "with 'ipc_mode: tcp' two minions cannot have their event sockets side by side"
-    return ""
+_STATES = "state_queue"
+_ONCE = ("beacons", "schedule", "ping", _STATES)
 
 
 def announce(settings: Settings, store: Store) -> None:
@@ -108,6 +103,7 @@ class Succession:
         self._alone_at = self._unsure_at = self._ready_at = self._quiet_at = None
         self._looked_at = 0.0
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
+        self._trial = Trial(store, complaints, monotonic)
 
     _alone_at: float | None
     _unsure_at: float | None
@@ -131,9 +127,7 @@ class Succession:
         name = publication.name(data)
         if not name:
             return True
-        if self._standing is Standing.OVERLAPPING and self._is_unannounced():
-            # Whether the next minion claims its jobs shows in a moment.
-            self._waiting.append((minion, data))
+        if self._is_put_off(minion, data):
             return False
         try:
             return self._claims.claim(name, self._me)
@@ -142,15 +136,38 @@ class Succession:
             # The one that goes on runs it; that is this one as long as no other one is there.
             return self._standing is Standing.SERVING or not self._followed
 
+    def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Keep a job if it does not show yet who runs it; tell whether that is so."""
+        if self._standing is Standing.OVERLAPPING and self._is_unannounced():
+            # Whether the next minion claims its jobs shows in a moment.
+            self._waiting.append((minion, data))
+            return True
+        if self.is_on_trial and not self._trial.insists:
+            self._trial.leave(minion, data)
+            return True
+        return False
+
     def _has_former(self) -> bool:
         """Tell whether the one before this one takes jobs, or did so a moment ago."""
         if self._former is None:
             try:
                 self._former = self._generations.overlapping()
+                if self._former:
+                    self._trial.look()
             except SafeUpdateError:
                 # The one before claims nothing then, so it runs nothing. Each job tells of it.
                 return False
         return bool(self._former) or self._monotonic() < self._claims_until
+
+    @property
+    def serves_on(self) -> bool:
+        """Whether this one takes all jobs, because the one after it may not work."""
+        return self._trial.goes_on and self._standing is Standing.OVERLAPPING
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether the one before this one takes all jobs, because this one may not work."""
+        return self._trial.goes_on and self._standing is Standing.SERVING and bool(self._former)
 
     def _is_unannounced(self) -> bool:
         """Tell whether another minion has bound the sockets that does not claim its jobs yet."""
@@ -177,19 +194,24 @@ class Succession:
         """Do what is due; tell whether the queues are for another generation to work on."""
         self._begin(minion)
         now = self._monotonic()
+        if self._standing is Standing.OVERLAPPING or self._former:
+            self._trial.look()
         lags, self._looked_at = now > self._looked_at + _LAG, now
         if self._former:
             self._former = self._still(self._former)
             if not self._former:
                 self._claims_until = now + _LATE
         if self._standing is Standing.SERVING:
+            self._trial.start_left(leaves=self.is_on_trial)
             if self._meeting.is_at(Step.ASKED):
                 self._hand_over(minion)
         elif self._standing is Standing.OVERLAPPING:
             self._overlap(now, lags)
         else:
             self._leave(now)
-        return self._standing is not Standing.SERVING
+        if self.serves_on:
+            return False
+        return self._standing is not Standing.SERVING or self.is_on_trial
 
     def _begin(self, minion: Any) -> None:
         """Note one part of the minion; with the first one, prepare for what may come."""
@@ -199,7 +221,7 @@ class Succession:
         self._me, self._parent = processes.me(), os.getppid()
         self._meeting = Meeting(self._settings.run_dir, self._parent)
         self._place = str(minion.opts.get("sock_dir", ""))
-        if self._settings.restart == "handover" and not obstacle(minion.opts):
+        if self._settings.restart == "handover" and not handing_over.of_opts(minion.opts):
             try:
                 self._bus = own_bus.link(minion.opts)
                 self._meeting.open()
@@ -228,7 +250,7 @@ class Succession:
             log.warning("safeupdate: the restart waits for jobs: %s", err)
             self._meeting.go(Step.TAKING, Step.REFUSED)
             return
-        _do_without_parent(self._parent)
+        parentless.live_on(self._parent)
         signal.signal(signal.SIGCONT, self._stop)
         self._standing = Standing.OVERLAPPING
         if self._meeting.go(Step.TAKING, Step.TAKEN):
@@ -243,8 +265,8 @@ class Succession:
 
     def _obstacle(self, minion: Any) -> str:
         if not self.bus:
-            return obstacle(minion.opts) or "it has no event sockets of its own"
-        if "salt.scripts" not in sys.modules:
+            return handing_over.of_opts(minion.opts) or "it has no event sockets of its own"
+        if not parentless.is_possible():
             return "it was not started by Salt's own program"
         return ""
 
@@ -275,7 +297,7 @@ class Succession:
                 self._ready_at = None
             elif self._ready_at is None or lags:
                 self._ready_at = now
-            elif now > self._ready_at + _OVERLAP:
+            elif now > self._ready_at + _OVERLAP and not self._trial.goes_on:
                 self._take_no_more()
 
     def _start_waiting(self) -> None:
@@ -293,7 +315,7 @@ class Succession:
             return
         log.warning("safeupdate: the minion could not be handed over: its restart waits for jobs")
         self._standing, self._given_up = Standing.SERVING, False
-        vars(sys.modules["salt.scripts"])["os"] = os
+        parentless.end_with_it()
         self._meeting.go(Step.BACK, Step.OPEN)
         self._start_waiting()
 
@@ -304,7 +326,9 @@ class Succession:
         for minion in list(self._minions.values()):
             own_bus.use(minion.opts, self.bus)
             for name in _ONCE:
-                minion.remove_periodic_callback(name)
+                # The queue of states is not for one that is on trial.
+                if name != _STATES or not self._trial.goes_on:
+                    minion.remove_periodic_callback(name)
             manager = minion.process_manager
             manager.stop_restarting()
             manager.send_signal_to_processes(signal.SIGTERM)
@@ -366,26 +390,3 @@ class Succession:
             own_bus.unlink(self.bus)
             logging.shutdown()
             self._end(0)
-
-
-class _System:
-    """The module ``os`` for Salt's own program: the parent of this process is always there."""
-
-    def __init__(self, parent: int) -> None:
-        self._parent = parent
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
-
-    def kill(self, pid: int, signum: int) -> None:
-        if signum or pid != self._parent:
-            os.kill(pid, signum)
-
-
-def _do_without_parent(parent: int) -> None:
-    """
-    Keep a minion alive whose parent ends: in Salt's program, a thread of it looks for that.
-
-    ``salt.scripts.minion_process`` sends its parent signal 0 every 5 s, on 3006 to 3008.
-    """
-    vars(sys.modules["salt.scripts"])["os"] = _System(parent)

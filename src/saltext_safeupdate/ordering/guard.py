@@ -21,7 +21,7 @@ from salt.exceptions import CommandExecutionError
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
 from ..this_host import Host
-from . import chosen, old_tree, package_calls, runs
+from . import chosen, old_tree, package_calls, runs, turns
 from .loaders import Handler
 from .own_packages import OwnPackages
 from .package_calls import Call
@@ -75,22 +75,23 @@ class Guard:
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
             return original(*args, **kwargs)
-        call = package_calls.refresh_first(Call(fun, original, args, kwargs))
-        try:
-            request = chosen.exactly(request, call)
-            changes = self._own.changed_by(request)
-            if changes and not self._can_change():
-                changes = {}
-            refusal = self._quarantine.refusal(changes)
-            if refusal is not None:
-                return self._quarantine.make_rest(call, request, refusal)
-            if changes and run is not None and run.inside and not run.finishing:
-                names = self._own.names_to_defer(request, frozenset(changes))
-                raise runs.Deferral(changes, names, request)
-        except SafeUpdateError as err:
-            raise CommandExecutionError(str(err)) from err
-        if not changes:
-            return call.make()
+        with turns.of_job(self._host.settings):
+            call = package_calls.refresh_first(Call(fun, original, args, kwargs))
+            try:
+                request = chosen.exactly(request, call)
+                changes = self._own.changed_by(request)
+                if changes and not self._can_change():
+                    changes = {}
+                refusal = self._quarantine.refusal(changes)
+                if refusal is not None:
+                    return self._quarantine.make_rest(call, request, refusal)
+                if changes and run is not None and run.inside and not run.finishing:
+                    names = self._own.names_to_defer(request, frozenset(changes))
+                    raise runs.Deferral(changes, names, request)
+            except SafeUpdateError as err:
+                raise CommandExecutionError(str(err)) from err
+            if not changes:
+                return call.make()
         return self.transact(call.make, f"{fun}: {', '.join(sorted(changes))}")
 
     def _can_look(self) -> bool:
@@ -133,9 +134,13 @@ class Guard:
         try:
             job = current_job.ensure(self._host.settings)
             transaction = factory.transaction(self._host, old_tree.redirect, job.jid)
-            result = transaction.change(
-                alone, job.share(), jid=job.jid, reason=reason, failure=failure
-            )
+            try:
+                result = transaction.change(
+                    alone, job.share(), job.packages, jid=job.jid, reason=reason, failure=failure
+                )
+            finally:
+                # It keeps others from the packages until this process has ended.
+                job.packages = transaction.packages or job.packages
         except (SafeUpdateError, OSError) as err:
             raise CommandExecutionError(str(err)) from err
         self.warning = transaction.warning

@@ -9,12 +9,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..core.errors import CommandError
-from ..core.packages.manager import PackageManager
 from ..core.packages.request import Action, Change, Request
 from ..this_host import Host
 from . import runs
+
+if TYPE_CHECKING:
+    from ..core.packages.manager import PackageManager
 
 log = logging.getLogger(__name__)
 

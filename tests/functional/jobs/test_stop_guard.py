@@ -229,6 +229,10 @@ def test_a_supervisor_that_begins_its_restart_meanwhile_is_not_held_up(host):
         taken = [host.run_dir / f"{name}.lock" for name in ("supervisor", "jobs")]
         holder = _begin_holder(host, taken)
         host.until(lambda: host.locked("supervisor"))
+        # Else the guard may be the first to see that the jobs have ended.
+        guard.send_signal(signal.SIGSTOP)
+    holder.stdout.readline()
+    guard.send_signal(signal.SIGCONT)
     assert guard.wait(WAIT) == 0
     assert holder.poll() is None
     assert host.minion.poll() is None, "systemd stops it, as without the guard"
@@ -537,6 +541,18 @@ def test_with_a_bypass_a_restart_waits_for_nothing(handover):
     with handover.held("jobs"):
         assert handover.restart().wait(WAIT) == 0
         assert handover.stopped()
+    assert not (handover.run_dir / "bypass").exists()
+
+
+@pytest.mark.parametrize(("word", "scopes"), [("unit\n", []), ("", ["stop"]), ("x\n", ["stop"])])
+def test_a_stop_by_a_supervisor_leaves_earlier_minions_alone(handover, word, scopes):
+    """What it stops is the next one, which has not shown that it works."""
+    handover.jobs("123 salt-minion.service stop running")
+    (handover.run_dir / "bypass").write_text(word)
+    with handover.held("jobs"):
+        assert handover.restart().wait(WAIT) == 0
+    assert handover.stopped()
+    assert [each.split()[0] for each in handover.requested()] == scopes
     assert not (handover.run_dir / "bypass").exists()
 
 

@@ -256,7 +256,7 @@ class Host:
 
     def supervise(self, store=None, **kwargs):
         """Run a supervisor until it ends or is killed; its locks are given back either way."""
-        taken = [self.lock(name) for name in ("jobs", "drain", "update")]
+        taken = [self.lock(name) for name in ("jobs", "drain", "packages", "update")]
         try:
             Supervisor(self.context(taken, store=store or self.store, **kwargs)).run()
         finally:

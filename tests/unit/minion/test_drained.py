@@ -7,7 +7,7 @@ from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import drained, locks, processes
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.minion import queues
-from saltext_safeupdate.minion.delivery import ASKED_BY
+from saltext_safeupdate.minion.publication import ASKED_BY
 
 from .conftest import JID, OTHER_JID
 

@@ -20,7 +20,7 @@ from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.jobs.admission import Admission
-from saltext_safeupdate.minion import queues, succession
+from saltext_safeupdate.minion import handing_over, queues
 from saltext_safeupdate.minion.intake import Intake
 from saltext_safeupdate.minion.job_process import JobProcess
 from tests.support.succession import (
@@ -120,13 +120,13 @@ OBSTACLES = {
 def test_a_minion_that_cannot_be_handed_over_is_not_asked(build, opts):
     world = build(**opts)
     assert world.asks() is None
-    assert next(iter(opts)) in succession.obstacle(world.earlier.parts[0].opts)
+    assert next(iter(opts)) in handing_over.of_opts(world.earlier.parts[0].opts)
     assert world.earlier.succession.bus == ""
     _serves(world.earlier)
 
 
 def test_nothing_stands_in_the_way_of_any_other(world):
-    assert succession.obstacle(world.opts) == ""
+    assert handing_over.of_opts(world.opts) == ""
 
 
 def test_a_minion_of_another_program_refuses(world, monkeypatch, caplog):

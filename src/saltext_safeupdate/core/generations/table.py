@@ -67,6 +67,25 @@ class Generations:
             ).fetchall()
         return [name for (name,) in rows if processes.alive(name)]
 
+    def with_own_tree(self) -> list[str]:
+        """
+        Return the processes that run, each of which reads its own tree, the newest last.
+
+        Empty if one of them does not, or the newest cannot be handed over.
+        """
+        if not self._store.exists():
+            return []
+        with self._store.connection() as db:
+            rows = db.execute(
+                "SELECT process, report FROM generations WHERE standing != ? ORDER BY rowid",
+                (Standing.GONE.value,),
+            ).fetchall()
+        found = {name: _report(text) for name, text in rows if processes.alive(name)}
+        reports = list(found.values())
+        if not all(each is not None and each.own_tree for each in reports):
+            return []
+        return list(found) if reports and reports[-1] and reports[-1].hands_over else []
+
     def _alive(self, standing: Standing) -> list[str]:
         if not self._store.exists():
             return []

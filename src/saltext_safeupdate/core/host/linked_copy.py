@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import filecmp
 import os
 import re
 import shutil
@@ -133,6 +132,9 @@ def _changed(one: _File, other: _File) -> bool:
         return False
     if one.size != other.size:
         return True
+    # Only an update that was interrupted comes here.
+    import filecmp
+
     # It remembers what it has seen by size and time.
     filecmp.clear_cache()
     try:

@@ -6,6 +6,9 @@ Locks that the kernel releases when their process dies, so they are never stale.
     An update and a restart take it exclusively. What is in its file is the stop guard's.
 ``drain``
     While a process has it, no new job starts.
+``packages``
+    Who reads code where packages put it has a share: ``salt-call``, and any job as long as it has
+    the package manager work. Who changes the own packages beside running jobs has it alone.
 ``update``
     The process that writes the record has it. The job that installs passes it on to the
     supervisor that restarts.
@@ -33,7 +36,7 @@ from . import processes
 from .files import make_private, open_private
 
 RETURNS = tuple(f"return{number}" for number in range(1, 9))
-NAMES = ("jobs", "drain", "update", "supervisor", "engine", *RETURNS)
+NAMES = ("jobs", "drain", "packages", "update", "supervisor", "engine", *RETURNS)
 # Seconds between two tries for a lock that another process has.
 _POLL_INTERVAL = 0.05
 _SLOWEST_POLL_INTERVAL = 0.4

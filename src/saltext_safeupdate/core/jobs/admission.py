@@ -95,13 +95,27 @@ class Admission:
             return None, not self._by_record()
         return lock, lock is not None
 
-    def _by_record(self) -> bool:
+    def share_of_packages(self) -> tuple[Lock | None, bool]:
+        """
+        Return a share of the packages lock, for what reads the code that packages bring, and
+        whether it may start.
+        """
+        try:
+            lock = locks.adopt(self._run_dir, "packages") or locks.share(self._run_dir, "packages")
+        except LockUnavailableError:
+            # It is told of the jobs lock, which lies beside it.
+            return None, not self._by_record(beside_jobs=True)
+        return lock, lock is not None
+
+    def _by_record(self, *, beside_jobs: bool = False) -> bool:
         try:
             last = self._store.latest() if self._store.exists() else None
         except SafeUpdateError as err:
             self._complain(err)
             return False
         if last is None or last.kind != "update" or last.phase not in _HOLDING:
+            return False
+        if last.beside_jobs != beside_jobs:
             return False
         # A clock that was set back does not hold jobs for longer.
         return abs(self._clock() - last.changed) < BELIEVED

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from ..errors import LockHeldError, LockUnavailableError
+from ..generations import own_tree
 from ..host import locks
 from ..host.locks import Lock
 from ..record.store import Store
@@ -16,6 +17,10 @@ from .admission import Admission
 # has done so in vain: it runs without a record then, and is not to stand still at each step.
 PATIENCE = 10.0
 _BLIND_PATIENCE = 0.5
+_UNDER_WAY = (
+    "An update of the minion is under way and no new job may start. Nothing was done; "
+    "'salt-call --local safeupdate.status' shows when it has ended. Then run this again."
+)
 
 
 @dataclass(kw_only=True)
@@ -24,7 +29,8 @@ class Job:
     A running job: its JID (empty for salt-call) and its share of the jobs lock.
 
     ``lock`` is None if the locks could not be used when it began, or if it began although jobs are
-    held; ``unshared`` says why if the job that started it has a share. ``key`` names it in the
+    held; ``unshared`` says why if the job that started it has a share. ``packages`` is its share of
+    the lock of that name, or all of it; None: it reads its own tree. ``key`` names it in the
     ledger (empty: it is not recorded), ``attempt`` is 2 or more if it is resumed, ``says`` tells
     that the ledger waits for word that its function begins, ``begun`` that it has, ``waited`` that
     it was held until an update had ended, ``returned`` that it has given its return to Salt,
@@ -36,6 +42,7 @@ class Job:
     jid: str
     lock: Lock | None
     unshared: str = ""
+    packages: Lock | None = None
     key: str = ""
     attempt: int = 1
     says: bool = False
@@ -81,8 +88,9 @@ def end() -> None:
     """Give the share of the lock up. A process that is a job does not call it: its end does it."""
     job = get()
     _local.job = None
-    if job is not None and job.lock is not None:
-        job.lock.close()
+    for lock in (job.lock, job.packages) if job is not None else ():
+        if lock is not None:
+            lock.close()
 
 
 def ensure(settings: Settings, jid: str = "") -> Job:
@@ -97,10 +105,12 @@ def ensure(settings: Settings, jid: str = "") -> Job:
     job = get()
     if job is not None:
         return job
+    packages = None if own_tree.is_read() else _packages(settings)
     try:
-        job = Job(jid=jid, lock=locks.adopt(settings.run_dir, "jobs") or _take(settings))
+        lock = locks.adopt(settings.run_dir, "jobs") or _take(settings)
+        job = Job(jid=jid, lock=lock, packages=packages)
     except LockUnavailableError as err:
-        job = Job(jid=jid, lock=None, unshared=str(err))
+        job = Job(jid=jid, lock=None, unshared=str(err), packages=packages)
     begin(job)
     return job
 
@@ -115,8 +125,12 @@ def _take(settings: Settings) -> Lock | None:
             "'safeupdate.undrain' ends it."
         )
     if not may_start:
-        raise LockHeldError(
-            "An update of the minion is under way and no new job may start. Nothing was done; "
-            "'salt-call --local safeupdate.status' shows when it has ended. Then run this again."
-        )
+        raise LockHeldError(_UNDER_WAY)
+    return lock
+
+
+def _packages(settings: Settings) -> Lock | None:
+    lock, may_start = Admission(settings, Store(settings.database)).share_of_packages()
+    if not may_start:
+        raise LockHeldError(_UNDER_WAY)
     return lock

@@ -80,6 +80,8 @@ running() {
 
 bypassed() {
     [ -e "$run_dir/bypass" ] || return 1
+    # A supervisor ends the next minion, and no earlier one.
+    read -r only <"$run_dir/bypass"
     rm -f "$run_dir/bypass"
     term_limit=10
     say "not waiting for jobs: $run_dir/bypass was there"
@@ -275,5 +277,5 @@ while running; do
 done
 rm -rf "$run_dir/handover.$MAINPID".*
 # A stop is also the end of earlier minions, whose jobs have had the same time.
-[ "$way" = wait ] || restarts || systemctl stop "$name-before-*.scope" 2>/dev/null
+[ "$way" = wait ] || [ "${only-}" = unit ] || restarts || systemctl stop "$name-before-*.scope" 2>/dev/null
 exit 0

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import TYPE_CHECKING
 
 from ..host.command import Run
 from ..host.command import run as run_command
-from .manager import PackageManager
+
+if TYPE_CHECKING:
+    from .manager import PackageManager
 
 
 def detect(run: Run = run_command) -> PackageManager | None:

@@ -54,6 +54,11 @@ class Steps:
                 found.append((_sorted_by(match[1]), Step(name, os.path.join(place, name))))
         return [step for _, step in sorted(found)]
 
+    def names(self) -> list[str]:
+        """Return the names of all steps that there are, whatever lies behind this minion."""
+        names = {*self._known(), *_names(self._directory)}
+        return sorted(filter(_NAME.fullmatch, names))
+
     def versions(self, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
         """Return the version whose steps this minion has been through, and the one to come."""
         before, after = of_salt(old, new)

@@ -106,6 +106,8 @@ class Progress:
     same packages to systemd's names for the starts that have to go; empty if one did not run.
     ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
+    ``beside`` are the main processes whose jobs run while its packages change, as each of them
+    reads its own tree; empty: no job runs then.
     """
 
     supervisors: int | None = None
@@ -117,6 +119,7 @@ class Progress:
     others: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
     silent: bool = False
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

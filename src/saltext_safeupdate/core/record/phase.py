@@ -63,5 +63,9 @@ ALLOWED: dict[Phase, set[Phase]] = {
     Phase.WATCHING: {Phase.COMMITTED, Phase.ROLLING_BACK, Phase.FAILED},
     Phase.ROLLING_BACK: {Phase.ROLLED_BACK, Phase.FAILED},
 }
+# The supervisor changes its packages in these, or what belongs to them.
+CHANGING = (Phase.INSTALLING, Phase.REPAIRING, Phase.STEPPING, Phase.ROLLING_BACK)
+# The new minion, or the old one that is back, has not shown yet that it works.
+PROVING = (Phase.RESTARTING, Phase.WATCHING, Phase.ROLLING_BACK)
 # Nothing of the minion changes in these.
 BEFORE_INSTALLING = (Phase.REQUESTED, Phase.CHECKING, Phase.STAGING, Phase.WAITING)

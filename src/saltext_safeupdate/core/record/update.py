@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import TransitionError
 from ..host import processes as host_processes
 from .parts import Boot, Code, Former, Owed, Progress, Request, Staged, Watched, WayBack
-from .phase import ALLOWED, BEFORE_INSTALLING, Phase
+from .phase import ALLOWED, BEFORE_INSTALLING, PROVING, Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,16 @@ class Update:
     def this_boot(self) -> tuple[str, str]:
         """What a record carries that waits from now on for the next boot."""
         return (host_processes.boot(), self.phase.value)
+
+    @property
+    def beside_jobs(self) -> bool:
+        """Whether jobs run while its packages change."""
+        return bool(self.progress.beside)
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the minion before serves until the new one has shown that it works."""
+        return self.beside_jobs and self.phase in PROVING
 
     @property
     def may_be_cancelled(self) -> bool:

@@ -86,7 +86,9 @@ def _start_supervisor(by: Initiator, update: Update) -> None:
     def ready() -> bool:
         # An update needs the drain at once; a restart first waits for the jobs without it.
         return by.is_supervised() and (
-            update.kind == "restart" or locks.held(by.settings.run_dir, "drain")
+            update.kind == "restart"
+            or update.beside_jobs
+            or locks.held(by.settings.run_dir, "drain")
         )
 
     try:

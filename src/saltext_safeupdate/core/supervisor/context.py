@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from ..errors import CommandError, LockUnavailableError, UnreadableError
@@ -62,13 +62,20 @@ class Locks:
     """
     The locks, of which the process opens each only once.
 
-    ``jobs`` alone means that no job runs, ``drain`` keeps new ones from starting, and
-    ``update`` is held by the process that writes the record.
+    ``jobs`` alone means that no job runs, ``drain`` keeps new ones from starting, ``packages`` what
+    may not run beside a change of the own packages, and ``update`` is held by the process that
+    writes the record.
     """
 
     jobs: Lock
     drain: Lock
+    packages: Lock
     update: Lock
+
+    @classmethod
+    def of(cls, run_dir: str) -> Locks:
+        """Open all of them."""
+        return cls(*(Lock(run_dir, each.name) for each in fields(cls)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +174,7 @@ class Context:
         return self.note(update, progress=replace(update.progress, **changes))
 
     def let_jobs_start(self) -> None:
+        self.locks.packages.release()
         self.locks.drain.release()
         self.locks.jobs.release()
 

@@ -20,7 +20,7 @@ from ..host.minions import Minion, registered
 from ..host.service import Inhibitor
 from ..record.update import Update
 from ..settings import Settings
-from .context import Context, Locks
+from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -97,7 +97,7 @@ def joined(context: Context, update: Update) -> Iterator[Context]:
         locks = context.locks
         yield replace(
             context,
-            locks=Locks(together(locks.jobs), together(locks.drain), update=locks.update),
+            locks=replace(locks, jobs=together(locks.jobs), drain=together(locks.drain)),
         )
 
 

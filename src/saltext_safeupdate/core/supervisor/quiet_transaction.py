@@ -12,6 +12,9 @@ The protocol, in the process of the job that makes the change:
 6. The record becomes ``delivering`` and the ``update`` lock goes to the supervisor. This process
    keeps the ``jobs`` lock until it has ended. Then the supervisor restarts the minion.
 
+If every minion that runs reads its own tree, jobs run meanwhile: then the ``packages`` lock takes
+the place of ``drain`` and ``jobs`` (:mod:`.beside_jobs`).
+
 Whatever dies on the way, the kernel gives its locks back. The supervisor, which waits for the
 ``update`` lock, cleans up after it.
 """
@@ -23,11 +26,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..errors import SafeUpdateError
+from ..generations import own_tree
 from ..host import linked_copy, processes
 from ..host.locks import Lock
+from ..record.parts import Progress
 from ..record.phase import Phase
 from ..record.update import Update
-from . import asking, neighbours, no_return
+from . import asking, beside_jobs, neighbours, no_return
 from .context import mixed
 from .initiator import Initiator
 
@@ -51,11 +56,14 @@ class QuietTransaction:
     redirect: Callable[[Mapping[str, str]], None] = lambda copies: None
     _record: Update = field(init=False)
     _others: list[Lock] = field(default_factory=list, init=False)
+    # What this process has alone until its end, if jobs run beside the change.
+    packages: Lock | None = field(default=None, init=False)
 
     def change(
         self,
         work: Callable[[], T],
         jobs: Lock,
+        packages: Lock | None = None,
         *,
         jid: str = "",
         reason: str = "",
@@ -64,22 +72,41 @@ class QuietTransaction:
         """
         Run *work* while nothing else runs, and leave the restart to the supervisor.
 
-        *jobs* is this job's share of the ``jobs`` lock. *failure* returns from the result why
-        *work* did not do what it should, or nothing. If *work* changed nothing, all is as before
-        and nothing restarts. Raises LockHeldError, PostponedError, RecordError or CommandError,
-        each before anything was changed; what *work* raises passes through.
+        *jobs* and *packages* are this job's shares of the locks of these names. *failure* returns
+        from the result why *work* did not do what it should, or nothing. If *work* changed
+        nothing, all is as before and nothing restarts. Raises LockHeldError, PostponedError,
+        RecordError or CommandError, each before anything was changed; what *work* raises passes
+        through.
         """
-        self._record, lock = asking.begin(self.by, "update", jid, reason)
+        by = self.by
+        beside = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
+        self._record, lock = asking.begin(
+            by, "update", jid, reason, progress=Progress(beside=beside)
+        )
         try:
-            self._wait_for_jobs(jobs)
+            if beside:
+                self.packages = packages or Lock(by.settings.run_dir, "packages")
+                self._wait_for_readers(self.packages)
+            else:
+                self._wait_for_jobs(jobs)
             return self._install(work, failure)
         finally:
             if self._record.phase not in (Phase.INSTALLING, Phase.DELIVERING):
                 # The drain keeps all others from the exclusive lock: our share comes back.
-                jobs.try_shared()
-                for other in self._others:
-                    other.close()
+                self._give_back(jobs, packages)
             lock.close()
+
+    def _give_back(self, jobs: Lock, packages: Lock | None) -> None:
+        """Give up what this job has alone."""
+        if not self._record.beside_jobs:
+            jobs.try_shared()
+            for other in self._others:
+                other.close()
+        elif packages is not None:
+            packages.try_shared()
+        elif self.packages is not None:
+            self.packages.close()
+            self.packages = None
 
     @property
     def warning(self) -> str:
@@ -104,6 +131,13 @@ class QuietTransaction:
                 raise self._postponed(f"those of the minion {busy}")
         raise self._postponed(", ".join(by.jobs.names()) or "not known")
 
+    def _wait_for_readers(self, packages: Lock) -> None:
+        """Wait until nothing reads what is to change, while jobs run that do not."""
+        by = self.by
+        timeout = by.settings.jobs_timeout
+        if not packages.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
+            raise self._postponed("salt-call, or the package manager for another job")
+
     def _postponed(self, running: str) -> PostponedError:
         timeout = self.by.settings.jobs_timeout
         reason = (
@@ -123,7 +157,7 @@ class QuietTransaction:
             raise
         try:
             by.inhibitor.inhibit(by.settings.service)
-            self.redirect(self._copies())
+            self._read_from(self._copies())
             result = work()
         except (SystemExit, KeyboardInterrupt):
             # We are being ended and the package manager may not be: the supervisor waits for it.
@@ -156,7 +190,7 @@ class QuietTransaction:
             self._advance(Phase.DELIVERING, reason=reason, versions_to=after, progress=progress)
             return
         # The copies go: what this process reads from now on is in its old place again.
-        self.redirect({copy: root for root, copy in self._copies().items()})
+        self._read_from({copy: root for root, copy in self._copies().items()})
         by.inhibitor.release(by.settings.service)
         failed = bool(failure or unfinished)
         self._advance(
@@ -165,6 +199,10 @@ class QuietTransaction:
             versions_to=after,
             progress=progress,
         )
+
+    def _read_from(self, places: Mapping[str, str]) -> None:
+        if not own_tree.is_read():
+            self.redirect(places)
 
     def _copies(self) -> dict[str, str]:
         return linked_copy.of(self._record.code.roots, self._record.id)

@@ -9,6 +9,7 @@ again before each write. Every step may be done again.
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps
 from ..record.phase import Phase
 from ..record.update import Update
-from . import drain, no_return, probe, watchdog
+from . import beside_jobs, drain, no_return, probe, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -214,8 +215,17 @@ def _download(
 
 def _wait(context: Context, update: Update) -> Update:
     assert update.request is not None  # noqa: S101
-    if update.request.when == "idle":
-        found: Update | None = drain.wait_until_idle(context, update)
+    roots, home = update.code.roots, update.code.extension
+    beside: tuple[str, ...] = ()
+    if not update.of_extension or any(home.startswith(os.path.join(root, "")) for root in roots):
+        beside = beside_jobs.whose(
+            context, roots, context.neighbours, update.versions_from, update.versions_to
+        )
+    if beside:
+        timeout = None if update.request.when == "idle" else context.settings.jobs_timeout
+        found = beside_jobs.wait(context, update, timeout)
+    elif update.request.when == "idle":
+        found = drain.wait_until_idle(context, update)
     else:
         context.locks.drain.exclusive()
         found = drain.wait_for_jobs(context, update)
@@ -226,11 +236,13 @@ def _wait(context: Context, update: Update) -> Update:
             "changed. Ask again, or ask for when=idle."
         )
         return _to(context, update, Phase.POSTPONED, reason=reason)
-    return found if found.phase.final else _begin(context, found)
+    if found.phase.final:
+        return found
+    return _begin(context, replace(found, progress=replace(found.progress, beside=beside)))
 
 
 def _begin(context: Context, update: Update) -> Update:
-    """Begin the installation. All locks are held."""
+    """Begin the installation. All locks that it needs are held."""
     try:
         _installer(context).verify(revisions.files(update.staged.files))
         Steps(context.settings.steps_dir, context.store).verify()

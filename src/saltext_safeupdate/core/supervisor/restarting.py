@@ -48,10 +48,16 @@ def deliver(context: Context, update: Update) -> Update:
 
 
 def _is_delivered(context: Context, update: Update) -> bool:
-    """Wait, bounded, until no job runs and the master has the return of this one."""
+    """
+    Wait, bounded, until no job runs and the master has the return of this one.
+
+    If jobs run beside the update, only the one that installed is waited for.
+    """
     timeout = context.settings.return_timeout
     deadline = context.monotonic() + timeout
-    alone = context.locks.jobs.wait_exclusive(timeout, clock=context.monotonic, sleep=context.sleep)
+    # The job that installed has one of these locks until its end.
+    lock = context.locks.packages if update.beside_jobs else context.locks.jobs
+    alone = lock.wait_exclusive(timeout, clock=context.monotonic, sleep=context.sleep)
     while alone and context.undelivered(update.jid):
         if context.monotonic() >= deadline:
             return False
@@ -161,7 +167,7 @@ def restart(context: Context, update: Update) -> Update:
 
 def _prepare(context: Context, update: Update) -> str:
     """Do what comes before the restart; return the minion that is noted as idle, if one is."""
-    if update.kind == "restart" and context.hands_over:
+    if (update.kind == "restart" or update.beside_jobs) and context.hands_over:
         # The stop guard takes whoever has the jobs alone for one that has waited for them.
         context.let_jobs_start()
         return ""

@@ -19,7 +19,7 @@ from ..host.files import remove, write_atomic
 from ..prepare import revisions
 from ..record.phase import Phase
 from ..record.update import Update
-from . import neighbours, probe, reboot, watch
+from . import beside_jobs, neighbours, probe, reboot, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -88,6 +88,10 @@ def _quarantine_if_heard(context: Context, update: Update) -> str:
 def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
     """Return the record, and why the old minion did not come up, or nothing."""
     unit = context.unit
+    if update.beside_jobs:
+        beside_jobs.take_over(context)
+    if beside_jobs.is_kept(context, update):
+        return _below_the_old_one(context, update), ""
     if update.progress.returned is None:
         _stop(context)
         update = neighbours.stop(context, update)
@@ -120,6 +124,17 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         update, problem = _came_up(update, judge)
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
     return update, problem or neighbours.comes_up(context, update)
+
+
+def _below_the_old_one(context: Context, update: Update) -> Update:
+    """Go back below the minion that runs from its own tree: it has nothing to do with it."""
+    context.inhibitor.inhibit(context.unit)
+    newer = _put_back(context, update)
+    bring_along(context, update)
+    context.inhibitor.release(context.unit)
+    context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
+    progress = replace(update.progress, returned=context.clock())
+    return replace(update, reason=_sentences(update.reason, newer), progress=progress)
 
 
 def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
@@ -165,14 +180,19 @@ def _old_runs(context: Context, update: Update) -> bool:
 
 
 def _stop(context: Context) -> None:
+    """Stop the new minion. The one before it, if that still serves, is left alone."""
     unit = context.unit
     bypass = os.path.join(context.settings.run_dir, "bypass")
     jobs = context.locks.jobs
-    if not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.monotonic, sleep=context.sleep):
+    if beside_jobs.outside(context):
+        with contextlib.suppress(OSError):
+            write_atomic(bypass, "unit\n")
+    elif not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.monotonic, sleep=context.sleep):
         # They do not end: what is recorded of them is taken up again by the old minion.
         with contextlib.suppress(OSError):
             write_atomic(bypass, "")
-    context.locks.drain.exclusive()
+    if not beside_jobs.outside(context):
+        context.locks.drain.exclusive()
     context.inhibitor.release(unit)
     if context.services.state(unit).running:
         try:

@@ -19,9 +19,19 @@ from dataclasses import replace
 
 from ..errors import CommandError, VerificationError
 from ..record.facts import RESTART
-from ..record.phase import BEFORE_INSTALLING, Phase
+from ..record.phase import BEFORE_INSTALLING, CHANGING, Phase
 from ..record.update import Update
-from . import drain, ending, installing, leaving, neighbours, requested, restarting, rollback
+from . import (
+    beside_jobs,
+    drain,
+    ending,
+    installing,
+    leaving,
+    neighbours,
+    requested,
+    restarting,
+    rollback,
+)
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -105,9 +115,12 @@ def _take_over(context: Context, update: Update) -> Update:
         return update if update.phase.final else _begin_restart(context, update)
     if update.request is not None and update.phase in BEFORE_INSTALLING:
         return requested.prepare(context, update)
-    context.locks.drain.exclusive()
+    if not update.beside_jobs:
+        context.locks.drain.exclusive()
     context.locks.update.exclusive()
     update = context.reread(update)
+    if update.beside_jobs and update.phase in CHANGING:
+        beside_jobs.take_over(context)
     if update.phase.final or update.phase in BEFORE_INSTALLING:
         return update
     return context.note_progress(update, supervisors=(update.progress.supervisors or 0) + 1)

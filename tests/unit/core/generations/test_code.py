@@ -80,6 +80,26 @@ def test_a_library_that_is_gone_counts(files):
     assert [files.later(), files.later()] == [[], ["libssl.so.3"]]
 
 
+@pytest.mark.parametrize("quiet", range(6))
+def test_what_no_directory_shows_is_told_with_one_of_the_next_looks(files, quiet):
+    assert [files.later() for _ in range(quiet)] == [[]] * quiet
+    files.maps = {"/usr/lib/libssl.so.3"}
+    # It is written in its place.
+    (files.place / "a").write_text("22")
+    told = [files.later() for _ in range(6)]
+    assert ["a", "libssl.so.3"] in told
+    assert {*map(tuple, told)} == {(), ("a", "libssl.so.3")}
+
+
+def test_most_looks_are_at_directories_only(files, monkeypatch):
+    files.later()
+    seen, stat = [], os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **more: (seen.append(path), stat(path, **more))[1])
+    for _ in range(3):
+        assert files.later() == []
+    assert seen == [str(files.place)] * 3
+
+
 def test_a_library_that_was_replaced_is_found_in_the_maps_of_its_process(tmp_path, monkeypatch):
     library, other = tmp_path / "a library", tmp_path / "read only"
     for each in (library, other):

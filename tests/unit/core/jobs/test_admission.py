@@ -6,9 +6,11 @@ import resource
 import pytest
 
 from saltext_safeupdate.core.errors import LockHeldError, LockUnavailableError
+from saltext_safeupdate.core.generations import own_tree
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import admission, current
 from saltext_safeupdate.core.jobs.admission import Admission
+from saltext_safeupdate.core.record.parts import Progress
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
@@ -75,6 +77,50 @@ def test_without_locks_the_record_says_whether_an_update_holds_jobs(place, phase
     assert place.admission.share() == (None, not held)
     place.save(phase, kind="restart")
     assert not place.admission.holding(), "nothing is replaced: as with plain Salt"
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_without_locks_an_update_beside_jobs_holds_salt_call_only(place, phase):
+    place.break_locks()
+    beside = Progress(beside=("1",))
+    place.store.save(Update(id="u1", kind="update", phase=phase, created=1.0, progress=beside))
+    assert place.admission.share() == (None, True)
+    assert place.admission.share_of_packages() == (None, phase.value not in HOLDING)
+    place.save(phase)
+    assert place.admission.share_of_packages() == (None, True), "the jobs lock says no"
+
+
+def test_salt_call_has_a_share_of_the_packages(place):
+    job = current.ensure(place.settings)
+    packages = locks.Lock(place.settings.run_dir, "packages")
+    assert not packages.try_exclusive()
+    current.end()
+    assert packages.try_exclusive()
+    with pytest.raises(LockHeldError, match="Then run this again"):
+        current.ensure(place.settings)
+    packages.close()
+    assert job.packages is not None
+
+
+def test_salt_call_of_what_changes_them_has_its_share(place):
+    """A script of a package may call it."""
+    packages = locks.acquire(place.settings.run_dir, "packages", "")
+
+    def work(hear, say):
+        current.ensure(place.settings)
+        say("it runs")
+
+    with forked(work) as child:
+        assert child.hear() == "it runs"
+    packages.close()
+
+
+def test_what_reads_its_own_tree_needs_no_share(place, monkeypatch):
+    monkeypatch.setattr(own_tree, "_held", [-1])
+    packages = locks.acquire(place.settings.run_dir, "packages", "")
+    assert current.ensure(place.settings).packages is None
+    current.end()
+    packages.close()
 
 
 @pytest.mark.parametrize("seconds", [admission.BELIEVED + 1, -admission.BELIEVED - 1])

@@ -44,6 +44,7 @@ FULL = {
         others={"/etc/x": "1"},
         delay=7.0,
         silent=True,
+        beside=("5",),
     ),
     "former": Former(pid=5, invocation="i", report=1.0, process="5", took=2.0, hooked=False),
     "boot": Boot(awaits=("b", "waiting_for_boot"), booted=3.0, reboot="asked for", left=True),

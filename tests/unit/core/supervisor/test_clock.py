@@ -143,7 +143,7 @@ class TestAnotherSupervisor:
             versions_to=dict(NEW),
             code=host.last.code,
             way_back=host.last.way_back,
-            former=watch.former(host.context([None] * 3))[0],
+            former=watch.former(host.context([None] * 4))[0],
             **changes,
         )
         host.services.run()
@@ -152,14 +152,14 @@ class TestAnotherSupervisor:
 
     @pytest.mark.parametrize("step", [0.0, *STEPS, 9e9])
     def test_goes_on_where_that_one_was(self, host, step):
-        watched = watch.until(host.context([None] * 3), 30.0)
+        watched = watch.until(host.context([None] * 4), 30.0)
         host.clock.work(10)
         host.clock.now += step
         began = host.clock.now
         assert 19 <= self._watching(host, watched=watched) - began <= 22
 
     def test_after_a_reboot_it_has_all_its_time(self, host, monkeypatch):
-        watched = watch.until(host.context([None] * 3), 30.0)
+        watched = watch.until(host.context([None] * 4), 30.0)
         monkeypatch.setattr(processes, "boot", lambda: "the next one")
         host.reported()
         host.clock.work(10)

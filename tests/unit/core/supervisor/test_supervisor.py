@@ -505,7 +505,8 @@ class TestFailingPrograms:
             path.unlink()
         pathlib.Path(host.settings.database).mkdir()
         ending.clean(
-            host.context([host.lock(name) for name in ("jobs", "drain", "update")]), update
+            host.context([host.lock(name) for name in ("jobs", "drain", "packages", "update")]),
+            update,
         )
         done = {
             "release": not host.services.refuses,

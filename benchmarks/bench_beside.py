@@ -1,0 +1,178 @@
+"""
+An update while a long job runs: how long it takes, and what the jobs of that time notice.
+
+Runs in the lab, as root: three minions are updated to and fro between two packages of one Salt, in
+turns. One has plain Salt and is updated by ``apt-get`` in a shell, as an administrator does it; the
+others have the extension and are asked for it, one that waits for jobs and one that hands over.
+Each time a job of 45 s runs, and a ping is published every 0.3 s, also for a while before: what it
+takes then is what it takes without an update. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import salt.version
+from table import row
+
+from devtools import venvs
+from devtools.experiment import MINION
+from devtools.lab.container import Lab
+from tests.lab.engine import EngineScene, deb
+from tests.lab.handover import HandoverScene
+
+ROUNDS = 3
+WORK = 45
+INTERVAL = 0.3
+BEFORE = 15
+VERSION = "3008.3"
+PACKAGES = ("3008.3+stops", "3008.3")
+SIDES = ("plain", "wait", "handover")
+TIMEOUT = 240
+
+
+class Scene(HandoverScene, EngineScene):
+    """A minion that hands over and is asked for updates."""
+
+
+class Found(NamedTuple):
+    """What one update came to: times in seconds, and what was lost."""
+
+    update: float
+    before: float
+    longest: float
+    pings: int
+    lost_pings: int
+    long_job: bool
+
+
+class Pings:
+    """Publishes a ping every so often, and tells how long each took."""
+
+    def __init__(self, scene: EngineScene) -> None:
+        self._scene = scene
+        self.sent: dict[str, float] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Pings:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(INTERVAL):
+            began = time.time()
+            self.sent[self._scene.publish("test.ping")] = began
+
+    def took(self, since: float, until: float) -> list[float | None]:
+        """Return how long those of a time took, None for those that nobody has answered."""
+        found: list[float | None] = []
+        for jid, at in self.sent.items():
+            if since <= at < until:
+                returned = self._scene.master.returned(jid, MINION)
+                found.append(None if returned is None else returned.time - at)
+        return found
+
+
+def one(scene: EngineScene, side: str, version: str) -> Found:
+    """Update the minion under load."""
+    with Pings(scene) as pings:
+        quiet = time.time()
+        time.sleep(BEFORE)
+        job = scene.publish("cmd.run", f"sleep {WORK}; echo done")
+        time.sleep(3)
+        began = time.time()
+        if side == "plain":
+            install = ["apt-get", "install", "-y", "--allow-downgrades", f"salt-minion={version}"]
+            scene.container.run(install, timeout=TIMEOUT)
+        else:
+            asked = scene.ask(version, allow_downgrade=True)
+            record = scene.ended(asked["update"], TIMEOUT)
+            if record["phase"] != "committed":
+                raise SystemExit(f"the update ended as {record['phase']}: {record['reason']}")
+        took = time.time() - began
+        time.sleep(5)
+    ended = time.time()
+    deadline = time.monotonic() + WORK
+    while time.monotonic() < deadline and None in pings.took(quiet, ended):
+        time.sleep(0.5)
+    late = scene.master.returned(job, MINION)
+    while late is None and time.monotonic() < deadline:
+        time.sleep(0.5)
+        late = scene.master.returned(job, MINION)
+    during = pings.took(began, ended)
+    answered = [each for each in during if each is not None]
+    return Found(
+        took,
+        max(each for each in pings.took(quiet + 2, began) if each is not None),
+        max(answered),
+        len(during),
+        len(during) - len(answered),
+        late is not None and late.data["return"] == "done",
+    )
+
+
+def told(found: list[Found]) -> str:
+    pings, lost = sum(each.pings for each in found), sum(each.lost_pings for each in found)
+    jobs = sum(each.long_job for each in found)
+    return (
+        f"{statistics.median(each.update for each in found):.1f} s; longest ping "
+        f"{max(each.longest for each in found):.1f} s, without an update "
+        f"{max(each.before for each in found):.1f} s; lost: {lost} of {pings} pings, "
+        f"{len(found) - jobs} of {len(found)} long jobs"
+    )
+
+
+def measure(lab: Lab, site: Path) -> dict[str, list[Found]]:
+    offers = [deb(version) for version in PACKAGES]
+    scenes: dict[str, EngineScene] = {
+        "plain": EngineScene(lab, site, VERSION, offers=offers, set_up=False),
+        "wait": EngineScene(lab, site, VERSION, offers=offers, config={"safeupdate": {}}),
+        "handover": Scene(lab, site, VERSION, *PACKAGES, stable_interval=10),
+    }
+    found: dict[str, list[Found]] = {side: [] for side in SIDES}
+    try:
+        for scene in scenes.values():
+            scene.up()
+        handover = scenes["handover"]
+        assert isinstance(handover, Scene)
+        handover.have_own_tree()
+        for number in range(ROUNDS):
+            for side in SIDES:
+                found[side].append(one(scenes[side], side, PACKAGES[number % 2]))
+    finally:
+        for scene in scenes.values():
+            scene.down()
+    return found
+
+
+def main() -> int:
+    if os.geteuid() or salt.version.__version__ != VERSION:
+        print(f"measured with Salt {VERSION} only, as root")
+        return 0
+    with Lab() as lab:
+        found = measure(lab, venvs.extension(lab.cache.cache, lab.run_dir.path / "build"))
+    for side in SIDES[1:]:
+        row(
+            f"an update with a job of {WORK} s running, `restart: {side}` (plain: by `apt-get`), "
+            f"{ROUNDS} of each",
+            told(found["plain"]),
+            told(found[side]),
+            "",
+            "longest ping ≤ 1 s more, 0 lost" if side == "handover" else "",
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""
+Whether the own packages may change while jobs run, and the wait for what may not run then.
+
+They may if every minion that runs reads its own tree. What is left are processes that read code
+where packages put it, and the package manager: they have a share of the ``packages`` lock. It is
+not given to new ones while packages change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..errors import SafeUpdateError
+from ..generations import own_tree
+from ..generations.activation import Activation
+from ..generations.table import Generations
+from ..host import processes
+from ..host.minions import Minion
+from ..prepare.upgrade_steps import Steps
+from ..record.store import Store
+from ..record.update import Update
+from ..settings import Settings
+from .context import Context
+
+log = logging.getLogger("salt-safeupdate")
+
+_INTERVAL = 0.2
+# Seconds for which a supervisor that takes over waits for what was let in meanwhile.
+_TAKEN_OVER = 10.0
+
+
+class Host(Protocol):
+    """What an initiator and a supervisor have in common."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def activation(self) -> Activation: ...
+
+
+def whose(
+    host: Host,
+    roots: Sequence[str],
+    others: Sequence[Minion],
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+) -> tuple[str, ...]:
+    """
+    Return the main processes whose jobs may run while the code in *roots* changes; empty: none may.
+
+    *others* are the other minions that run from there. *after* are the versions to come, empty if
+    they are not known: no upgrade step may lie on the way there, because no job runs beside one.
+    """
+    if host.settings.restart != "handover" or host.activation.by_boot or others or not roots:
+        return ()
+    try:
+        steps = Steps(host.settings.steps_dir, host.store)
+        if steps.due(before, after) if after else steps.names():
+            return ()
+        running = Generations(host.store).with_own_tree()
+    except (SafeUpdateError, OSError) as err:
+        # Then it waits for jobs, or tells why it cannot.
+        log.warning("whether jobs may run beside the update is not known: %s", err)
+        return ()
+    whole = all(own_tree.of(roots, each).keys() >= set(roots) for each in running)
+    return tuple(running) if whole else ()
+
+
+def wait(context: Context, update: Update, timeout: float | None) -> Update | None:
+    """
+    Wait until nothing reads what is to change, for *timeout* seconds at most; None: without end.
+
+    Return the record with the ``packages`` and ``update`` locks held, without any if it has ended
+    meanwhile; None if something still reads it.
+    """
+    locks = context.locks
+    deadline = None if timeout is None else context.monotonic() + timeout
+    while not locks.packages.try_exclusive():
+        now = context.reread(update)
+        if now.phase.final:
+            return now
+        if deadline is not None and context.monotonic() >= deadline:
+            return None
+        context.sleep(_INTERVAL)
+    locks.update.exclusive()
+    now = context.reread(update)
+    if now.phase.final:
+        locks.update.release()
+        locks.packages.release()
+    return now
+
+
+def take_over(context: Context) -> None:
+    """Keep what reads the packages from starting, as the supervisor before this one has."""
+    held = context.locks.packages.wait_exclusive(
+        _TAKEN_OVER, clock=context.monotonic, sleep=context.sleep
+    )
+    if not held:
+        log.warning("something runs that reads what changes: it began while nobody looked")
+
+
+def outside(context: Context) -> bool:
+    """Tell whether the minion before the restart still takes jobs, outside of its unit."""
+    return bool(context.generations.overlapping())
+
+
+def is_kept(context: Context, update: Update) -> bool:
+    """Tell whether nothing has been restarted, and the minion goes on with its own tree."""
+    if not update.beside_jobs or update.progress.restarted is not None:
+        return False
+    serving = context.generations.serving()
+    return (
+        serving is not None
+        and serving.process in update.progress.beside
+        and processes.alive(serving.process)
+    )

@@ -1,0 +1,20 @@
+"""A minion that no other generation of it runs beside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Single:
+    """What :class:`.succession.Succession` is to a minion that is never handed over."""
+
+    bus = ""
+    is_on_trial = serves_on = False
+
+    def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Return that this generation starts the job."""
+        return True
+
+    def look(self, minion: Any) -> bool:
+        """Return that the queues are for this generation to work on."""
+        return False

@@ -1,0 +1,63 @@
+"""The package manager works for a job, or for an update beside running jobs: not for both."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..core.errors import LockUnavailableError
+from ..core.host import locks
+from ..core.host.locks import Lock
+from ..core.jobs import current
+from ..core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_INTERVAL = 0.2
+# Seconds for which a job waits at most; then it fares as with plain Salt.
+_LONGEST = 900.0
+
+
+@contextmanager
+def of_job(
+    settings: Settings,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Keep an update from changing packages meanwhile; wait for one that does."""
+    job = current.get()
+    # salt-call keeps it away all the time, and who installs the own packages has done so alone.
+    if settings.restart != "handover" or job is None or job.packages is not None:
+        yield
+        return
+    lock = _share(settings.run_dir, monotonic, sleep)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.close()
+
+
+def _share(
+    run_dir: str, monotonic: Callable[[], float], sleep: Callable[[float], None]
+) -> Lock | None:
+    deadline = monotonic() + _LONGEST
+    while True:
+        try:
+            lock = locks.share(run_dir, "packages")
+        except LockUnavailableError as err:
+            log.warning("safeupdate: %s", err)
+            return None
+        if lock is not None:
+            return lock
+        if monotonic() >= deadline:
+            log.warning(
+                "safeupdate: an update of the minion has kept packages for %g s; this job does not "
+                "wait for it any longer",
+                _LONGEST,
+            )
+            return None
+        sleep(_INTERVAL)

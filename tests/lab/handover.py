@@ -1,0 +1,63 @@
+"""A minion that is handed over to the next one when it is restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from devtools.lab.container import Lab
+from tests.lab.jobs import JobScene
+
+FLAG = "/var/tmp/go"
+HANDOVER = {"safeupdate": {"stable_interval": 3, "restart": "handover"}}
+SOCKETS = "/var/run/salt/minion"
+# What a job does until the test tells it to go on.
+UNTIL_FLAG = f"until test -e {FLAG}; do sleep 0.1; done"
+
+
+def other(version: str) -> str:
+    """Return the version that somebody installs in the place of this one."""
+    return "3007.15" if version == "3008.3" else "3008.3"
+
+
+class HandoverScene(JobScene):
+    """A minion that is handed over when it is restarted."""
+
+    def __init__(self, lab: Lab, site: Path, version: str, *more: str, **settings: Any) -> None:
+        offers = [f"salt-minion_{each}" for each in {version, other(version), *more}]
+        ours = {"safeupdate": {**HANDOVER["safeupdate"], **settings}}
+        super().__init__(lab, site, version, config=ours, offers=offers)
+
+    def generations(self) -> dict[str, str]:
+        """Return how each process stands, by its PID."""
+        rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
+        return {process.split(":")[1]: standing for process, standing in rows}
+
+    def has_taken_over(self) -> bool:
+        return list(self.generations().values())[-1] == "serving"
+
+    def left(self) -> list[str]:
+        """Return what is left of earlier generations."""
+        run_dir = self.container.path(self.run_dir)
+        ours = f"handover.{self.pid()}.open"
+        sockets = self.container.path(SOCKETS)
+        scopes = self.container.run(
+            ["systemctl", "list-units", "--all", "--no-legend", "--plain", "salt-minion-before-*"]
+        ).stdout.split("\n")
+        return [
+            *(path.name for path in run_dir.glob("handover.*") if path.name != ours),
+            *[path.name for path in sockets.glob("generation-*")][1:],
+            *filter(None, scopes),
+        ]
+
+    def trees(self) -> list[str]:
+        """Return the copies of the code that generations have."""
+        return [path.name for path in self.container.path("/opt/saltstack").glob(".salt-*")]
+
+    def have_own_tree(self) -> None:
+        """Have the minion run from files that the file system of the lab can link at once."""
+        before, copy = self.pid(), "cp -a salt new && mv salt old && mv new salt && rm -r old"
+        self.container.run(["sh", "-c", f"cd /opt/saltstack && {copy}"], timeout=300)
+        self.container.run(["systemctl", "restart", "salt-minion"], timeout=120)
+        self.master.wait(lambda: self.pid() not in ("0", before), 60, "another minion")
+        self.master.wait(lambda: self.left() == [], 90, "the next generation to serve alone")

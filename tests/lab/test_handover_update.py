@@ -1,0 +1,174 @@
+"""An update beside running jobs: none of them waits for it, and none notices it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.command import ToolError
+from devtools.experiment import MINION
+from devtools.lab.container import Lab
+from devtools.lab.recipes import FAULT_FILE
+from tests.lab.engine import EngineScene
+from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
+from tests.lab.jobs import WORK
+from tests.lab.test_engine_rollback import FAULTS
+
+FAULTY = "3008.3+faulty"
+OLD, NEW = "3006.28", "3008.3"
+# What only the end of the watch tells.
+WATCH = 60
+SHORT = ("cannot run a job",)
+HIGHSTATE = f"minion:\n  pkg.installed:\n    - name: salt-minion\n    - version: {NEW}\n"
+
+
+class UpdateScene(HandoverScene, EngineScene):
+    """A minion that is updated while jobs run."""
+
+    def leftovers(self) -> list[str]:
+        return [each for each in super().leftovers() if not each.startswith(".salt-safeupdate-g")]
+
+
+class Pings:
+    """
+    A ping every so many seconds, with at most *most* unanswered.
+
+    On a busy machine more of them would be as many as it can answer none of.
+    """
+
+    def __init__(self, scene: UpdateScene, interval: float = 0.3, most: int = 5) -> None:
+        self._scene, self._interval, self._most = scene, interval, most
+        self._sent: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Pings:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            open_ = [
+                jid for jid in self._sent[-50:] if not self._scene.master.returned(jid, MINION)
+            ]
+            if len(open_) < self._most:
+                self._sent.append(self._scene.publish("test.ping"))
+
+    def unanswered(self, what: str) -> list[str]:
+        """Return those that nobody has answered, or not with True."""
+        bad = []
+        for jid in self._sent:
+            try:
+                if self._scene.returned(jid, 60)["return"] is not True:
+                    bad.append(jid)
+            except ToolError:
+                bad.append(jid)
+        print(f"{what}: {len(self._sent)} pings, {len(bad)} without a good answer")
+        return bad
+
+
+@pytest.fixture(scope="module")
+def scene(lab: Lab, site: Path) -> Iterator[UpdateScene]:
+    made = UpdateScene(lab, site, OLD, FAULTY, watch_timeout=WATCH)
+    try:
+        made.up()
+        made.have_own_tree()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def long_job(scene: UpdateScene, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the JID of a job that runs until the flag is there."""
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the jobs of the test before")
+    scene.master.wait(lambda: scene.left() == [], 90, "the generations of the test before")
+    scene.container.run(["rm", "-f", WORK, FLAG])
+    command = f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    jid = scene.publish("cmd.run", command)
+    scene.wait_trace("start")
+    yield jid
+    scene.tell_of(request.node)
+    # Of a test that has failed, it ends now.
+    scene.container.write(FLAG, "")
+
+
+def end_well(scene: UpdateScene, jid: str) -> None:
+    """The long job runs on, and ends as if nothing had been."""
+    assert scene.traces() == ["start"]
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    assert scene.traces() == ["start", "end"]
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+
+
+def takes_over(scene: UpdateScene, version: str) -> None:
+    """The new minion takes the jobs, seconds after it was connected."""
+    scene.master.wait(lambda: scene.call("test.version") == version, 30, version)
+
+
+def beside(scene: UpdateScene) -> list[Any]:
+    return list(json.loads(scene.record()["extra"])["progress"].get("beside", ()))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(each, marks=() if each in SHORT else pytest.mark.soak) for each in FAULTS],
+)
+def test_a_broken_new_minion_is_taken_back_and_no_job_notices(
+    scene: UpdateScene, long_job: str, fault: str
+) -> None:
+    faulty, told = FAULTS[fault]
+    scene.container.write(FAULT_FILE, f"{faulty}\n")
+    serving = list(scene.generations())[-1]
+    with Pings(scene) as pings:
+        record = scene.update(FAULTY)
+    scene.container.run(["rm", FAULT_FILE])
+    assert record["phase"] == "rolled_back", record
+    assert told in record["reason"]
+    assert beside(scene)
+    assert pings.unanswered(fault) == []
+    assert scene.generations()[serving] in ("overlapping", "leaving")
+    end_well(scene, long_job)
+    scene.assert_runs(OLD)
+    assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
+
+
+@pytest.mark.timeout(600)
+def test_a_highstate_that_updates_the_minion_waits_for_no_job(
+    scene: UpdateScene, long_job: str
+) -> None:
+    scene.sls("update", HIGHSTATE)
+    with Pings(scene) as pings:
+        jid = scene.publish("state.apply", "update")
+        assert scene.returned(jid)["success"]
+        record = scene.wait_end()
+    assert record["phase"] == "committed", record
+    assert beside(scene)
+    takes_over(scene, NEW)
+    assert pings.unanswered("an update by a state run") == []
+    end_well(scene, long_job)
+    scene.assert_runs(NEW)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: str) -> None:
+    with Pings(scene) as pings:
+        record = scene.update(OLD, allow_downgrade=True)
+    assert record["phase"] == "committed", record
+    assert beside(scene)
+    takes_over(scene, OLD)
+    assert pings.unanswered("an update by request") == []
+    end_well(scene, long_job)
+    scene.assert_runs(OLD)

@@ -1,0 +1,281 @@
+"""Packages that change while jobs run, which read their own code."""
+
+import dataclasses
+import os
+
+import pytest
+
+from saltext_safeupdate.core.generations import own_tree
+from saltext_safeupdate.core.generations.generation import Report, Standing
+from saltext_safeupdate.core.host import linked_copy, locks, processes
+from saltext_safeupdate.core.host.files import text
+from saltext_safeupdate.core.record.parts import Progress
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.supervisor import beside_jobs
+from saltext_safeupdate.core.supervisor.quiet_transaction import PostponedError
+
+from ..conftest import NEW, OLD
+
+
+@pytest.fixture
+def host(host, monkeypatch):
+    """A minion that is handed over, and reads its own tree."""
+    alive, dead = processes.alive, set()
+    monkeypatch.setattr(
+        processes, "alive", lambda who: alive(who) or (who.startswith("main:") and who not in dead)
+    )
+    monkeypatch.setattr(own_tree, "_held", [])
+    host.dead = dead
+    host.settings = dataclasses.replace(host.settings, restart="handover")
+    host.old = have_own_tree(host)
+    # What this process is in these tests: a job of that minion.
+    own_tree._held.append(-1)
+    yield host
+    linked_copy.remove(linked_copy.leftovers([str(host.root)], "g"))
+
+
+def have_own_tree(host):
+    """Have the minion that runs read its own tree; return its process."""
+    host.reported_with(hands_over=True, own_tree=True)
+    process = host.generations.serving().process
+    linked_copy.make([str(host.root)], own_tree._owner(process))
+    return process
+
+
+def whose(host, **kwargs):
+    given = {"roots": [str(host.root)], "others": (), "before": OLD, "after": NEW, **kwargs}
+    return beside_jobs.whose(host.initiator(), *given.values())
+
+
+def hands_over(host):
+    """Have the restart of the service leave the minion before outside of the unit."""
+
+    def restart(unit):
+        host.services._do("restart")
+        host.generations.stands(host.old, Standing.OVERLAPPING)
+        host.services._up()
+
+    host.services.begin_restart = restart
+
+
+class TestWhose:
+    def test_that_of_the_minion_that_reads_its_own_tree(self, host):
+        assert whose(host) == (host.old,)
+
+    def test_not_if_restarts_are_to_wait(self, host):
+        host.settings = dataclasses.replace(host.settings, restart="wait")
+        assert whose(host) == ()
+
+    @pytest.mark.parametrize("lacks", ["hands_over", "own_tree"])
+    def test_not_if_it_cannot(self, host, lacks):
+        host.reported_with(**{lacks: False})
+        assert whose(host) == ()
+
+    def test_not_if_one_before_it_has_no_own_tree(self, host):
+        host.generations.stands(host.old, Standing.LEAVING)
+        assert whose(host) == (host.old,)
+        host.generations.reports("main:before", Report(at=1.0))
+        host.generations.stands("main:before", Standing.LEAVING)
+        host.generations.reports(host.old, host.generations.of(host.old).report)
+        assert whose(host) == ()
+        host.dead.add("main:before")
+        assert whose(host) == (host.old,)
+
+    def test_not_while_one_has_not_reported_yet(self, host):
+        host.generations.begins("main:next")
+        assert whose(host) == ()
+
+    def test_not_if_the_tree_does_not_have_all_of_the_code(self, host):
+        other = host.root.parent / "other"
+        other.mkdir()
+        assert whose(host, roots=[str(host.root), str(other)]) == ()
+        assert whose(host, roots=[]) == ()
+
+    def test_not_beside_other_minions_of_the_host(self, host):
+        assert whose(host, others=("another",)) == ()
+
+    def test_not_if_nothing_runs(self, host):
+        host.dead.add(host.old)
+        assert whose(host) == ()
+
+    def test_not_if_an_upgrade_step_lies_on_the_way(self, host):
+        host.steps("3007-rename")
+        assert whose(host) == ()
+        assert whose(host, after={}) == (), "it is not known how far it goes"
+        assert whose(host, before=NEW) == (host.old,)
+
+    def test_not_if_what_runs_cannot_be_read(self, host):
+        with host.store.transaction() as db:
+            db.execute("UPDATE generations SET report = '{'")
+        assert whose(host) == ()
+
+
+class TestARequest:
+    def test_is_installed_beside_a_job(self, host):
+        job, seen = host.job(), []
+        hands_over(host)
+
+        def look(files):
+            names = ("drain", "packages", "update")
+            seen.extend(locks.held(host.settings.run_dir, name) for name in names)
+            assert host.services.refuses
+
+        host.packages.installs = look
+        host.ask()
+        host.supervise()
+        assert seen == [False, True, True]
+        assert host.last.phase is Phase.COMMITTED
+        assert host.last.progress.beside == (host.old,)
+        assert host.restarts() == ["restart"]
+        job.close()
+
+    def test_waits_for_what_reads_the_packages(self, host):
+        hands_over(host)
+        reader = locks.share(host.settings.run_dir, "packages")
+        waited = []
+
+        def each_second():
+            waited.append(host.last.phase)
+            assert not locks.held(host.settings.run_dir, "drain")
+            if len(waited) == 100:
+                reader.close()
+
+        host.clock.each_second = each_second
+        host.ask()
+        host.supervise()
+        assert waited[:100] == [Phase.WAITING] * 100
+        assert host.last.phase is Phase.COMMITTED
+
+    def test_is_postponed_if_that_takes_too_long(self, host):
+        reader = locks.share(host.settings.run_dir, "packages")
+        host.ask("3007.15", when="now")
+        host.supervise()
+        assert host.last.phase is Phase.POSTPONED
+        assert host.packages.versions == OLD
+        reader.close()
+
+    def test_may_be_cancelled_while_it_waits(self, host):
+        reader = locks.share(host.settings.run_dir, "packages")
+
+        def cancel():
+            if host.last.phase is Phase.WAITING:
+                host.store.save(host.last.advance(Phase.CANCELLED))
+
+        host.clock.each_second = cancel
+        host.ask()
+        host.supervise()
+        assert host.last.phase is Phase.CANCELLED
+        assert host.packages.versions == OLD
+        reader.close()
+
+
+class TestAJob:
+    def change(self, host, jobs, packages=None, work=None):
+        def upgrade():
+            assert not locks.held(host.settings.run_dir, "drain")
+            assert locks.held(host.settings.run_dir, "packages")
+            host.packages.versions.update(NEW)
+
+        transaction = host.transaction(launch=host.launches_beside)
+        transaction.change(work or upgrade, jobs, packages, jid="2026")
+        return transaction
+
+    @pytest.fixture(autouse=True)
+    def _launch(self, host):
+        def launch():
+            host.launched += 1
+            host.waiting = [host.lock("supervisor")]
+            assert host.waiting[0].try_exclusive()
+
+        host.launches_beside = launch
+
+    def test_changes_them_beside_another_one(self, host):
+        hands_over(host)
+        own, other = host.job(), host.job()
+        done = self.change(host, own)
+        assert host.last.phase is Phase.DELIVERING
+        assert host.redirected == [], "it reads its own tree"
+        assert locks.held(host.settings.run_dir, "packages"), "until its end"
+        host.end_supervisor()
+        ended = []
+
+        def end():
+            if not ended:
+                ended.append(host.last.phase)
+                done.packages.close()
+
+        host.clock.each_second = end
+        host.supervise()
+        assert ended == [Phase.DELIVERING]
+        assert host.last.phase is Phase.COMMITTED
+        assert host.restarts() == ["restart"]
+        own.close()
+        other.close()
+
+    def test_of_salt_call_reads_a_copy(self, host):
+        own_tree._held.clear()
+        packages = locks.share(host.settings.run_dir, "packages")
+        self.change(host, host.job(), packages)
+        assert list(host.redirected[0]) == [str(host.root)]
+        packages.close()
+
+    def test_does_nothing_while_something_reads_them(self, host):
+        reader = locks.share(host.settings.run_dir, "packages")
+        with pytest.raises(PostponedError, match=r"salt-call.*Nothing was changed"):
+            self.change(host, host.job())
+        assert host.packages.versions == OLD
+        assert not locks.held(host.settings.run_dir, "packages")
+        reader.close()
+
+    def test_has_its_share_again_if_nothing_has_changed(self, host):
+        packages = locks.share(host.settings.run_dir, "packages")
+        self.change(host, host.job(), packages, work=lambda: None)
+        assert host.last.phase is Phase.COMMITTED
+        assert locks.share(host.settings.run_dir, "packages") is not None
+        packages.close()
+
+
+class TestGoingBack:
+    def test_below_the_minion_that_was_not_restarted_touches_nothing_of_it(self, host):
+        job = host.job()
+
+        update = host.record(
+            Phase.ROLLING_BACK,
+            way_back=host.secured(),
+            versions_to=dict(NEW),
+            progress=Progress(beside=(host.old,)),
+        )
+        assert update.beside_jobs
+        host.packages.versions.update(NEW)
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.packages.versions == OLD
+        assert host.restarts() == []
+        job.close()
+
+    def test_ends_the_new_minion_and_not_the_one_outside_of_the_unit(self, host):
+        job, seen = host.job(), []
+        hands_over(host)
+        host.ask()
+
+        def end(unit):
+            bypass = os.path.join(host.settings.run_dir, "bypass")
+            seen.append((text(bypass), locks.held(host.settings.run_dir, "drain")))
+            host.services.stop(unit)
+
+        host.services.end = end
+        host.services.dies_while = lambda: host.packages.versions == NEW
+        host.supervise()
+        assert host.last.phase is Phase.ROLLED_BACK
+        assert host.packages.versions == OLD
+        assert host.generations.of(host.old).standing is Standing.OVERLAPPING
+        assert all(each == ("unit\n", False) for each in seen)
+        job.close()
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_the_new_minion_is_on_trial_from_the_restart_on(host, phase):
+    progress = Progress(beside=("main:1",))
+    wanted = phase in (Phase.RESTARTING, Phase.WATCHING, Phase.ROLLING_BACK)
+    assert host.record(phase, progress=progress).on_trial is wanted
+    assert not host.record(phase, id="u2").on_trial
