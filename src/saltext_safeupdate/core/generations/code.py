@@ -24,7 +24,8 @@ _WHOLE = 5
 _NO_CODE = ("/dev/", "/memfd:", "/proc/", "/run/", "/SYSV", "/tmp/", "/var/tmp/", "/[")  # noqa: S108
 _GONE = " (deleted)"
 
-Stamp = tuple[int, int, int]
+# Inode, time and size as one number: there are hundreds of them in each process of a minion.
+Stamp = int
 Stamps = dict[str, Stamp]
 
 _remembered: Stamps = {}
@@ -68,7 +69,7 @@ def _stamp(file: str) -> Stamp | None:
         seen = os.stat(file)
     except OSError:
         return None
-    return seen.st_ino, seen.st_mtime_ns, seen.st_size
+    return hash((seen.st_ino, seen.st_mtime_ns, seen.st_size))
 
 
 def replaced_maps(pid: int, proc: str = "/proc") -> set[str]:
