@@ -33,6 +33,12 @@ class HandoverScene(JobScene):
         rows = self.query("SELECT process, standing FROM generations ORDER BY rowid")
         return {process.split(":")[1]: standing for process, standing in rows}
 
+    def pillar(self, text: str) -> None:
+        """Have the master give this pillar to every minion."""
+        place = self.master.dir / "pillar"
+        (place / "top.sls").write_text("base: {'*': [all]}\n")
+        (place / "all.sls").write_text(text)
+
     def has_taken_over(self) -> bool:
         return list(self.generations().values())[-1] == "serving"
 

@@ -166,6 +166,56 @@ def restarts_in_a_row(scene: HandoverScene, count: int) -> None:
     assert scene.open_jobs() == []
 
 
+CHANGES = f"""
+wait:
+  cmd.run:
+    - name: echo start >> {WORK}; {UNTIL_FLAG}
+last:
+  schedule.present:
+    - function: test.ping
+    - seconds: 3600
+    - require: [cmd: wait]
+  grains.present:
+    - value: here
+    - require: [cmd: wait]
+saltutil.refresh_pillar:
+  module.run:
+    - require: [cmd: wait]
+"""
+
+
+@pytest.mark.soak
+def test_the_next_minion_has_what_jobs_of_the_earlier_one_change(scene: HandoverScene) -> None:
+    scene.sls("changes", CHANGES)
+    scene.pillar("kept: old\n")
+    jid = scene.publish("state.apply", "changes")
+    scene.wait_trace("start")
+    earlier = list(scene.generations())[-1]
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    first = [
+        scene.publish("schedule.add", "first", "function=test.ping", "seconds=3600"),
+        scene.publish("grains.setval", "first", "here"),
+        scene.publish("saltutil.refresh_pillar"),
+    ]
+    found = [scene.returned(each, 60)["return"] for each in first]
+    assert found[0]["result"], found
+    assert found[1:] == [{"first": "here"}, True]
+    scene.master.wait(lambda: scene.generations()[earlier] == "leaving", 90, "the next to serve")
+    # It has read all of it by now, and only an event makes it read it again.
+    scene.pillar("kept: new\n")
+    assert scene.call("pillar.raw", "kept") == "old"
+    scene.container.write(FLAG, "")
+    states = scene.returned(jid)["return"]
+    assert [each["result"] for each in states.values()] == [True] * 4, states
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+    scene.master.wait(lambda: scene.call("pillar.raw", "kept") == "new", 30, "the new pillar")
+    schedule = scene.call("schedule.list", return_yaml=False)
+    for name in ("first", "last"):
+        assert scene.call("grains.get", name) == "here"
+        assert name in schedule
+        assert name in scene.container.read("/etc/salt/minion.d/_schedule.conf")
+
+
 FIRST_USED = {
     "hashutil.sha256_digest": ["x"],
     "disk.usage": [],

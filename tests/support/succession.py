@@ -91,7 +91,7 @@ class Part:
 
     def __init__(self, process, master, opts):
         self.opts = {**opts, "master": master}
-        self.connected = True
+        self.connected = self.ready = True
         self.process_manager, self.pub_channel = Manager(), Channel()
         self.periodic = {"beacons", "schedule", "ping", "state_queue", "process_queue", "cleanup"}
         self._process = process
@@ -110,7 +110,7 @@ class Process:
         self.world, self.me, self._parent = world, me, parent
         opts = {**world.opts, **opts}
         self.parts = [Part(self, master, opts) for master in masters]
-        self.started, self.ended = [], []
+        self.started, self.ended, self.handled = [], [], []
         self.succession = succession.Succession(
             world.settings,
             world.store,
@@ -124,6 +124,12 @@ class Process:
         with self.at_work():
             if self.succession.is_mine(part or self.parts[0], data):
                 self.started.append(data["jid"])
+
+    def told(self, package):
+        """Get an event from the bus, as each part of the minion does."""
+        with self.at_work():
+            for part in self.parts:
+                self.succession.told(lambda _, package: self.handled.append(package), part, package)
 
     def looks(self):
         with self.at_work():

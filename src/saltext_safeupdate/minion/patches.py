@@ -63,6 +63,7 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
         _by(minion, "process_state_queue", ("self",), intake.process_queue),
         _by(minion, "_get_effective_process_count_max", ("self",), intake.most),
         _by(minion, "cleanup_subprocesses", ("self",), job_process.tidy_up),
+        Patch(minion, "handle_event", _EVENT, _telling(succession), may_wait=True),
         Patch(minion, "_return_pub_main", ("self", "ret"), unchanged, may_wait=True),
         Patch(
             salt.utils.state,
@@ -109,6 +110,7 @@ def _succession(settings: Settings, store: Store, complaints: Complaints) -> Suc
     return Succession(settings, store, complaints)
 
 
+_EVENT = ("self", "package")
 _SENT = ("self", "load", "timeout")
 _PRIOR = ("opts", "jid", "active_jobs")
 _FUNCTION = ("self", "function_name", "function_args", "executors", "opts", "data")
@@ -124,6 +126,11 @@ def _by(
 ) -> Patch:
     """Return the row by which *handle* is called in the place of a function."""
     return Patch(owner, name, parameters, replaced(parameters, handle), may_wait)
+
+
+def _telling(succession: Succession | Single) -> Replace:
+    # There are many events, and one that is never handed over has nobody to tell of them.
+    return unchanged if isinstance(succession, Single) else replaced(_EVENT, succession.told)
 
 
 def _sending(returns: Returns) -> Replace:

@@ -30,6 +30,7 @@ from ..core.host import processes
 from ..core.record.store import Store
 from ..core.settings import Settings
 from . import handing_over, own_bus, parentless, publication
+from .commands import Commands
 from .complaints import Complaints
 from .masters import ONE_OF_SEVERAL
 from .trial import Trial
@@ -104,6 +105,7 @@ class Succession:
         self._looked_at = 0.0
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
         self._trial = Trial(store, complaints, monotonic)
+        self._commands = Commands(monotonic, self._is_told)
 
     _alone_at: float | None
     _unsure_at: float | None
@@ -201,6 +203,8 @@ class Succession:
             self._former = self._still(self._former)
             if not self._former:
                 self._claims_until = now + _LATE
+        if self._standing is not Standing.SERVING:
+            self._commands.tell(minion.opts, self._place)
         if self._standing is Standing.SERVING:
             self._trial.start_left(leaves=self.is_on_trial)
             if self._meeting.is_at(Step.ASKED):
@@ -227,6 +231,21 @@ class Succession:
                 self._meeting.open()
             except SafeUpdateError as err:
                 log.warning("safeupdate: a restart waits for jobs: %s", err)
+
+    def told(self, original: Callable[..., Any], minion: Any, package: bytes) -> Any:
+        """Let an event tell this main process what to do, and keep that for the next one."""
+        if self._standing is not Standing.SERVING and minion.ready:
+            self._commands.keep(package)
+        return original(minion, package)
+
+    def _is_told(self, pid: int) -> bool | None:
+        """Tell whether another main process does what events tell it; None: not known."""
+        try:
+            found = self._generations.of(processes.identity(pid))
+            return None if found is None else self._has_ours(found.masters)
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return False
 
     def _still(self, former: list[str]) -> list[str]:
         try:
@@ -315,6 +334,7 @@ class Succession:
             return
         log.warning("safeupdate: the minion could not be handed over: its restart waits for jobs")
         self._standing, self._given_up = Standing.SERVING, False
+        self._commands.drop()
         parentless.end_with_it()
         self._meeting.go(Step.BACK, Step.OPEN)
         self._start_waiting()
@@ -349,9 +369,13 @@ class Succession:
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return False
-        if serving is None or theirs is None or serving.process == self._me:
+        if serving is None or serving.process == self._me:
             return False
-        if not processes.alive(serving.process):
+        return processes.alive(serving.process) and self._has_ours(theirs)
+
+    def _has_ours(self, theirs: tuple[tuple[str, bool], ...] | None) -> bool:
+        """Tell whether another minion with these masters is connected to those of this one."""
+        if theirs is None:
             return False
         connected = {master for master, is_connected in theirs if is_connected}
         minions = list(self._minions.values())
@@ -376,7 +400,7 @@ class Succession:
     def _leave(self, now: float) -> None:
         """End, once no job has run for a while."""
         self._end_engines(now)
-        if multiprocessing.active_children():
+        if multiprocessing.active_children() or (self._commands.wait and not self._stopped):
             self._quiet_at = None
         elif self._quiet_at is None:
             self._quiet_at = now

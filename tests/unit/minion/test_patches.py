@@ -1,6 +1,7 @@
 """The table of what takes the place of functions of Salt in the minion."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import salt.minion
@@ -117,6 +118,14 @@ def test_a_job_that_is_held_does_not_start_by_an_error_of_ours(settings, tmp_pat
     assert (len(started), len(queued)) == (1, 1)
     drain.close()
     assert set(patches.troubles().values()) == {"RuntimeError: ours"}
+
+
+@pytest.mark.parametrize("restart", ["wait", "handover"])
+def test_only_one_that_may_be_handed_over_looks_at_events(settings, salts_own, restart):
+    minion = salt.minion.Minion
+    patches.apply(_table(replace(settings, restart=restart)))
+    plain = vars(minion)["handle_event"] is salts_own[minion]["handle_event"]
+    assert plain is (restart == "wait")
 
 
 @pytest.mark.usefixtures("salts_own")
