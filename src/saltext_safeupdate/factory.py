@@ -16,11 +16,11 @@ from .core.errors import SafeUpdateError
 from .core.extensions import ourselves, supervisor_copy
 from .core.host import inherited
 from .core.host.command import run as run_command
-from .core.packages.manager import Installer
 from .core.supervisor import watchdog
 from .this_host import Host
 
 if TYPE_CHECKING:
+    from .core.packages.manager import Installer
     from .core.prepare.own_extension import OwnExtension
     from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .manager import Offers
+if TYPE_CHECKING:
+    from .manager import Offers
 
 
 class Own(NamedTuple):

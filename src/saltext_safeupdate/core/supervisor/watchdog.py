@@ -12,13 +12,16 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import SafeUpdateError
 from ..extensions import supervisor_copy
 from ..host.command import Run
 from ..host.files import remove, write_atomic
-from ..host.service import Watchdogs
 from ..settings import Settings, as_json, from_mapping
+
+if TYPE_CHECKING:
+    from ..host.service import Watchdogs
 
 _UNIT = "salt-safeupdate-recover"
 _SUPERVISOR_UNIT = "salt-safeupdate"
