@@ -78,11 +78,11 @@ def announce(opts: Mapping[str, Any]) -> None:
     """Say to a minion that is handed over that this one, the next, has the hooks."""
     if installed_by() != os.getpid():
         return
-    from .minion import succession
+    from .minion import handing_over
 
     host = Host(opts)
     try:
-        succession.announce(host.settings, host.store)
+        handing_over.announce(host.settings, host.store)
     except SafeUpdateError as err:
         # The one before it takes no job then.
         log.error("safeupdate: %s", err)

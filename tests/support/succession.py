@@ -19,7 +19,7 @@ from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
-from saltext_safeupdate.minion import own_bus, succession
+from saltext_safeupdate.minion import handing_over, own_bus, succession
 from saltext_safeupdate.minion.complaints import Complaints
 from tests.support.simulated import Clock, Hasty
 
@@ -243,7 +243,7 @@ class World:
 
     def announces(self):
         with self.next.at_work():
-            succession.announce(self.settings, self.store)
+            handing_over.announce(self.settings, self.store)
 
     def reports(self, *connected, without=()):
         """Have the next one say that its engine works, and which masters it has."""

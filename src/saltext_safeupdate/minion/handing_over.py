@@ -1,10 +1,14 @@
-"""Whether the minion of this host can be handed over when it is restarted."""
+"""Whether the minion of this host can be handed over, and what the next one says of itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.generations.table import Generations
+from ..core.host import processes
+from ..core.record.store import Store
+from ..core.settings import Settings
 from ..this_host import Host
 
 
@@ -30,3 +34,15 @@ def of_opts(opts: Mapping[str, Any]) -> str:
     if opts.get("ipc_mode") == "tcp":
         return "with 'ipc_mode: tcp' two minions cannot have their event sockets side by side"
     return ""
+
+
+def announce(settings: Settings, store: Store) -> None:
+    """
+    Say that this process, the main one of a minion, claims each job that it runs.
+
+    It has the hooks, and is not connected yet. Without an earlier minion there is nothing to say.
+    Raises SafeUpdateError.
+    """
+    generations = Generations(store)
+    if generations.overlapping():
+        generations.begins(processes.me())

@@ -98,10 +98,6 @@ class Intake:
         if not self._succession.serves_on:
             self._masters.take_over(minion)
             self._start_first(minion)
-        elif any(map(_is_asked_for, queues.listed(minion.opts))):
-            # What is to show that the next one works waits for a state run, and is that one's.
-            instead(original)
-            return None
         return original(minion)
 
     @staticmethod
@@ -129,7 +125,7 @@ class Intake:
     def invoke(self, original: Callable[..., Any], minion: Any, data: dict[str, Any]) -> Any:
         """Start the job with its share of the lock, or hold it, or leave it if it is known."""
         if self._succession.serves_on and _is_asked_for(data):
-            # It has come into a queue since that was looked at.
+            # A health check that has waited for a state run is the next one's.
             queues.put(minion.opts, data, first=True, apart=True)
             instead(original)
             return None

@@ -52,20 +52,7 @@ _LATE = 300.0
 _QUIET = 5.0
 _ENGINES_TIMEOUT = 10.0
 # What the main process does once, whichever generation does it.
-_STATES = "state_queue"
-_ONCE = ("beacons", "schedule", "ping", _STATES)
-
-
-def announce(settings: Settings, store: Store) -> None:
-    """
-    Say that this process, the main one of a minion, claims each job that it runs.
-
-    It has the hooks, and is not connected yet. Without an earlier minion there is nothing to say.
-    Raises SafeUpdateError.
-    """
-    generations = Generations(store)
-    if generations.overlapping():
-        generations.begins(processes.me())
+_ONCE = ("beacons", "schedule", "ping", "state_queue")
 
 
 class Succession:
@@ -144,7 +131,7 @@ class Succession:
             # Whether the next minion claims its jobs shows in a moment.
             self._waiting.append((minion, data))
             return True
-        if self.is_on_trial and not self._trial.insists:
+        if self._leaves_jobs and not self._trial.insists:
             self._trial.leave(minion, data)
             return True
         return False
@@ -164,12 +151,19 @@ class Succession:
     @property
     def serves_on(self) -> bool:
         """Whether this one takes all jobs, because the one after it may not work."""
-        return self._trial.goes_on and self._standing is Standing.OVERLAPPING
+        known = self._me in self._trial.before
+        return self._trial.goes_on and known and self._standing is Standing.OVERLAPPING
 
     @property
     def is_on_trial(self) -> bool:
         """Whether the one before this one takes all jobs, because this one may not work."""
-        return self._trial.goes_on and self._standing is Standing.SERVING and bool(self._former)
+        return self._leaves_jobs and self._standing is Standing.SERVING
+
+    @property
+    def _leaves_jobs(self) -> bool:
+        """Whether this one is of the new version, handed over itself or not, and not proven."""
+        unproven = self._trial.goes_on and self._me not in self._trial.before
+        return unproven and bool(self._former)
 
     def _is_unannounced(self) -> bool:
         """Tell whether another minion has bound the sockets that does not claim its jobs yet."""
@@ -181,7 +175,11 @@ class Succession:
             return False
         self._followed, announced = True, False
         try:
-            announced = processes.identity(holder) in self._generations.successors(self._me)
+            successors = self._generations.successors(self._me)
+            announced = processes.identity(holder) in successors
+            # One on trial that has said so may hang: some looks later it takes no connection.
+            if holder < 0 and self.serves_on:
+                announced = bool(successors)
         except SafeUpdateError as err:
             self._complaints.tell(err)
         if announced:
@@ -196,6 +194,9 @@ class Succession:
         """Do what is due; tell whether the queues are for another generation to work on."""
         self._begin(minion)
         now = self._monotonic()
+        if self._standing is Standing.SERVING and self._former is None:
+            # Its queues are those of the one before, also if no job is published for a while.
+            self._has_former()
         if self._standing is Standing.OVERLAPPING or self._former:
             self._trial.look()
         lags, self._looked_at = now > self._looked_at + _LAG, now
@@ -303,7 +304,9 @@ class Succession:
             self._take_no_more()
         elif self._is_unannounced():
             self._ready_at = None
-            if self._unsure_at is not None and now > self._unsure_at + _UNANNOUNCED:
+            late = self._unsure_at is not None and now > self._unsure_at + _UNANNOUNCED
+            # One that is on trial may be broken there: then this one has to go on.
+            if late and not self.serves_on:
                 log.warning(
                     "safeupdate: the next minion runs without this extension. This one takes no "
                     "more jobs; %d that came meanwhile are not run by it",
@@ -312,11 +315,12 @@ class Succession:
                 self._take_no_more()
         else:
             self._start_waiting()
+            self._trial.start_left(leaves=self._leaves_jobs)
             if not self._next_is_ready():
                 self._ready_at = None
             elif self._ready_at is None or lags:
                 self._ready_at = now
-            elif now > self._ready_at + _OVERLAP and not self._trial.goes_on:
+            elif now > self._ready_at + _OVERLAP and not self.serves_on:
                 self._take_no_more()
 
     def _start_waiting(self) -> None:
@@ -347,7 +351,7 @@ class Succession:
             own_bus.use(minion.opts, self.bus)
             for name in _ONCE:
                 # The queue of states is not for one that is on trial.
-                if name != _STATES or not self._trial.goes_on:
+                if name != "state_queue" or not self.serves_on:
                     minion.remove_periodic_callback(name)
             manager = minion.process_manager
             manager.stop_restarting()

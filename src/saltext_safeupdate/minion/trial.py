@@ -29,6 +29,8 @@ class Trial:
         self._left: list[tuple[Any, dict[str, Any], float]] = []
         # Whether it goes on now, and whether jobs are started here all the same.
         self.goes_on = self.insists = False
+        # The main processes beside whose jobs the packages changed: those that serve meanwhile.
+        self.before: tuple[str, ...] = ()
 
     def look(self) -> None:
         """Look into the record. If that cannot be read, what was so stays so."""
@@ -38,6 +40,7 @@ class Trial:
             self._complaints.tell(err)
             return
         self.goes_on = last is not None and last.on_trial
+        self.before = () if last is None else last.progress.beside
 
     def leave(self, minion: Any, data: dict[str, Any]) -> None:
         """Leave a job to the minion before."""

@@ -45,7 +45,9 @@ class WaitingRuns:
         """Return the runs to wait for, unless the wait may be one of two for each other."""
         found = original(opts, jid, active_jobs)
         job = current.get()
-        if not found or job is None or not self._admission.updating():
+        if not found or job is None:
+            return found
+        if not (self._admission.updating() or self._keeps_packages(job)):
             return found
         if job.may_go_back and str(jid) == job.jid:
             if self._is_queued(opts, job):
@@ -57,6 +59,10 @@ class WaitingRuns:
                 "when the update has ended. Then run this again."
             )
         return found
+
+    def _keeps_packages(self, job: current.Job) -> bool:
+        """Tell whether an update beside jobs waits for this program, which reads the code."""
+        return job.packages is not None and self._admission.awaits_packages()
 
     def _is_queued(self, opts: Any, job: current.Job) -> bool:
         """Put what was published into the queue; tell whether that worked."""

@@ -11,6 +11,8 @@ from ..core.errors import LockUnavailableError
 from ..core.host import locks
 from ..core.host.locks import Lock
 from ..core.jobs import current
+from ..core.jobs.admission import Admission
+from ..core.record.store import Store
 from ..core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,8 @@ def of_job(
     if settings.restart != "handover" or job is None or job.packages is not None:
         yield
         return
-    lock = _share(settings.run_dir, monotonic, sleep)
+    admission = Admission(settings, Store(settings.database))
+    lock = _share(settings.run_dir, admission.packages_change, monotonic, sleep)
     try:
         yield
     finally:
@@ -42,7 +45,10 @@ def of_job(
 
 
 def _share(
-    run_dir: str, monotonic: Callable[[], float], sleep: Callable[[float], None]
+    run_dir: str,
+    changing: Callable[[], bool],
+    monotonic: Callable[[], float],
+    sleep: Callable[[float], None],
 ) -> Lock | None:
     deadline = monotonic() + _LONGEST
     while True:
@@ -51,8 +57,10 @@ def _share(
         except LockUnavailableError as err:
             log.warning("safeupdate: %s", err)
             return None
-        if lock is not None:
+        if lock is not None and not changing():
             return lock
+        if lock is not None:
+            lock.close()
         if monotonic() >= deadline:
             log.warning(
                 "safeupdate: an update of the minion has kept packages for %g s; this job does not "

@@ -1,9 +1,12 @@
 """A new minion that has to show that it works, beside the one before it."""
 
+import os
+
 import pytest
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.generations.generation import Standing
+from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.core.record.parts import Progress
@@ -12,7 +15,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import publication, queues
 from saltext_safeupdate.minion.intake import Intake
-from tests.support.succession import EARLIER, World, job, short_directory
+from tests.support.succession import EARLIER, PARENT, World, job, short_directory
 
 FIRST, SECOND = job(1), job(2)
 
@@ -117,6 +120,55 @@ def test_the_queues_are_worked_on_by_the_earlier_one(world):
     assert not world.next.looks()
 
 
+def test_the_queues_are_the_earlier_one_s_before_any_job_was_published(world):
+    assert world.next.looks(), "they are another one's"
+    assert world.next.succession.is_on_trial
+
+
+def test_the_earlier_one_serves_on_beside_one_that_hangs(world):
+    both_look(world)
+    # It takes no connection any more: so many looks have been in vain.
+    world.listener = -1
+    for _ in range(60):
+        world.clock.work(1)
+        world.earlier.looks()
+    world.earlier.hears(FIRST)
+    assert world.earlier.started == [FIRST["jid"]]
+    assert world.earlier.standing is Standing.OVERLAPPING
+
+
+def test_one_on_trial_that_is_late_is_waited_for(tmp_path, monkeypatch):
+    with short_directory() as sockets:
+        world = World(tmp_path, sockets, monkeypatch)
+        update(world, Phase.WATCHING)
+        world.hands_over()
+        world.binds()
+        world.earlier.hears(FIRST)
+        world.earlier.looks_for(60)
+        assert world.earlier.started == []
+        assert world.earlier.standing is Standing.OVERLAPPING
+        world.announces()
+        world.earlier.looks()
+        assert world.earlier.started == [FIRST["jid"]]
+
+
+def test_one_on_trial_that_somebody_restarts_leaves_its_jobs_to_the_earlier_one(world):
+    both_look(world)
+    world.listener = os.getpid()
+    meeting = Meeting(world.settings.run_dir, PARENT + 1)
+    assert meeting.go(Step.OPEN, Step.ASKED)
+    world.next.looks()
+    assert meeting.go(Step.TAKEN, Step.MOVED)
+    world.next.loses_its_parent()
+    both_look(world)
+    assert world.standings() == (Standing.OVERLAPPING, Standing.OVERLAPPING)
+    world.next.hears(FIRST)
+    world.earlier.hears(FIRST)
+    both_look(world, 20)
+    assert world.earlier.started == [FIRST["jid"]]
+    assert world.next.started == []
+
+
 def test_what_was_so_stays_so_while_the_record_cannot_be_read(world, monkeypatch):
     world.next.hears(FIRST)
 
@@ -179,13 +231,12 @@ def test_the_earlier_one_leaves_its_probe_to_the_next_one(world):
     assert worked == 0, "those are the earlier one's"
 
 
-def test_a_health_check_that_waits_for_a_state_run_is_not_taken_by_the_earlier_one(world):
+def test_a_health_check_that_waits_for_a_state_run_is_left_to_the_next_one(world):
     earlier, later = Working(world, world.earlier), Working(world, world.next)
     world.next.hears(FIRST)
     check = {"jid": job(5)["jid"], "fun": "state.apply", "arg": [], "user": publication.ASKED_BY}
     queues.put(world.opts, check)
-    assert earlier.works_on_queues() == ([], 0)
-    # It has come there since.
+    assert earlier.works_on_queues() == ([], 1), "Salt finds it there when its turn comes"
     assert earlier.takes({**check, queues.QUEUED: True}) == []
     started, _ = later.works_on_queues()
     assert [each["jid"] for each in started] == [check["jid"]]

@@ -71,16 +71,21 @@ class Generations:
         """
         Return the processes that run, each of which reads its own tree, the newest last.
 
-        Empty if one of them does not, or the newest cannot be handed over.
+        Empty if one of them does not, or the newest cannot be handed over or is just being so:
+        the one after it may read the code at this moment.
         """
         if not self._store.exists():
             return []
         with self._store.connection() as db:
             rows = db.execute(
-                "SELECT process, report FROM generations WHERE standing != ? ORDER BY rowid",
+                "SELECT process, standing, report FROM generations WHERE standing != ? "
+                "ORDER BY rowid",
                 (Standing.GONE.value,),
             ).fetchall()
-        found = {name: _report(text) for name, text in rows if processes.alive(name)}
+        rows = [row for row in rows if processes.alive(row[0])]
+        if not rows or rows[-1][1] == Standing.OVERLAPPING.value:
+            return []
+        found = {name: _report(text) for name, _, text in rows}
         reports = list(found.values())
         if not all(each is not None and each.own_tree for each in reports):
             return []

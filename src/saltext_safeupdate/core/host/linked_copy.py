@@ -106,7 +106,11 @@ def remove(copies: Iterable[str]) -> None:
         if is_copy(os.path.basename(copy)):
             for path in (copy, f"{copy}{PART}"):
                 if os.path.isdir(path):
-                    shutil.rmtree(path)
+                    try:
+                        shutil.rmtree(path)
+                    except FileNotFoundError:
+                        # An engine removes it at the same time, or an update does.
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 def differing(copies: Mapping[str, str]) -> list[str]:

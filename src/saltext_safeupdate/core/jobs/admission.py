@@ -18,6 +18,7 @@ from ..host import drained, locks
 from ..host.locks import Lock
 from ..record.phase import Phase
 from ..record.store import Store
+from ..record.update import Update
 from ..settings import Settings
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Admission:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._run_dir = settings.run_dir
+        self._beside_jobs = settings.restart == "handover"
         self._store = store
         self._complain = complain
         self._clock = clock
@@ -101,18 +103,40 @@ class Admission:
         whether it may start.
         """
         try:
-            lock = locks.adopt(self._run_dir, "packages") or locks.share(self._run_dir, "packages")
+            adopted = locks.adopt(self._run_dir, "packages")
+            lock = adopted or locks.share(self._run_dir, "packages")
         except LockUnavailableError:
             # It is told of the jobs lock, which lies beside it.
             return None, not self._by_record(beside_jobs=True)
+        if lock is not None and adopted is None and self._beside_jobs and self.packages_change():
+            lock.close()
+            lock = None
         return lock, lock is not None
 
-    def _by_record(self, *, beside_jobs: bool = False) -> bool:
+    def awaits_packages(self) -> bool:
+        """Tell whether an update beside jobs waits for what reads the code."""
+        last = self._last()
+        return last is not None and last.beside_jobs and last.phase is Phase.WAITING
+
+    def packages_change(self) -> bool:
+        """
+        Tell whether the packages change beside jobs though nobody has the lock for it: the
+        supervisor was killed, and the package manager goes on until the next one comes.
+        """
+        last = self._last()
+        if last is None or not (last.beside_jobs and last.is_changing):
+            return False
+        return abs(self._clock() - last.changed) < BELIEVED
+
+    def _last(self) -> Update | None:
         try:
-            last = self._store.latest() if self._store.exists() else None
+            return self._store.latest() if self._store.exists() else None
         except SafeUpdateError as err:
             self._complain(err)
-            return False
+            return None
+
+    def _by_record(self, *, beside_jobs: bool = False) -> bool:
+        last = self._last()
         if last is None or last.kind != "update" or last.phase not in _HOLDING:
             return False
         if last.beside_jobs != beside_jobs:

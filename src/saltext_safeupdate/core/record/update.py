@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import TransitionError
 from ..host import processes as host_processes
 from .parts import Boot, Code, Former, Owed, Progress, Request, Staged, Watched, WayBack
-from .phase import ALLOWED, BEFORE_INSTALLING, PROVING, Phase
+from .phase import ALLOWED, BEFORE_INSTALLING, CHANGING, PROVING, Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,12 @@ class Update:
     def on_trial(self) -> bool:
         """Whether the minion before serves until the new one has shown that it works."""
         return self.beside_jobs and self.phase in PROVING
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether its packages change at this moment, or what belongs to them."""
+        back = self.phase is Phase.ROLLING_BACK and self.progress.returned is not None
+        return self.phase in CHANGING and not back
 
     @property
     def may_be_cancelled(self) -> bool:

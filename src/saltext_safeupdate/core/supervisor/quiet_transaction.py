@@ -137,6 +137,9 @@ class QuietTransaction:
         timeout = by.settings.jobs_timeout
         if not packages.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
             raise self._postponed("salt-call, or the package manager for another job")
+        now = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
+        if now != self._record.progress.beside:
+            raise self._postponed("the minion itself, which was restarted meanwhile")
 
     def _postponed(self, running: str) -> PostponedError:
         timeout = self.by.settings.jobs_timeout

@@ -214,21 +214,9 @@ def _download(
 
 
 def _wait(context: Context, update: Update) -> Update:
-    assert update.request is not None  # noqa: S101
-    roots, home = update.code.roots, update.code.extension
-    beside: tuple[str, ...] = ()
-    if not update.of_extension or any(home.startswith(os.path.join(root, "")) for root in roots):
-        beside = beside_jobs.whose(
-            context, roots, context.neighbours, update.versions_from, update.versions_to
-        )
-    if beside:
-        timeout = None if update.request.when == "idle" else context.settings.jobs_timeout
-        found = beside_jobs.wait(context, update, timeout)
-    elif update.request.when == "idle":
-        found = drain.wait_until_idle(context, update)
-    else:
-        context.locks.drain.exclusive()
-        found = drain.wait_for_jobs(context, update)
+    beside, found = _wait_beside(context, update)
+    if not beside:
+        found = _wait_alone(context, update)
     if found is None:
         context.locks.drain.release()
         reason = (
@@ -239,6 +227,43 @@ def _wait(context: Context, update: Update) -> Update:
     if found.phase.final:
         return found
     return _begin(context, replace(found, progress=replace(found.progress, beside=beside)))
+
+
+def _wait_beside(context: Context, update: Update) -> tuple[tuple[str, ...], Update | None]:
+    """Wait for what may not run beside the update, if jobs may; return whose, and the record."""
+    assert update.request is not None  # noqa: S101
+    beside = _beside(context, update)
+    if not beside:
+        return (), None
+    timeout = None if update.request.when == "idle" else context.settings.jobs_timeout
+    found = beside_jobs.wait(context, update, timeout)
+    if found is None or found.phase.final:
+        return beside, found
+    # Another minion may run by now, and one that reads no tree of its own.
+    beside = _beside(context, update)
+    if not beside:
+        context.locks.update.release()
+        context.locks.packages.release()
+    return beside, found
+
+
+def _wait_alone(context: Context, update: Update) -> Update | None:
+    """Wait until no job runs."""
+    assert update.request is not None  # noqa: S101
+    if update.request.when == "idle":
+        return drain.wait_until_idle(context, update)
+    context.locks.drain.exclusive()
+    return drain.wait_for_jobs(context, update)
+
+
+def _beside(context: Context, update: Update) -> tuple[str, ...]:
+    """Return the main processes whose jobs may run meanwhile; empty: none may."""
+    roots, home = update.code.roots, update.code.extension
+    if update.of_extension and not any(home.startswith(os.path.join(root, "")) for root in roots):
+        return ()
+    return beside_jobs.whose(
+        context, roots, context.neighbours, update.versions_from, update.versions_to
+    )
 
 
 def _begin(context: Context, update: Update) -> Update:

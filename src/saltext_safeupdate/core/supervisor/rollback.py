@@ -93,7 +93,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
     if beside_jobs.is_kept(context, update):
         return _below_the_old_one(context, update), ""
     if update.progress.returned is None:
-        _stop(context)
+        _stop(context, update)
         update = neighbours.stop(context, update)
         # No scriptlet starts it before all is in place.
         context.inhibitor.inhibit(unit)
@@ -179,7 +179,7 @@ def _old_runs(context: Context, update: Update) -> bool:
     return context.manager is not None and context.manager.running(own) == update.versions_from
 
 
-def _stop(context: Context) -> None:
+def _stop(context: Context, update: Update) -> None:
     """Stop the new minion. The one before it, if that still serves, is left alone."""
     unit = context.unit
     bypass = os.path.join(context.settings.run_dir, "bypass")
@@ -190,7 +190,8 @@ def _stop(context: Context) -> None:
     elif not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.monotonic, sleep=context.sleep):
         # They do not end: what is recorded of them is taken up again by the old minion.
         with contextlib.suppress(OSError):
-            write_atomic(bypass, "")
+            # Those of earlier minions have nothing to do with it.
+            write_atomic(bypass, "unit\n" if update.beside_jobs else "")
     if not beside_jobs.outside(context):
         context.locks.drain.exclusive()
     context.inhibitor.release(unit)
