@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 # Seconds that a connection waits for another one that writes.
 _BUSY_TIMEOUT = 30.0
+# Seconds between two tries to have a new file written ahead.
+_LOG_INTERVAL = 0.02
 
 # What jobs were called with and return is apart from them, so that its space is free for
 # others when it is wiped.
@@ -203,6 +205,7 @@ class Database:
             db.execute("PRAGMA secure_delete = ON")
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version < self.VERSION:
+                self._keep_log(db)
                 self._migrate(db)
             elif version > self.VERSION and not self._compatible(db):
                 raise RecordError(
@@ -225,9 +228,21 @@ class Database:
                 f"permissions and the file system of its directory, and '{self.SETTING}'."
             ) from err
 
+    def _keep_log(self, db: sqlite3.Connection) -> None:
+        """Have SQLite write ahead: for this it does not wait by itself if others open it too."""
+        deadline = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as err:
+                if "locked" not in str(err) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_LOG_INTERVAL)
+            else:
+                return
+
     @classmethod
     def _migrate(cls, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode = WAL")
         db.execute("BEGIN IMMEDIATE")
         for statement in cls.SCHEMA.split(";"):
             db.execute(statement)

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 
 import pytest
 
@@ -132,6 +133,27 @@ def test_a_locked_database_is_an_error_and_not_put_away(path):
     blocker.execute("ROLLBACK")
     blocker.close()
     assert Ledger(path).delivered("1")
+
+
+def test_several_that_open_a_new_file_at_once_all_can(path):
+    """SQLite itself refuses some of them at once: each has to wait for another one."""
+    problems, rounds, together = [], 60, 4
+    barrier = threading.Barrier(together)
+
+    def open_each():
+        for number in range(rounds):
+            barrier.wait(60)
+            try:
+                accept(f"{path}{number}")
+            except RecordError as err:
+                problems.append(str(err))
+
+    threads = [threading.Thread(target=open_each) for _ in range(together)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert problems == []
 
 
 def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
