@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from tests.lab.engine import EngineScene, deb
 from tests.lab.handover import HandoverScene
+from tests.lab.jobs import Publishing
 
 ROUNDS = 3
 WORK = 45
@@ -52,27 +52,19 @@ class Found(NamedTuple):
     long_job: bool
 
 
-class Pings:
+class Pings(Publishing):
     """Publishes a ping every so often, and tells how long each took."""
 
     def __init__(self, scene: EngineScene) -> None:
-        self._scene = scene
+        # All of them: those that wait are what is looked for.
+        super().__init__(scene, INTERVAL, most=sys.maxsize)
         self.sent: dict[str, float] = {}
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Pings:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(INTERVAL):
-            began = time.time()
-            self.sent[self._scene.publish("test.ping")] = began
+    def publish(self) -> str:
+        began = time.time()
+        jid = self._scene.publish("test.ping")
+        self.sent[jid] = began
+        return jid
 
     def took(self, since: float, until: float) -> list[float | None]:
         """Return how long those of a time took, None for those that nobody has answered."""

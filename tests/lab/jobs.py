@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from devtools.command import ToolError, run
 from devtools.experiment import MINION
@@ -153,21 +154,61 @@ class Sent:
     jid: str
 
 
-class Stream:
+Who = TypeVar("Who", bound="Publishing")
+
+
+class Publishing:
     """
-    Publishes jobs of every kind, one after the other, until it is told to stop.
+    Publishes one job after the other, every *interval* seconds, until it is told to stop.
 
     Not more than *most* without a return: a busy machine is to be slow, not buried.
     """
 
-    def __init__(self, scene: JobScene, interval: float = 0.8, most: int = 15) -> None:
+    def __init__(self, scene: Scene, interval: float, most: int) -> None:
         self._scene, self._interval, self._most = scene, interval, most
-        self.sent: list[Sent] = []
         self._open: set[str] = set()
         self._looked = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self: Who) -> Who:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def publish(self) -> str:
+        """Publish the next job; return its JID."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            if self._waiting() >= self._most:
+                continue
+            # If the master does not take it, it was not published.
+            with contextlib.suppress(ToolError):
+                self._open.add(f"salt/job/{self.publish()}/ret/{MINION}")
+
+    def _waiting(self) -> int:
+        """Return how many of the jobs have not returned, by the master's events."""
+        fresh = self._scene.master.events[self._looked :]
+        self._looked += len(fresh)
+        self._open -= {event.tag for event in fresh}
+        return len(self._open)
+
+
+class Stream(Publishing):
+    """Publishes jobs of every kind."""
+
+    def __init__(self, scene: JobScene, interval: float = 0.8, most: int = 15) -> None:
+        super().__init__(scene, interval, most)
+        self.sent: list[Sent] = []
         self._numbers = itertools.count(1)
+        self._order = itertools.cycle(
+            ("short", "sleep", "ping", "states", "short", "sleep", "queue")
+        )
         self._kinds: dict[str, Callable[[str], str]] = {
             "short": lambda label: self._work(label, 0),
             "sleep": lambda label: self._work(label, 4),
@@ -176,35 +217,12 @@ class Stream:
             "queue": lambda label: self._states(label, queue=True),
         }
 
-    def __enter__(self) -> Stream:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        kinds = itertools.cycle(("short", "sleep", "ping", "states", "short", "sleep", "queue"))
-        while not self._stop.wait(self._interval):
-            if self._waiting() >= self._most:
-                continue
-            kind = next(kinds)
-            label = f"{kind}-{next(self._numbers)}"
-            try:
-                jid = self._kinds[kind](label)
-            except ToolError:
-                # The master did not take it: that was not published.
-                continue
-            self.sent.append(Sent(label, kind, jid))
-            self._open.add(f"salt/job/{jid}/ret/{MINION}")
-
-    def _waiting(self) -> int:
-        """Return how many of the jobs have not returned, by the master's events."""
-        fresh = self._scene.master.events[self._looked :]
-        self._looked += len(fresh)
-        self._open -= {event.tag for event in fresh}
-        return len(self._open)
+    def publish(self) -> str:
+        kind = next(self._order)
+        label = f"{kind}-{next(self._numbers)}"
+        jid = self._kinds[kind](label)
+        self.sent.append(Sent(label, kind, jid))
+        return jid
 
     def _work(self, label: str, seconds: float) -> str:
         line = f"echo {label} start >> {WORK}; sleep {seconds}; echo {label} end >> {WORK}"

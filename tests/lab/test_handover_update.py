@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devtools.command import ToolError
-from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from devtools.lab.recipes import FAULT_FILE
 from tests.lab.engine import EngineScene
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
-from tests.lab.jobs import WORK
+from tests.lab.jobs import WORK, Publishing
 from tests.lab.test_engine_rollback import FAULTS
 
 FAULTY = "3008.3+faulty"
@@ -34,34 +32,16 @@ class UpdateScene(HandoverScene, EngineScene):
         return [each for each in super().leftovers() if not each.startswith(".salt-safeupdate-g")]
 
 
-class Pings:
-    """
-    A ping every so many seconds, with at most *most* unanswered.
+class Pings(Publishing):
+    """A ping every so many seconds."""
 
-    On a busy machine more of them would be as many as it can answer none of.
-    """
-
-    def __init__(self, scene: UpdateScene, interval: float = 0.3, most: int = 5) -> None:
-        self._scene, self._interval, self._most = scene, interval, most
+    def __init__(self, scene: UpdateScene) -> None:
+        super().__init__(scene, interval=0.3, most=5)
         self._sent: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Pings:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            open_ = [
-                jid for jid in self._sent[-50:] if not self._scene.master.returned(jid, MINION)
-            ]
-            if len(open_) < self._most:
-                self._sent.append(self._scene.publish("test.ping"))
+    def publish(self) -> str:
+        self._sent.append(self._scene.publish("test.ping"))
+        return self._sent[-1]
 
     def unanswered(self, what: str) -> list[str]:
         """Return those that nobody has answered, or not with True."""
@@ -144,31 +124,34 @@ def test_a_broken_new_minion_is_taken_back_and_no_job_notices(
     assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
 
 
+def goes_unnoticed(
+    scene: UpdateScene, long_job: str, version: str, update: Callable[[], dict[str, Any]]
+) -> None:
+    """The *update* to that version is committed, and no job has noticed."""
+    with Pings(scene) as pings:
+        record = update()
+    assert record["phase"] == "committed", record
+    assert beside(scene)
+    takes_over(scene, version)
+    assert pings.unanswered(f"to {version}") == []
+    end_well(scene, long_job)
+    scene.assert_runs(version)
+
+
 @pytest.mark.timeout(600)
 def test_a_highstate_that_updates_the_minion_waits_for_no_job(
     scene: UpdateScene, long_job: str
 ) -> None:
-    scene.sls("update", HIGHSTATE)
-    with Pings(scene) as pings:
+    def update() -> dict[str, Any]:
         jid = scene.publish("state.apply", "update")
         assert scene.returned(jid)["success"]
-        record = scene.wait_end()
-    assert record["phase"] == "committed", record
-    assert beside(scene)
-    takes_over(scene, NEW)
-    assert pings.unanswered("an update by a state run") == []
-    end_well(scene, long_job)
-    scene.assert_runs(NEW)
+        return scene.wait_end()
+
+    scene.sls("update", HIGHSTATE)
+    goes_unnoticed(scene, long_job, NEW, update)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: str) -> None:
-    with Pings(scene) as pings:
-        record = scene.update(OLD, allow_downgrade=True)
-    assert record["phase"] == "committed", record
-    assert beside(scene)
-    takes_over(scene, OLD)
-    assert pings.unanswered("an update by request") == []
-    end_well(scene, long_job)
-    scene.assert_runs(OLD)
+    goes_unnoticed(scene, long_job, OLD, lambda: scene.update(OLD, allow_downgrade=True))

@@ -26,7 +26,7 @@ _APART = "safeupdate_queue"
 
 def find(opts: Mapping[str, Any], jid: str) -> str | None:
     """Return the path of the queued job, of whichever master it is, or None."""
-    for directory in (*_apart_everywhere(opts), *_everywhere(opts)):
+    for directory in _places(opts):
         for name in _names(directory):
             if name.endswith(f"_{jid}.p"):
                 return os.path.join(directory, name)
@@ -35,8 +35,7 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
 
 def jids(opts: Mapping[str, Any]) -> set[str]:
     """Return the JIDs of the queued jobs of all masters."""
-    directories = (*_apart_everywhere(opts), *_everywhere(opts))
-    return {_jid(name) for directory in directories for name in _names(directory)}
+    return {_jid(name) for directory in _places(opts) for name in _names(directory)}
 
 
 def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -90,7 +89,8 @@ def put(
     The one that is *first* comes before all others; :func:`take_first` does not wait for Salt.
     What lies *apart* is found by that function only.
     """
-    directory = _apart(opts) if apart else salt.utils.state.job_queue_dir(opts)
+    jobs = salt.utils.state.job_queue_dir(opts)
+    directory = _apart(jobs) if apart else jobs
     os.makedirs(directory, mode=0o700, exist_ok=True)
     since = 0 if first else int(time.time() * 1_000_000)
     name = f"{_WAITING}{since}_{data['jid']}.p"
@@ -102,7 +102,8 @@ def put(
 
 def take_first(opts: Mapping[str, Any]) -> dict[str, Any] | None:
     """Take the job that is first out of this master's queue and return it; None without one."""
-    for directory in (_apart(opts), salt.utils.state.job_queue_dir(opts)):
+    jobs = salt.utils.state.job_queue_dir(opts)
+    for directory in (_apart(jobs), jobs):
         for name in _names(directory, _FIRST):
             path = os.path.join(directory, name)
             data = read(path)
@@ -184,12 +185,14 @@ def _everywhere(opts: Mapping[str, Any]) -> list[str]:
     return [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
 
 
-def _apart_everywhere(opts: Mapping[str, Any]) -> list[str]:
-    return [os.path.join(os.path.dirname(jobs), _APART) for jobs, _ in _queues(opts)]
+def _places(opts: Mapping[str, Any]) -> list[str]:
+    """Return where queued jobs lie: what lies apart, and then the queues of Salt."""
+    return [*(_apart(jobs) for jobs, _ in _queues(opts)), *_everywhere(opts)]
 
 
-def _apart(opts: Mapping[str, Any]) -> str:
-    return os.path.join(os.path.dirname(salt.utils.state.job_queue_dir(opts)), _APART)
+def _apart(jobs: str) -> str:
+    """Return the place apart beside that queue of jobs."""
+    return os.path.join(os.path.dirname(jobs), _APART)
 
 
 def _jid(name: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..core.errors import LockUnavailableError
-from ..core.host import locks
 from ..core.host.locks import Lock
 from ..core.jobs import current
 from ..core.jobs.admission import Admission
@@ -36,7 +35,7 @@ def of_job(
         yield
         return
     admission = Admission(settings, Store(settings.database))
-    lock = _share(settings.run_dir, admission.packages_change, monotonic, sleep)
+    lock = _share(admission, monotonic, sleep)
     try:
         yield
     finally:
@@ -45,22 +44,17 @@ def of_job(
 
 
 def _share(
-    run_dir: str,
-    changing: Callable[[], bool],
-    monotonic: Callable[[], float],
-    sleep: Callable[[float], None],
+    admission: Admission, monotonic: Callable[[], float], sleep: Callable[[float], None]
 ) -> Lock | None:
     deadline = monotonic() + _LONGEST
     while True:
         try:
-            lock = locks.share(run_dir, "packages")
+            lock = admission.packages()
         except LockUnavailableError as err:
             log.warning("safeupdate: %s", err)
             return None
-        if lock is not None and not changing():
-            return lock
         if lock is not None:
-            lock.close()
+            return lock
         if monotonic() >= deadline:
             log.warning(
                 "safeupdate: an update of the minion has kept packages for %g s; this job does not "

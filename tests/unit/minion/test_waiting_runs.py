@@ -1,11 +1,17 @@
 """A state run that waits for another one: when it goes back to the queue, and when not."""
 
+from contextlib import nullcontext
+
 import pytest
 import salt.payload
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.core.host import drained
+from saltext_safeupdate.core.host import drained, locks
 from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.record.parts import Progress
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.minion import queues
 from saltext_safeupdate.minion.waiting_runs import GoesBack, WaitingRuns
 
@@ -78,3 +84,20 @@ def test_salt_call_says_why_it_does_not_wait(look):
     with pytest.raises(CommandExecutionError, match="Nothing was done"):
         look(fun="state.apply")
     assert look(fun="deploy.all") == OTHERS, "it may have begun"
+
+
+@pytest.mark.parametrize(
+    ("phase", "beside", "refused"),
+    [(Phase.WAITING, ("1",), True), (Phase.WAITING, (), False), (Phase.WATCHING, ("1",), False)],
+)
+def test_salt_call_does_not_wait_for_a_run_that_waits_for_it(world, look, phase, beside, refused):
+    """It reads the code that an update beside jobs is about to change."""
+    share = locks.share(world.settings.run_dir, "packages")
+    current.begin(current.Job(jid="", lock=None, packages=share))
+    progress = Progress(beside=beside)
+    Store(world.settings.database).save(
+        Update(id="u1", kind="update", phase=phase, created=1.0, progress=progress)
+    )
+    with pytest.raises(CommandExecutionError) if refused else nullcontext():
+        assert look(fun="state.apply") == OTHERS
+    current.end()

@@ -8,9 +8,13 @@ from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.locks import Lock
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.current import Job
+from saltext_safeupdate.core.record.parts import Progress
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.record.update import Update
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.ordering import turns
 from tests.support.simulated import Clock
+from tests.support.succession import HastyStore
 
 
 class Turns:
@@ -58,6 +62,23 @@ def test_a_job_waits_for_an_update_that_does(place):
             update.close()
 
     began, place.clock.each_second = place.clock.monotonic(), ends
+    with place.of_job():
+        assert place.clock.monotonic() >= began + 30
+        assert not place.free()
+
+
+def test_a_job_waits_though_the_supervisor_of_an_update_was_killed(place):
+    """Nobody has the lock then, and the package manager goes on."""
+    store = HastyStore(place.settings.database)
+    kept = {"id": "u1", "kind": "update", "created": 1.0, "progress": Progress(beside=("1",))}
+    store.save(Update(phase=Phase.INSTALLING, **kept))
+    began = place.clock.monotonic()
+
+    def ends():
+        if place.clock.monotonic() >= began + 30:
+            store.save(Update(phase=Phase.RESTARTING, **kept))
+
+    place.clock.each_second = ends
     with place.of_job():
         assert place.clock.monotonic() >= began + 30
         assert not place.free()

@@ -85,11 +85,12 @@ class Generations:
         rows = [row for row in rows if processes.alive(row[0])]
         if not rows or rows[-1][1] == Standing.OVERLAPPING.value:
             return []
-        found = {name: _report(text) for name, _, text in rows}
-        reports = list(found.values())
-        if not all(each is not None and each.own_tree for each in reports):
+        reports = [_report(text) for _, _, text in rows]
+        newest = reports[-1]
+        if newest is None or not newest.hands_over:
             return []
-        return list(found) if reports and reports[-1] and reports[-1].hands_over else []
+        whole = all(each is not None and each.own_tree for each in reports)
+        return [name for name, _, _ in rows] if whole else []
 
     def _alive(self, standing: Standing) -> list[str]:
         if not self._store.exists():

@@ -105,12 +105,10 @@ def remove(copies: Iterable[str]) -> None:
     for copy in copies:
         if is_copy(os.path.basename(copy)):
             for path in (copy, f"{copy}{PART}"):
-                if os.path.isdir(path):
-                    try:
+                # An engine and an update may remove one at the same time.
+                while os.path.isdir(path):
+                    with contextlib.suppress(FileNotFoundError):
                         shutil.rmtree(path)
-                    except FileNotFoundError:
-                        # An engine removes it at the same time, or an update does.
-                        shutil.rmtree(path, ignore_errors=True)
 
 
 def differing(copies: Mapping[str, str]) -> list[str]:

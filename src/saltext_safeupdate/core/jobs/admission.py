@@ -103,29 +103,41 @@ class Admission:
         whether it may start.
         """
         try:
-            adopted = locks.adopt(self._run_dir, "packages")
-            lock = adopted or locks.share(self._run_dir, "packages")
+            lock = locks.adopt(self._run_dir, "packages") or self.packages()
         except LockUnavailableError:
             # It is told of the jobs lock, which lies beside it.
             return None, not self._by_record(beside_jobs=True)
-        if lock is not None and adopted is None and self._beside_jobs and self.packages_change():
-            lock.close()
-            lock = None
         return lock, lock is not None
+
+    def packages(self) -> Lock | None:
+        """
+        Return a share of the packages lock; None if the packages change beside jobs.
+
+        Raises LockUnavailableError.
+        """
+        lock = locks.share(self._run_dir, "packages")
+        if lock is not None and self._beside_jobs and self._packages_change():
+            lock.close()
+            return None
+        return lock
 
     def awaits_packages(self) -> bool:
         """Tell whether an update beside jobs waits for what reads the code."""
         last = self._last()
         return last is not None and last.beside_jobs and last.phase is Phase.WAITING
 
-    def packages_change(self) -> bool:
+    def _packages_change(self) -> bool:
         """
         Tell whether the packages change beside jobs though nobody has the lock for it: the
         supervisor was killed, and the package manager goes on until the next one comes.
         """
         last = self._last()
-        if last is None or not (last.beside_jobs and last.is_changing):
-            return False
+        return (
+            last is not None and last.beside_jobs and last.is_changing and self._is_believed(last)
+        )
+
+    def _is_believed(self, last: Update) -> bool:
+        # A clock that was set back does not hold jobs for longer.
         return abs(self._clock() - last.changed) < BELIEVED
 
     def _last(self) -> Update | None:
@@ -139,7 +151,4 @@ class Admission:
         last = self._last()
         if last is None or last.kind != "update" or last.phase not in _HOLDING:
             return False
-        if last.beside_jobs != beside_jobs:
-            return False
-        # A clock that was set back does not hold jobs for longer.
-        return abs(self._clock() - last.changed) < BELIEVED
+        return last.beside_jobs == beside_jobs and self._is_believed(last)

@@ -107,6 +107,21 @@ def test_thaw_removes_copies_and_their_parts_and_nothing_else(root):
     assert (root / "modules" / "a.py").exists()
 
 
+def test_one_that_somebody_else_removes_at_the_same_time_is_removed(root, monkeypatch):
+    (copy,) = linked_copy.make([str(root)], "u1").values()
+    remove, removed = shutil.rmtree, []
+
+    def meet(path):
+        removed.append(path)
+        if len(removed) == 1:
+            raise FileNotFoundError(path)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", meet)
+    linked_copy.remove([copy])
+    assert not os.path.exists(copy)
+
+
 def test_leftovers_are_found_of_whatever_update(root, tmp_path):
     copies = {linked_copy.make([str(root)], each)[str(root)] for each in ("u1", "u2")}
     assert set(linked_copy.leftovers([str(root), str(tmp_path / "not" / "there")])) == copies

@@ -1,5 +1,6 @@
 """Who may start while locks work, and while they cannot be used."""
 
+import dataclasses
 import os
 import resource
 
@@ -100,6 +101,20 @@ def test_salt_call_has_a_share_of_the_packages(place):
         current.ensure(place.settings)
     packages.close()
     assert job.packages is not None
+
+
+@pytest.mark.parametrize("restart", ["handover", "wait"])
+def test_salt_call_is_refused_though_the_supervisor_of_an_update_was_killed(place, restart):
+    """Nobody has the lock then, and the package manager goes on."""
+    settings = dataclasses.replace(place.settings, restart=restart)
+    asked = Admission(settings, place.store, clock=place.clock)
+    beside = Progress(beside=("1",))
+    update = Update(id="u1", kind="update", phase=Phase.INSTALLING, created=1.0, progress=beside)
+    place.store.save(update)
+    lock, may_start = asked.share_of_packages()
+    assert (lock is not None) is may_start is (restart == "wait"), "there jobs are held instead"
+    place.clock.now += admission.BELIEVED + 1
+    assert asked.share_of_packages()[1], "nobody works on it"
 
 
 def test_salt_call_of_what_changes_them_has_its_share(place):

@@ -154,6 +154,28 @@ class TestARequest:
         assert host.packages.versions == OLD
         reader.close()
 
+    def test_waits_for_jobs_if_another_minion_runs_by_then(self, host):
+        """That one may read no tree of its own."""
+        job, seen = host.job(), []
+        reader = locks.share(host.settings.run_dir, "packages")
+
+        def restarted():
+            if reader.fd and host.last.phase is Phase.WAITING and not seen:
+                seen.append("restarted")
+                host.reported_with(own_tree=False)
+                reader.release()
+            elif seen == ["restarted"] and locks.held(host.settings.run_dir, "drain"):
+                seen.append("held")
+                job.close()
+
+        host.clock.each_second = restarted
+        host.ask()
+        host.supervise()
+        assert seen == ["restarted", "held"]
+        assert host.last.phase is Phase.COMMITTED
+        assert host.last.progress.beside == ()
+        reader.close()
+
     def test_may_be_cancelled_while_it_waits(self, host):
         reader = locks.share(host.settings.run_dir, "packages")
 
@@ -227,6 +249,19 @@ class TestAJob:
         assert not locks.held(host.settings.run_dir, "packages")
         reader.close()
 
+    def test_does_nothing_if_another_minion_runs_by_then(self, host):
+        reader = locks.share(host.settings.run_dir, "packages")
+
+        def restarted():
+            host.reported_with(own_tree=False)
+            reader.release()
+
+        host.clock.each_second = restarted
+        with pytest.raises(PostponedError, match=r"restarted meanwhile.*Nothing was changed"):
+            self.change(host, host.job())
+        assert host.packages.versions == OLD
+        reader.close()
+
     def test_has_its_share_again_if_nothing_has_changed(self, host):
         packages = locks.share(host.settings.run_dir, "packages")
         self.change(host, host.job(), packages, work=lambda: None)
@@ -253,23 +288,32 @@ class TestGoingBack:
         assert host.restarts() == []
         job.close()
 
-    def test_ends_the_new_minion_and_not_the_one_outside_of_the_unit(self, host):
+    @pytest.mark.parametrize("dies", [False, True])
+    def test_ends_the_new_minion_and_nothing_outside_of_the_unit(self, host, dies):
         job, seen = host.job(), []
         hands_over(host)
-        host.ask()
+        report, stop = host.services.report, host.services.stop
 
         def end(unit):
             bypass = os.path.join(host.settings.run_dir, "bypass")
             seen.append((text(bypass), locks.held(host.settings.run_dir, "drain")))
-            host.services.stop(unit)
+            stop(unit)
 
-        host.services.end = end
-        host.services.dies_while = lambda: host.packages.versions == NEW
+        def reports():
+            if host.packages.versions == OLD:
+                report()
+            elif dies:
+                host.dead.add(host.old)
+
+        host.services.report, host.services.end = reports, end
+        host.ask()
         host.supervise()
         assert host.last.phase is Phase.ROLLED_BACK
         assert host.packages.versions == OLD
-        assert host.generations.of(host.old).standing is Standing.OVERLAPPING
-        assert all(each == ("unit\n", False) for each in seen)
+        # If nobody else serves, new jobs are held until the old version is back.
+        assert seen == [("unit\n", dies)]
+        wanted = Standing.GONE if dies else Standing.OVERLAPPING
+        assert host.generations.of(host.old).standing is wanted
         job.close()
 
 
