@@ -85,6 +85,8 @@ def one(scene: EngineScene, side: str, version: str) -> Found:
         time.sleep(3)
         began = time.time()
         if side == "plain":
+            # Those that are asked for it refresh the lists as well.
+            scene.container.run(["apt-get", "update"], timeout=TIMEOUT)
             install = ["apt-get", "install", "-y", "--allow-downgrades", f"salt-minion={version}"]
             scene.container.run(install, timeout=TIMEOUT)
         else:

@@ -16,7 +16,7 @@ import salt.utils.event
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.generations.table import Generations
-from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.host import connections, processes
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import handing_over, own_bus, succession
@@ -208,6 +208,9 @@ class World:
         patch.setattr(succession.multiprocessing, "active_children", lambda: self.children)
         patch.setattr(signal, "signal", self.handlers.__setitem__)
         patch.setattr(own_bus, "listener", self._listening)
+        # Whether the next one may have heard of a job.
+        self.connected = True
+        patch.setattr(connections, "has_any", lambda pid: self.connected)
         self.meeting = Meeting(self.settings.run_dir, PARENT)
         bind(self.opts)
         self.earlier = Process(self, EARLIER, PARENT, masters)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.errors import SafeUpdateError
 from ..core.generations.table import Generations
 from ..core.host import processes
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..this_host import Host
+
+# Earlier minions that may still have jobs at the same time: each holds the memory of a minion.
+MOST = 5
 
 
 def obstacle(host: Host) -> str:
@@ -34,6 +38,17 @@ def of_opts(opts: Mapping[str, Any]) -> str:
     if opts.get("ipc_mode") == "tcp":
         return "with 'ipc_mode: tcp' two minions cannot have their event sockets side by side"
     return ""
+
+
+def crowded(generations: Generations) -> str:
+    """Return why one more minion may not stay beside the next one; empty if it may."""
+    try:
+        earlier = len(generations.overlapping()) + len(generations.leaving())
+    except SafeUpdateError as err:
+        return str(err)
+    if earlier < MOST:
+        return ""
+    return f"{earlier} earlier minions still have jobs, which is as many as may stay"
 
 
 def announce(settings: Settings, store: Store) -> None:

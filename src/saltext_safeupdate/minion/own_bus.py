@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import SafeUpdateError
-from ..core.host import processes
+from ..core.host import connections, processes
 
 _PREFIX = "generation-"
 # Bytes that the path of a socket may have on Linux (unix(7)), with the one that ends it.
@@ -68,6 +68,18 @@ def listener(opts: Mapping[str, Any]) -> int:
             return 0
         told = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(told)[0])
+
+
+def successor(opts: Mapping[str, Any]) -> int:
+    """
+    Return the PID of another minion that listens, and may hear of jobs; -1 if it is not known.
+
+    0: there is none. One that sleeps first (``random_startup_delay``), or whose grains take long,
+    listens long before it has any connection.
+    """
+    pid = listener(opts)
+    hears = pid < 0 or (pid not in (0, os.getpid()) and connections.has_any(pid))
+    return pid if hears else 0
 
 
 def use(opts: Any, place: str) -> None:

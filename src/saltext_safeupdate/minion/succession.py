@@ -43,7 +43,7 @@ _OVERLAP = 5.0
 # A look that comes so many seconds after the one before shows a loop that lags behind.
 _LAG = 2.0
 # Seconds that jobs wait for the next minion to say that it claims its jobs, from the moment it has
-# bound its sockets. It connects to its master after that.
+# bound its sockets and has a connection.
 _UNANNOUNCED = 20.0
 # Seconds for which the next one goes on claiming when the one before takes no more: it may be that
 # late with what both have heard.
@@ -168,8 +168,8 @@ class Succession:
     def _is_unannounced(self) -> bool:
         """Tell whether another minion has bound the sockets that does not claim its jobs yet."""
         opts = next((each.opts for each in self._minions.values()), None)
-        holder = own_bus.listener({**opts, "sock_dir": self._place}) if opts else 0
-        if holder in (0, os.getpid()):
+        holder = own_bus.successor({**opts, "sock_dir": self._place}) if opts else 0
+        if not holder:
             # None yet, or one that has died.
             self._followed, self._unsure_at = False, None
             return False
@@ -288,7 +288,7 @@ class Succession:
             return handing_over.of_opts(minion.opts) or "it has no event sockets of its own"
         if not parentless.is_possible():
             return "it was not started by Salt's own program"
-        return ""
+        return handing_over.crowded(self._generations)
 
     def _overlap(self, now: float, lags: bool) -> None:
         if self._given_up or self._meeting.is_at(Step.BACK):

@@ -75,7 +75,9 @@ class Guard:
         request = package_calls.requested(fun, original, args, kwargs)
         if request is None:
             return original(*args, **kwargs)
-        with turns.of_job(self._host.settings):
+        with turns.of_job(self._host.settings) as waited:
+            if waited:
+                package_calls.forget_installed(original)
             call = package_calls.refresh_first(Call(fun, original, args, kwargs))
             try:
                 request = chosen.exactly(request, call)

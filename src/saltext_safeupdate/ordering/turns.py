@@ -27,17 +27,22 @@ def of_job(
     *,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[None]:
-    """Keep an update from changing packages meanwhile; wait for one that does."""
+) -> Iterator[bool]:
+    """
+    Keep an update from changing packages meanwhile; wait for one that does.
+
+    Tell whether that was waited for: then what a job has asked about packages may not be so now.
+    """
     job = current.get()
     # salt-call keeps it away all the time, and who installs the own packages has done so alone.
     if settings.restart != "handover" or job is None or job.packages is not None:
-        yield
+        yield False
         return
     admission = Admission(settings, Store(settings.database))
+    began = monotonic()
     lock = _share(admission, monotonic, sleep)
     try:
-        yield
+        yield monotonic() >= began + _INTERVAL
     finally:
         if lock is not None:
             lock.close()

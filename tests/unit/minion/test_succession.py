@@ -19,6 +19,7 @@ from saltext_safeupdate.core.generations.claims import Claims
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.minion import handing_over, queues
 from saltext_safeupdate.minion.intake import Intake
@@ -134,6 +135,25 @@ def test_a_minion_of_another_program_refuses(world, monkeypatch, caplog):
     assert world.asks() is Step.REFUSED
     assert "not started by Salt's own program" in caplog.text
     _serves(world.earlier)
+
+
+@pytest.mark.parametrize("standing", [Standing.LEAVING, Standing.OVERLAPPING])
+def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch, standing, caplog):
+    before = [f"{EARLIER}{number}" for number in range(1, handing_over.MOST + 1)]
+    for each in before:
+        world.generations.stands(each, standing)
+    gone, alive = set(), processes.alive
+    monkeypatch.setattr(
+        processes, "alive", lambda name: name not in gone and (name in before or alive(name))
+    )
+    world.earlier.succession._former = []
+    assert world.asks() is Step.REFUSED
+    assert "5 earlier minions still have jobs" in caplog.text
+    _serves(world.earlier)
+    gone.add(before[0])
+    assert world.meeting.go(Step.REFUSED, Step.ASKED)
+    world.earlier.looks()
+    assert world.meeting.is_at(Step.TAKEN)
 
 
 def test_a_minion_whose_sockets_cannot_be_linked_is_not_asked(world, caplog):
@@ -428,6 +448,24 @@ def test_if_the_next_one_has_died_the_earlier_one_takes_the_jobs(world, monkeypa
         assert world.earlier.listens
     world.binds()
     world.earlier.looks_until(lambda: not world.earlier.listens)
+
+
+def test_one_that_cannot_have_heard_of_a_job_yet_keeps_nobody_waiting(world):
+    # It sleeps ('random_startup_delay'), or its grains take long: its sockets are there.
+    world.hands_over()
+    world.connected = False
+    world.binds()
+    world.earlier.looks_for(300)
+    world.earlier.hears(job(1))
+    assert world.earlier.started == [job(1)["jid"]]
+    world.connected = True
+    world.earlier.hears(job(2))
+    assert world.earlier.started == [job(1)["jid"]]
+    world.earlier.looks_for(15)
+    assert world.earlier.listens, "the time until it announces itself begins with its connection"
+    world.announces()
+    world.earlier.looks()
+    assert world.earlier.started == [job(1)["jid"], job(2)["jid"]]
 
 
 def test_another_one_in_its_place_has_the_same_time(world):

@@ -271,3 +271,13 @@ def test_arguments_are_found_however_they_are_given():
     assert rest(sources=[{"vim": "/v"}, {"salt-minion": "/m"}])[3] == [{"vim": "/v"}]
     assert rest("salt-minion") is None
     assert rest(pkgs=["salt-minion"]) is None
+
+
+def test_what_is_installed_is_asked_anew_after_a_wait():
+    code = "def install(): ..."
+    module = {"__context__": {"pkg.list_pkgs": {}, "other": 1}}
+    exec(code, module)
+    package_calls.forget_installed(functools.wraps(module["install"])(lambda: None))
+    assert module["__context__"] == {"other": 1}
+    exec(code, elsewhere := {})
+    package_calls.forget_installed(elsewhere["install"])

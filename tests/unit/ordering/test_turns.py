@@ -45,7 +45,8 @@ def place(tmp_path):
 
 
 def test_no_update_changes_packages_while_a_job_has_the_package_manager_work(place):
-    with place.of_job():
+    with place.of_job() as waited:
+        assert not waited
         assert not place.free()
         with place.of_job():
             assert not place.free(), "another job may, too"
@@ -62,7 +63,8 @@ def test_a_job_waits_for_an_update_that_does(place):
             update.close()
 
     began, place.clock.each_second = place.clock.monotonic(), ends
-    with place.of_job():
+    with place.of_job() as waited:
+        assert waited
         assert place.clock.monotonic() >= began + 30
         assert not place.free()
 

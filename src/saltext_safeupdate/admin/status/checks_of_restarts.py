@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 from ...core.errors import SafeUpdateError
 from ...core.generations.table import Generations
+from ...core.host import host_wait, processes
 from ...minion import handing_over
 from ...this_host import Host
 from .checks_of_files import Problem
+
+# Seconds after its start from which an earlier minion that still has jobs is told of.
+_OLD = 86400.0
 
 
 def stop_guard(host: Host) -> Iterator[Problem]:
@@ -34,9 +38,29 @@ def handover(host: Host) -> Iterator[Problem]:
             f"'journalctl -u {unit}' says why. Then start it; to end the earlier one as well, run "
             "'systemctl stop \"salt-minion-before-*.scope\"'.",
         )
+    yield from _earlier(host)
     if why_not := handing_over.obstacle(host):
         yield Problem(
             "restart-waits",
             f"'safeupdate:restart' is 'handover', but a restart waits for jobs: {why_not}.",
             "Change that, or set 'safeupdate:restart' to 'wait'.",
         )
+
+
+def _earlier(host: Host) -> Iterator[Problem]:
+    """Look for minions before this one that stay, as they still have jobs."""
+    try:
+        earlier = Generations(host.store).leaving()
+    except SafeUpdateError:
+        return
+    ages = [host_wait.age(processes.pid(each)) or 0.0 for each in earlier]
+    if not ages or (len(ages) < handing_over.MOST and max(ages) < _OLD):
+        return
+    waits = " As many may stay: the next restart waits for jobs." * (len(ages) >= handing_over.MOST)
+    yield Problem(
+        "earlier-minions",
+        f"Earlier minions still have jobs: {len(ages)}, of which one was started "
+        f"{max(ages) / 3600:.1f} h ago.{waits}",
+        "'safeupdate.jobs' shows the jobs, and 'saltutil.kill_job <JID>' ends one. To end these "
+        "minions with their jobs, run 'systemctl stop \"salt-minion-before-*.scope\"'.",
+    )

@@ -1,0 +1,96 @@
+"""What `safeupdate.check` says of restarts."""
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from saltext_safeupdate.admin.status import checks_of_restarts
+from saltext_safeupdate.core.generations.generation import Standing
+from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import host_wait, processes
+from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.core.settings import Settings
+from tests.support.forked import forked
+
+
+@pytest.fixture
+def alive():
+    """Return processes that are there, by their identities."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(forked(lambda hear, say: hear())) for _ in range(5)]
+        yield [processes.identity(each.pid) for each in children]
+
+
+@pytest.fixture
+def host(tmp_path):
+    return SimpleNamespace(
+        settings=Settings(restart="handover"),
+        store=Store(str(tmp_path / "db")),
+        services=SimpleNamespace(name="a double", state=lambda unit: SimpleNamespace(running=True)),
+        stop_guard=SimpleNamespace(obstacle=lambda: ""),
+        opts={},
+    )
+
+
+def stand(host, processes_, standing):
+    for each in processes_:
+        Generations(host.store).stands(each, standing)
+
+
+def found(host):
+    return [problem.code for problem in checks_of_restarts.handover(host)]
+
+
+def test_earlier_minions_are_no_problem(host, alive):
+    stand(host, alive[:4], Standing.LEAVING)
+    assert found(host) == []
+
+
+def test_as_many_as_may_stay_are_one(host, alive):
+    stand(host, alive[:5], Standing.LEAVING)
+    (problem,) = checks_of_restarts.handover(host)
+    assert problem.code == "earlier-minions"
+    assert "5, of which one was started 0.0 h ago. As many may stay" in problem.problem
+
+
+def test_an_old_one_is_one(host, alive, monkeypatch):
+    stand(host, alive[:1], Standing.LEAVING)
+    monkeypatch.setattr(host_wait, "age", lambda pid: 30 * 3600.0)
+    (problem,) = checks_of_restarts.handover(host)
+    assert "1, of which one was started 30.0 h ago." in problem.problem
+    assert "As many" not in problem.problem
+
+
+def test_one_that_has_ended_is_none(host, alive, monkeypatch):
+    stand(host, alive[:5], Standing.LEAVING)
+    monkeypatch.setattr(processes, "alive", lambda process: process != alive[0])
+    assert found(host) == []
+
+
+def test_one_that_serves_on_as_the_service_did_not_come_up_is_told_of(host):
+    stand(host, [processes.me()], Standing.OVERLAPPING)
+    assert found(host) == []
+    host.services.state = lambda unit: SimpleNamespace(running=False)
+    assert found(host) == ["not-taken-over"]
+
+
+@pytest.mark.parametrize(
+    ("opts", "guard", "why"),
+    [
+        ({"multiprocessing": False}, "", "'multiprocessing' is off"),
+        ({"ipc_mode": "tcp"}, "", "'ipc_mode: tcp'"),
+        ({}, "no cgroup v2", "no cgroup v2"),
+    ],
+)
+def test_what_makes_a_restart_wait_is_told(host, opts, guard, why):
+    host.opts = opts
+    host.stop_guard.obstacle = lambda: guard
+    (problem,) = checks_of_restarts.handover(host)
+    assert problem.code == "restart-waits"
+    assert why in problem.problem
+
+
+def test_who_has_it_wait_is_not_told_so(host):
+    host.settings, host.opts = Settings(), {"multiprocessing": False}
+    assert found(host) == []
