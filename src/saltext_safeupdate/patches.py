@@ -17,10 +17,12 @@ import inspect
 import logging
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .core.errors import SafeUpdateError
-from .core.generations.replaced import Row
+
+if TYPE_CHECKING:
+    from .core.generations.replaced import Row
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +63,13 @@ class Patch(NamedTuple):
     @property
     def row(self) -> Row:
         """The same as plain data, to be compared with sources."""
+        # For the engine only, which says it once.
+        from .core.generations import replaced
+
         of_module = isinstance(self.owner, types.ModuleType)
         module = self.owner.__name__ if of_module else self.owner.__module__
         owner = "" if of_module else self.owner.__name__
-        return Row(module, owner, self.name, self.parameters, self.may_wait)
+        return replaced.Row(module, owner, self.name, self.parameters, self.may_wait)
 
 
 def unchanged(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,11 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from .errors import InputError
+from .frozen import frozen
 
 # The directory of the configuration of the minion that has the defaults as they are.
 _CONFIG_DIR = "/etc/salt"
@@ -41,7 +42,7 @@ _PLACES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Settings:
     """
     The settings of an administrator. Every duration is in seconds.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from salt.exceptions import SaltException
 
 from ..core.errors import RecordError, SafeUpdateError
-from ..core.host import linked_copy, processes
+from ..core.host import copy_names, processes
 from ..core.host.locks import Lock
 from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
@@ -138,7 +138,7 @@ class JobProcess:
                 "the linked copy of the old code cannot be looked up for job %s", "-", err
             )
             return
-        self._redirect(linked_copy.of(update.code.roots, update.id))
+        self._redirect(copy_names.of(update.code.roots, update.id))
 
     def _copied(self) -> str:
         """
@@ -151,7 +151,7 @@ class JobProcess:
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return ""
-        copied = update is not None and linked_copy.of(update.code.roots, update.id)
+        copied = update is not None and copy_names.of(update.code.roots, update.id)
         return update.id if update is not None and copied else ""
 
     def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:

@@ -86,7 +86,9 @@ class Guard:
                     changes = {}
                 refusal = self._quarantine.refusal(changes)
                 if refusal is not None:
-                    return self._quarantine.make_rest(call, request, refusal)
+                    from .rest import Rest
+
+                    return Rest(self._own).make(call, request, refusal)
                 if changes and run is not None and run.inside and not run.finishing:
                     names = self._own.names_to_defer(request, frozenset(changes))
                     raise runs.Deferral(changes, names, request)
@@ -113,11 +115,11 @@ class Guard:
             from ..core.prepare import beside, resolution
             from ..core.supervisor import adoption, asking, initiator, neighbours, quiet_transaction
             from ..core.transactional import closing
-            from . import transactions
+            from . import rest, transactions
         except ImportError as err:
             return _missing(err)
         needed = (adoption, asking, initiator, neighbours, quiet_transaction, resolution, beside)
-        return all((*needed, factory, activation, backup, daemons, closing, transactions))
+        return all((*needed, factory, activation, backup, daemons, closing, rest, transactions))
 
     def transact(
         self,

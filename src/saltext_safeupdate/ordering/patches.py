@@ -27,7 +27,7 @@ from .testmode import TestMode
 def patches(host: Host, settings: Settings, *, no_time: float = resume.NO_TIME) -> list[Patch]:
     """Build the objects that order state runs; return the table that puts them into Salt."""
     own = OwnPackages(host)
-    quarantine = Quarantine(host, own)
+    quarantine = Quarantine(host)
     guard = Guard(host, own, quarantine)
     resuming = Resume(settings, no_time)
     ordering = Ordering(resuming, Ending(guard, resuming.call))

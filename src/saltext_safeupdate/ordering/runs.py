@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.frozen import frozen
 from ..core.packages.request import Change, Request
 
 
@@ -32,7 +33,7 @@ class Deferral(BaseException):
         self.request = request
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LeftOut:
     """What a call left out because its version is in quarantine."""
 

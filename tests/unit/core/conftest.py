@@ -11,7 +11,7 @@ from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.generations.activation import ByRestart
 from saltext_safeupdate.core.generations.generation import Report
 from saltext_safeupdate.core.generations.table import Generations
-from saltext_safeupdate.core.host import linked_copy, locks, processes
+from saltext_safeupdate.core.host import copy_names, linked_copy, locks, processes
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.locks import Lock
 from saltext_safeupdate.core.host.reach import Address
@@ -362,7 +362,7 @@ class Host:
 
     def fix(self, files):
         """Put the file of the old version back, and what rpm left behind away."""
-        copy = linked_copy.of([str(self.root)], self.last.id)[str(self.root)]
+        copy = copy_names.of([str(self.root)], self.last.id)[str(self.root)]
         shutil.rmtree(self.root)
         shutil.copytree(copy, self.root)
 

@@ -72,7 +72,7 @@ def _call(host, versions=None, base=None):
 
 def _guard(host):
     own = OwnPackages(host)
-    return Guard(host, own, Quarantine(host, own))
+    return Guard(host, own, Quarantine(host))
 
 
 def _handled(host, fun, original, *args, **kwargs):
@@ -205,7 +205,7 @@ def test_without_a_part_of_this_package_functions_do_what_salts_do(
 ):
     own = OwnPackages(host)
     monkeypatch.setattr(own, "changed_by", lambda request: {"salt-minion": ("1", "2")})
-    guard = Guard(host, own, Quarantine(host, own))
+    guard = Guard(host, own, Quarantine(host))
     handler = guard.handlers()[fun]
     # All others are in memory.
     assert guard._can_change()

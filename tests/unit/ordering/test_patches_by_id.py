@@ -13,7 +13,8 @@ from saltext_safeupdate.core.record.store import Quarantined
 from saltext_safeupdate.ordering import package_calls
 from saltext_safeupdate.ordering.own_packages import OwnPackages
 from saltext_safeupdate.ordering.package_calls import Call
-from saltext_safeupdate.ordering.quarantine import Quarantine, Refusal
+from saltext_safeupdate.ordering.quarantine import Refusal
+from saltext_safeupdate.ordering.rest import Rest
 from saltext_safeupdate.this_host import Host
 
 VIM = {"vim": {"old": "1", "new": "2"}}
@@ -68,17 +69,17 @@ def calling(module, made, **given):
 @pytest.mark.parametrize("module", ["zypperpkg", "yumpkg", "otherpkg"])
 def test_a_version_in_quarantine_refuses_the_patches_that_bring_it_and_no_other(module):
     host, made = PatchingHost({"id": "minion"}), []
-    quarantine = Quarantine(host, OwnPackages(host))
+    rest = Rest(OwnPackages(host))
     call = calling(module, made, name="state", advisory_ids=["sound", "own", "odd"])
     request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
     known = module != "otherpkg"
     with pytest.raises(CommandExecutionError, match=r"odd, own.* was rolled back") as caught:
-        quarantine.make_rest(call, request, REFUSAL)
+        rest.make(call, request, REFUSAL)
     assert made == ([["sound"]] if known else [])
     if known:
         assert caught.value.info == {"changes": VIM}
         alone = calling(module, made, name="sound", advisory_ids=None)
-        assert quarantine.make_rest(alone, request, REFUSAL) == VIM
+        assert rest.make(alone, request, REFUSAL) == VIM
         assert made == [["sound"], ["sound"]], "it has nothing to do with the minion"
 
 
@@ -88,14 +89,14 @@ def test_patches_that_bring_it_only_together_are_refused(module, excluded, monke
     """Where the package manager cannot be told to leave a package alone, as dnf."""
     monkeypatch.setattr(Patching, "exclusion", {} if excluded else None)
     host, made = PatchingHost({"id": "minion"}), []
-    quarantine = Quarantine(host, OwnPackages(host))
+    rest = Rest(OwnPackages(host))
     call = calling(module, made, name="state", advisory_ids=["half", "other half"])
     request = package_calls.requested(call.fun, call.original, call.args, call.kwargs)
     if excluded:
-        assert quarantine.make_rest(call, request, REFUSAL) == VIM
+        assert rest.make(call, request, REFUSAL) == VIM
         return
     with pytest.raises(CommandExecutionError, match="was rolled back"):
-        quarantine.make_rest(call, request, REFUSAL)
+        rest.make(call, request, REFUSAL)
     assert made == []
 
 

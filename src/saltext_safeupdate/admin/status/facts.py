@@ -12,7 +12,7 @@ import salt
 from salt.exceptions import SaltException
 
 from ...core.errors import SafeUpdateError
-from ...core.host import linked_copy
+from ...core.host import copy_names
 from ...core.prepare.removed_modules import Use, series, used
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def of_core(uses: Iterable[Use], functions: Functions, states: Functions) -> set
             continue
         code = inspect.unwrap(function).__globals__
         # The loader's names do not tell: it also calls "int" what pip installed next to Salt.
-        file = linked_copy.original(str(code.get("__file__", "")))
+        file = copy_names.original(str(code.get("__file__", "")))
         if os.path.realpath(file).startswith(core):
             found.add(use._replace(file=str(code["__name__"]).rpartition(".")[2]))
     return found

@@ -16,7 +16,7 @@ import salt
 import salt.version
 
 from ...core.errors import InputError, LockUnavailableError, SafeUpdateError
-from ...core.host import drained, hidden, linked_copy, locks, processes
+from ...core.host import copy_names, drained, hidden, locks, processes
 from ...core.record.phase import Phase
 from ...core.record.store import Store
 from ...core.record.update import Update
@@ -172,7 +172,7 @@ def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 def paths() -> dict[str, Any]:
     """Return the grains of Salt's paths as they are without copies; none if this reads no copy."""
-    path = [linked_copy.original(entry) for entry in sys.path]
+    path = [copy_names.original(entry) for entry in sys.path]
     code = os.path.dirname(str(salt.__file__))
     if path == sys.path and code in salt.__path__:
         return {}

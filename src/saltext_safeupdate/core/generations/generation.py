@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ..errors import UnreadableError
+from ..frozen import frozen
 from ..host.reach import Address
 from ..record import typed
 
@@ -27,7 +27,7 @@ class Standing(Enum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Report:
     """
     What the engine says when it begins its work.
@@ -57,7 +57,7 @@ class Report:
     own_tree: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Probe:
     """A job that the supervisor has a generation do, as if its master had published it."""
 

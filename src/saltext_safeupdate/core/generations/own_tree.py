@@ -11,9 +11,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from ..host import linked_copy
-from ..host.linked_copy import Bounds
+from ..host import copy_names
+
+if TYPE_CHECKING:
+    from ..host.linked_copy import Bounds
 
 # A tree of Salt has some 10,000 files, which takes a fraction of a second.
 _FILES = 60_000
@@ -31,13 +34,15 @@ def make(roots: Iterable[str], process: str, bounds: Bounds | None = None) -> di
 
     Return a mapping of root to copy. Raises OSError; then :func:`sweep` removes what was made.
     """
+    from ..host import linked_copy
+
     if not process:
         raise OSError(errno.ESRCH, "there is no /proc")
     try:
         return linked_copy.make(
             roots,
             _owner(process),
-            bounds=bounds or Bounds(_FILES, _SECONDS),
+            bounds=bounds or linked_copy.Bounds(_FILES, _SECONDS),
             lock=lambda copy: _held.append(linked_copy.hold(copy)),
         )
     except OSError:
@@ -53,11 +58,13 @@ def is_read() -> bool:
 
 def of(roots: Iterable[str], process: str) -> Mapping[str, str]:
     """Return the copies of the generation with that main process, by root."""
-    return linked_copy.of(roots, _owner(process))
+    return copy_names.of(roots, _owner(process))
 
 
 def sweep(roots: Iterable[str]) -> None:
     """Remove the copies of generations of which no process is left. Raises OSError."""
+    from ..host import linked_copy
+
     linked_copy.remove(list(linked_copy.leftovers(roots, _MARK)))
 
 

@@ -10,10 +10,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import CommandError
+from ..frozen import frozen
 from . import inherited
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _LOOK_INTERVAL = 1.0
 _OUTPUT_GRACE = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Result:
     """What a program that has ended printed and returned."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import filterfalse
 
-from . import linked_copy
+from . import copy_names
 
 CHUNK = 1 << 20
 
@@ -46,7 +46,7 @@ def walk(roots: Sequence[str]) -> Iterator[str]:
             continue
         if stat.S_ISDIR(mode):
             yield root
-            names = filterfalse(linked_copy.is_copy, sorted(os.listdir(root)))
+            names = filterfalse(copy_names.is_copy, sorted(os.listdir(root)))
             yield from walk([os.path.join(root, name) for name in names])
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             yield root

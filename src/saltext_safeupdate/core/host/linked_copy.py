@@ -5,8 +5,6 @@ A package transaction replaces or removes the files that the running minion impo
 Before that, every directory of Python code is copied with hard links to a sibling directory.
 That is cheap, because no content is copied. The copy does not change, because the package
 manager replaces files by renaming. Processes that run the old code read it from there.
-
-Copies have the names of their owners: updates, and generations of a minion.
 """
 
 from __future__ import annotations
@@ -15,15 +13,14 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-_PREFIX = ".salt-safeupdate-"
-_IN_PATH = re.compile(rf"/{re.escape(_PREFIX)}[^/-]+-(?=[^/])")
+from . import copy_names
+
 # The end of the name of one that is not whole yet.
 PART = ".part"
 
@@ -72,7 +69,7 @@ def make(
     made: dict[str, str] = {}
     try:
         for root in roots:
-            copy = copy_path(root, identity)
+            copy = copy_names.path(root, identity)
             made[root] = copy
             if not os.path.isdir(copy):
                 part = f"{copy}{PART}"
@@ -90,20 +87,10 @@ def make(
     return made
 
 
-def of(roots: Iterable[str], identity: str) -> dict[str, str]:
-    """
-    Return the whole copies that are there, by root.
-
-    Their names say whose they are: to find them takes no database, which may be what is broken.
-    """
-    paths = {root: copy_path(root, identity) for root in roots}
-    return {root: copy for root, copy in paths.items() if os.path.isdir(copy)}
-
-
 def remove(copies: Iterable[str]) -> None:
     """Remove the copies. Idempotent. A path that :func:`make` cannot have made is left alone."""
     for copy in copies:
-        if is_copy(os.path.basename(copy)):
+        if copy_names.is_copy(os.path.basename(copy)):
             for path in (copy, f"{copy}{PART}"):
                 # An engine and an update may remove one at the same time.
                 while os.path.isdir(path):
@@ -149,7 +136,9 @@ def _files(top: str) -> dict[str, _File]:
     """Return the regular files below a directory by their paths in it, except for byte code."""
     found = {}
     for folder, below, names in os.walk(top):
-        below[:] = [name for name in below if name != "__pycache__" and not is_copy(name)]
+        below[:] = [
+            name for name in below if name != "__pycache__" and not copy_names.is_copy(name)
+        ]
         for name in names:
             path = os.path.join(folder, name)
             with contextlib.suppress(FileNotFoundError):
@@ -158,21 +147,6 @@ def _files(top: str) -> dict[str, _File]:
                     each = _File(path, seen.st_dev, seen.st_ino, seen.st_size)
                     found[os.path.relpath(path, top)] = each
     return found
-
-
-def copy_path(root: str, identity: str) -> str:
-    directory, name = os.path.split(root.rstrip("/"))
-    return os.path.join(directory, f"{_PREFIX}{identity}-{name}")
-
-
-def is_copy(name: str) -> bool:
-    """Tell whether that is the name of a copy."""
-    return name.startswith(_PREFIX)
-
-
-def original(path: str) -> str:
-    """Return the path in the root that a copy was made of; a path in no copy as it is."""
-    return _IN_PATH.sub("/", path)
 
 
 def is_held(copy: str) -> bool:
@@ -220,7 +194,7 @@ def leftovers(roots: Iterable[str], owner: str = "") -> Iterator[str]:
         if os.path.isdir(directory):
             for name in os.listdir(directory):
                 path = os.path.join(directory, name)
-                if name.startswith(f"{_PREFIX}{owner}") and not is_held(path):
+                if name.startswith(f"{copy_names.PREFIX}{owner}") and not is_held(path):
                     yield path
 
 
@@ -228,7 +202,7 @@ def _link_tree(source: str, target: str, bounds: Bounds | None) -> None:
     shutil.copystat(source, target)
     with os.scandir(source) as found:
         # A copy of what lies in this directory is none of its files.
-        entries = [entry for entry in found if not is_copy(entry.name)]
+        entries = [entry for entry in found if not copy_names.is_copy(entry.name)]
     if bounds is not None:
         bounds.count(len(entries))
     for entry in entries:

@@ -12,10 +12,11 @@ import json
 import logging
 import os
 import stat
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from ..errors import SafeUpdateError
+from ..frozen import frozen
 from . import processes
 from .files import make_private, write_atomic
 
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 _SUFFIX = ".json"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Minion:
     """
     One minion of this host.

@@ -23,7 +23,7 @@ _UNDER_WAY = (
 )
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Job:
     """
     A running job: its JID (empty for salt-call) and its share of the jobs lock.

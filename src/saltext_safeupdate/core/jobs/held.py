@@ -13,7 +13,7 @@ from .recovery import MOST_STARTS, Action, Recovery
 log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Held:
     """
     Keeps what goes into a queue again and again from doing so for ever.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from ..frozen import frozen
 from ..host import processes
 from . import functions
 from .ledger import Job, State
@@ -30,7 +31,7 @@ class Action(Enum):
     REPORT = "report"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Recovery:
     """
     Decides by what is recorded and by which processes are alive.

@@ -46,7 +46,7 @@ _MOST_RETURNS = 256 << 20
 _SMALL = 4096
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Ticker:
     """
     Reads the database when it has changed, and does what is due.

@@ -17,14 +17,14 @@ class Own(NamedTuple):
     configured: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Cache:
     stamp: tuple[int, ...] = ()
     key: tuple[str, ...] = ()
     own: Own | None = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OwnFinder:
     """Find the own packages; ask the package manager only if its database has changed."""
 

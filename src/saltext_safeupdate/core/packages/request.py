@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from ..frozen import frozen
 
 
 class Action(Enum):
@@ -33,7 +34,7 @@ class File(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Request:
     """
     What a package manager is to do.

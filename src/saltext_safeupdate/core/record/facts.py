@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..frozen import frozen
 from .parts import Owed
 from .typed import Fact
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Asked:
     """
     What goes with all that is kept for a minion: what is known of the one with this *config* file,

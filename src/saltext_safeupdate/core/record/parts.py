@@ -8,9 +8,10 @@ that have their defaults. Parts and fields that this version does not know are k
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from ..frozen import frozen
 from . import typed
 
 # The package, its version, the path of the file, and its SHA-256.
@@ -22,7 +23,7 @@ def _check_snapshot(value: dict[str, int] | None) -> None:
         raise TypeError(f"{value!r} is no snapshot")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Request:
     """
     What somebody has asked for.
@@ -41,7 +42,7 @@ class Request:
     serial: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Code:
     """
     The code that changes.
@@ -55,7 +56,7 @@ class Code:
     extension: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Staged:
     """
     What is ready to be installed.
@@ -74,7 +75,7 @@ class Staged:
         _check_snapshot(self.snapshot)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class WayBack:
     """
     What a rollback needs: the secured package files, or the snapshot that has them.
@@ -93,7 +94,7 @@ class WayBack:
         _check_snapshot(self.snapshot)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Progress:
     """
     How far it has come.
@@ -122,7 +123,7 @@ class Progress:
     beside: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Former:
     """
     The minion that has to go: its PID for systemd, systemd's name for that start, and when its
@@ -139,7 +140,7 @@ class Former:
     hooked: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Boot:
     """
     What is known of the boot that activates it, or takes it back.
@@ -156,7 +157,7 @@ class Boot:
     left: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Watched:
     """
     When the watch ends, by a clock that nobody sets: seconds of the monotonic clock of a boot.
@@ -168,7 +169,7 @@ class Watched:
     until: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Owed:
     """A restart that gave way to this update. It follows if the update needs none itself."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..errors import TransitionError
+from ..frozen import frozen
 from ..host import processes as host_processes
 from .parts import Boot, Code, Former, Owed, Progress, Request, Staged, Watched, WayBack
 from .phase import ALLOWED, BEFORE_INSTALLING, CHANGING, PROVING, Phase
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Update:
     """
     One update of the minion, or one deferred restart of it.

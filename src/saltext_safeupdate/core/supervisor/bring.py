@@ -7,7 +7,7 @@ import logging
 from ..errors import SafeUpdateError
 from ..extensions import interpreter, ourselves
 from ..extensions.carry import carry_extensions
-from ..host import linked_copy
+from ..host import copy_names
 from ..record.update import Update
 from .context import Context
 
@@ -36,6 +36,6 @@ def bring_along(context: Context, update: Update) -> str:
 def _carry(context: Context, update: Update, python: str) -> list[str]:
     if update.staged.extensions:
         return carry_extensions(python, context.command, update.staged.extensions)
-    trees = linked_copy.of(update.code.roots, update.id)
+    trees = copy_names.of(update.code.roots, update.id)
     where = ourselves.carry(python, context.command, update.code.extension, trees)
     return [where] if where else []

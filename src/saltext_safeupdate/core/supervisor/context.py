@@ -13,7 +13,7 @@ from ..errors import CommandError, LockUnavailableError, UnreadableError
 from ..generations import activation
 from ..generations.activation import Activation
 from ..generations.table import Generations
-from ..host import linked_copy
+from ..host import copy_names, linked_copy
 from ..host.command import Run
 from ..host.command import run as run_command
 from ..host.host_wait import HostWait, describe
@@ -231,4 +231,4 @@ def mixed(manager: Transactions | None, update: Update) -> list[str]:
     """
     if manager is None or manager.write_ahead:
         return []
-    return linked_copy.differing(linked_copy.of(update.code.roots, update.id))
+    return linked_copy.differing(copy_names.of(update.code.roots, update.id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..errors import CommandError, SafeUpdateError
-from ..host import linked_copy
+from ..host import copy_names, linked_copy
 from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
@@ -48,7 +48,7 @@ def _lock_versions(context: Context, update: Update) -> None:
 
 
 def _remove_copies(context: Context, update: Update) -> None:
-    linked_copy.remove(linked_copy.copy_path(root, update.id) for root in update.code.roots)
+    linked_copy.remove(copy_names.path(root, update.id) for root in update.code.roots)
 
 
 def tidy(context: Context, update: Update) -> None:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from ..errors import SafeUpdateError
 from ..generations import own_tree
-from ..host import linked_copy, processes
+from ..host import copy_names, processes
 from ..host.locks import Lock
 from ..record.parts import Progress
 from ..record.phase import Phase
@@ -208,7 +208,7 @@ class QuietTransaction:
             self.redirect(places)
 
     def _copies(self) -> dict[str, str]:
-        return linked_copy.of(self._record.code.roots, self._record.id)
+        return copy_names.of(self._record.code.roots, self._record.id)
 
     def _advance(self, phase: Phase, **changes: Any) -> None:
         self._record = self.by.store.save(self._record.advance(phase, **changes))

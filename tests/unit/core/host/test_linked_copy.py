@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from saltext_safeupdate.core.host import linked_copy
+from saltext_safeupdate.core.host import copy_names, linked_copy
 
 
 @pytest.fixture
@@ -52,15 +52,15 @@ def test_those_that_are_whole_are_found_by_their_names(root, tmp_path):
     other, missing = str(tmp_path / "other"), str(tmp_path / "missing")
     os.mkdir(other)
     roots = [str(root), other, missing]
-    assert linked_copy.of(roots, "u1") == {}
+    assert copy_names.of(roots, "u1") == {}
     made = linked_copy.make([str(root)], "u1")
-    os.mkdir(linked_copy.copy_path(other, "u1") + linked_copy.PART)
-    assert linked_copy.of(roots, "u1") == made
-    assert linked_copy.of(roots, "u2") == {}
+    os.mkdir(copy_names.path(other, "u1") + linked_copy.PART)
+    assert copy_names.of(roots, "u1") == made
+    assert copy_names.of(roots, "u2") == {}
 
 
 def test_half_a_copy_of_a_crash_is_made_anew(root):
-    part = linked_copy.copy_path(str(root), "u1") + ".part"
+    part = copy_names.path(str(root), "u1") + ".part"
     os.mkdir(part)
     pathlib.Path(f"{part}/rubbish").touch()
     copy = linked_copy.make([str(root)], "u1")[str(root)]
@@ -128,7 +128,7 @@ def test_leftovers_are_found_of_whatever_update(root, tmp_path):
 
 
 def test_a_slash_at_the_end_makes_no_difference(root):
-    assert linked_copy.copy_path(f"{root}/", "u1") == linked_copy.copy_path(str(root), "u1")
+    assert copy_names.path(f"{root}/", "u1") == copy_names.path(str(root), "u1")
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_a_copy_of_what_lies_in_the_directory_is_none_of_its_files(root):
 @pytest.mark.parametrize("name", ["salt", "venv-salt-minion"])
 def test_the_path_in_a_copy_tells_the_original_one(name):
     path = f"/opt/{name}/lib/a.py"
-    copy = linked_copy.copy_path(f"/opt/{name}", "g0b00.17.400")
-    assert linked_copy.original(f"{copy}/lib/a.py") == path
-    assert linked_copy.original(path) == path
-    assert linked_copy.original(copy) == f"/opt/{name}"
+    copy = copy_names.path(f"/opt/{name}", "g0b00.17.400")
+    assert copy_names.original(f"{copy}/lib/a.py") == path
+    assert copy_names.original(path) == path
+    assert copy_names.original(copy) == f"/opt/{name}"
 
 
 def test_a_copy_that_is_held_is_no_leftover(root):
@@ -189,7 +189,7 @@ def test_a_copy_that_is_held_is_no_leftover(root):
 
 
 def _copies(root):
-    return [name for name in os.listdir(root) if linked_copy.is_copy(name)]
+    return [name for name in os.listdir(root) if copy_names.is_copy(name)]
 
 
 def _replaced(path):

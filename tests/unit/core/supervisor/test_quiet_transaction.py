@@ -11,7 +11,7 @@ from saltext_safeupdate.core.errors import (
     RecordError,
     SafeUpdateError,
 )
-from saltext_safeupdate.core.host import linked_copy, locks, processes
+from saltext_safeupdate.core.host import copy_names, linked_copy, locks, processes
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.facts import RESTART
 from saltext_safeupdate.core.record.phase import BEFORE_INSTALLING, Phase
@@ -597,7 +597,7 @@ class TestWayBack:
         armed = []
         host.transaction(arm=armed.append).change(_upgrade(host), host.job())
         assert [row[:2] for row in host.last.way_back.files] == sorted(OLD.items())
-        assert armed == [linked_copy.of([str(host.root)], host.last.id)]
+        assert armed == [copy_names.of([str(host.root)], host.last.id)]
         assert list(armed[0]) == [str(host.root)]
 
     def test_where_they_cannot_be_secured_it_goes_on_and_says_so(self, host):

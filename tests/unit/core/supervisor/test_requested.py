@@ -8,7 +8,7 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.generations import replaced
 from saltext_safeupdate.core.generations.replaced import Row
-from saltext_safeupdate.core.host import linked_copy, locks
+from saltext_safeupdate.core.host import copy_names, linked_copy, locks
 from saltext_safeupdate.core.prepare import known
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
@@ -39,7 +39,7 @@ def test_everything_is_ready_when_it_begins_to_install(host):
     seen = []
 
     def look(files):
-        copy = linked_copy.of([str(host.root)], host.last.id)[str(host.root)]
+        copy = copy_names.of([str(host.root)], host.last.id)[str(host.root)]
         seen.extend(locks.held(host.settings.run_dir, name) for name in ("jobs", "drain", "update"))
         seen.append(host.services.refuses)
         seen.append(os.path.isfile(os.path.join(copy, "modules", "test.py")))
@@ -355,7 +355,7 @@ class TestInstalling:
         with pytest.raises(Killed):
             host.supervise()
         monkeypatch.undo()
-        assert linked_copy.of([str(host.root)], host.last.id)
+        assert copy_names.of([str(host.root)], host.last.id)
         patched = host.root / "modules" / "test.py"
         patched.unlink()
         patched.write_text("patched by hand")
