@@ -66,11 +66,8 @@ def tree(tmp_path):
     """A tree of its own with Salt in it, and our package beside it."""
     root = tmp_path / "site"
     root.mkdir()
-    shutil.copytree(
-        Path(salt.__file__).parent,
-        root / "salt",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    # With its byte code, as packages bring it.
+    shutil.copytree(Path(salt.__file__).parent, root / "salt")
     return root
 
 

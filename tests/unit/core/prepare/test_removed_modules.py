@@ -1,3 +1,4 @@
+import functools
 import pathlib
 
 import pytest
@@ -14,6 +15,12 @@ SALT = pathlib.Path(salt.__file__).parent
 INSTALLED = series(salt.version.__version__)
 
 
+@functools.cache
+def _installed(kind):
+    """Return the names that each file of the installed Salt offers."""
+    return tool.files(SALT, kind)
+
+
 def _told(kind):
     """Return the files that the data gives the installed series."""
     return {
@@ -26,12 +33,12 @@ def _told(kind):
 
 @pytest.mark.parametrize("kind", tool.KINDS)
 def test_the_data_is_what_the_installed_salt_has(kind):
-    assert _told(kind) == set(tool.files(SALT, kind))
+    assert _told(kind) == set(_installed(kind))
 
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_the_names_go_with_the_files(kind):
-    installed = tool.files(SALT, kind)
+    installed = _installed(kind)
     offered = set().union(*installed.values())
     for file, names in NAMES[kind].items():
         if file in installed:
