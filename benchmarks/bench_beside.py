@@ -1,7 +1,7 @@
 """
 An update while a long job runs: how long it takes, and what the jobs of that time notice.
 
-Runs in the lab, as root: three minions are updated to and fro between two packages of one Salt, in
+Runs in the lab, as root: three minions are updated to and fro between two versions of Salt, in
 turns. One has plain Salt and is updated by ``apt-get`` in a shell, as an administrator does it; the
 others have the extension and are asked for it, one that waits for jobs and one that hands over.
 Each time a job of 45 s runs, and a ping is published every 0.3 s, also for a while before: what it
@@ -32,7 +32,7 @@ WORK = 45
 INTERVAL = 0.3
 BEFORE = 15
 VERSION = "3008.3"
-PACKAGES = ("3008.3+stops", "3008.3")
+PACKAGES = ("3007.15", "3008.3")
 SIDES = ("plain", "wait", "handover")
 TIMEOUT = 240
 

@@ -1,19 +1,22 @@
 """
 The copies of its code that a generation reads from its start on.
 
-Packages change below it, and it goes on with one version. A copy has the generation in its name,
-and is held by the processes of that generation: the last one that ends makes it a leftover, which
-any minion of the host removes.
+Packages change below it, and it goes on with one version. A copy is held by the processes of the
+generations that read it. The one of the code as it is on disk now is for the next generation too,
+which need not make it again; any other one that nobody holds is a leftover, which any minion of
+the host removes.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ..host import copy_names
+from ..host import copy_names, processes
 
 if TYPE_CHECKING:
     from ..host.linked_copy import Bounds
@@ -23,32 +26,104 @@ _FILES = 60_000
 _SECONDS = 5.0
 # The ID of an update is hexadecimal.
 _MARK = "g"
+_DIGITS = 16
+# Seconds after a change in which another one may have the same time (the kernel counts them in
+# some milliseconds).
+_FRESH = 2.0
 
 # They stay open: the children of this process inherit them.
 _held: list[int] = []
 
 
-def make(roots: Iterable[str], process: str, bounds: Bounds | None = None) -> dict[str, str]:
+def make(
+    roots: Iterable[str],
+    process: str,
+    bounds: Bounds | None = None,
+    clock: Callable[[], float] = time.time,
+) -> dict[str, str]:
     """
     Copy the roots for the generation with the main process *process*, which is this one.
 
-    Return a mapping of root to copy. Raises OSError; then :func:`sweep` removes what was made.
+    Return a mapping of root to copy. *clock* returns epoch seconds. Raises OSError; then
+    :func:`sweep` removes what was made.
     """
     from ..host import linked_copy
 
     if not process:
         raise OSError(errno.ESRCH, "there is no /proc")
+    bounds = bounds or linked_copy.Bounds(_FILES, _SECONDS)
     try:
-        return linked_copy.make(
-            roots,
-            _owner(process),
-            bounds=bounds or linked_copy.Bounds(_FILES, _SECONDS),
-            lock=lambda copy: _held.append(linked_copy.hold(copy)),
-        )
+        return {root: _take(root, process, bounds, clock) for root in roots}
     except OSError:
         while _held:
             os.close(_held.pop())
         raise
+
+
+def _take(root: str, process: str, bounds: Bounds, clock: Callable[[], float]) -> str:
+    """Return a copy of the root that is held: the one that there is, or a new one."""
+    from ..host import linked_copy
+
+    state = _state(root, clock())
+    shared = copy_names.path(root, state) if state else ""
+    if state and _hold(shared):
+        return shared
+    own = linked_copy.make(
+        [root],
+        _owner(process),
+        bounds=bounds,
+        lock=lambda copy: _held.append(linked_copy.hold(copy)),
+    )[root]
+    # What has changed while it was copied is in no copy for others.
+    if not state or _state(root, clock()) != state:
+        return own
+    try:
+        os.rename(own, shared)
+    except OSError:
+        # Another minion was faster. A sweep removes ours.
+        return shared if _hold(shared) else own
+    return shared
+
+
+def _hold(copy: str) -> bool:
+    from ..host import linked_copy
+
+    try:
+        _held.append(linked_copy.hold(copy))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _state(root: str, now: float) -> str:
+    """
+    Return what the directories of a root say of its files, as an owner of copies.
+
+    Whoever adds, removes or replaces a file changes the ``ctime`` of its directory, which nobody
+    can set (inode(7)). Byte code tells nothing of the sources. Empty: one has changed a moment ago,
+    or there are too many.
+    """
+    digest, newest, files = hashlib.blake2b(digest_size=_DIGITS // 2), 0.0, 0
+    waiting = [root]
+    while waiting:
+        path = waiting.pop()
+        seen = os.stat(path)
+        newest = max(newest, seen.st_ctime)
+        said = f"{os.path.relpath(path, root)}\0{seen.st_dev}.{seen.st_ino}.{seen.st_ctime_ns}\0"
+        digest.update(os.fsencode(said))
+        with os.scandir(path) as found:
+            entries = list(found)
+        files += len(entries)
+        if files > _FILES:
+            return ""
+        waiting += sorted(
+            entry.path
+            for entry in entries
+            if entry.name != "__pycache__"
+            and not copy_names.is_copy(entry.name)
+            and entry.is_dir(follow_symlinks=False)
+        )
+    return f"{_MARK}{digest.hexdigest()}" if newest < now - _FRESH else ""
 
 
 def is_read() -> bool:
@@ -57,15 +132,40 @@ def is_read() -> bool:
 
 
 def of(roots: Iterable[str], process: str) -> Mapping[str, str]:
-    """Return the copies of the generation with that main process, by root."""
-    return copy_names.of(roots, _owner(process))
+    """Return the copies that the generation with that main process holds, by root."""
+    if not processes.alive(process):
+        return {}
+    try:
+        paths = list(processes.opened(processes.pid(process)))
+    except OSError:
+        # It has ended, or is another user's: then it is not known to have any.
+        return {}
+    copies = [path for path in paths if copy_names.is_copy(os.path.basename(path))]
+    found = {copy_names.original(path): path for path in copies}
+    return {root: found[root] for root in roots if root in found}
 
 
-def sweep(roots: Iterable[str]) -> None:
-    """Remove the copies of generations of which no process is left. Raises OSError."""
+def sweep(
+    roots: Iterable[str], *, everything: bool = False, clock: Callable[[], float] = time.time
+) -> None:
+    """
+    Remove the copies that no process holds, but for those of the code as it is now.
+
+    With *everything* these, too. Raises OSError.
+    """
     from ..host import linked_copy
 
-    linked_copy.remove(list(linked_copy.leftovers(roots, _MARK)))
+    roots = list(roots)
+
+    def kept(copy: str) -> bool:
+        # There is seldom one, so that the roots are seldom looked through.
+        root = copy_names.original(copy)
+        return root in roots and copy == copy_names.path(root, _state(root, clock()))
+
+    if everything:
+        linked_copy.remove_leftovers(roots, _MARK)
+    else:
+        linked_copy.remove_leftovers(roots, _MARK, kept)
 
 
 def _owner(process: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from . import processes
+
 # What stands in the tables of the kernel for a socket that only listens, and for one that is closed
 # (proc_pid_net(5), include/net/tcp_states.h).
 _UNCONNECTED = ("0A", "07")
@@ -15,8 +17,7 @@ def has_any(pid: int) -> bool:
     """Tell whether a process has a TCP connection, or makes one; True if that is not known."""
     try:
         connected = _connected(pid)
-        directory = f"/proc/{pid}/fd"
-        return any(_target(directory, fd) in connected for fd in os.listdir(directory))
+        return any(each in connected for each in processes.opened(pid))
     except OSError:
         return True
 
@@ -37,11 +38,3 @@ def _connected(pid: int) -> set[str]:
             if not os.path.isdir(f"/proc/{pid}"):
                 raise
     return found
-
-
-def _target(directory: str, fd: str) -> str:
-    try:
-        return os.readlink(os.path.join(directory, fd))
-    except FileNotFoundError:
-        # It was closed meanwhile.
-        return ""

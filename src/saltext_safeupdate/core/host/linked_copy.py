@@ -92,10 +92,7 @@ def remove(copies: Iterable[str]) -> None:
     for copy in copies:
         if copy_names.is_copy(os.path.basename(copy)):
             for path in (copy, f"{copy}{PART}"):
-                # An engine and an update may remove one at the same time.
-                while os.path.isdir(path):
-                    with contextlib.suppress(FileNotFoundError):
-                        shutil.rmtree(path)
+                _rmtree(path)
 
 
 def differing(copies: Mapping[str, str]) -> list[str]:
@@ -149,35 +146,18 @@ def _files(top: str) -> dict[str, _File]:
     return found
 
 
-def is_held(copy: str) -> bool:
-    """Tell whether a process that has called :func:`hold`, or a child of it, lives."""
-    try:
-        fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        # Then nobody can hold it.
-        return False
-    finally:
-        os.close(fd)
-    return False
-
-
 def hold(copy: str) -> int:
     """
     Keep a copy as long as this process, or a child that it forks, lives; or until this is closed.
 
-    Raises OSError.
+    Raises OSError, also if somebody has just taken it for a leftover.
     """
     fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # Somebody may have taken it for a leftover before it was held.
-        os.stat(copy)
+        # Whoever removes it has it for itself for the moment that it takes to rename it.
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if not os.path.samestat(os.stat(copy), os.fstat(fd)):
+            raise FileNotFoundError(errno.ENOENT, "it was replaced", copy)
     except OSError:
         os.close(fd)
         raise
@@ -194,8 +174,57 @@ def leftovers(roots: Iterable[str], owner: str = "") -> Iterator[str]:
         if os.path.isdir(directory):
             for name in os.listdir(directory):
                 path = os.path.join(directory, name)
-                if name.startswith(f"{copy_names.PREFIX}{owner}") and not is_held(path):
-                    yield path
+                if name.startswith(f"{copy_names.PREFIX}{owner}"):
+                    with _unheld(path) as it_is:
+                        if it_is:
+                            yield path
+
+
+def remove_leftovers(
+    roots: Iterable[str], owner: str = "", kept: Callable[[str], bool] = lambda copy: False
+) -> None:
+    """Remove what :func:`leftovers` finds, but for what is to be *kept*. Raises OSError."""
+    for copy in list(leftovers(roots, owner)):
+        if kept(copy):
+            continue
+        with _unheld(copy) as it_is:
+            # A new generation may just have come to use it.
+            if not it_is:
+                continue
+            part = copy if copy.endswith(PART) else f"{copy}{PART}"
+            if part != copy:
+                _rmtree(part)
+                os.rename(copy, part)
+        _rmtree(part)
+
+
+@contextlib.contextmanager
+def _unheld(copy: str) -> Iterator[bool]:
+    """Tell whether no process that has called :func:`hold` lives, and let none do so meanwhile."""
+    try:
+        fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            it_is = True
+        except BlockingIOError:
+            it_is = False
+        except OSError:
+            # Then nobody can hold it.
+            it_is = True
+        yield it_is
+    finally:
+        os.close(fd)
+
+
+def _rmtree(path: str) -> None:
+    # An engine and an update may remove one at the same time.
+    while os.path.isdir(path):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
 
 def _link_tree(source: str, target: str, bounds: Bounds | None) -> None:

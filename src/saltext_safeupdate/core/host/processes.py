@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -41,6 +42,19 @@ def ancestors() -> Iterator[int]:
         yield pid
         fields = _stat(pid)
         pid = int(fields[_PARENT_FIELD]) if fields else 0
+
+
+def opened(pid: int) -> Iterator[str]:
+    """
+    Yield what a process has open, by the names in ``/proc/<pid>/fd``.
+
+    Raises OSError if it is gone, or is another user's.
+    """
+    directory = f"/proc/{pid}/fd"
+    for fd in os.listdir(directory):
+        # It may be closed meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            yield os.readlink(os.path.join(directory, fd))
 
 
 def start_time(pid: int) -> str:

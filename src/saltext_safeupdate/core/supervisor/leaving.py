@@ -131,7 +131,7 @@ class Leaving:
         for each in minions.registered(settings.registry_dir):
             if each.state_dir == settings.state_dir:
                 # Another minion that runs from them has its own copies.
-                own_tree.sweep(each.roots)
+                own_tree.sweep(each.roots, everything=True)
         if asked is not None:
             remove(minions.path_of(settings.registry_dir, asked.config))
         for path in filter(os.path.isabs, asked.files if asked is not None else ()):

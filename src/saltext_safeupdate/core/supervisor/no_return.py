@@ -28,7 +28,7 @@ def passed(
     try:
         # Nobody reads those that are there any more: no other job runs. Some may be of this update
         # itself, by a supervisor that was killed, and the code has changed since.
-        linked_copy.remove(linked_copy.leftovers(roots))
+        linked_copy.remove_leftovers(roots)
         copies = linked_copy.make(roots, update.id)
     except OSError as err:
         raise SafeUpdateError(

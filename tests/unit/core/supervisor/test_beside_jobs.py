@@ -7,7 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.generations import own_tree
 from saltext_safeupdate.core.generations.generation import Report, Standing
-from saltext_safeupdate.core.host import linked_copy, locks, processes
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.files import text
 from saltext_safeupdate.core.record.parts import Progress
 from saltext_safeupdate.core.record.phase import Phase
@@ -25,20 +25,20 @@ def host(host, monkeypatch):
         processes, "alive", lambda who: alive(who) or (who.startswith("main:") and who not in dead)
     )
     monkeypatch.setattr(own_tree, "_held", [])
-    host.dead = dead
+    host.dead, trees = dead, {}
+    monkeypatch.setattr(own_tree, "of", lambda roots, process: trees.get(process, {}))
     host.settings = dataclasses.replace(host.settings, restart="handover")
-    host.old = have_own_tree(host)
+    host.old = have_own_tree(host, trees)
     # What this process is in these tests: a job of that minion.
     own_tree._held.append(-1)
-    yield host
-    linked_copy.remove(linked_copy.leftovers([str(host.root)], "g"))
+    return host
 
 
-def have_own_tree(host):
+def have_own_tree(host, trees):
     """Have the minion that runs read its own tree; return its process."""
     host.reported_with(hands_over=True, own_tree=True)
     process = host.generations.serving().process
-    linked_copy.make([str(host.root)], own_tree._owner(process))
+    trees[process] = {str(host.root): "a copy"}
     return process
 
 
