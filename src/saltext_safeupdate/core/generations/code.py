@@ -43,8 +43,8 @@ def remember(leave_out: Iterable[str]) -> None:
 
 
 def remembered() -> Stamps:
-    """Return what was noted."""
-    return dict(_remembered)
+    """Return what was noted, which does not change any more."""
+    return _remembered
 
 
 def loaded(modules: Iterable[Any], path: Iterable[str], leave_out: Iterable[str]) -> set[str]:
@@ -74,17 +74,17 @@ def _stamp(file: str) -> Stamp | None:
 
 def replaced_maps(pid: int, proc: str = "/proc") -> set[str]:
     """Return the programs and libraries that a process runs and that are not on the disk now."""
+    found = set()
     try:
         with open(f"{proc}/{pid}/maps", encoding="utf-8", errors="replace") as maps:
-            lines = maps.read().splitlines()
+            # One by one: all of it would stay in the memory of the engine.
+            for line in maps:
+                # Addresses, permissions, offset, device, inode, and a path that may have blanks.
+                fields = line.rstrip("\n").split(None, 5)
+                if len(fields) == 6 and "x" in fields[1] and fields[5].endswith(_GONE):
+                    found.add(fields[5].removesuffix(_GONE))
     except OSError:
         return set()
-    found = set()
-    for line in lines:
-        # Addresses, permissions, offset, device, inode, and a path that may have blanks.
-        fields = line.split(None, 5)
-        if len(fields) == 6 and "x" in fields[1] and fields[5].endswith(_GONE):
-            found.add(fields[5].removesuffix(_GONE))
     return {path for path in found if not path.startswith(_NO_CODE)}
 
 
