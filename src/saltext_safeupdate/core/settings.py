@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -160,7 +160,7 @@ class Settings:
         parent, name = os.path.split(self.state_dir)
         if self.state_dir == Settings.state_dir:
             return ""
-        return name if os.path.basename(parent) == _MINIONS else _name(self.state_dir)
+        return name if os.path.basename(parent) == _MINIONS else name_of(self.state_dir)
 
 
 def as_json(settings: Settings) -> str:
@@ -241,7 +241,7 @@ def _directories(opts: Mapping[str, Any]) -> dict[str, str]:
         return {}
     root = os.path.join("/", str(opts.get("root_dir") or "/"))
     # Many proxies have one configuration directory.
-    name = _name(f"{config}/{opts.get('id')}" if proxy else config)
+    name = name_of(f"{config}/{opts.get('id')}" if proxy else config)
     below = [
         os.path.join(root, each.lstrip("/"), _MINIONS, name)
         for each in (Settings.state_dir, Settings.run_dir)
@@ -253,10 +253,14 @@ def _directories(opts: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _name(path: str) -> str:
-    """Return a name for the path that is readable, unique, and fit for a file or a unit."""
+def name_of(path: str) -> str:
+    """
+    Return a name for the path that is readable, unique, and fit for a file or a unit.
+
+    A digest of OpenSSL would load that into the engine of each minion, which needs none else.
+    """
     readable = re.sub(r"[^A-Za-z0-9_.]+", "-", path).strip("-.")[-_READABLE:].strip("-.")
-    return f"{readable}-{hashlib.sha256(path.encode()).hexdigest()[:_DIGITS]}"
+    return f"{readable}-{zlib.crc32(path.encode()):0{_DIGITS}x}"
 
 
 def _valid(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[str]]:

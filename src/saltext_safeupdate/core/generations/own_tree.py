@@ -103,7 +103,7 @@ def _state(root: str, now: float) -> str:
     can set (inode(7)). Byte code tells nothing of the sources. Empty: one has changed a moment ago,
     or there are too many.
     """
-    digest, newest, files = hashlib.blake2b(digest_size=_DIGITS // 2), 0.0, 0
+    digest, newest, files = hashlib.sha256(), 0.0, 0
     waiting = [root]
     while waiting:
         path = waiting.pop()
@@ -123,7 +123,7 @@ def _state(root: str, now: float) -> str:
             and not copy_names.is_copy(entry.name)
             and entry.is_dir(follow_symlinks=False)
         )
-    return f"{_MARK}{digest.hexdigest()}" if newest < now - _FRESH else ""
+    return f"{_MARK}{digest.hexdigest()[:_DIGITS]}" if newest < now - _FRESH else ""
 
 
 def is_read() -> bool:

@@ -7,7 +7,6 @@ Who updates packages finds out there which other minions run from them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from typing import Any
 
 from ..errors import SafeUpdateError
 from ..frozen import frozen
+from ..settings import name_of
 from . import processes
 from .files import make_private, write_atomic
 
@@ -97,7 +97,7 @@ def find(directory: str, config: str) -> Minion | None:
 
 def path_of(directory: str, config: str) -> str:
     """Return where the minion of this configuration file is noted."""
-    return os.path.join(directory, hashlib.sha256(config.encode()).hexdigest()[:16] + _SUFFIX)
+    return os.path.join(directory, name_of(config) + _SUFFIX)
 
 
 def _read(path: str) -> Minion | None:
