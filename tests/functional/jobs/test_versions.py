@@ -22,7 +22,7 @@ ADDED = {
     "core/record/parts.py": """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Code(Code):
     added: str = ""
 
