@@ -64,12 +64,12 @@ class Patch(NamedTuple):
     def row(self) -> Row:
         """The same as plain data, to be compared with sources."""
         # For the engine only, which says it once.
-        from .core.generations import replaced
+        from .core.generations import replaced as noted
 
         of_module = isinstance(self.owner, types.ModuleType)
         module = self.owner.__name__ if of_module else self.owner.__module__
         owner = "" if of_module else self.owner.__name__
-        return replaced.Row(module, owner, self.name, self.parameters, self.may_wait)
+        return noted.Row(module, owner, self.name, self.parameters, self.may_wait)
 
 
 def unchanged(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -254,11 +254,9 @@ def _directories(opts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def name_of(path: str) -> str:
-    """
-    Return a name for the path that is readable, unique, and fit for a file or a unit.
-
-    A digest of OpenSSL would load that into the engine of each minion, which needs none else.
-    """
+    """Return a name for the path that is readable, unique, and fit for a file or a unit."""
+    # A digest by hashlib would load OpenSSL into the engine of each minion, which needs it for
+    # nothing else.
     readable = re.sub(r"[^A-Za-z0-9_.]+", "-", path).strip("-.")[-_READABLE:].strip("-.")
     return f"{readable}-{zlib.crc32(path.encode()):0{_DIGITS}x}"
 

@@ -39,10 +39,9 @@ def of_job(
         yield False
         return
     admission = Admission(settings, Store(settings.database))
-    began = monotonic()
-    lock = _share(admission, monotonic, sleep)
+    lock, waited = _share(admission, monotonic, sleep)
     try:
-        yield monotonic() >= began + _INTERVAL
+        yield waited
     finally:
         if lock is not None:
             lock.close()
@@ -50,21 +49,23 @@ def of_job(
 
 def _share(
     admission: Admission, monotonic: Callable[[], float], sleep: Callable[[float], None]
-) -> Lock | None:
-    deadline = monotonic() + _LONGEST
+) -> tuple[Lock | None, bool]:
+    """Return the share, None if it cannot be had, and whether that took a wait."""
+    deadline, waited = monotonic() + _LONGEST, False
     while True:
         try:
             lock = admission.packages()
         except LockUnavailableError as err:
             log.warning("safeupdate: %s", err)
-            return None
+            return None, waited
         if lock is not None:
-            return lock
+            return lock, waited
         if monotonic() >= deadline:
             log.warning(
                 "safeupdate: an update of the minion has kept packages for %g s; this job does not "
                 "wait for it any longer",
                 _LONGEST,
             )
-            return None
+            return None, waited
+        waited = True
         sleep(_INTERVAL)

@@ -160,12 +160,10 @@ def sweep(
     def kept(copy: str) -> bool:
         # There is seldom one, so that the roots are seldom looked through.
         root = copy_names.original(copy)
-        return root in roots and copy == copy_names.path(root, _state(root, clock()))
+        is_ours = root in roots and not everything
+        return is_ours and copy == copy_names.path(root, _state(root, clock()))
 
-    if everything:
-        linked_copy.remove_leftovers(roots, _MARK)
-    else:
-        linked_copy.remove_leftovers(roots, _MARK, kept)
+    linked_copy.remove_leftovers(roots, _MARK, kept)
 
 
 def _owner(process: str) -> str:
