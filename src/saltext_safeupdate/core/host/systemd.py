@@ -234,6 +234,7 @@ class Systemd:
 
     def arm(self, name: str, argv: Sequence[str]) -> None:
         line = " ".join(quoted(word) for word in argv)
+        known = os.path.exists(os.path.join(self._units, f"{name}.service"))
         try:
             for kind, text in _WATCHDOG.items():
                 path = os.path.join(self._units, f"{name}.{kind}")
@@ -244,7 +245,10 @@ class Systemd:
                 "finish an update whose supervisor is gone; check that directory."
             ) from err
         both = (f"{name}.service", f"{name}.timer")
-        self._run(("systemctl", "enable", *both), timeout=_TIMEOUT)
+        # A reload runs all generators of the host; systemd also reads a new unit without one.
+        self._run(("systemctl", "enable", "--no-reload", *both), timeout=_TIMEOUT)
+        if known:
+            self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
         self._run(("systemctl", "--no-block", "start", both[1]), timeout=_TIMEOUT)
 
     def watchdog(self, name: str) -> str:
@@ -264,7 +268,7 @@ class Systemd:
         both = [os.path.basename(path) for path in paths]
         # This process may run in that service, so only the timer is stopped.
         self._run(("systemctl", "--no-block", "stop", both[1]), timeout=_TIMEOUT, ok=None)
-        self._run(("systemctl", "disable", *both), timeout=_TIMEOUT, ok=None)
+        self._run(("systemctl", "disable", "--no-reload", *both), timeout=_TIMEOUT, ok=None)
         for path in paths:
             remove(path)
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)

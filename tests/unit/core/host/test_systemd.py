@@ -241,10 +241,10 @@ def test_another_failure_to_start_is_told_at_once():
 
 class TestWatchdog:
     NAME = "salt-safeupdate-recover"
-    ENABLE = ("systemctl", "enable", f"{NAME}.service", f"{NAME}.timer")
+    ENABLE = ("systemctl", "enable", "--no-reload", f"{NAME}.service", f"{NAME}.timer")
     START = ("systemctl", "--no-block", "start", f"{NAME}.timer")
     STOP = ("systemctl", "--no-block", "stop", f"{NAME}.timer")
-    DISABLE = ("systemctl", "disable", f"{NAME}.service", f"{NAME}.timer")
+    DISABLE = ("systemctl", "disable", "--no-reload", f"{NAME}.service", f"{NAME}.timer")
 
     def _made(self, tmp_path):
         run = FakeRunner(
@@ -262,6 +262,12 @@ class TestWatchdog:
         assert "WantedBy=multi-user.target" in service_text
         assert "OnUnitInactiveSec=60" in (tmp_path / f"{self.NAME}.timer").read_text()
         assert run.calls == [self.ENABLE, self.START]
+
+    def test_systemd_reads_again_what_it_may_know_already(self, tmp_path):
+        systemd, run = self._made(tmp_path)
+        systemd.arm(self.NAME, ["/bin/true"])
+        systemd.arm(self.NAME, ["/bin/false"])
+        assert run.calls[2:] == [self.ENABLE, RELOAD, self.START]
 
     def test_what_defines_it(self, tmp_path):
         systemd, _ = self._made(tmp_path)
