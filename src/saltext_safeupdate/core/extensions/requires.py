@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..host.command import Run
 from .distributions import Extension, Problem
@@ -18,12 +18,24 @@ _SPECIFIER = re.compile(r"(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?$")
 def python_of(files: Iterable[str], run: Run) -> int | None:
     """Return the Python minor version of Salt in these package files; None if unknown."""
     for path in files:
-        lister = ("dpkg-deb", "--contents") if path.endswith(".deb") else ("rpm", "-qpl")
-        listed = run((*lister, path), timeout=_LISTING_TIMEOUT, keep=_PYTHON_PATH.search).stdout
-        found = _PYTHON_PATH.search(listed)
-        if found:
-            return int(found[1])
+        if path.endswith(".deb"):
+            found = _in_checksums(path, run) or _in(("dpkg-deb", "--contents", path), run)
+        else:
+            found = _in(("rpm", "-qpl", path), run)
+        if found is not None:
+            return found
     return None
+
+
+def _in_checksums(path: str, run: Run) -> int | None:
+    """Look at the checksums, which few packages lack: to list a package, all of it is unpacked."""
+    return _in(("dpkg-deb", "--info", path, "md5sums"), run, ok=None)
+
+
+def _in(argv: Sequence[str], run: Run, ok: Sequence[int] | None = (0,)) -> int | None:
+    told = run(argv, timeout=_LISTING_TIMEOUT, ok=ok, keep=_PYTHON_PATH.search)
+    found = _PYTHON_PATH.search(told.stdout)
+    return int(found[1]) if found else None
 
 
 def unfit(extensions: Iterable[Extension], python: int | None) -> list[Problem]:

@@ -29,10 +29,22 @@ from .pythons import MINOR, NEXT, inventory
 )
 def test_the_python_of_a_package(argv, line, minor):
     def runner(asked, **_):
+        if "md5sums" in asked:
+            return Result(argv=asked, returncode=2, stdout="", stderr="")
         assert asked == argv
         return Result(argv=asked, returncode=0, stdout=f"./usr/\n{line}\n", stderr="")
 
     assert requires.python_of([argv[-1]], runner) == minor
+
+
+def test_a_package_that_names_its_files_is_not_unpacked_for_its_python():
+    def runner(asked, **_):
+        assert asked == ("dpkg-deb", "--info", "/x.deb", "md5sums")
+        place = "opt/saltstack/salt/lib/python3.14/site-packages/salt"
+        sums = f"{'a' * 32}  {place}/_version.txt\n{'b' * 32}  {place}/__init__.py\n"
+        return Result(argv=asked, returncode=0, stdout=sums, stderr="")
+
+    assert requires.python_of(["/x.deb"], runner) == 14
 
 
 @pytest.mark.parametrize(
