@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import IO
 
 from ..errors import CommandError, SafeUpdateError, VerificationError
 from ..host.files import sync_directory
@@ -13,15 +14,39 @@ from .request import File
 
 Show = Callable[[str], tuple[str, str]]
 _BLOCK = 1 << 20
+# The digests that this process has taken of package files, by what no write leaves as it is.
+_taken: dict[tuple[int, ...], str] = {}
 
 
 def digest(path: str, algorithm: str = "sha256") -> str:
     """Return the digest of a file."""
-    found = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
+        return _digest(file, algorithm)
+
+
+def _digest(file: IO[bytes], algorithm: str) -> str:
+    found = hashlib.new(algorithm, usedforsecurity=False)
+    while block := file.read(_BLOCK):
+        found.update(block)
     return found.hexdigest()
+
+
+def _package_digest(path: str) -> str:
+    """Return the digest of a package file. Until somebody writes to it, it is taken once."""
+    with open(path, "rb") as file:
+        before = _stamp(file)
+        if before not in _taken:
+            found = _digest(file, "sha256")
+            if _stamp(file) != before:
+                return found
+            _taken[before] = found
+        return _taken[before]
+
+
+def _stamp(file: IO[bytes]) -> tuple[int, ...]:
+    """Return what changes with each write. Nobody sets the time of the last change of an inode."""
+    seen = os.fstat(file.fileno())
+    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
 
 
 def store_file(source: str, directory: str, name: str, version: str) -> File:
@@ -32,7 +57,7 @@ def store_file(source: str, directory: str, name: str, version: str) -> File:
         os.fsync(file.fileno())
     os.replace(source, path)
     sync_directory(directory)
-    return File(name, version, path, digest(path))
+    return File(name, version, path, _package_digest(path))
 
 
 @contextmanager
@@ -55,7 +80,7 @@ def verify_files(files: Sequence[File], show: Show) -> None:
     """
     for file in files:
         try:
-            found = digest(file.path)
+            found = _package_digest(file.path)
         except OSError as err:
             raise _refused(file, f"cannot be read ({err.strerror})") from err
         if found != file.sha256:

@@ -3,6 +3,7 @@ import hashlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, VerificationError
+from saltext_safeupdate.core.packages import files
 from saltext_safeupdate.core.packages.files import store_file, verify_files
 from saltext_safeupdate.core.packages.request import File
 
@@ -38,4 +39,18 @@ def test_what_is_not_as_it_was_recorded_is_named(tmp_path):
         verify_files([file], _show)
     (tmp_path / "a_1.deb").unlink()
     with pytest.raises(VerificationError, match=r"a_1\.deb cannot be read \(No such file"):
+        verify_files([file], _show)
+
+
+def test_a_file_is_read_once_as_long_as_nobody_has_written_to_it(tmp_path, monkeypatch):
+    (tmp_path / "a_1.deb").write_bytes(b"content")
+    read = []
+    plain = files._digest
+    monkeypatch.setattr(files, "_digest", lambda *given: read.append(given) or plain(*given))
+    file = store_file(str(tmp_path / "a_1.deb"), str(tmp_path), "a", "1")
+    verify_files([file], _show)
+    verify_files([file], _show)
+    assert len(read) == 1
+    (tmp_path / "a_1.deb").write_bytes(b"altered content")
+    with pytest.raises(VerificationError, match=r"a_1\.deb has changed"):
         verify_files([file], _show)
