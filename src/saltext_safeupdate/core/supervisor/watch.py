@@ -29,9 +29,10 @@ from .verdict import LOOP, Judgement, Probe, Seen, Verdict, decide
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds between two looks, until a minion has reported and from then on.
-_POLL_INTERVAL = 0.05
+# Seconds between two looks if nothing shows that there is something new; and between two looks for
+# that, which start no program.
 _CALM_INTERVAL = 0.5
+_POLL_INTERVAL = 0.05
 # How many times as long as the minion before it a minion may take to report.
 _MARGIN = 3.0
 # What reports.
@@ -102,7 +103,27 @@ class Watch:
                 context.sleep(_CALM_INTERVAL)
             elif self._is_down(state, sight):
                 self._start(sight, state)
-            context.sleep(_CALM_INTERVAL if sight.reports else _POLL_INTERVAL)
+            if sight.reports:
+                context.sleep(_CALM_INTERVAL)
+            else:
+                self._sleep(state.pid if state else 0)
+
+    def _sleep(self, pid: int) -> None:
+        """
+        Sleep until there may be something new: the process *pid* has ended, or a minion reports.
+
+        To ask the init system takes a program, and a minion that starts needs the processor itself.
+        """
+        context = self.context
+        process, stamp = processes.identity(pid), context.store.stamp()
+        until = context.monotonic() + _CALM_INTERVAL
+        context.sleep(_POLL_INTERVAL)
+        while (
+            processes.alive(process)
+            and context.store.stamp() == stamp
+            and context.monotonic() < until
+        ):
+            context.sleep(_POLL_INTERVAL)
 
     def _judge(
         self, sight: _Sight, state: ServiceState | None, patience: Patience, *, proven: bool

@@ -134,6 +134,27 @@ class TestHealthy:
         assert host.last.progress.master is False
         assert host.last.phase is Phase.COMMITTED
 
+    def test_few_programs_are_started_while_it_lives_and_has_not_reported(self, host):
+        _installed(host)
+        asked, plain = [], host.services.state
+        host.services.state = lambda unit: asked.append(host.clock.passed) or plain(unit)
+
+        def live():
+            host.services.pid = os.getpid()
+            host.clock.after(10.2, report)
+
+        def report():
+            host.report()
+            reported.append(host.clock.passed)
+
+        reported = []
+        host.services.report = live
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert len([at for at in asked if at < reported[0]]) < 30
+        # Its report is seen at once.
+        assert any(reported[0] <= at < reported[0] + 0.1 for at in asked)
+
 
 class TestHard:
     """What cannot become good ends the watch at once."""
