@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
@@ -14,7 +15,9 @@ from .request import File
 
 Show = Callable[[str], tuple[str, str]]
 _BLOCK = 1 << 20
-# The digests that this process has taken of package files, by what no write leaves as it is.
+# Nanoseconds in which two writes may have the same time: a file system's clock goes in ticks.
+_TICK = 20_000_000
+# The digests that this process has taken of package files, by what no later write leaves as it is.
 _taken: dict[tuple[int, ...], str] = {}
 
 
@@ -35,12 +38,13 @@ def _package_digest(path: str) -> str:
     """Return the digest of a package file. Until somebody writes to it, it is taken once."""
     with open(path, "rb") as file:
         before = _stamp(file)
-        if before not in _taken:
-            found = _digest(file, "sha256")
-            if _stamp(file) != before:
-                return found
+        if before in _taken:
+            return _taken[before]
+        at_rest = time.time_ns() - before[-1] > _TICK
+        found = _digest(file, "sha256")
+        if at_rest and _stamp(file) == before:
             _taken[before] = found
-        return _taken[before]
+        return found
 
 
 def _stamp(file: IO[bytes]) -> tuple[int, ...]:

@@ -45,12 +45,26 @@ def test_what_is_not_as_it_was_recorded_is_named(tmp_path):
 def test_a_file_is_read_once_as_long_as_nobody_has_written_to_it(tmp_path, monkeypatch):
     (tmp_path / "a_1.deb").write_bytes(b"content")
     read = []
-    plain = files._digest
+    plain, now = files._digest, files.time.time_ns
+    monkeypatch.setattr(files.time, "time_ns", lambda: now() + 10**9)
     monkeypatch.setattr(files, "_digest", lambda *given: read.append(given) or plain(*given))
     file = store_file(str(tmp_path / "a_1.deb"), str(tmp_path), "a", "1")
     verify_files([file], _show)
     verify_files([file], _show)
     assert len(read) == 1
     (tmp_path / "a_1.deb").write_bytes(b"altered content")
+    with pytest.raises(VerificationError, match=r"a_1\.deb has changed"):
+        verify_files([file], _show)
+
+
+def test_a_write_at_the_time_of_the_write_before_is_seen(tmp_path, monkeypatch):
+    (tmp_path / "a_1.deb").write_bytes(b"content")
+    file = store_file(str(tmp_path / "a_1.deb"), str(tmp_path), "a", "1")
+    # As if the clock of the file system had not gone on since.
+    now = (tmp_path / "a_1.deb").stat().st_ctime_ns
+    monkeypatch.setattr(files.time, "time_ns", lambda: now)
+    monkeypatch.setattr(files, "_stamp", lambda _: (now,))
+    verify_files([file], _show)
+    (tmp_path / "a_1.deb").write_bytes(b"another")
     with pytest.raises(VerificationError, match=r"a_1\.deb has changed"):
         verify_files([file], _show)
