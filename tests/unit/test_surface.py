@@ -90,6 +90,7 @@ SURFACE = {
             "enabled",
             "master_enabled",
             "mod_watch",
+            "rebooted",
             "restarted",
             "updated",
         }

@@ -84,6 +84,7 @@ class Account(Database):
     VERSION = 1
     SETTING = "cachedir"
     SCHEMA = tables.SCHEMA
+    ADDED = ()
 
     def __init__(
         self,

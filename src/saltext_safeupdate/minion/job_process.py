@@ -20,6 +20,7 @@ from ..core.host.locks import Lock
 from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
+from ..core.jobs.suspension import Suspended
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
@@ -178,6 +179,11 @@ class JobProcess:
                 "the minion has restarted",
                 job.jid if job is not None else "",
             )
+            return LATER
+        except Suspended:
+            if job is not None:
+                job.went_back = True
+                log.info("safeupdate: job %s goes on behind a restart", job.jid)
             return LATER
 
     def _begin(self, opts: Any, key: str) -> tuple[int, bool]:

@@ -32,6 +32,17 @@ def name(data: Mapping[str, Any]) -> str:
     return str(data["jid"])
 
 
+def behind_others(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a publication whose state run waits in the queue while another one is under way."""
+    args = list(data.get("arg") or ())
+    said = [each for each in args if isinstance(each, dict) and each.get("__kwarg__")]
+    told = {name for each in said for name in each}
+    told |= {each.partition("=")[0] for each in args if isinstance(each, str) and "=" in each}
+    if data.get("fun") not in functions.QUEUEING or told & {"queue", "concurrent"}:
+        return dict(data)
+    return {**data, "arg": [*args, {"__kwarg__": True, "queue": True}]}
+
+
 def function(data: Mapping[str, Any]) -> str:
     """Return the name of the function, or those of several in one text."""
     fun = data.get("fun", "")

@@ -74,10 +74,12 @@ class Calling:
                 whole = Call(call, rest, more)
                 return contained(_CALL, in_full, whole, (state, low, chunks, running, retries))
             run.plain, run.low = False, low
+            recorded = run.recorded
             try:
                 ret = call(state, low, chunks, running)
             except Deferral as deferral:
-                run.low = None
+                # It has no result yet.
+                run.low, recorded = None, False
                 ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
             finally:
                 run.plain, run.low = True, None
@@ -89,11 +91,10 @@ class Calling:
                     or run.left_out
                     or ret.get("result") is None
                     or (
-                        run.recorded
-                        and (ret.get("changes") or ret.get("duration", no_time) >= no_time)
+                        recorded and (ret.get("changes") or ret.get("duration", no_time) >= no_time)
                     )
                 ):
-                    self._after_plain_call(run, state, low, ret)
+                    self._after_plain_call(run, state, low, ret, recorded)
             except Exception as err:  # noqa: BLE001 (it is told)
                 tell(_CALL, err)
             return ret
@@ -114,12 +115,12 @@ class Calling:
             }
 
     def _after_plain_call(
-        self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any]
+        self, run: Run, state: Any, low: dict[str, Any], ret: dict[str, Any], recorded: bool
     ) -> None:
         asked, run.restart_asked = run.restart_asked, False
         left_out, run.left_out = run.left_out, []
         self._after(run, state, low, ret, asked, left_out)
-        if run.recorded:
+        if recorded:
             self._resume.record(state, low, ret)
 
     def _in_full(

@@ -29,7 +29,7 @@ class Ordering:
         with runs.enter(owner) as (run, level):
             if len(run.levels) == 1:
                 run.recorded, resumed = self._resume.of_run()
-                run.plain = not resumed
+                run.plain, run.suspend = not resumed, self._resume.suspend
             ret = function()
             try:
                 self._conclude(run, level, ret)

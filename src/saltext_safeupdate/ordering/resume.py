@@ -13,18 +13,21 @@ import hashlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import salt.payload
 import salt.state
 
-from ..core.errors import SafeUpdateError
+from ..core.errors import RecordError, SafeUpdateError
+from ..core.host import processes
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
+from ..core.jobs.suspension import Suspended, Suspension, Suspensions
 from ..core.settings import Settings
-from . import runs
+from . import parallel, restarts, runs
 from .chunks import join_comments
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,21 @@ _INTERRUPTED = (
 )
 
 
+# What the ledger has of a state that restarts is under its tag with this before it.
+_SUSPENDED = "suspended "
+# Seconds between two looks at states that run in processes of their own.
+_LOOK_INTERVAL = 0.05
+
+
+class _Parallel(NamedTuple):
+    """A state that was given a process of its own."""
+
+    tag: str
+    state: Any
+    low: dict[str, Any]
+    running: Any
+
+
 @dataclass
 class _Progress:
     """One attempt of a job: what earlier attempts recorded, and where it is now."""
@@ -57,11 +75,13 @@ class _Progress:
     # The states that are being called, each inside the one before it, except for one that is
     # called plainly.
     path: list[dict[str, Any]] = field(default_factory=list)
+    parallel: list[_Parallel] = field(default_factory=list)
 
-    def tag(self, low: dict[str, Any]) -> str:
+    def tag(self, *low: dict[str, Any]) -> str:
+        """Return what names a state in this job; without one, that which is being called."""
         run = runs.current()
         outer = [run.low] if run is not None and run.low is not None else []
-        return "/".join(salt.state._gen_tag(each) for each in (*outer, *self.path, low))
+        return "/".join(salt.state._gen_tag(each) for each in (*outer, *self.path, *low))
 
     def known(self, low: dict[str, Any]) -> tuple[str, bytes]:
         """Return the digest and the result that an earlier attempt recorded of a state."""
@@ -74,6 +94,7 @@ class Resume:
     def __init__(self, settings: Settings, no_time: float = NO_TIME) -> None:
         self.no_time = no_time
         self._ledger = Ledger(settings.database)
+        self._suspensions = Suspensions(settings.database)
         self._local = threading.local()
         # The newest complaint of the ledger that was logged.
         self._complaint = ""
@@ -116,6 +137,10 @@ class Resume:
                 return found
         if low.get("__prereq__"):
             return call(state, low, chunks, running, retries)
+        if progress.earlier:
+            behind = self._behind_restart(progress, state, low)
+            if behind is not None:
+                return behind
         once = low.get(KEYWORD) is False
         if once:
             self._record(progress, state, low, None)
@@ -124,12 +149,68 @@ class Resume:
             ret = call(state, low, chunks, running, retries)
         finally:
             progress.path.pop()
-        if isinstance(ret, dict) and not low.get("parallel"):
+        if low.get("parallel"):
+            progress.parallel.append(_Parallel(progress.tag(low), state, low, running))
+        elif isinstance(ret, dict):
             if known and known != _digest(low):
                 ret["comment"] = join_comments(ret.get("comment"), _CHANGED)
             if once or (ret.get("result") is True and (known or self._is_worth_recording(ret))):
                 self._record(progress, state, low, ret)
         return ret
+
+    def suspend(self, process: str, timeout: float, ask: Callable[[], object]) -> NoReturn:
+        """
+        Have the job of this run go on when a *process* is gone, or after *timeout* seconds.
+
+        Empty is the main process of the minion. The state that is being called makes it end by
+        *ask*. If that raises, the run goes on here. States that run in processes of their own have ended before that.
+        """
+        job, process = _job(), process or self._owner()
+        if job is None or not process:
+            raise RecordError("The ledger does not have this job. Nothing was done.")
+        progress = self._of(job)
+        self._end_parallel(progress)
+        tag = _SUSPENDED + progress.tag()
+        until = processes.since_boot() + timeout
+        wanted = Suspension(process=process, until=until, timeout=timeout)
+        if not self._suspensions.begin(job.key, tag, wanted):
+            raise RecordError("The ledger does not have this job any more. Nothing was done.")
+        try:
+            ask()
+        except Exception:
+            self._suspensions.drop(job.key, tag)
+            raise
+        raise Suspended
+
+    def _owner(self) -> str:
+        """Return the identity of the main process of the minion that has accepted this job."""
+        job = _job()
+        rows = self._ledger.find(job.jid) if job is not None else []
+        return next((row.owner for row in rows if job is not None and row.key == job.key), "")
+
+    def _behind_restart(
+        self, progress: _Progress, state: Any, low: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return the result of a state that has asked for a restart; None for any other one."""
+        said = progress.earlier.get(_SUSPENDED + progress.tag(low))
+        if said is None:
+            return None
+        wanted = Suspension.of(said[1].decode())
+        ret = restarts.result(state, low, wanted, self._owner())
+        if ret["result"]:
+            self._record(progress, state, low, ret)
+        return ret
+
+    def _end_parallel(self, progress: _Progress) -> None:
+        """Wait for the states that run in processes of their own, and record their results."""
+        while progress.parallel:
+            tag, state, low, running = progress.parallel.pop()
+            while not state.reconcile_procs(running):
+                time.sleep(_LOOK_INTERVAL)
+            ret = running.get(salt.state._gen_tag(low))
+            # What it has deferred is deferred again.
+            if isinstance(ret, dict) and ret.get("result") is True and parallel.MARKER not in ret:
+                self._record(progress, state, low, ret, tag)
 
     def record(self, state: Any, low: dict[str, Any], ret: Mapping[str, Any]) -> None:
         """Record the result of a state that was not called by :meth:`call`, if it is worth it."""
@@ -161,12 +242,17 @@ class Resume:
         return progress
 
     def _record(
-        self, progress: _Progress, state: Any, low: dict[str, Any], ret: Mapping[str, Any] | None
+        self,
+        progress: _Progress,
+        state: Any,
+        low: dict[str, Any],
+        ret: Mapping[str, Any] | None,
+        tag: str = "",
     ) -> None:
         # Not asked in `call`, where every state passes: opts take their time to answer.
         if state.opts.get("test"):
             return
-        tag = progress.tag(low)
+        tag = tag or progress.tag(low)
         try:
             payload = b"" if ret is None else salt.payload.dumps(dict(ret))
         except (TypeError, ValueError, OverflowError) as err:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.frozen import frozen
 from ..core.packages.request import Change, Request
@@ -124,6 +124,8 @@ class Run:
     restart_asked: bool = False
     # The results of the states that have asked for it.
     restarted: list[dict[str, Any]] = field(default_factory=list)
+    # Suspends the job of this run until a restart, of which the state that is being called asks.
+    suspend: Callable[..., NoReturn] | None = None
     # What the state that is being called has left out.
     left_out: list[LeftOut] = field(default_factory=list)
 

@@ -265,11 +265,12 @@ def updated(name, version=None, allow_downgrade=False):
 
 
 @errors.for_state
-def restarted(name):
+def restarted(name, now=False, timeout=600):
     """
     Do nothing; restart the minion, deferred, if something that is watched has changed.
 
-    The safe form of ``service.running: watch`` for the minion's own service.
+    The safe form of ``service.running: watch`` for the minion's own service. The restart comes
+    after the run. With ``now: True`` it comes in the midst of the run, which goes on behind it.
 
     .. code-block:: yaml
 
@@ -280,7 +281,25 @@ def restarted(name):
 
     name
         Any text.
+
+    now
+        Whether the minion restarts before the next state, as soon as every other job has ended. The
+        run goes on in the new minion, under its JID, and returns once. It restarts also without
+        ``watch``; ``onchanges``, ``onlyif`` and ``unless`` say when not. It is refused where
+        :py:func:`rebooted` is refused. Defaults to ``False``.
+
+        .. versionadded:: 0.1.0
+
+    timeout
+        With ``now``: seconds that the minion has to restart. Then this state fails, and the run
+        goes on. Defaults to ``600``.
+
+        .. versionadded:: 0.1.0
     """
+    if now and not any(key.startswith("watch") for key in __low__):
+        from saltext_safeupdate.admin.updates import midst
+
+        return {"name": name, **midst.restart(__opts__, name, timeout)}
     return {
         "name": name,
         "result": True,
@@ -290,10 +309,59 @@ def restarted(name):
 
 
 @errors.for_state
+def rebooted(name, timeout=600, message=None):
+    """
+    Reboot the system in the midst of the run; the run goes on behind the boot.
+
+    The job is suspended: it has no process until the boot. What it had done is recorded. After the
+    boot the minion goes on with the next state, under the same JID, and the master gets one
+    return. There may be several reboots in one run. States with ``parallel: True`` end before the
+    reboot, other jobs get the time ``safeupdate:shutdown_timeout``.
+
+    It reboots whenever it is called: ``onchanges``, ``onlyif`` and ``unless`` say when not.
+
+    The state fails, and nothing is done, in a job that no master published (``salt-call``, the
+    schedule), with ``parallel: True``, with ``multiprocessing: False``, and on transactional
+    systems: use :py:func:`transactional_update.rebooted
+    <saltext_safeupdate.states.transactional_update.rebooted>` there.
+
+    .. versionadded:: 0.1.0
+
+    .. code-block:: yaml
+
+        new-kernel:
+          pkg.latest:
+            - name: linux-image-amd64
+
+        boot-it:
+          safeupdate.rebooted:
+            - onchanges:
+              - pkg: new-kernel
+
+    name
+        Any text.
+
+    timeout
+        Seconds that the system has to go down. Then this state fails, and the run goes on as after
+        any failed state. Defaults to ``600``.
+
+    message
+        What users of the system are told. Defaults to the name of the state.
+    """
+    from saltext_safeupdate.admin.updates import midst
+
+    return {"name": name, **midst.reboot(__opts__, name, timeout, message)}
+
+
+@errors.for_state
 def mod_watch(name, **kwargs):
     """
-    Ask for the deferred restart.
+    Ask for the restart: the deferred one, or that in the midst of the run.
     """
+    if kwargs.get("now"):
+        from saltext_safeupdate.admin.updates import midst
+
+        return {"name": name, **midst.restart(__opts__, name, kwargs.get("timeout", 600))}
     ret = {"name": name, "result": True, "changes": {"restart": "deferred"}, "comment": ""}
     if __opts__["test"]:
         ret["result"] = None

@@ -117,7 +117,7 @@ def test_what_was_killed_while_it_waited_does_not_come_back(host, tmp_path):
     host.minion = parent
 
     def comes_back(owner, fun="state.apply"):
-        job = Job("1", "1", fun, "m", State.RUNNING, owner, "", 0.0, 0.0, 1, 0, "", None, None)
+        job = Job("1", "1", fun, "m", State.RUNNING, owner, "", 0.0, 0.0, 1, 0, 0, "", None, None)
         return not idle.was(Store(str(tmp_path / "db")), str(host.run_dir), job)
 
     assert comes_back(main)

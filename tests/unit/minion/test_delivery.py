@@ -38,6 +38,7 @@ JOB = Job(
     attempts=1,
     sends=0,
     unbegun=0,
+    awaits="",
     call=None,
     payload=salt.payload.dumps({"cmd": "_return", "jid": "1"}),
 )

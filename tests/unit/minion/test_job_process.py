@@ -12,6 +12,7 @@ from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger
+from saltext_safeupdate.core.jobs.suspension import Suspended, Suspension, Suspensions
 from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
@@ -252,3 +253,21 @@ def test_a_job_whose_row_is_gone_runs_without_a_record(world):
     world.run(data)
     assert ran == [JID]
     assert unrecorded.pending(world.minion.opts)
+
+
+def test_a_suspended_job_is_held_in_no_queue(world):
+    waits = Suspension(process="boot:1:1", until=1.0, timeout=1.0)
+
+    def suspends():
+        assert Suspensions(world.settings.database).begin(JID, "tag", waits)
+        raise Suspended
+
+    world.while_it_runs = suspends
+    world.run(world.publish(fun="state.apply"), value=None)
+    assert world.states() == {JID: "held"}
+    found = world.ledger.full(JID)
+    assert (found.attempts, Suspension.of(found.awaits)) == (0, waits)
+    assert queues.jids(world.minion.opts) == set()
+    assert locks.Lock(world.settings.run_dir, "jobs").try_exclusive(), "nobody waits for it"
+    # Its master may publish it again meanwhile.
+    assert world.publish(fun="state.apply") is None

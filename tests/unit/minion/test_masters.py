@@ -65,7 +65,7 @@ PROBE = Probe(jid="7", fun="test.echo")
 
 def _job(master, jid="7"):
     call = salt.payload.dumps({"jid": jid, "fun": "test.ping", "arg": []})
-    return Job(jid, jid, "test.ping", master, State.HELD, "", "", 1.0, 1.0, 1, 0, "", call, None)
+    return Job(jid, jid, "test.ping", master, State.HELD, "", "", 1.0, 1.0, 1, 0, 0, "", call, None)
 
 
 @pytest.mark.parametrize(

@@ -19,3 +19,24 @@ def test_the_key_of_a_job_is_its_jid(unique):
 def test_what_is_no_jid_is_no_key(jid):
     assert publication.key({"jid": jid, "fun": "state.highstate"}) == ""
     assert publication.key({"fun": "state.highstate"}) == ""
+
+
+QUEUE = {"__kwarg__": True, "queue": True}
+
+
+@pytest.mark.parametrize(
+    ("fun", "arg", "added"),
+    [
+        ("state.apply", ["x", {"__kwarg__": True, "pillar": {"a": 1}}], [QUEUE]),
+        ("state.highstate", [], [QUEUE]),
+        ("state.apply", ["x", {"__kwarg__": True, "queue": 2}], []),
+        ("state.apply", ["x", "queue=2"], []),
+        ("state.apply", ["x", {"__kwarg__": True, "concurrent": True}], []),
+        ("state.pkg", ["x", "y", "md5"], []),
+        ("deploy.all", [], []),
+    ],
+)
+def test_a_run_that_goes_on_waits_for_others_and_does_not_fail(fun, arg, added):
+    data = {"jid": "1", "fun": fun, "arg": arg}
+    assert publication.behind_others(data) == {**data, "arg": [*arg, *added]}
+    assert data["arg"] is arg

@@ -69,6 +69,9 @@ class Direct:
     def begin_restart(self, unit: str) -> None:
         self._service(unit, "restart")
 
+    def reboot(self, message: str) -> None:
+        self._run(("shutdown", "-r", "now", message), timeout=_TIMEOUT)
+
     def start(self, unit: str) -> None:
         self._service(unit, "start")
 

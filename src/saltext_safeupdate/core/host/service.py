@@ -126,3 +126,7 @@ class Watchdogs(Protocol):
 
 class ServiceManager(Services, Inhibitor, Watchdogs, Protocol):
     """The init system of a host."""
+
+    def reboot(self, message: str) -> None:
+        """Ask for a reboot of the host, tell its users the *message*, and return at once."""
+        ...

@@ -142,6 +142,10 @@ class Systemd:
     def begin_restart(self, unit: str) -> None:
         self._run(("systemctl", "--no-block", "restart", unit), timeout=_TIMEOUT)
 
+    def reboot(self, message: str) -> None:
+        told = f"--message={message}"
+        self._run(("systemctl", "--no-block", told, "reboot"), timeout=_TIMEOUT)
+
     def start(self, unit: str) -> None:
         # systemd refuses to start a unit that failed too often, until that is reset.
         self._run(("systemctl", "reset-failed", unit), timeout=_TIMEOUT, ok=None)

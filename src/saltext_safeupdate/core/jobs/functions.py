@@ -56,6 +56,15 @@ _ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
 # Of that, what changes something on a minion.
 CHANGING = ("safeupdate.prefetch", "safeupdate.request", "safeupdate.withdraw")
 
+# State runs that may wait in Salt's queue for another one.
+QUEUEING = frozenset(
+    f"state.{name}"
+    for name in (
+        *("apply", "high", "highstate", "low", "single", "sls", "sls_id", "template"),
+        *("template_str", "top"),
+    )
+)
+
 # By name, or by "module.*" for all functions of a module.
 TABLE: dict[str, Kind] = {
     "grains.equals": Kind.LOOKS,

@@ -45,6 +45,14 @@ class Held:
                 self._leave_to_salt(job)
             return Action.WAIT, ""
         action, reason = self.recovery(job, queued)
+        if action is Action.RUN and job.awaits and self.plain:
+            self.give_up(
+                job,
+                f"ERROR: Job {job.jid} ({job.fun}) was to go on behind a restart, and the minion "
+                "runs without safeupdate since then. What it had done before stays done; the rest "
+                "was not run. Look at what is missing, then publish it again.",
+            )
+            return Action.WAIT, ""
         if action is Action.RUN and self._puts.get(job.key, 0) >= MOST_STARTS:
             self.give_up(
                 job,
@@ -57,7 +65,7 @@ class Held:
 
     def _is_left_to_salt(self, job: Job) -> bool:
         """Tell whether nobody writes down that it begins. What waits lies in no queue at first."""
-        if not self.plain:
+        if not self.plain or job.awaits:
             return False
         puts = self._puts.get(job.key)
         return bool(puts) or (puts is None and not functions.waits_for_update(job.fun))

@@ -34,7 +34,8 @@ class Job(NamedTuple):
     ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
     process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
     ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is 1 if the runner says when it
-    begins the function, and has not: 0 if it has, or does not say so.
+    begins the function, and has not: 0 if it has, or does not say so. ``awaits`` is the
+    :class:`~.suspension.Suspension` of a job that goes on behind a restart; empty if it has none.
     """
 
     key: str
@@ -49,6 +50,7 @@ class Job(NamedTuple):
     attempts: int
     sends: int
     unbegun: int
+    awaits: str
     call: bytes | None
     payload: bytes | None
 
@@ -61,7 +63,7 @@ class Job(NamedTuple):
 def of_row(row: Sequence[Any]) -> Job | None:
     """Return a row of the ledger as a job; None if it has what no version of us writes there."""
     job = Job(*row)
-    texts = (job.key, job.jid, job.fun, job.master, job.owner, job.runner)
+    texts = (job.key, job.jid, job.fun, job.master, job.owner, job.runner, job.awaits)
     numbers = (job.accepted, job.changed, job.attempts, job.sends, job.unbegun)
     if (
         all(isinstance(each, str) for each in texts)

@@ -128,7 +128,8 @@ class Ledger(Database):
         with self.transaction() as db:
             return bool(
                 db.execute(
-                    "UPDATE jobs SET state = 'held', owner = ?, runner = '', changed = ? "
+                    "UPDATE jobs SET state = 'held', owner = ?, runner = '', awaits = '', "
+                    "changed = ? "
                     "WHERE key = ? AND state = ? AND owner = ? AND runner = ? "
                     "AND state NOT IN ('finished', 'delivered')",
                     (owner, self._clock(), job.key, job.state.value, job.owner, job.runner),
@@ -139,18 +140,22 @@ class Ledger(Database):
         """
         Record that the job's own process starts it; return which attempt it is, or 0.
 
-        If the process *says* when it begins the function, by :meth:`begin_function`, the record
+        It is the second at least if states of it are recorded. If the process *says* when it begins the function, by :meth:`begin_function`, the record
         is durable with that.
         """
         with self.transaction(durable=not says) as db:
             done = db.execute(
-                "UPDATE jobs SET state = 'running', runner = ?, unbegun = ?, changed = ?, "
+                "UPDATE jobs SET state = 'running', runner = ?, unbegun = ?, changed = ?, awaits = '', "
                 "attempts = attempts + 1 WHERE key = ? AND state = 'accepted'",
                 (runner, int(says), self._clock(), key),
             )
             if not done.rowcount:
                 return 0
-            row = db.execute("SELECT attempts FROM jobs WHERE key = ?", (key,)).fetchone()
+            row = db.execute(
+                "SELECT max(attempts, 1 + EXISTS (SELECT 1 FROM chunks WHERE key = jobs.key)) "
+                "FROM jobs WHERE key = ?",
+                (key,),
+            ).fetchone()
         return int(row[0])
 
     def begin_function(self, key: str) -> None:
@@ -256,7 +261,11 @@ class Ledger(Database):
         What is held lies in a queue of Salt's, which plain Salt works on as well.
         """
         said = {State.FINISHED: "its return is not delivered", State.HELD: ""}
-        named = [(job, said.get(job.state, "it was interrupted")) for job in self.open()]
+        waits = {True: "it waits for a restart", False: ""}
+        named = [
+            (job, waits[bool(job.awaits)] or said.get(job.state, "it was interrupted"))
+            for job in self.open()
+        ]
         return [f"job {job.jid} ({job.fun}): {why}" for job, why in named if why]
 
     def undelivered(self) -> list[Job]:

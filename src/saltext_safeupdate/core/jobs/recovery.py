@@ -12,6 +12,7 @@ from ..frozen import frozen
 from ..host import processes
 from . import functions
 from .ledger import Job, State
+from .suspension import Suspension
 
 # Seconds that the minion gets to put a job into a queue, and to take it out and write that down.
 HAND_OVER = 10.0
@@ -40,7 +41,8 @@ class Recovery:
     twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
     only what it has not taken up long after *since* is reported. *wait_is_over* tells whether a
     job that waits for an update has waited enough. *was_idle* tells whether the minion of a job was
-    restarted when no job ran any more. *since* and *clock* are of a clock that nobody sets.
+    restarted when no job ran any more. *since* and *clock* are of a clock that nobody sets, *uptime*
+    are the seconds since the boot.
     """
 
     attempts: int
@@ -51,6 +53,7 @@ class Recovery:
     was_idle: Callable[[Job], bool] = lambda job: False
     clock: Callable[[], float] = time.monotonic
     alive: Callable[[str], bool] = processes.alive
+    uptime: Callable[[], float] = processes.since_boot
     # Since when held jobs have been in no queue, and accepted ones have not begun.
     _missing: dict[tuple[str, State], float] = field(default_factory=dict)
 
@@ -60,6 +63,10 @@ class Recovery:
 
         *queued* returns the JIDs that lie in one of Salt's queues.
         """
+        if job.awaits and job.state in (State.HELD, State.RUNNING) and not self.alive(job.runner):
+            # It goes on behind a restart, whether it could still say that it has ended or not.
+            over = Suspension.of(job.awaits).is_over(self.alive, self.uptime)
+            return (Action.RUN if over else Action.WAIT), ""
         if job.state is State.HELD:
             return self._held(job, queued), ""
         if job.state is State.ACCEPTED:

@@ -205,7 +205,7 @@ class Ticker:
                 if action is not Action.WAIT and job.key in self.delivery.kept():
                     continue
                 if action is Action.RUN and self.ledger.take(job, self.owner):
-                    self._run(job.key)
+                    self._run(job)
                 elif action is Action.REPORT:
                     self._report(job, reason)
             except DamagedError as err:
@@ -218,12 +218,12 @@ class Ticker:
         call = self.delivery.call(job)
         return self._waits.is_over(job.key, call, job.accepted)
 
-    def _run(self, key: str) -> None:
-        job = self.ledger.full(key)
+    def _run(self, bare: Job) -> None:
+        key, job = bare.key, self.ledger.full(bare.key)
         if job is None:
             return
         try:
-            self.delivery.run(job)
+            self.delivery.run(job._replace(awaits=bare.awaits))
         except OSError as err:
             # It is tried again soon: the job is held and has no file.
             self._held.note(key, put=False)
@@ -237,6 +237,9 @@ class Ticker:
         self._held.note(key, put=True)
         if functions.waits_for_update(job.fun):
             log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
+            return
+        if bare.awaits:
+            log.info("safeupdate: job %s goes on behind the restart that it asked for", job.jid)
             return
         log.warning(
             "safeupdate: job %s was interrupted and is started again (attempt %d)",

@@ -24,7 +24,7 @@ from . import set_aside
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Seconds that a connection waits for another one that writes.
 _BUSY_TIMEOUT = 30.0
 # Seconds between two tries to have a new file written ahead.
@@ -85,7 +85,7 @@ class Database:
 
     SCHEMA = _SCHEMA
     VERSION = SCHEMA_VERSION
-    ADDED: tuple[tuple[str, str, str], ...] = ()
+    ADDED: tuple[tuple[str, str, str], ...] = (("jobs", "awaits", "TEXT NOT NULL DEFAULT ''"),)
     SETTING = "safeupdate:state_dir"
 
     def __init__(

@@ -26,6 +26,11 @@ class TestWithoutSystemd:
         getattr(Direct(run), method)(UNIT)
         assert run.calls == [("service", UNIT, verb)]
 
+    def test_a_reboot_is_asked_for(self):
+        run = FakeRunner({("shutdown", "-r", "now", "why"): OK})
+        Direct(run).reboot("why")
+        assert len(run.calls) == 1
+
     @pytest.mark.parametrize(
         ("code", "active"),
         [(0, "active"), (3, "inactive"), *((code, "unknown") for code in (1, 2, 4, 5, 127, 150))],

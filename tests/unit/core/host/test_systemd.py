@@ -333,3 +333,9 @@ def test_running_units_are_those_with_a_process():
         "salt-minion.service": 7
     }
     assert Systemd(FakeRunner({argv: (0, "", "")})).running("*salt*.service") == {}
+
+
+def test_a_reboot_is_asked_for_and_not_waited_for():
+    run = FakeRunner({("systemctl", "--no-block", "--message=why", "reboot"): OK})
+    Systemd(run).reboot("why")
+    assert len(run.calls) == 1

@@ -19,8 +19,9 @@ def job(
     owner="main",
     runner="child",
     unbegun=0,
+    awaits="",
 ):
-    who = (state, owner, runner, changed, changed, attempts, 0, unbegun)
+    who = (state, owner, runner, changed, changed, attempts, 0, unbegun, awaits)
     return Job("1", "1", fun, "m", *who, None, None)
 
 

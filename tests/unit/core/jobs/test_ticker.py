@@ -12,6 +12,7 @@ from saltext_safeupdate.core.jobs import ticker
 from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
 from saltext_safeupdate.core.jobs.recovery import MOST_STARTS
+from saltext_safeupdate.core.jobs.suspension import Suspension, Suspensions
 from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -552,3 +553,35 @@ def test_the_probe_of_another_minion_is_left_to_it(world):
     world.tick()
     assert world.probes == ["7"]
     supervisor.close()
+
+
+def _suspended(world, process="boot:1:1"):
+    world.living.add(process)
+    world.job("1", fun="state.apply")
+    waits = Suspension(process=process, until=processes.since_boot() + 600, timeout=600)
+    Suspensions(world.settings.database).begin("1", "tag", waits)
+    world.ledger.put_back("1", "gone child")
+
+
+def test_a_suspended_job_goes_on_behind_the_restart_at_once(world):
+    _suspended(world)
+    assert _emptied(world) == []
+    world.living.clear()
+    world.tick()
+    assert world.started == ["1"]
+    assert world.state("1") is State.HELD
+    world.tick()
+    assert world.started == ["1"], "it lies in the queue"
+
+
+def test_a_suspended_job_is_told_of_if_nobody_is_there_who_resumes_it(world):
+    _suspended(world)
+    world.living.clear()
+    world.ticker._held.plain = True
+    world.tick()
+    world.tick()
+    assert world.started == []
+    ((jid, payload),) = world.sent
+    assert jid == "1"
+    assert b"goes on" not in payload
+    assert b"was to go on behind a restart" in payload

@@ -39,7 +39,10 @@ class Newer(Store):
     """A later version, whose schema has a column more."""
 
     VERSION = database.SCHEMA_VERSION + 1
-    ADDED = (("updates", "more", "TEXT NOT NULL DEFAULT 'x'"),)
+    ADDED = (
+        *Store.ADDED,
+        ("updates", "more", "TEXT NOT NULL DEFAULT 'x'"),
+    )
 
 
 def test_a_column_that_an_older_file_does_not_have_is_added_once(path):
@@ -185,3 +188,16 @@ def test_the_stamp_changes_with_each_write(path):
         accept(path, str(number))
         stamps.add(ledger.stamp())
     assert len(stamps) == 6
+
+
+def test_a_file_of_the_first_version_gets_what_it_does_not_have(path):
+    accept(path)
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE jobs DROP COLUMN awaits")
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    db.close()
+    assert Ledger(path).full("1").awaits == ""
+    assert accept(path, "2") is None
+    with Ledger(path).connection() as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (database.SCHEMA_VERSION,)

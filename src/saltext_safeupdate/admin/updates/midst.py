@@ -1,0 +1,89 @@
+"""A restart of the system or of the minion in the midst of a state run, which goes on behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...core.errors import InputError, one_line
+from ...core.host import processes
+from ...core.jobs import current
+from ...ordering import runs
+from ...this_host import Host
+from . import inside, steering
+
+_TRANSACTIONAL = (
+    "Nothing was done: {why}. Use 'transactional_update.rebooted', and what needs the new snapshot "
+    "in a run of its own."
+)
+_NOT_PUBLISHED = (
+    "Nothing was done: only a job that a master published goes on after the boot, or after the "
+    "restart, and only a state function. This is none: it was started by salt-call, by a schedule, "
+    "or inside another function; or it is not recorded, see 'safeupdate.check'."
+)
+_PARALLEL = (
+    "Nothing was done: a state with 'parallel: True' cannot restart what the others run in. Take "
+    "'parallel' away; the state waits for those that run."
+)
+_THREADS = (
+    "Nothing was done: with 'multiprocessing: False' a run cannot go on behind a restart. Set "
+    "'multiprocessing: True'."
+)
+
+
+def reboot(
+    opts: dict[str, Any], name: str, timeout: object, message: object = None
+) -> dict[str, Any]:
+    """
+    Reboot the system here; the run of this thread goes on behind that.
+
+    It returns in test mode only. Raises SafeUpdateError if nothing was done.
+    """
+    seconds = _seconds(timeout)
+    if opts["test"]:
+        return {"result": None, "changes": {}, "comment": "The system would be rebooted here."}
+    if inside.here():
+        raise InputError(_TRANSACTIONAL.format(why="this runs inside a transaction"))
+    host = Host(opts)
+    if host.activation.by_boot:
+        raise InputError(_TRANSACTIONAL.format(why="this is a transactional system"))
+    suspend = _suspending(opts)
+    said = one_line(str(message or f"safeupdate: state {name}"))
+    suspend(processes.identity(1), seconds, lambda: host.services.reboot(said))
+    raise AssertionError("a suspended run does not come back")
+
+
+def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
+    """
+    Restart the minion here, when all other jobs have ended; the run goes on behind that.
+
+    It returns in test mode only. Raises SafeUpdateError if nothing was done.
+    """
+    seconds = _seconds(timeout)
+    if opts["test"]:
+        return {"result": None, "changes": {}, "comment": "The minion would restart here."}
+    host = Host(opts)
+    suspend = _suspending(opts)
+    reason = f"state {name}, in the midst of its run"
+    suspend("", seconds, lambda: steering.restart(host, reason))
+    raise AssertionError("a suspended run does not come back")
+
+
+def _seconds(timeout: object) -> float:
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 < float(str(timeout)) < math.inf:
+        raise InputError("'timeout' must be a number of seconds above 0. Nothing was done.")
+    return float(str(timeout))
+
+
+def _suspending(opts: dict[str, Any]) -> Callable[..., object]:
+    """Return what suspends the run of this thread. Raise InputError if nothing can."""
+    run, job = runs.current(), current.get()
+    if run is not None and run.remote:
+        raise InputError(_PARALLEL)
+    if not opts.get("multiprocessing", True):
+        raise InputError(_THREADS)
+    if run is None or run.suspend is None or job is None or not job.may_go_back:
+        raise InputError(_NOT_PUBLISHED)
+    return run.suspend

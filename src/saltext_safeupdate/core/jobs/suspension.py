@@ -1,0 +1,91 @@
+"""
+Jobs that are suspended: they go on behind a restart of the minion or of the system.
+
+Such a job has no process meanwhile. It is held in the ledger, in no queue, until the process whose
+end it waits for is gone, or its time is up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from ..frozen import frozen
+from ..record.database import Database
+
+
+class Suspended(BaseException):
+    """
+    This job goes on behind a restart, under its JID.
+
+    It is no Exception, because what lies between turns exceptions into results.
+    """
+
+
+@frozen
+class Suspension:
+    """
+    What a suspended job waits for.
+
+    *process* is the identity of the process that is to end: PID 1 for the system, which is another
+    one after each boot, also in a container; the main process of the minion for that. *until* is
+    by the clock since boot, *timeout* what it was given, in seconds.
+    """
+
+    process: str
+    until: float
+    timeout: float
+
+    @classmethod
+    def of(cls, text: str) -> Suspension:
+        """Read what :attr:`text` has written; what cannot be read is over."""
+        try:
+            found = json.loads(text)
+            return cls(
+                process=str(found["process"]),
+                until=float(found["until"]),
+                timeout=float(found["timeout"]),
+            )
+        except (ValueError, TypeError, KeyError):
+            return cls(process="", until=0.0, timeout=0.0)
+
+    @property
+    def text(self) -> str:
+        return json.dumps({"process": self.process, "until": self.until, "timeout": self.timeout})
+
+    def has_come(self, alive: Callable[[str], bool]) -> bool:
+        """Tell whether the process is gone."""
+        return not alive(self.process)
+
+    def is_over(self, alive: Callable[[str], bool], uptime: Callable[[], float]) -> bool:
+        """Tell whether the job has nothing to wait for, or not any more."""
+        return self.has_come(alive) or uptime() >= self.until
+
+
+class Suspensions(Database):
+    """What the ledger has of suspended jobs."""
+
+    def begin(self, key: str, tag: str, suspension: Suspension) -> bool:
+        """
+        Record that a job is suspended, under the *tag* by which its state finds that again.
+
+        It is still running: the ledger records by ``put_back`` that it is not any more. Return
+        whether the job is known.
+        """
+        with self.transaction() as db:
+            done = db.execute(
+                "UPDATE jobs SET awaits = ? WHERE key = ? AND state = 'running'",
+                (suspension.text, key),
+            ).rowcount
+            if done:
+                db.execute(
+                    "INSERT OR REPLACE INTO chunks (key, tag, digest, result) VALUES (?, ?, '', ?)",
+                    (key, tag, suspension.text.encode()),
+                )
+        return bool(done)
+
+    def drop(self, key: str, tag: str) -> None:
+        """Forget it: nobody restarts."""
+        with self.transaction() as db:
+            db.execute("UPDATE jobs SET awaits = '' WHERE key = ?", (key,))
+            db.execute("DELETE FROM chunks WHERE key = ? AND tag = ?", (key, tag))
