@@ -163,7 +163,8 @@ class Resume:
         Have the job of this run go on when a *process* is gone, or after *timeout* seconds.
 
         Empty is the main process of the minion. The state that is being called makes it end by
-        *ask*. If that raises, the run goes on here. States that run in processes of their own have ended before that.
+        *ask*. If that raises, the run goes on here. States that run in processes of their own have
+        ended before that.
         """
         job, process = _job(), process or self._owner()
         if job is None or not process:

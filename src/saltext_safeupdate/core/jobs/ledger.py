@@ -140,13 +140,13 @@ class Ledger(Database):
         """
         Record that the job's own process starts it; return which attempt it is, or 0.
 
-        It is the second at least if states of it are recorded. If the process *says* when it begins the function, by :meth:`begin_function`, the record
-        is durable with that.
+        It is the second at least if states of it are recorded. If the process *says* when it begins
+        the function, by :meth:`begin_function`, the record is durable with that.
         """
         with self.transaction(durable=not says) as db:
             done = db.execute(
-                "UPDATE jobs SET state = 'running', runner = ?, unbegun = ?, changed = ?, awaits = '', "
-                "attempts = attempts + 1 WHERE key = ? AND state = 'accepted'",
+                "UPDATE jobs SET state = 'running', runner = ?, unbegun = ?, awaits = '', "
+                "changed = ?, attempts = attempts + 1 WHERE key = ? AND state = 'accepted'",
                 (runner, int(says), self._clock(), key),
             )
             if not done.rowcount:

@@ -41,8 +41,8 @@ class Recovery:
     twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
     only what it has not taken up long after *since* is reported. *wait_is_over* tells whether a
     job that waits for an update has waited enough. *was_idle* tells whether the minion of a job was
-    restarted when no job ran any more. *since* and *clock* are of a clock that nobody sets, *uptime*
-    are the seconds since the boot.
+    restarted when no job ran any more. *since* and *clock* are of a clock that nobody sets,
+    *uptime* returns the seconds since the boot.
     """
 
     attempts: int

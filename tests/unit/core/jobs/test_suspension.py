@@ -25,7 +25,7 @@ def suspensions(ledger):
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "{", '{"process": "x", "until": "soon"}'])
 def test_what_cannot_be_read_is_over(text):
-    assert Suspension.of(text).is_over(lambda who: bool(who), lambda: 0.0)
+    assert Suspension.of(text).is_over(bool, lambda: 0.0)
 
 
 def test_what_is_written_is_read_again():
