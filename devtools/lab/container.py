@@ -184,6 +184,11 @@ class Container:
         self._await_end(timeout)
         self.up()
 
+    def come_back(self, *, timeout: float = POWEROFF_TIMEOUT) -> None:
+        """Boot again once it has gone down for a reboot that somebody inside has asked for."""
+        self._await_end(timeout)
+        self.up()
+
     def poweroff(self, *, timeout: float = POWEROFF_TIMEOUT) -> None:
         """Shut down in an orderly way; the disk stays for the next :meth:`up`."""
         self.run(["systemctl", "poweroff"], timeout=30, check=False)

@@ -1,0 +1,140 @@
+"""State runs with a reboot of the system or a restart of the minion in their midst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.experiment import MINION
+from devtools.lab.container import Lab
+from tests.lab.handover import HandoverScene
+from tests.lab.jobs import WORK, JobScene
+from tests.lab.series import series
+
+# What a state leaves a trace of: its name, the boot, and the minion that it runs under.
+BOOT = "$(cut -c1-8 /proc/sys/kernel/random/boot_id)"
+MINION_PID = "$(systemctl show -P MainPID salt-minion)"
+REBOOT = "safeupdate.rebooted: []"
+RESTART = "safeupdate.restarted:\n    - now: True"
+
+pytestmark = pytest.mark.parametrize("version", series("3007.15"))
+
+
+def work(name: str, *more: str) -> str:
+    lines = [f"{name}:", "  cmd.run:", f"    - name: echo {name} {BOOT} {MINION_PID} >> {WORK}"]
+    return "\n".join([*lines, *(f"    - {each}" for each in more), ""])
+
+
+def state(name: str, text: str) -> str:
+    return f"{name}:\n  {text}\n"
+
+
+@pytest.fixture
+def scene(lab: Lab, site: Path, version: str, request: pytest.FixtureRequest) -> Iterator[JobScene]:
+    scene = JobScene(lab, site, version).up()
+    yield scene
+    scene.tell_of(request.node)
+    scene.down()
+
+
+def held(scene: JobScene, jid: str) -> bool:
+    return [jid, "state.apply", "held"] in scene.open_jobs()
+
+
+def judged(scene: JobScene, jid: str, names: str) -> list[list[str]]:
+    """Return the traces of a run that has returned once, with the success of all its states."""
+    ret = scene.returned(jid, 240)
+    assert ret["success"], ret
+    failed = [each for each in ret["return"].values() if not each["result"]]
+    assert failed == [], failed
+    order = names.split()
+    traces = sorted(
+        (line.split() for line in scene.traces()), key=lambda each: order.index(each[0])
+    )
+    assert [trace[0] for trace in traces] == order, "each state once"
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+    told = [event for event in scene.master.events if event.tag == f"salt/job/{jid}/ret/{MINION}"]
+    assert len(told) == 1, "once, under its JID"
+    return traces
+
+
+def test_a_run_goes_on_behind_a_reboot_and_a_restart(scene: JobScene) -> None:
+    scene.sls(
+        "chain",
+        work("one")
+        + state("boot", REBOOT)
+        + work("two", "onchanges: [{safeupdate: boot}]")
+        + state("restart", RESTART)
+        + work("three"),
+    )
+    jid = scene.publish("state.apply", "chain")
+    scene.container.come_back()
+    one, two, three = judged(scene, jid, "one two three")
+    assert one[1] != two[1], "behind the boot"
+    assert two[1] == three[1]
+    assert two[2] != three[2], "behind the restart"
+    assert three[2] == scene.pid()
+    results = {each["__id__"]: each for each in scene.returned(jid)["return"].values()}
+    assert set(results["boot"]["changes"]) == {"boot"}
+    assert results["restart"]["changes"]["minion"]["new"] == f"PID {three[2]}"
+    scene.answers()
+
+
+@pytest.mark.soak
+def test_whatever_comes_in_between_each_state_runs_once(scene: JobScene) -> None:
+    """Two reboots, one of them a power cut; states beside each other; a run that waits in line."""
+    scene.sls(
+        "chain",
+        work("beside", "parallel: True")
+        + work("one")
+        + state("first", REBOOT)
+        + work("two")
+        + state("second", REBOOT)
+        + work("three"),
+    )
+    scene.sls("waits", f"waits:\n  cmd.run:\n    - name: sleep 8; echo waits >> {WORK}.other\n")
+    jid = scene.publish("state.apply", "chain")
+    waits = scene.publish("state.apply", "waits", queue=True)
+    scene.master.wait(lambda: held(scene, jid), 60, "the run to be suspended")
+    assert scene.master.returns(jid) == {}
+    scene.container.power_cut()
+    scene.container.come_back(timeout=180)
+    traces = judged(scene, jid, "beside one two three")
+    assert len({trace[1] for trace in traces}) == 3, "each behind another boot"
+    assert scene.returned(waits)["success"]
+    assert scene.container.read(f"{WORK}.other").split() == ["waits"]
+
+
+@pytest.mark.soak
+def test_a_reboot_that_is_refused_fails_its_state_and_the_run_goes_on(scene: JobScene) -> None:
+    scene.sls("chain", work("one") + state("boot", REBOOT) + work("two"))
+    scene.container.run(["systemctl", "mask", "reboot.target"])
+    ret = scene.returned(scene.publish("state.apply", "chain"))["return"]
+    results = {each["__id__"]: each["result"] for each in ret.values()}
+    assert results == {"one": True, "boot": False, "two": True}
+    assert scene.container.is_up
+    local = scene.salt_call("state.apply", "chain", check=False)
+    comments = [each["comment"] for each in local.values() if each["__id__"] == "boot"]
+    assert "only a job that a master published" in comments[0]
+
+
+@pytest.mark.soak
+def test_what_is_to_run_in_the_next_minion_does_so_also_after_a_handover(
+    lab: Lab, site: Path, version: str, begin: Callable[[Any], Any]
+) -> None:
+    """A plain restart does not interrupt a run there; this one has it go on in the next minion."""
+    scene = begin(HandoverScene(lab, site, version)).up()
+    plain = "cmd.run:\n    - name: systemctl --no-block restart salt-minion; sleep 15"
+    scene.sls("plain", work("one") + state("restart", plain) + work("two"))
+    before = scene.pid()
+    ret = scene.returned(scene.publish("state.apply", "plain"), 240)
+    assert all(each["result"] for each in ret["return"].values())
+    scene.minion_started(before)
+    scene.container.run(["rm", "-f", WORK])
+    scene.master.wait(scene.has_taken_over, 90, "the next minion to serve alone")
+    scene.sls("chain", work("one") + state("restart", RESTART) + work("two"))
+    one, two = judged(scene, scene.publish("state.apply", "chain"), "one two")
+    assert one[2] != two[2]
