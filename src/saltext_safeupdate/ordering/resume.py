@@ -149,9 +149,9 @@ class Resume:
             ret = call(state, low, chunks, running, retries)
         finally:
             progress.path.pop()
-        if low.get("parallel"):
+        if low.get("parallel") and running is not None:
             progress.parallel.append(_Parallel(progress.tag(low), state, low, running))
-        elif isinstance(ret, dict):
+        if isinstance(ret, dict) and not low.get("parallel"):
             if known and known != _digest(low):
                 ret["comment"] = join_comments(ret.get("comment"), _CHANGED)
             if once or (ret.get("result") is True and (known or self._is_worth_recording(ret))):

@@ -187,6 +187,16 @@ def test_in_test_mode_it_says_that_it_would(run):
     assert run.ledger.full(KEY).awaits == ""
 
 
+def test_what_is_to_be_done_before_it_is_done_before_it_and_once(run):
+    content = {"drain": run.cmd("drain", {"prereq": [{"safeupdate": "boot"}]}), **run.chain()}
+    waits = run.suspended(content)
+    assert run.done() == ["drain", "one"]
+    run.goes_on(waits.process)
+    results = run.attempt(content)
+    assert run.done() == ["2"]
+    assert all(ret["result"] for ret in results.values())
+
+
 def test_parallel_states_end_before_it_and_do_not_run_again(run):
     content = {
         "beside": run.cmd("start", {"parallel": True}, then=f"sleep 1; echo end >> {run.trace}"),

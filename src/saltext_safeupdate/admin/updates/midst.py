@@ -42,7 +42,8 @@ def reboot(
     """
     seconds = _seconds(timeout)
     if opts["test"]:
-        return {"result": None, "changes": {}, "comment": "The system would be rebooted here."}
+        changes = {"boot": {"old": processes.boot(), "new": "the next boot"}}
+        return {"result": None, "changes": changes, "comment": "The system would be rebooted here."}
     if inside.here():
         raise InputError(_TRANSACTIONAL.format(why="this runs inside a transaction"))
     host = Host(opts)
@@ -62,7 +63,8 @@ def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
     """
     seconds = _seconds(timeout)
     if opts["test"]:
-        return {"result": None, "changes": {}, "comment": "The minion would restart here."}
+        changes = {"minion": {"old": "this process", "new": "the next one"}}
+        return {"result": None, "changes": changes, "comment": "The minion would restart here."}
     host = Host(opts)
     suspend = _suspending(opts)
     reason = f"state {name}, in the midst of its run"
