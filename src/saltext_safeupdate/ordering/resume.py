@@ -27,7 +27,7 @@ from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
 from ..core.jobs.suspension import Suspended, Suspension, Suspensions
 from ..core.settings import Settings
-from . import parallel, restarts, runs
+from . import parallel, runs
 from .chunks import join_comments
 
 log = logging.getLogger(__name__)
@@ -196,6 +196,8 @@ class Resume:
         said = progress.earlier.get(_SUSPENDED + progress.tag(low))
         if said is None:
             return None
+        from . import restarts
+
         wanted = Suspension.of(said[1].decode())
         ret = restarts.result(state, low, wanted, self._owner())
         if ret["result"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ...core.errors import InputError, one_line
 from ...core.host import processes
@@ -52,7 +52,6 @@ def reboot(
     suspend = _suspending(opts)
     said = one_line(str(message or f"safeupdate: state {name}"))
     suspend(processes.identity(1), seconds, lambda: host.services.reboot(said))
-    raise AssertionError("a suspended run does not come back")
 
 
 def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
@@ -69,7 +68,6 @@ def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
     suspend = _suspending(opts)
     reason = f"state {name}, in the midst of its run"
     suspend("", seconds, lambda: steering.restart(host, reason))
-    raise AssertionError("a suspended run does not come back")
 
 
 def _seconds(timeout: object) -> float:
@@ -79,7 +77,7 @@ def _seconds(timeout: object) -> float:
     return float(str(timeout))
 
 
-def _suspending(opts: dict[str, Any]) -> Callable[..., object]:
+def _suspending(opts: dict[str, Any]) -> Callable[..., NoReturn]:
     """Return what suspends the run of this thread. Raise InputError if nothing can."""
     run, job = runs.current(), current.get()
     if run is not None and run.remote:
