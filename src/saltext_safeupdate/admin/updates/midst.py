@@ -51,7 +51,7 @@ def reboot(
         raise InputError(_TRANSACTIONAL.format(why="this is a transactional system"))
     suspend = _suspending(opts)
     said = one_line(str(message or f"safeupdate: state {name}"))
-    suspend(processes.identity(1), seconds, lambda: host.services.reboot(said))
+    return suspend(processes.identity(1), seconds, lambda: host.services.reboot(said))
 
 
 def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
     host = Host(opts)
     suspend = _suspending(opts)
     reason = f"state {name}, in the midst of its run"
-    suspend("", seconds, lambda: steering.restart(host, reason))
+    return suspend("", seconds, lambda: steering.restart(host, reason))
 
 
 def _seconds(timeout: object) -> float:
