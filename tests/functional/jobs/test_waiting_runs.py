@@ -14,7 +14,8 @@ import salt.utils.state
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
-from saltext_safeupdate.minion import patches, queues
+from saltext_safeupdate.core.jobs.suspension import Suspension, Suspensions
+from saltext_safeupdate.minion import patches, publication, queues
 from tests.unit.minion.conftest import JID, OTHER_JID, World
 
 RUN = {"fun": "state.single", "arg": ["test.nop", {"__kwarg__": True, "name": "x", "queue": 2}]}
@@ -111,4 +112,28 @@ def test_an_update_does_not_wait_for_a_run_that_waits_for_it(site, other):
     Path(queues.find(site.minion.opts, JID)).unlink()
     data = site.publish(queued=True, **held)
     (result,) = site.run(data).values()
+    assert (result["result"], result["name"]) == (True, "x")
+
+
+def test_a_run_that_goes_on_behind_a_restart_waits_for_one_that_began_first(site, other):
+    """Salt would answer that the other one is running."""
+    arg = ["test.nop", {"__kwarg__": True, "name": "x"}]
+    site.publish(fun="state.single", arg=arg)
+    assert site.ledger.begin(JID, "gone") == 1
+    waits = Suspension(process="gone", until=0.0, timeout=1.0)
+    assert Suspensions(site.settings.database).begin(JID, "tag", waits)
+    assert site.ledger.put_back(JID, "gone")
+    # The engine puts it into the queue, and the minion takes it out.
+    assert site.ledger.take(site.ledger.full(JID), "engine")
+    call = publication.behind_others(salt.payload.loads(site.ledger.full(JID).call))
+    answer = site.run(site.publish(queued=True, **call))
+    assert answer["__no_return__"], answer
+    assert site.states() == {JID: "held"}
+    assert queues.jids(site.minion.opts) == {JID}
+    other.kill()
+    site.proc.unlink()
+    path = queues.find(site.minion.opts, JID)
+    queued = queues.read(path)
+    Path(path).unlink()
+    (result,) = site.run(site.publish(queued=True, **queued)).values()
     assert (result["result"], result["name"]) == (True, "x")
