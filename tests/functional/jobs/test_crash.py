@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.suspension import Suspension, Suspensions
 
 WRITES = {
     "accept": (
@@ -17,6 +18,11 @@ WRITES = {
     "begin": (lambda ledger: ledger.begin("1", "child"), State.ACCEPTED, State.RUNNING),
     "chunk": (
         lambda ledger: ledger.add_chunk("1", "tag", "digest", b"result"),
+        State.RUNNING,
+        State.RUNNING,
+    ),
+    "suspend": (
+        lambda ledger: Suspensions(ledger.path).begin("1", "tag", Suspension.of("")),
         State.RUNNING,
         State.RUNNING,
     ),
