@@ -39,6 +39,8 @@ _GRACE = 10.0
 # Seconds between two looks for jobs whose process is gone, and between two tidyings of the
 # database.
 _LOOK_INTERVAL = 3.0
+# Seconds for which nobody looks while no job is open and the database stays as it is.
+_REST = 60.0
 _TIDY_INTERVAL = 60.0
 # Bytes of undelivered returns. The oldest beyond that are replaced by a short failure, because
 # a master must hear something; those of a few bytes are left as they are.
@@ -77,6 +79,9 @@ class Ticker:
     _backoff: float = _FIRST_BACKOFF
     _orphan_since: float = 0.0
     _look_at: float = 0.0
+    # The database when no job was open, and how long that counts.
+    _at_rest: tuple[int, ...] = ()
+    _rest_until: float = 0.0
     _tidy_at: float = 0.0
     _dirty: bool = True
     _probed: str = ""
@@ -121,11 +126,12 @@ class Ticker:
     def tick(self) -> None:
         """Look once. Raises SafeUpdateError if something could not be done; the rest has been."""
         now, problems = self.monotonic(), Problems()
-        if now >= self._look_at:
+        stamp = self.store.stamp()
+        if now >= self._look_at and (stamp != self._at_rest or now >= self._rest_until):
             self._look_at = now + _LOOK_INTERVAL
             problems.of(self._recover_jobs)
-        # What that has written is to be sent as well.
-        stamp = self.store.stamp()
+            # What that has written is to be sent as well.
+            stamp = self.store.stamp()
         changed = stamp != self._stamp
         if stamp[:1] != self._stamp[:1]:
             # The first look, or another file: the last one was lost.
@@ -193,9 +199,12 @@ class Ticker:
         """Start again, or report, every job whose process is gone."""
         if self._admission.holding():
             return
+        stamp = self.store.stamp()
         # Hundreds may be held: the queues are listed once, and only if that matters.
         queued = functools.cache(self.delivery.queued)
         jobs = self.ledger.open()
+        self._at_rest = () if jobs else stamp
+        self._rest_until = self.monotonic() + _REST
         self._recovery.forget(jobs)
         self._held.forget(jobs)
         for job in jobs:

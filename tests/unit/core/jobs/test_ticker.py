@@ -483,6 +483,28 @@ def test_an_idle_database_is_not_opened(world, monkeypatch):
     assert opened == []
 
 
+def test_without_an_open_job_the_database_is_opened_once_a_minute(world, monkeypatch):
+    asked, plain = [], Ledger.open
+    monkeypatch.setattr(Ledger, "open", lambda *args: asked.append(world.now) or plain(*args))
+
+    def looks(seconds):
+        asked.clear()
+        for _ in range(seconds):
+            world.tick(1)
+        return len(asked)
+
+    world.job("1", owner="main", runner="child")
+    world.living.add("child")
+    assert looks(90) > 25, "its process may be gone without a word"
+    world.living.remove("child")
+    assert looks(60) > 0
+    assert world.sent
+    assert looks(300) < 8
+    world.job("2", owner="main", runner="child")
+    assert looks(10) > 0, "a new job is seen at once"
+    assert len(world.sent) == 2
+
+
 @pytest.mark.parametrize("recording", [True, False])
 def test_a_ledger_begins_with_its_file_and_only_under_a_minion_that_records(
     world, tmp_path, recording
