@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from bench_idle import memory
-from bench_ledger import Client, Rig, _common, program, scratch
+from bench_ledger import Client, Rig, _common, places, program, scratch
 from table import row
 
 import saltext_safeupdate
@@ -71,9 +71,8 @@ def calls(root: Path) -> None:
     for who in WHO:
         config = {**_common(root / who), "id": who, "file_client": "local"}
         if who == "ours":
-            own = {"state_dir": str(root / who / "state"), "run_dir": str(root / who / "run")}
             executors = ["safeupdate", "direct_call"]
-            config |= {"module_executors": executors, "safeupdate": own}
+            config |= {"module_executors": executors, "safeupdate": places(root / who)}
         (root / who).mkdir(parents=True)
         (root / who / "minion").write_text(json.dumps(config))
     for what, asked in (("test.ping",), "≤ 1.03"), (("state.single", "test.nop", "name=it"), ""):

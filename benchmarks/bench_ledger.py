@@ -60,6 +60,12 @@ def slow(name, seconds):
 """
 
 
+def places(path: Path) -> dict[str, str]:
+    """Return settings by which a minion has nothing in common with those of the host."""
+    names = {"state_dir": "state", "run_dir": "run", "registry_dir": "registry"}
+    return {name: str(path / place) for name, place in names.items()}
+
+
 class Rig:
     """One master and two minions on free ports of the loopback."""
 
@@ -83,7 +89,7 @@ class Rig:
             "id": "ours",
             "module_executors": ["safeupdate", "direct_call"],
             "engines": [{"safeupdate": {}}],
-            "safeupdate": {"state_dir": str(root / "o/state"), "run_dir": str(root / "o/run")},
+            "safeupdate": places(root / "o"),
         }
         self.minions = {"plain": plain, "ours": ours}
         self.database = str(root / "o/state/safeupdate.db")
@@ -349,7 +355,7 @@ def resuming(root: Path) -> None:
     (base / "srv").mkdir()
     sls = "".join(f"s{n}:\n  bench.slow:\n    - seconds: {STATE_SECONDS}\n" for n in range(STATES))
     (base / "srv" / "many.sls").write_text(sls)
-    settings = {"state_dir": str(base / "state"), "run_dir": str(base / "run")}
+    settings = places(base)
     opts = {
         **salt.config.minion_config(None),
         **_common(base),

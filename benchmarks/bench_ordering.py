@@ -13,11 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import salt.config
 import salt.loader
 import salt.state
+from bench_ledger import places
 from table import row
 
 from saltext_safeupdate import hooks
@@ -42,7 +44,7 @@ def options(directory: str) -> dict[str, Any]:
         file_roots={"base": [directory]},
         pillar_roots={"base": [directory]},
         module_executors=["safeupdate", "direct_call"],
-        safeupdate={"state_dir": f"{directory}/state", "run_dir": f"{directory}/run"},
+        safeupdate=places(Path(directory)),
     )
     opts["grains"] = salt.loader.grains(opts)
     return opts

@@ -1,8 +1,16 @@
+import contextlib
 import importlib.util
+import json
 import logging
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
+
+# Where the minions of a host are noted that do not name another place.
+REGISTRY = Path("/var/lib/salt-safeupdate/registry")
 
 
 class _Finders(dict):
@@ -41,3 +49,16 @@ def _salt_says_less():
 
     logging.getLogger().setLevel(logging.INFO)
     salt._logging.shutdown_temp_handler()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_on_this_host():
+    """See that no minion of these tests is noted among those of the host."""
+    before = set(REGISTRY.glob("*.json"))
+    yield
+    ours, found = os.path.join(tempfile.gettempdir(), ""), []
+    for path in set(REGISTRY.glob("*.json")) - before:
+        # A minion of somebody else removes what has become old.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(json.loads(path.read_text())["config"])
+    assert [config for config in found if config.startswith(ours)] == []

@@ -106,6 +106,7 @@ class Minion:
             safeupdate={
                 "state_dir": str(self.path / "state"),
                 "run_dir": str(self.path / "locks"),
+                "registry_dir": str(self.path / "registry"),
                 "packages": list(OWN),
                 "jobs_timeout": 5,
                 "return_timeout": 5,

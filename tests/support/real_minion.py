@@ -54,7 +54,12 @@ class RealMinion:
             "notes": str(self.notes_file),
             **options,
         }
-        self.config["safeupdate"] = {"tick_interval": 0.2, **self.config.get("safeupdate", {})}
+        self.config["safeupdate"] = {
+            "tick_interval": 0.2,
+            # That of a host, which others look into.
+            "registry_dir": str(self.path / "registry"),
+            **self.config.get("safeupdate", {}),
+        }
         self.etc.mkdir(parents=True)
 
     def start(self, **options):

@@ -38,7 +38,11 @@ def opts(directory):
         # What stands in for this package lies outside of it, on a real minion.
         "executor_dirs": [f"{stand_ins.sources()}/executor"],
         "engines_dirs": [f"{stand_ins.sources()}/engines"],
-        "safeupdate": {"state_dir": str(directory / "state"), "run_dir": str(directory / "run")},
+        "safeupdate": {
+            "state_dir": str(directory / "state"),
+            "run_dir": str(directory / "run"),
+            "registry_dir": str(directory / "registry"),
+        },
     }
 
 

@@ -17,7 +17,8 @@ def test_it_runs_and_only_an_update_of_the_minion_is_refused(tmp_path, monkeypat
     """Each one was refused, or waited for the job that it was in."""
     # No system call has this number: what a filter answers for one that it does not allow.
     monkeypatch.setattr(locks, call, 0xFFFFFF)
-    places = {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")}
+    names = {"state_dir": "state", "run_dir": "run", "registry_dir": "registry"}
+    places = {name: str(tmp_path / place) for name, place in names.items()}
     opts = {
         **salt.config.DEFAULT_MINION_OPTS,
         "id": "minion",

@@ -63,7 +63,8 @@ def site(tmp_path):
     """The package, the stand-ins beside a configuration, and the opts of the minion."""
     stand_ins = StandIns(str(tmp_path / "safeupdate.conf"))
     stand_ins.write()
-    places = {"state_dir": str(tmp_path / "state"), "run_dir": str(tmp_path / "run")}
+    names = {"state_dir": "state", "run_dir": "run", "registry_dir": "registry"}
+    places = {name: str(tmp_path / place) for name, place in names.items()}
     opts = {
         **salt.config.DEFAULT_MINION_OPTS,
         "__role": "minion",

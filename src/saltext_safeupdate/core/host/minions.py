@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..errors import SafeUpdateError
 from ..frozen import frozen
 from ..settings import name_of
 from . import processes
-from .files import make_private, write_atomic
+from .files import make_private, remove, write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -52,16 +53,29 @@ class Minion:
         return os.path.join(self.state_dir, "safeupdate.db")
 
     @property
+    def is_there(self) -> bool:
+        """Tell whether it has its configuration directory; it may have no file of its own."""
+        return os.path.isdir(os.path.dirname(self.config))
+
+    @property
     def runs(self) -> bool:
         """Tell whether the process that has registered it still runs."""
         return processes.alive(self.process)
 
 
 def register(directory: str, minion: Minion) -> None:
-    """Note the minion, in the place of what was noted of it. Raises SafeUpdateError."""
+    """
+    Note the minion, in the place of what was noted of it. Raises SafeUpdateError.
+
+    What was noted of minions that are gone with their configuration directories is removed: each
+    process of a minion reads all of it.
+    """
     try:
         make_private(directory)
         write_atomic(path_of(directory, minion.config), json.dumps(asdict(minion)))
+        for path, noted in _notes(directory):
+            if noted is not None and not noted.is_there and not noted.runs:
+                remove(path)
     except OSError as err:
         raise SafeUpdateError(
             f"This minion cannot be noted in {directory}: {err.strerror or err}. Updates by other "
@@ -77,16 +91,17 @@ def registered(directory: str) -> list[Minion]:
     What is not valid, or may have been written by other users, does not count and is logged.
     """
     try:
-        names = sorted(os.listdir(directory))
+        return [each for _, each in _notes(directory) if each is not None and each.is_there]
     except OSError:
         return []
-    found = []
-    for name in names:
+
+
+def _notes(directory: str) -> Iterator[tuple[str, Minion | None]]:
+    """Give each path, and the minion of which it tells. Raises OSError."""
+    for name in sorted(os.listdir(directory)):
         if name.endswith(_SUFFIX) and not name.startswith("."):
-            minion = _read(os.path.join(directory, name))
-            if minion is not None and os.path.isdir(os.path.dirname(minion.config)):
-                found.append(minion)
-    return found
+            path = os.path.join(directory, name)
+            yield path, _read(path)
 
 
 def find(directory: str, config: str) -> Minion | None:

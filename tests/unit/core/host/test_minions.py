@@ -53,6 +53,19 @@ def test_a_minion_without_a_configuration_is_gone(directory, noted):
     assert minions.registered(f"{directory}/none") == []
 
 
+def test_who_is_gone_with_its_configuration_leaves_no_note(directory, noted):
+    gone, runs = noted("gone"), noted("runs", process=processes.me())
+    for minion in (gone, runs, noted("other")):
+        minions.register(directory, minion)
+    for minion in (gone, runs):
+        os.unlink(minion.config)
+        os.rmdir(os.path.dirname(minion.config))
+    minions.register(directory, noted("salt"))
+    kept = [noted(name).config for name in ("other", "salt")]
+    names = [minions.path_of(directory, config) for config in [*kept, runs.config]]
+    assert sorted(os.listdir(directory)) == sorted(map(os.path.basename, names))
+
+
 @pytest.mark.parametrize(
     "change",
     [
