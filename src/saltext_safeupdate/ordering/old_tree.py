@@ -63,10 +63,18 @@ def redirect(copies: Mapping[str, str], *, beside: bool = False) -> None:
     # Salt checks that its own loaders look below these.
     internal = getattr(salt.loader, "SALT_INTERNAL_LOADERS_PATHS", ())
     salt.loader.SALT_INTERNAL_LOADERS_PATHS = tuple(redirected(str(path)) for path in internal)
-    for loader in gc.get_objects():
+    kinds = tuple(_with_subclasses(salt.loader.lazy.LazyLoader))
+    # An object refers to its class. A list of all objects would count a reference to each, and so
+    # copy the memory that this process shares with its parent.
+    for loader in gc.get_referrers(*kinds):
         # type() and not isinstance(), which calls into proxy objects.
-        if issubclass(type(loader), salt.loader.lazy.LazyLoader):
+        if type(loader) in kinds:
             _redirect_loader(loader, redirected)
+
+
+def _with_subclasses(kind: type) -> set[type]:
+    """Return a class and all classes that are derived from it."""
+    return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))
 
 
 def _by_other_names(copies: Mapping[str, str]) -> dict[str, str]:
