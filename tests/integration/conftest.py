@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import salt.client
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.store import Store
@@ -39,11 +40,26 @@ class Site:
 class Guest:
     """A minion of saltfactories with its fake packages."""
 
-    def __init__(self, daemon, database):
+    def __init__(self, daemon, database, master):
         self.daemon = daemon
         self.id = daemon.id
+        self.master = master
         self.database = database
         self.path = database.path.parent
+
+    def run(self, fun, *args, by=None, **kwargs):
+        """
+        Have its master, or another one, give it a job; return what it returns, None if it does not.
+
+        A program costs ten times that.
+        """
+        with salt.client.LocalClient(mopts=(by or self.master).config.copy()) as client:
+            return client.cmd(self.id, fun, args, timeout=120, kwarg=kwargs).get(self.id)
+
+    def begin(self, fun, *args, by=None):
+        """Have its master, or another one, give it a job, and do not wait for it."""
+        with salt.client.LocalClient(mopts=(by or self.master).config.copy()) as client:
+            return client.pub(self.id, fun, list(args), timeout=120)["jid"]
 
     def journal(self):
         return [
@@ -107,7 +123,7 @@ def make_guest(tmp_path_factory):
         daemon = owner.salt_minion_daemon(name, overrides=minion_options(path, database, **options))
         daemon.start()
         started.append(daemon)
-        return Guest(daemon, database)
+        return Guest(daemon, database, owner)
 
     yield make
     for daemon in reversed(started):

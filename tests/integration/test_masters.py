@@ -96,20 +96,20 @@ def _addresses(masters):
 
 
 def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, guest):
-    first, second = (master.salt_cli(timeout=120) for master in masters)
-    for master in (first, second):
-        wait_for(lambda m=master: m.run("test.ping", minion_tgt=guest.id).data is True, "a minion")
+    first, second = masters
+    for master in masters:
+        wait_for(lambda m=master: guest.run("test.ping", by=m) is True, "a minion")
     locks_dir = str(guest.database.path.parent / "locks")
     # The update waits for this one, and while it waits, new jobs are held.
-    second.run("probe.wait_for", "go", "--async", minion_tgt=guest.id)
+    guest.begin("probe.wait_for", "go", by=second)
     wait_for(lambda: ("note", "waiting") in guest.journal(), "the long job")
-    first.run("state.apply", "it", "--async", minion_tgt=guest.id)
+    guest.begin("state.apply", "it", by=first)
     wait_for(lambda: locks.held(locks_dir, "drain"), "the drain")
     held = [
-        master.run("probe.note", f"held {number}", "--async", minion_tgt=guest.id)
-        for number, master in enumerate((first, second))
+        guest.begin("probe.note", f"held {number}", by=master)
+        for number, master in enumerate(masters)
     ]
-    assert all(job.returncode == 0 for job in held)
+    assert all(held)
     queue = guest.database.path.parent
     wait_for(lambda: _held(guest, 2), "two held jobs")
     assert BOTH not in guest.journal()
@@ -137,7 +137,7 @@ def test_an_update_for_one_holds_and_returns_the_jobs_of_the_other(masters, gues
     _assert_noted_once(masters[0], guest)
 
     # One that does not arrive goes to the returner all the same, and later to its master only.
-    second.run("probe.wait_for", "gone", "--async", minion_tgt=guest.id)
+    guest.begin("probe.wait_for", "gone", by=second)
     wait_for(lambda: guest.journal().count(("note", "waiting")) == 2, "the second long job")
     with silenced(masters[1].pid):
         (queue / "gone").touch()
@@ -165,8 +165,8 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
         return_retry_tries=1,
         **_noting(masters[0]),
     )
-    first, second = (master.salt_cli(timeout=120) for master in masters)
-    wait_for(lambda: first.run("test.ping", minion_tgt=guest.id).data is True, "the minion")
+    first, second = masters
+    wait_for(lambda: guest.run("test.ping") is True, "the minion")
     locks_dir = str(guest.path / "locks")
     store = Store(str(guest.path / "state" / "safeupdate.db"))
     # The main process notes it when it next looks into its queue.
@@ -174,13 +174,13 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
 
     supervisor = locks.acquire(locks_dir, "supervisor", "")
     _prove(store, "20260101000000000001")
-    first.run("probe.wait_for", "go", "--async", minion_tgt=guest.id)
+    guest.begin("probe.wait_for", "go")
     wait_for(lambda: ("note", "waiting") in guest.journal(), "the long job")
     drain = locks.acquire(locks_dir, "drain", "")
-    first.run("probe.note", "held", "--async", minion_tgt=guest.id)
+    guest.begin("probe.note", "held")
     wait_for(lambda: _held(guest, 1), "a held job")
 
-    masters[0].terminate()
+    first.terminate()
     # What that look fires.
     with salt.utils.event.get_event("minion", opts=guest.daemon.config) as bus:
         bus.fire_event({"master": "127.0.0.1"}, "__master_disconnected")
@@ -193,7 +193,7 @@ def test_after_a_switch_the_present_master_has_what_was_the_others(masters, make
     wait_for(
         lambda: {"probe.wait_for", "probe.note"} <= _returned(masters[1], guest), "the returns"
     )
-    assert second.run("test.ping", minion_tgt=guest.id).data is True
+    assert guest.run("test.ping", by=second) is True
     wait_for(lambda: _returns(masters[0], guest, "probe.note") == 1, "the returner to have it")
     _assert_noted_once(masters[0], guest)
 

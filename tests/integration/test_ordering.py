@@ -64,10 +64,10 @@ def salt(master):
 def settled(guest):
     """Wait until the update is over and the drain has ended."""
     wait_for(guest.restarted, "the restart")
-    # What it tells takes seconds, so it is asked once, when this says that it is over.
+    # What it tells takes a job, so it is asked once, when this says that it is over.
     wait_for(lambda: guest.phase() == "committed", "the end of the update")
     wait_for(lambda: not guest.draining(), "the end of the drain")
-    status = guest.daemon.salt_call_cli().run("safeupdate.status").data
+    status = guest.run("safeupdate.status")
     assert (status["phase"], status["draining"]) == ("committed", False)
 
 
@@ -96,26 +96,19 @@ def test_orchestrate(guest, master):
 
 
 def test_reactor(guest):
-    guest.daemon.salt_call_cli().run("event.send", "ours/go")
+    assert guest.run("event.send", "ours/go")
     settled(guest)
     assert guest.journal() == [*LAST, ("minion restarts",)]
 
 
-def test_schedule(guest, salt):
-    salt.run(
-        "schedule.add",
-        "update",
-        "function=state.apply",
-        "job_args=['it']",
-        "seconds=3600",
-        "run_on_start=False",
-        minion_tgt=guest.id,
-    )
+def test_schedule(guest):
+    options = {"function": "state.apply", "job_args": ["it"], "seconds": 3600}
+    guest.run("schedule.add", "update", run_on_start=False, **options)
     try:
-        salt.run("schedule.run_job", "update", minion_tgt=guest.id)
+        guest.run("schedule.run_job", "update")
         settled(guest)
     finally:
-        salt.run("schedule.delete", "update", minion_tgt=guest.id)
+        guest.run("schedule.delete", "update")
     assert guest.journal() == [*LAST, ("minion restarts",)]
 
 
