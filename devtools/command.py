@@ -150,7 +150,7 @@ def run(
         try:
             out, err = _communicate(process, stdin, timeout, ends=not cleans)
         except subprocess.TimeoutExpired:
-            _kill_group(process)
+            kill_group(process)
             out, err = process.communicate()
             if not cleans:
                 check_stopping()
@@ -161,7 +161,7 @@ def run(
                 # It has been interrupted and may have much to take back.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     _communicate(process, None, STOP_TIMEOUT)
-            _kill_group(process)
+            kill_group(process)
             process.wait()
             raise
         finally:
@@ -191,7 +191,7 @@ def _communicate(
                 # What it has started goes on holding its output.
                 if stopping.is_set():
                     return None, None
-                _kill_group(process)
+                kill_group(process)
             if time.monotonic() >= deadline:
                 raise
             stdin = None
@@ -199,6 +199,7 @@ def _communicate(
             return out, err
 
 
-def _kill_group(process: subprocess.Popen[str]) -> None:
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill a process started by :func:`spawn`, with everything in its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,13 +1,14 @@
 """Runs in a master's Python: publishes jobs and shows events, driven by lines of JSON.
 
-``driver.py client CONFIG`` answers each request line with one reply line; ``driver.py events
-CONFIG`` prints each event of the master's bus as a line. Stands alone: imports Salt and the
-standard library, nothing of ours.
+``driver.py CONFIG FD`` answers each request line with one reply line. A fork of it, so that Salt
+is loaded once, writes each event of the master's bus as a line to the descriptor FD. Stands alone:
+imports Salt and the standard library, nothing of ours.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -103,18 +104,34 @@ def serve(config: str) -> None:
         print(_plain({"id": number, "time": time.time(), **reply}), file=replies, flush=True)
 
 
-def events(config: str) -> None:
+def events(config: str, out: int) -> None:
     import salt.utils.event
 
     opts = _master_opts(config)
     bus = salt.utils.event.get_master_event(opts, opts["sock_dir"], listen=True)
-    print(_plain({"ready": True}), flush=True)
-    while True:
-        event = bus.get_event(wait=1, full=True, auto_reconnect=True)
-        if event:
-            found = {"tag": event["tag"], "data": event["data"], "time": time.time()}
-            print(_plain(found), flush=True)
+    with os.fdopen(out, "w") as lines:
+        print(_plain({"ready": True}), file=lines, flush=True)
+        while True:
+            event = bus.get_event(wait=1, full=True, auto_reconnect=True)
+            if event:
+                found = {"tag": event["tag"], "data": event["data"], "time": time.time()}
+                print(_plain(found), file=lines, flush=True)
+
+
+def main(config: str, out: int) -> None:
+    # What both of them use, and nothing of it has a thread or a socket yet.
+    import salt.client
+    import salt.utils.event  # noqa: F401
+
+    if os.fork():
+        os.close(out)
+        serve(config)
+    else:
+        # Requests and replies are the other one's.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        events(config, out)
 
 
 if __name__ == "__main__":
-    {"client": serve, "events": events}[sys.argv[1]](sys.argv[2])
+    main(sys.argv[1], int(sys.argv[2]))

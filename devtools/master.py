@@ -10,13 +10,13 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from devtools import venvs
-from devtools.command import REPO, ToolError, check_stopping, end
+from devtools.command import REPO, ToolError, check_stopping, end, kill_group
 from devtools.lab.container import Lab, Network
 
 START_TIMEOUT = 240.0
@@ -30,6 +30,8 @@ LOG_TAIL = 4000
 # What a master knows of its minions and their jobs, and what it has for them.
 KNOWN = ("srv", "pillar", "cache/jobs", "cache/minions", "cache/file_lists", "cache/roots")
 KEYS = ("minions", "minions_pre", "minions_denied", "minions_rejected")
+# A process of a master works out up to four times what host this is: most of what its start takes.
+GRAINS_ONCE: Mapping[str, Any] = {"grains_cache": True, "grains_cache_expiration": 86400}
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,11 @@ class Master:
         while not all(socket.exists() for socket in sockets):
             self._check(deadline)
             time.sleep(0.05)
-        listener = self._driver("events", log.fileno())
-        self._client = self._driver("client", log.fileno())
-        for process in (listener, self._client):
-            self._read(process)
-        threading.Thread(target=self._listen, args=(listener,), daemon=True).start()
+        self._client, events = self._driver(log.fileno())
+        assert self._client.stdout is not None
+        for stream in (events, self._client.stdout):
+            self._read(stream)
+        threading.Thread(target=self._listen, args=(events,), daemon=True).start()
         while not self._answers():
             self._check(deadline)
         return self
@@ -210,13 +212,13 @@ class Master:
     ) -> dict[str, Any]:
         """Send one request to the client process and return its reply."""
         client = self._client
-        if client is None or client.stdin is None:
+        if client is None or client.stdin is None or client.stdout is None:
             raise ToolError("the master is not running: call start() first")
         with self._request:
             number = next(self._numbers)
             client.stdin.write(json.dumps({"id": number, "do": action, **request}) + "\n")
             client.stdin.flush()
-            reply = self._read(client, _timeout)
+            reply = self._read(client.stdout, _timeout)
         if "error" in reply:
             raise ToolError(f"{action} {request}: {reply['error']}")
         return reply
@@ -308,6 +310,7 @@ class Master:
         stdin: int = subprocess.DEVNULL,
         stdout: int,
         stderr: int = subprocess.STDOUT,
+        pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[str]:
         env = {
             k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "SALT"))
@@ -316,13 +319,23 @@ class Master:
         if self._pythonpath:
             env["PYTHONPATH"] = str(self._pythonpath)
         command = [venvs.python(self.venv), *argv]
-        process = self.network.popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
+        process = self.network.popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds
+        )
         self._processes.append(process)
         return process
 
-    def _driver(self, mode: str, log: int) -> subprocess.Popen[str]:
-        argv = [str(REPO / "devtools" / "driver.py"), mode, str(self.dir / "master")]
-        return self._start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    def _driver(self, log: int) -> tuple[subprocess.Popen[str], IO[str]]:
+        """Start client and event listener; return the client, and where the events come."""
+        events, out = os.pipe()
+        argv = [str(REPO / "devtools" / "driver.py"), str(self.dir / "master"), str(out)]
+        try:
+            process = self._start(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, pass_fds=[out]
+            )
+        finally:
+            os.close(out)
+        return process, open(events, errors="replace")
 
     def _answers(self) -> bool:
         """Tell whether the master takes publications; this one is for nobody."""
@@ -340,31 +353,21 @@ class Master:
             if process.poll() is not None:
                 raise ToolError(f"the master ended with {process.returncode}\n{self.log()}")
 
-    def _read(
-        self, process: subprocess.Popen[str], timeout: float = REPLY_TIMEOUT
-    ) -> dict[str, Any]:
-        """Read one line; a timer ends a process that does not answer."""
-        assert process.stdout is not None
-        watchdog = threading.Timer(timeout, process.kill)
+    def _read(self, stream: IO[str], timeout: float = REPLY_TIMEOUT) -> dict[str, Any]:
+        """Read one line; a timer ends the helper if it does not answer."""
+        assert self._client is not None
+        watchdog = threading.Timer(timeout, kill_group, [self._client])
         watchdog.start()
         try:
-            line = process.stdout.readline()
+            line = stream.readline()
         finally:
             watchdog.cancel()
         if not line:
             raise ToolError(f"the master's helper gave no answer in {timeout:g} s\n{self.log()}")
         return dict(json.loads(line))
 
-    def _listen(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in _lines(process):
-            event = json.loads(line)
-            self.events.append(Event(event["time"], event["tag"], event["data"]))
-
-
-def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    assert process.stdout is not None
-    try:
-        yield from process.stdout
-    except ValueError:  # closed while reading
-        return
+    def _listen(self, events: IO[str]) -> None:
+        with events:
+            for line in events:
+                event = json.loads(line)
+                self.events.append(Event(event["time"], event["tag"], event["data"]))

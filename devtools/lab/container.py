@@ -22,6 +22,7 @@ GUEST_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL":
 SITE_PACKAGES = f"{PREFIX}/lib/python3.11/site-packages"
 BOOT_TIMEOUT = 400.0
 POWEROFF_TIMEOUT = 180.0
+END_TIMEOUT = 5.0
 POWEROFF_SIGNAL = "SIGRTMIN+4"
 
 
@@ -99,10 +100,11 @@ class Network:
         stdout: int | None = subprocess.PIPE,
         stderr: int | None = subprocess.STDOUT,
         env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[str]:
         """Start a host program on this network's loopback; it is ended with the network."""
         inside = ["nsenter", f"--net={self.path}", "--", *argv]
-        return spawn(inside, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
+        return spawn(inside, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds)
 
     def close(self) -> None:
         state.remove_netns(self.name)
@@ -197,6 +199,8 @@ class Container:
     def down(self) -> None:
         """Remove the container with its disk and network; safe to call twice."""
         processes.kill(self._leader)
+        # It ends by itself then. Killed, it would not tell us what all inside have taken.
+        processes.wait_gone(self._nspawn, END_TIMEOUT)
         state.end_processes([who for who in (self._leader, self._nspawn) if who[0]])
         self._collect()
         if self._owns_network:
