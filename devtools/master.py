@@ -113,6 +113,7 @@ class Master:
             "pillar_roots": {"base": [str(self.dir / "pillar")]},
             "extension_modules": str(self.dir / "ext"),
             "con_cache": False,
+            **GRAINS_ONCE,
             **(config or {}),
         }
         (self.dir / "pillar").mkdir()

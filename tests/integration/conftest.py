@@ -7,6 +7,7 @@ import salt.client
 
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.store import Store
+from tests.support.masters import GRAINS_ONCE
 from tests.support.minion import AVAILABLE, CORE_PROVIDERS, INSTALLED, MODULES, OWN
 from tests.support.packages import Database
 
@@ -14,6 +15,8 @@ REPO = Path(__file__).resolve().parents[2]
 _START_TIMEOUT = 600
 # What saltfactories asks for, everything, takes longer to write than to do.
 LOGS = {"log_level_logfile": "info"}
+# What masters have besides.
+MASTER = {**LOGS, **GRAINS_ONCE}
 
 
 @pytest.fixture(scope="session")

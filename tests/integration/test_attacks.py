@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from saltext_safeupdate.master import questions, targets
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import LOGS
+from tests.integration.conftest import MASTER
 from tests.support.raw_minion import QUERY, HonestMinion, RawMinion, without_a_key
 from tests.support.waiting import wait_for
 
@@ -131,7 +131,7 @@ def stage(salt_factories, tmp_path_factory):
             "rotate_aes_key": False,
             "auto_accept": True,
             "worker_threads": 3,
-            **LOGS,
+            **MASTER,
         },
     )
     try:

@@ -18,7 +18,7 @@ from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.store import Store
-from tests.integration.conftest import LOGS
+from tests.integration.conftest import MASTER
 from tests.support.masters import silenced
 from tests.support.minion import MODULES
 from tests.support.waiting import wait_for
@@ -48,7 +48,7 @@ def masters(salt_factories, site):
         # Masters have no default for it, and fail at each return that is signed.
         "signing_algorithm": "PKCS1v15-SHA1",
         "module_dirs": [str(MODULES)],
-        **LOGS,
+        **MASTER,
     }
     caches = [{"ext_job_cache": "noted"}, {"master_job_cache": "noted"}]
     here, there = (

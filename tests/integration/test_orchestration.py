@@ -15,7 +15,7 @@ import salt.utils.json
 import salt.version
 
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import LOGS
+from tests.integration.conftest import MASTER
 from tests.support.raw_minion import HonestMinion
 from tests.support.waiting import wait_for
 from tests.unit.fleet.world import OLD, Host
@@ -109,7 +109,7 @@ def scene(salt_factories, tmp_path_factory):
         "worker_threads": 3,
         "external_auth": {"sharedsecret": {"ops": [{"@runner": MAY}]}},
         "sharedsecret": SECRET,
-        **LOGS,
+        **MASTER,
     }
     master = salt_factories.salt_master_daemon("orch-master", overrides=overrides)
     with master.started():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.integration.conftest import LOGS
+from tests.integration.conftest import MASTER
 from tests.support.waiting import wait_for
 
 BOTH = ("install", "salt-common", "salt-minion")
@@ -38,7 +38,7 @@ def master(salt_factories, site):
             "file_roots": {"base": [str(site.roots)]},
             "reactor": [{"ours/go": [str(reaction)]}],
             "worker_threads": 4,
-            **LOGS,
+            **MASTER,
         },
     )
     with daemon.started():

@@ -16,7 +16,7 @@ from saltext_safeupdate.fleet.rollout import Mode, Step
 from saltext_safeupdate.master import questions
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.store import Store
-from tests.integration.conftest import LOGS
+from tests.integration.conftest import MASTER
 from tests.support.masters import kill
 from tests.support.swarm import Machine, Swarm, names
 from tests.support.waiting import wait_for
@@ -34,7 +34,7 @@ def master(salt_factories):
             "engines": [{"safeupdate_redeliver": {"window": 600}}],
             "auto_accept": True,
             "worker_threads": 3,
-            **LOGS,
+            **MASTER,
         },
     )
     with daemon.started():

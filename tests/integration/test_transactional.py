@@ -15,6 +15,7 @@ from salt.exceptions import SaltClientError
 from tests.functional.transactional.conftest import rig, system  # noqa: F401
 from tests.functional.transactional.test_salt import FILE, chunk
 from tests.support.fleet import free_ports
+from tests.support.masters import GRAINS_ONCE
 from tests.support.waiting import wait_for
 
 BIN = Path(sys.executable).parent
@@ -43,6 +44,7 @@ class Master:
             "auto_accept": True,
             "worker_threads": 3,
             "user": "root",
+            **GRAINS_ONCE,
         }
         self.config = home / "master"
         self.config.write_text(json.dumps(config))

@@ -17,7 +17,7 @@ from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.master import orders
 
-from .masters import kill_all
+from .masters import GRAINS_ONCE, kill_all
 from .packages import Database
 from .waiting import LONGEST
 
@@ -85,6 +85,7 @@ class Master(Daemon):
             "worker_threads": 3,
             "engines": [{"safeupdate_redeliver": {}}],
             "peer_run": {".*": ["safeupdate.master_version"]},
+            **GRAINS_ONCE,
         }
         super().__init__("salt-master", home, {**options, **self.ports, **config})
 

@@ -18,7 +18,7 @@ import yaml
 from pytestskipmarkers.utils import ports
 
 from saltext_safeupdate.master.account import Account, path_of
-from tests.support.masters import kill_all, silenced
+from tests.support.masters import GRAINS_ONCE, kill_all, silenced
 from tests.support.minion import MODULES
 from tests.support.real_minion import startup
 from tests.support.waiting import wait_for
@@ -55,6 +55,7 @@ class RealMaster:
             "master_job_cache": "noted",
             "noted_jobs": str(self._noted),
             "log_level_logfile": "info",
+            **GRAINS_ONCE,
             **options,
         }
         (path / "master").write_text(yaml.safe_dump(self.config))
