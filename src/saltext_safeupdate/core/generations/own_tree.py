@@ -13,7 +13,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..host import copy_names, processes
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A tree of Salt has some 10,000 files, which takes a fraction of a second.
 _FILES = 60_000
 _SECONDS = 5.0
+# In a copy for others: the directories of its root, so that none of them is listed again.
+_LIST = f"{copy_names.PREFIX}directories"
 # The ID of an update is hexadecimal.
 _MARK = "g"
 _DIGITS = 16
@@ -64,10 +66,11 @@ def _take(root: str, process: str, bounds: Bounds, clock: Callable[[], float]) -
     """Return a copy of the root that is held: the one that there is, or a new one."""
     from ..host import linked_copy
 
-    state = _state(root, clock())
-    shared = copy_names.path(root, state) if state else ""
-    if state and _hold(shared):
-        return shared
+    for copy in copy_names.beside(root, _MARK):
+        if _is_of_now(copy, root, clock()) and _hold(copy):
+            return copy
+    below = list(_directories(root))
+    state = _state(root, below, clock())
     own = linked_copy.make(
         [root],
         _owner(process),
@@ -75,13 +78,17 @@ def _take(root: str, process: str, bounds: Bounds, clock: Callable[[], float]) -
         lock=lambda copy: _held.append(linked_copy.hold(copy)),
     )[root]
     # What has changed while it was copied is in no copy for others.
-    if not state or _state(root, clock()) != state:
+    if not state or _state(root, below, clock()) != state:
         return own
+    shared = copy_names.path(root, state)
     try:
         os.rename(own, shared)
     except OSError:
-        # Another minion was faster. A sweep removes ours.
-        return shared if _hold(shared) else own
+        # Another minion was faster, or the list is damaged. A sweep removes ours.
+        if not _hold(shared):
+            return own
+    with open(os.path.join(shared, _LIST), "wb") as file:
+        file.write(b"\0".join(below))
     return shared
 
 
@@ -95,34 +102,50 @@ def _hold(copy: str) -> bool:
     return True
 
 
-def _state(root: str, now: float) -> str:
-    """
-    Return what the directories of a root say of its files, as an owner of copies.
+def _is_of_now(copy: str, root: str, now: float) -> bool:
+    """Tell whether a copy is for others, and of the code as it is on disk."""
+    try:
+        with open(os.path.join(copy, _LIST), "rb") as file:
+            below = file.read().split(b"\0")
+        return copy == copy_names.path(root, _state(root, below, now))
+    except (OSError, ValueError):
+        # There is no such list, or no such directory any more.
+        return False
 
-    Whoever adds, removes or replaces a file changes the ``ctime`` of its directory, which nobody
-    can set (inode(7)). Byte code tells nothing of the sources. Empty: one has changed a moment ago,
-    or there are too many.
-    """
-    digest, newest, files = hashlib.sha256(), 0.0, 0
-    waiting = [root]
+
+def _directories(root: str) -> Iterator[bytes]:
+    """Give the path of each directory of a root, in it. Raises OSError, also for too many files."""
+    files, waiting = 0, [b""]
     while waiting:
         path = waiting.pop()
-        seen = os.stat(path)
-        newest = max(newest, seen.st_ctime)
-        said = f"{os.path.relpath(path, root)}\0{seen.st_dev}.{seen.st_ino}.{seen.st_ctime_ns}\0"
-        digest.update(os.fsencode(said))
-        with os.scandir(path) as found:
+        yield path
+        with os.scandir(os.path.join(os.fsencode(root), path)) as found:
             entries = list(found)
         files += len(entries)
         if files > _FILES:
-            return ""
+            raise OSError(errno.EFBIG, "it has too many files")
         waiting += sorted(
-            entry.path
+            os.path.join(path, entry.name)
             for entry in entries
-            if entry.name != "__pycache__"
-            and not copy_names.is_copy(entry.name)
+            if entry.name != b"__pycache__"
+            and not copy_names.is_copy(os.fsdecode(entry.name))
             and entry.is_dir(follow_symlinks=False)
         )
+
+
+def _state(root: str, below: Iterable[bytes], now: float) -> str:
+    """
+    Return what the directories of a root say of its files, as an owner of copies.
+
+    Whoever adds, removes or replaces a file or a directory changes the ``ctime`` of the directory
+    that it is in, which nobody can set (inode(7)). Byte code tells nothing of the sources. Empty:
+    one has changed a moment ago. Raises OSError if one is not there.
+    """
+    digest, newest, top = hashlib.sha256(), 0.0, os.path.join(os.fsencode(root), b"")
+    for path in below:
+        seen = os.stat(top + path)
+        newest = max(newest, seen.st_ctime)
+        digest.update(b"%s\0%d.%d.%d\0" % (path, seen.st_dev, seen.st_ino, seen.st_ctime_ns))
     return f"{_MARK}{digest.hexdigest()[:_DIGITS]}" if newest < now - _FRESH else ""
 
 
@@ -158,10 +181,8 @@ def sweep(
     roots = list(roots)
 
     def kept(copy: str) -> bool:
-        # There is seldom one, so that the roots are seldom looked through.
         root = copy_names.original(copy)
-        is_ours = root in roots and not everything
-        return is_ours and copy == copy_names.path(root, _state(root, clock()))
+        return root in roots and not everything and _is_of_now(copy, root, clock())
 
     linked_copy.remove_leftovers(roots, _MARK, kept)
 

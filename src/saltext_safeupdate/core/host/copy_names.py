@@ -29,6 +29,13 @@ def path(root: str, identity: str) -> str:
     return os.path.join(directory, f"{PREFIX}{identity}-{name}")
 
 
+def beside(root: str, owner: str) -> list[str]:
+    """Return the whole copies of a root whose owners' names begin with *owner*. Raises OSError."""
+    directory, name = os.path.split(root.rstrip("/"))
+    copy = re.compile(rf"{re.escape(PREFIX + owner)}[^-]*-{re.escape(name)}")
+    return [os.path.join(directory, each) for each in os.listdir(directory) if copy.fullmatch(each)]
+
+
 def is_copy(name: str) -> bool:
     """Tell whether that is the name of a copy."""
     return name.startswith(PREFIX)

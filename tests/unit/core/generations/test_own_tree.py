@@ -107,6 +107,22 @@ def test_the_next_generation_takes_the_one_that_there_is(root, me, monkeypatch):
     assert own_tree.of([root], me) == first
 
 
+def test_the_next_generation_lists_no_directory(root, me, monkeypatch):
+    first = make(root, me)
+    monkeypatch.setattr(own_tree.os, "scandir", lambda path: pytest.fail(f"{path} is listed"))
+    assert make(root, OTHER) == first
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0modules", b"none", b"modules\0" * 3])
+def test_a_list_that_is_damaged_is_written_again(root, me, monkeypatch, content):
+    first = make(root, me)
+    path = pathlib.Path(first[root], own_tree._LIST)
+    whole = path.read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    assert make(root, OTHER) == first
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize("what", ["replaced", "added", "removed", "directory", "the root's own"])
 def test_it_makes_another_one_if_the_code_has_changed(root, me, what):
     before = make(root, me)[root]
