@@ -51,6 +51,7 @@ class Host:
         self.settings = Settings(
             state_dir=str(directory / "state"),
             run_dir=str(directory / "run"),
+            registry_dir=str(directory / "registry"),
             jobs_timeout=60.0,
             return_timeout=60.0,
             restart_timeout=30.0,

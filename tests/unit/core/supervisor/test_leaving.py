@@ -108,7 +108,9 @@ def test_no_update_begins_any_more(leaves):
 def test_what_others_have_there_stays(host, tmp_path):
     state, run = tmp_path / "a" / "minions" / "x", tmp_path / "r"
     settings = Settings(state_dir=str(state), run_dir=str(run), registry_dir=str(tmp_path / "reg"))
-    for config in (CONFIG, "/etc/salt2/minion"):
+    other = str(tmp_path / "salt2" / "minion")
+    os.mkdir(os.path.dirname(other))
+    for config in (CONFIG, other):
         noted = minions.Minion(config=config, id="x", unit="u", state_dir="/x", run_dir="/x")
         minions.register(settings.registry_dir, noted)
     (state / "revisions").mkdir(parents=True)
@@ -124,7 +126,7 @@ def test_what_others_have_there_stays(host, tmp_path):
     assert sorted(path.name for path in state.iterdir()) == ["mine"]
     assert not run.exists()
     assert os.listdir(settings.registry_dir) == [
-        os.path.basename(minions.path_of(settings.registry_dir, "/etc/salt2/minion"))
+        os.path.basename(minions.path_of(settings.registry_dir, other))
     ]
     assert (made.exists(), full.exists(), (tmp_path / "also").exists()) == (False, True, False)
     (state / "mine").unlink()
