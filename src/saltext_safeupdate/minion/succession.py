@@ -33,6 +33,7 @@ from . import handing_over, own_bus, parentless, publication
 from .commands import Commands
 from .complaints import Complaints
 from .masters import ONE_OF_SEVERAL
+from .next_one import NextOne
 from .trial import Trial
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,10 @@ log = logging.getLogger(__name__)
 _OVERLAP = 5.0
 # A look that comes so many seconds after the one before shows a loop that lags behind.
 _LAG = 2.0
+# How much longer this one rests than a look takes, and seconds that it rests at most: the returns
+# of jobs come through the same loop, each of them several times.
+_REST = 4.0
+_LONGEST_REST = 1.0
 # Seconds that jobs wait for the next minion to say that it claims its jobs, from the moment it has
 # bound its sockets and has a connection.
 _UNANNOUNCED = 20.0
@@ -86,16 +91,14 @@ class Succession:
         self._parent = 0
         self._me = ""
         self._alone = self._stopped = self._given_up = False
-        # Whether another minion has bound the sockets, and since when that one may have no hooks.
-        self._followed = False
-        self._alone_at = self._unsure_at = self._ready_at = self._quiet_at = None
-        self._looked_at = 0.0
+        self._alone_at = self._ready_at = self._quiet_at = None
+        self._looked_at = self._look_at = 0.0
+        self._lags = False
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
         self._trial = Trial(store, complaints, monotonic)
         self._commands = Commands(monotonic, self._is_told)
 
     _alone_at: float | None
-    _unsure_at: float | None
     _ready_at: float | None
     _quiet_at: float | None
 
@@ -123,7 +126,7 @@ class Succession:
         except SafeUpdateError as err:
             self._complaints.log("who runs job %s cannot be written down", data.get("jid"), err)
             # The one that goes on runs it; that is this one as long as no other one is there.
-            return self._standing is Standing.SERVING or not self._followed
+            return self._standing is Standing.SERVING or not self._next.is_there
 
     def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
         """Keep a job if it does not show yet who runs it; tell whether that is so."""
@@ -166,27 +169,7 @@ class Succession:
         return unproven and bool(self._former)
 
     def _is_unannounced(self) -> bool:
-        """Tell whether another minion has bound the sockets that does not claim its jobs yet."""
-        opts = next((each.opts for each in self._minions.values()), None)
-        holder = own_bus.successor({**opts, "sock_dir": self._place}) if opts else 0
-        if not holder:
-            # None yet, or one that has died.
-            self._followed, self._unsure_at = False, None
-            return False
-        self._followed, announced = True, False
-        try:
-            successors = self._generations.successors(self._me)
-            announced = processes.identity(holder) in successors
-            # One on trial that has said so may hang: some looks later it takes no connection.
-            if holder < 0 and self.serves_on:
-                announced = bool(successors)
-        except SafeUpdateError as err:
-            self._complaints.tell(err)
-        if announced:
-            self._unsure_at = None
-        elif self._unsure_at is None:
-            self._unsure_at = self._monotonic()
-        return not announced
+        return self._next.is_unannounced(self._me, serves_on=self.serves_on)
 
     # -- what is due -----------------------------------------------------------
 
@@ -194,12 +177,22 @@ class Succession:
         """Do what is due; tell whether the queues are for another generation to work on."""
         self._begin(minion)
         now = self._monotonic()
+        self._lags, self._looked_at = self._lags or now > self._looked_at + _LAG, now
+        if now >= self._look_at:
+            lags, self._lags = self._lags, False
+            self._do_what_is_due(minion, now, lags)
+            ended = self._monotonic()
+            self._look_at = ended + min(_REST * (ended - now), _LONGEST_REST)
+        if self.serves_on:
+            return False
+        return self._standing is not Standing.SERVING or self.is_on_trial
+
+    def _do_what_is_due(self, minion: Any, now: float, lags: bool) -> None:
         if self._standing is Standing.SERVING and self._former is None:
             # Its queues are those of the one before, also if no job is published for a while.
             self._has_former()
         if self._standing is Standing.OVERLAPPING or self._former:
             self._trial.look()
-        lags, self._looked_at = now > self._looked_at + _LAG, now
         if self._former:
             self._former = self._still(self._former)
             if not self._former:
@@ -214,9 +207,6 @@ class Succession:
             self._overlap(now, lags)
         else:
             self._leave(now)
-        if self.serves_on:
-            return False
-        return self._standing is not Standing.SERVING or self.is_on_trial
 
     def _begin(self, minion: Any) -> None:
         """Note one part of the minion; with the first one, prepare for what may come."""
@@ -226,6 +216,8 @@ class Succession:
         self._me, self._parent = processes.me(), os.getppid()
         self._meeting = Meeting(self._settings.run_dir, self._parent)
         self._place = str(minion.opts.get("sock_dir", ""))
+        names = own_bus.names(minion.opts)
+        self._next = NextOne(self._generations, self._complaints, self._monotonic, names)
         if self._settings.restart == "handover" and not handing_over.of_opts(minion.opts):
             try:
                 self._bus = own_bus.link(minion.opts)
@@ -304,7 +296,8 @@ class Succession:
             self._take_no_more()
         elif self._is_unannounced():
             self._ready_at = None
-            late = self._unsure_at is not None and now > self._unsure_at + _UNANNOUNCED
+            since = self._next.unsure_at
+            late = since is not None and now > since + _UNANNOUNCED
             # One that is on trial may be broken there: then this one has to go on.
             if late and not self.serves_on:
                 log.warning(
