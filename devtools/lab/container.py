@@ -183,8 +183,7 @@ class Container:
     def reboot(self, *, timeout: float = POWEROFF_TIMEOUT) -> None:
         """Reboot in an orderly way."""
         self.run(["systemctl", "reboot"], timeout=30, check=False)
-        self._await_end(timeout)
-        self.up()
+        self.come_back(timeout=timeout)
 
     def come_back(self, *, timeout: float = POWEROFF_TIMEOUT) -> None:
         """Boot again once it has gone down for a reboot that somebody inside has asked for."""

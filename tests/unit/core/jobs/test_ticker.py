@@ -246,13 +246,17 @@ def test_a_return_that_its_master_cannot_keep_stays_and_holds_up_no_other(world)
     assert world.sent[1:] == [("1", b"return")]
 
 
-def test_an_interrupted_state_run_is_started_again_under_its_jid(world):
-    world.job("1", fun="state.apply")
+def _is_started_once(world):
     world.tick()
     assert world.started == ["1"]
     assert world.state("1") is State.HELD
     world.tick()
-    assert world.started == ["1"], "the minion has it now"
+    assert world.started == ["1"], "it lies in the queue, and the minion has it"
+
+
+def test_an_interrupted_state_run_is_started_again_under_its_jid(world):
+    world.job("1", fun="state.apply")
+    _is_started_once(world)
 
 
 def test_an_interrupted_job_that_is_listed_runs_again(world):
@@ -589,11 +593,7 @@ def test_a_suspended_job_goes_on_behind_the_restart_at_once(world):
     _suspended(world)
     assert _emptied(world) == []
     world.living.clear()
-    world.tick()
-    assert world.started == ["1"]
-    assert world.state("1") is State.HELD
-    world.tick()
-    assert world.started == ["1"], "it lies in the queue"
+    _is_started_once(world)
 
 
 def test_a_suspended_job_is_told_of_if_nobody_is_there_who_resumes_it(world):
