@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from saltext_safeupdate.core.settings import Settings
+
 # Where the minions of a host are noted that do not name another place.
-REGISTRY = Path("/var/lib/salt-safeupdate/registry")
+REGISTRY = Path(Settings.registry_dir)
 
 
 class _Finders(dict):

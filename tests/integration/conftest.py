@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import salt.client
 
+from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.record.store import Store
-from tests.support.masters import GRAINS_ONCE
 from tests.support.minion import AVAILABLE, CORE_PROVIDERS, INSTALLED, MODULES, OWN
 from tests.support.packages import Database
 

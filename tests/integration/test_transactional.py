@@ -12,10 +12,10 @@ import pytest
 import salt.client
 from salt.exceptions import SaltClientError
 
+from devtools.master import GRAINS_ONCE
 from tests.functional.transactional.conftest import rig, system  # noqa: F401
 from tests.functional.transactional.test_salt import FILE, chunk
 from tests.support.fleet import free_ports
-from tests.support.masters import GRAINS_ONCE
 from tests.support.waiting import wait_for
 
 BIN = Path(sys.executable).parent

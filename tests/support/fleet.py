@@ -13,11 +13,12 @@ import salt.config
 import salt.runner
 from salt.exceptions import SaltClientError
 
+from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.master import orders
 
-from .masters import GRAINS_ONCE, kill_all
+from .masters import kill_all
 from .packages import Database
 from .waiting import LONGEST
 

@@ -4,9 +4,6 @@ import contextlib
 
 import psutil
 
-# Each process of a master works out up to four times what host this is.
-GRAINS_ONCE = {"grains_cache": True, "grains_cache_expiration": 86400}
-
 
 def family_of(pid):
     """Return a process and all that it has forked."""

@@ -17,8 +17,9 @@ import salt.exceptions
 import yaml
 from pytestskipmarkers.utils import ports
 
+from devtools.master import GRAINS_ONCE
 from saltext_safeupdate.master.account import Account, path_of
-from tests.support.masters import GRAINS_ONCE, kill_all, silenced
+from tests.support.masters import kill_all, silenced
 from tests.support.minion import MODULES
 from tests.support.real_minion import startup
 from tests.support.waiting import wait_for
