@@ -210,9 +210,9 @@ class JobProcess:
         """Record that it has put itself into the queue of the states, or is not to return."""
         ledger = Ledger(self._settings.database, busy_timeout=job.patience)
         try:
-            # While the ledger says that it runs, the minion may take it out of the queue and drop
-            # it as known.
-            if job.went_back or queues.find(opts, job.jid) is not None:
+            # The minion may have taken it out of the queue already. It drops it as known if the
+            # ledger says meanwhile that there is nothing left to do.
+            if job.went_back or queues.is_in(opts, job.jid):
                 ledger.put_back(job.key, processes.this_thread())
             else:
                 for found in ledger.find(job.jid):

@@ -33,6 +33,15 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
     return None
 
 
+def is_in(opts: Mapping[str, Any], jid: str) -> bool:
+    """Tell whether a job lies in a queue, or was taken out and has not been started yet."""
+    if find(opts, jid) is not None:
+        return True
+    # Looked for afterwards: it goes this way only.
+    taken = (name for directory in _places(opts) for name in _names(directory, _TAKEN))
+    return jid in map(_jid, taken)
+
+
 def jids(opts: Mapping[str, Any]) -> set[str]:
     """Return the JIDs of the queued jobs of all masters."""
     return {_jid(name) for directory in _places(opts) for name in _names(directory)}

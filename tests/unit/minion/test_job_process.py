@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import salt.minion
@@ -43,6 +44,21 @@ def test_a_job_that_queued_itself_is_held(world):
     queues.put(world.minion.opts, data)
     world.run(data, value=None)
     assert world.states() == {JID: "held"}
+
+
+def test_a_job_that_queued_itself_and_was_taken_out_at_once_is_started_by_whoever_has_it(world):
+    """Salt 3006 and 3007 give its file another name, and start it some time later."""
+
+    def queues_itself():
+        queues.put(world.minion.opts, data)
+        path = Path(queues.find(world.minion.opts, JID))
+        path.rename(path.with_name(path.name.replace("queued_", "running_")))
+
+    data = world.publish(fun="state.apply")
+    world.while_it_runs = queues_itself
+    world.run(data, value=None)
+    assert world.states() == {JID: "held"}
+    assert world.publish(fun="state.apply", queued=True) is not None
 
 
 def test_a_job_that_went_back_is_held_also_if_its_file_is_taken_at_once(world):
