@@ -35,16 +35,13 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
 
 def is_in(opts: Mapping[str, Any], jid: str) -> bool:
     """Tell whether a job lies in a queue, or was taken out and has not been started yet."""
-    if find(opts, jid) is not None:
-        return True
-    # Looked for afterwards: it goes this way only.
-    taken = (name for directory in _places(opts) for name in _names(directory, _TAKEN))
-    return jid in map(_jid, taken)
+    # In this order: it goes this way only.
+    return jid in jids(opts) or jid in jids(opts, _TAKEN)
 
 
-def jids(opts: Mapping[str, Any]) -> set[str]:
-    """Return the JIDs of the queued jobs of all masters."""
-    return {_jid(name) for directory in _places(opts) for name in _names(directory)}
+def jids(opts: Mapping[str, Any], prefix: str = _WAITING) -> set[str]:
+    """Return the JIDs of the queued jobs of all masters, or of those whose files begin so."""
+    return {_jid(name) for directory in _places(opts) for name in _names(directory, prefix)}
 
 
 def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
