@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     test.add_argument("--only", default="", help="of: unit,functional,integration,lab")
     test.add_argument("--salt", action="append", default=[], help="Salt series, repeatable")
 
-    soak = commands.add_parser("soak", help="long tests, and the demo's update again and again")
+    soak = commands.add_parser("soak", help="long tests; other arguments as for test")
     _pairs(soak, SUPPORTED_PAIRS[0])
     soak.add_argument("--rounds", type=int, default=10)
     soak.add_argument("--no-tests", action="store_true", help="only the updates")
@@ -55,7 +55,7 @@ def _pairs(command: argparse.ArgumentParser, default: tuple[str, str]) -> None:
 
 def main(arguments: list[str]) -> int:
     options, rest = parser().parse_known_args(arguments)
-    if rest and options.command != "test":
+    if rest and options.command not in ("test", "soak"):
         parser().error(f"unknown arguments: {' '.join(rest)}")
     # Imported late, so that --help needs nothing of it.
     from devtools import demo, lint, longrun, plan, testrun
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
             return demo.demo(
                 chosen, only=options.only, logs=options.logs, timeline=options.timeline
             )
-        return longrun.soak(chosen, rounds=options.rounds, tests=not options.no_tests)
+        return longrun.soak(chosen, rest, rounds=options.rounds, tests=not options.no_tests)
     if options.command == "test":
         only = [kind for kind in options.only.split(",") if kind]
         if unknown := [kind for kind in only if kind not in plan.KINDS]:

@@ -20,6 +20,8 @@ NO_TESTS = 5
 # Lines of a log that are shown: of its first failure, and of its end.
 FIRST_LINES, TAIL_LINES = 100, 80
 _FAILURE = re.compile(r"_{3,} .* _{3,}")
+# What pytest writes above the output of a test in its report.
+_PRINTED = re.compile(r"^-+ Captured .* -+$", re.M)
 # Importing these takes longer than many a test; only what uses them has them.
 PLUGINS = {
     "hypothesis": ("hypothesispytest",),
@@ -46,6 +48,7 @@ class LaneResult:
     log: Path | None = None
     end: str = ""
     durations: tuple[tuple[float, str], ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
     has_tests: bool = True
 
     @property
@@ -157,12 +160,12 @@ class Lane:
         counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
         if report.exists():
             # Our own pytest has written it.
-            for suite in ElementTree.parse(report).iter("testsuite"):  # noqa: S314
+            tree = ElementTree.parse(report)  # noqa: S314
+            for suite in tree.iter("testsuite"):
                 for key in counts:
                     counts[key] += int(suite.get(key, 0))
             durations = tuple(
-                (float(case.get("time", 0)), f"{_module(case)}::{case.get('name')}")
-                for case in ElementTree.parse(report).iter("testcase")  # noqa: S314
+                (float(case.get("time", 0)), _test(case)) for case in tree.iter("testcase")
             )
         failed = counts["failures"] + counts["errors"]
         return LaneResult(
@@ -177,6 +180,7 @@ class Lane:
             log=self.log,
             end=excerpt(text),
             durations=durations,
+            told=told(report) if report.exists() else (),
         )
 
 
@@ -188,8 +192,17 @@ def _files(paths: Sequence[str]) -> list[Path]:
     return [*found, *(path for path in shared if path.exists())]
 
 
-def _module(case: ElementTree.Element) -> str:
-    return str(case.get("classname", "")).removeprefix("tests.")
+def _test(case: ElementTree.Element) -> str:
+    return f"{str(case.get('classname', '')).removeprefix('tests.')}::{case.get('name')}"
+
+
+def told(report: Path) -> tuple[tuple[str, str], ...]:
+    """Return the tests of a report that passed and printed something, with that: their counts."""
+    # Our own pytest has written it.
+    cases = ElementTree.parse(report).iter("testcase")  # noqa: S314
+    passed = (case for case in cases if case.find("failure") is None and case.find("error") is None)
+    printed = ((_test(case), case.findtext("system-out") or "") for case in passed)
+    return tuple((test, text) for test, out in printed if (text := _PRINTED.sub("", out).strip()))
 
 
 def excerpt(text: str) -> str:

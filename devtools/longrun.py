@@ -18,15 +18,27 @@ from devtools.lab.container import Lab
 from devtools.lanes import Venvs
 
 BENCH_TIMEOUT = 3600
+# Long tests print what they count: the report of pytest has it, also of those that pass.
+COUNTS = ("-o", "junit_logging=system-out")
 FIGURES = REPO / "docs" / "topics" / "explanation" / "figures.md"
 
 
-def soak(chosen: list[Pair], *, rounds: int, tests: bool = True) -> int:
-    """Run the tests marked ``soak`` in full, then the experiment again and again."""
+def soak(
+    chosen: list[Pair], arguments: Sequence[str] = (), *, rounds: int, tests: bool = True
+) -> int:
+    """
+    Run the tests marked ``soak`` in full, then the experiment again and again.
+
+    With *arguments* (paths of tests, others go to pytest), only those of them, and no experiment.
+    """
     bad = 0
     if tests and _has_soak_tests():
         os.environ["SAFEUPDATE_SOAK"] = "1"
-        bad += testrun.run_tests(marks=plan.LONG, with_lint=False, versions=list(venvs.SERIES))
+        bad += testrun.run_tests(
+            [*COUNTS, *arguments], marks=plan.LONG, with_lint=False, versions=list(venvs.SERIES)
+        )
+    if arguments:
+        return 1 if bad else 0
     with Lab() as lab:
         site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
         prepare(lab, chosen)

@@ -139,6 +139,10 @@ def _summary(results: list[LaneResult], skipped: str, seconds: float) -> int:
     bad = [result for result in results if not result.ok]
     for result in bad:
         print(f"\n######## {result.name}: {result.reason}; log: {result.log}\n{result.end}")
+    if told := [each for result in results for each in result.told]:
+        print("\n######## what was counted")
+        for test, text in told:
+            print(f"{test}\n    " + text.replace("\n", "\n    "))
     print(f"\n######## the slowest {SLOWEST} tests")
     slowest = sorted(
         ((took, test, each.name) for each in results for took, test in each.durations), reverse=True
