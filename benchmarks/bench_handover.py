@@ -8,11 +8,13 @@ ping is published every 0.3 s. Nothing is asserted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import salt.version
@@ -30,6 +32,7 @@ INTERVAL = 0.3
 TIMEOUT = 120
 SET_UP = "safeupdate:\n  safeupdate.enabled: []\n"
 HANDOVER = {**EXTENSION_CONFIG, "safeupdate": {"restart": "handover"}}
+SIDES = {"plain": None, "wait": EXTENSION_CONFIG, "handover": HANDOVER}
 
 
 class Found(NamedTuple):
@@ -40,6 +43,33 @@ class Found(NamedTuple):
     pings: int
     lost_pings: int
     lost_jobs: int
+
+
+@contextlib.contextmanager
+def sides() -> Iterator[dict[str, tuple[Container, Master]]]:
+    """Have a minion of each side, with a master of its own, and their hosts run at one time."""
+    with Lab() as lab:
+        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
+        layer = extension_layer(lab, site)
+        made: dict[str, tuple[Container, Master]] = {}
+        try:
+            for name, config in SIDES.items():
+                layers = [] if config is None else [layer]
+                container = lab.container(salt.version.__version__, extra_layers=layers)
+                container.write("/etc/salt/minion.d/lab.conf", minion_config(config or {}))
+                master = Master(container.network, pythonpath=site).start()
+                made[name] = (container, master)
+                container.up()
+                master.wait_minion(MINION, 90)
+                if layers:
+                    (master.files / "setup.sls").write_text(SET_UP)
+                    jid = master.publish("state.apply", "setup", target=MINION, tgt_type="list")
+                    master.wait_return(jid, MINION, TIMEOUT)
+            yield made
+        finally:
+            for container, master in made.values():
+                master.stop()
+                container.down()
 
 
 def one(container: Container, master: Master) -> Found:
@@ -91,35 +121,11 @@ def main() -> int:
     if os.geteuid():
         print("measured as root only")
         return 0
-    version = salt.version.__version__
-    with Lab() as lab:
-        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
-        layer = extension_layer(lab, site)
-        sides: dict[str, tuple[Container, Master]] = {}
-        found: dict[str, list[Found]] = {"plain": [], "wait": [], "handover": []}
-        try:
-            for name, config, layers in (
-                ("plain", {}, []),
-                ("wait", EXTENSION_CONFIG, [layer]),
-                ("handover", HANDOVER, [layer]),
-            ):
-                container = lab.container(version, extra_layers=layers)
-                container.write("/etc/salt/minion.d/lab.conf", minion_config(config))
-                master = Master(container.network, pythonpath=site).start()
-                sides[name] = (container, master)
-                container.up()
-                master.wait_minion(MINION, 90)
-                if layers:
-                    (master.files / "setup.sls").write_text(SET_UP)
-                    jid = master.publish("state.apply", "setup", target=MINION, tgt_type="list")
-                    master.wait_return(jid, MINION, TIMEOUT)
-            for _ in range(ROUNDS):
-                for name, side in sides.items():
-                    found[name].append(one(*side))
-        finally:
-            for container, master in sides.values():
-                master.stop()
-                container.down()
+    found: dict[str, list[Found]] = {name: [] for name in SIDES}
+    with sides() as hosts:
+        for _ in range(ROUNDS):
+            for name, side in hosts.items():
+                found[name].append(one(*side))
     plain = told(found["plain"])
     for name in ("wait", "handover"):
         ratio = statistics.median(
