@@ -71,7 +71,7 @@ class LabCache:
 
     def tree(self, version: str) -> Path:
         rootfs, wheels = self.rootfs(), self.guest_wheels(version)
-        built = recipe(builder.build_tree, builder._set_times)
+        built = recipe(builder.build_tree, builder._set_times, builder.TESTS, builder.UNUSED)
         key = [rootfs.name, wheels.name, _SHARED, built]
         parameters = {"rootfs": str(rootfs), "wheels": str(wheels), "version": version}
         return self.cache.get("tree", version, key, self._task("tree", **parameters))
