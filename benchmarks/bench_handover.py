@@ -31,8 +31,10 @@ WORK = 15
 INTERVAL = 0.3
 TIMEOUT = 120
 SET_UP = "safeupdate:\n  safeupdate.enabled: []\n"
-HANDOVER = {**EXTENSION_CONFIG, "safeupdate": {"restart": "handover"}}
-SIDES = {"plain": None, "wait": EXTENSION_CONFIG, "handover": HANDOVER}
+WAIT, HANDOVER = (
+    {**EXTENSION_CONFIG, "safeupdate": {"restart": way}} for way in ("wait", "handover")
+)
+SIDES = {"plain": None, "wait": WAIT, "handover": HANDOVER}
 
 
 class Found(NamedTuple):

@@ -157,6 +157,7 @@ def _table(host: Host) -> list[Patch]:
     """Return what is to be replaced. Raise UnknownSaltError if Salt lacks even its place."""
     try:
         # Salt is imported here, and not by whoever only reads this module.
+        from .minion import handing_over
         from .minion import patches as minion
         from .ordering import old_tree
         from .ordering import patches as ordering
@@ -164,7 +165,11 @@ def _table(host: Host) -> list[Patch]:
         settings = host.settings
         return [
             *ordering.patches(host, settings),
-            *minion.patches(settings, old_tree.redirect),
+            *minion.patches(
+                settings,
+                old_tree.redirect,
+                hands_over=handing_over.is_set_up(host.opts, settings),
+            ),
         ]
     except Exception as err:
         if _is_ours(err):

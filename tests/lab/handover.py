@@ -7,9 +7,9 @@ from typing import Any
 
 from devtools.lab.container import Lab
 from tests.lab.jobs import JobScene
+from tests.lab.scene import SET_UP
 
 FLAG = "/var/tmp/go"
-HANDOVER = {"safeupdate": {"stable_interval": 3, "restart": "handover"}}
 SOCKETS = "/var/run/salt/minion"
 # What a job does until the test tells it to go on.
 UNTIL_FLAG = f"until test -e {FLAG}; do sleep 0.1; done"
@@ -25,7 +25,7 @@ class HandoverScene(JobScene):
 
     def __init__(self, lab: Lab, site: Path, version: str, *more: str, **settings: Any) -> None:
         offers = [f"salt-minion_{each}" for each in {version, other(version), *more}]
-        ours = {"safeupdate": {**HANDOVER["safeupdate"], **settings}}
+        ours = {"safeupdate": {**SET_UP["safeupdate"], **settings}}
         super().__init__(lab, site, version, config=ours, offers=offers)
 
     def generations(self) -> dict[str, str]:

@@ -16,13 +16,15 @@ from devtools.command import ToolError, run
 from devtools.experiment import MINION
 from devtools.lab.container import Lab, Network
 from devtools.lab.recipes import PREFIX
-from tests.lab.scene import STATE_DIR, TELLS, Scene
+from tests.lab.scene import SET_UP, STATE_DIR, TELLS, Scene
 
 ENGINE = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
 DATABASE = f"{STATE_DIR}/safeupdate.db"
 WORK = "/var/tmp/work"
 STATES = 30
-
+# What a minion is configured with whose restarts wait for jobs, and one that is handed over.
+WAITING: Mapping[str, Any] = {"safeupdate": {**SET_UP["safeupdate"], "restart": "wait"}}
+WAYS: Mapping[str, Mapping[str, Any]] = {"handover": {}, "wait": WAITING}
 
 MASTER_ADDRESS = "10.77.0.1"
 MINION_ADDRESS = "10.77.0.2"

@@ -21,6 +21,7 @@ TELLS: Mapping[str, Any] = {"peer_run": {".+": ["safeupdate.master_version"]}}
 SET_UP: Mapping[str, Any] = {**EXTENSION_CONFIG, "safeupdate": {"stable_interval": 3}}
 STATE_DIR = "/var/lib/salt-safeupdate"
 RUN_DIR = "/run/salt-safeupdate"
+OWN_COPY = ".salt-safeupdate-g"
 DROP_IN = "/run/systemd/system/{unit}.service.d/50-safeupdate-quiet.conf"
 # SQLite resolves links by itself, so the file can only be read from inside.
 _READ = """
@@ -193,7 +194,12 @@ class Scene:
         if self.container.exists(DROP_IN.format(unit=self.unit)):
             found.append("drop-in")
         opt = self.container.path(self.tree_parent)
-        found += [str(path.name) for path in opt.iterdir() if path.name.startswith(".salt-safe")]
+        # The copy that a generation reads is the next one's, too.
+        found += [
+            path.name
+            for path in opt.iterdir()
+            if path.name.startswith(".salt-safe") and not path.name.startswith(OWN_COPY)
+        ]
         queue = self.container.path(f"{self.cache_dir}/minion/queues")
         found += [f"held {path.name}" for path in queue.rglob("queued_*.p")]
         refused = self.container.run(

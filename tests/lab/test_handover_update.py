@@ -28,9 +28,6 @@ HIGHSTATE = f"minion:\n  pkg.installed:\n    - name: salt-minion\n    - version:
 class UpdateScene(HandoverScene, EngineScene):
     """A minion that is updated while jobs run."""
 
-    def leftovers(self) -> list[str]:
-        return [each for each in super().leftovers() if not each.startswith(".salt-safeupdate-g")]
-
 
 class Pings(Publishing):
     """A ping every so many seconds."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devtools.lab.container import Lab
-from tests.lab.jobs import DATABASE, JobScene
+from tests.lab.jobs import DATABASE, WAITING, JobScene
 from tests.lab.scene import STATE_DIR
 from tests.lab.series import series
 
@@ -18,7 +18,7 @@ from tests.lab.series import series
 def scene(
     lab: Lab, site: Path, request: pytest.FixtureRequest, begin: Callable[[Any], Any]
 ) -> JobScene:
-    return begin(JobScene(lab, site, request.param)).up()
+    return begin(JobScene(lab, site, request.param, config=WAITING)).up()
 
 
 def restart(scene: JobScene) -> None:

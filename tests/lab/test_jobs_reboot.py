@@ -11,7 +11,7 @@ import pytest
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from tests.lab.handover import HandoverScene
-from tests.lab.jobs import WORK, JobScene
+from tests.lab.jobs import WAITING, WORK, JobScene
 from tests.lab.series import series
 
 # What a state leaves a trace of: its name, the boot, and the minion that it runs under.
@@ -34,7 +34,7 @@ def state(name: str, text: str) -> str:
 
 @pytest.fixture
 def scene(lab: Lab, site: Path, version: str, request: pytest.FixtureRequest) -> Iterator[JobScene]:
-    scene = JobScene(lab, site, version).up()
+    scene = JobScene(lab, site, version, config=WAITING).up()
     yield scene
     scene.tell_of(request.node)
     scene.down()

@@ -14,7 +14,7 @@ from devtools import venvs
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from devtools.master import Master
-from tests.lab.jobs import ENGINE, WORK, JobScene
+from tests.lab.jobs import ENGINE, WAITING, WORK, JobScene
 from tests.lab.scene import RUN_DIR, STATE_DIR
 from tests.lab.series import series
 
@@ -34,7 +34,7 @@ def make_scene(
     lab: Lab, site: Path, request: pytest.FixtureRequest, begin: Callable[[Any], Any]
 ) -> Callable[..., JobScene]:
     def make(**kwargs: Any) -> JobScene:
-        return begin(JobScene(lab, site, request.param, **kwargs))
+        return begin(JobScene(lab, site, request.param, **{"config": WAITING, **kwargs}))
 
     return make
 

@@ -1,4 +1,4 @@
-"""Single restarts by every means, and what becomes of the jobs that are under way."""
+"""Single restarts that wait, by every means, and what becomes of the jobs that are under way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
-from tests.lab.jobs import STATES, WORK, JobScene
+from tests.lab.jobs import STATES, WAITING, WORK, JobScene
 from tests.lab.series import series
 
 CROWD = range(20)
@@ -48,7 +48,8 @@ def scene(
 ) -> Iterator[JobScene]:
     """A minion that is as a test which passed has left it: nothing is open, and nothing held."""
     if version not in scenes:
-        scenes[version] = JobScene(lab, site, version, offers=[f"salt-minion_{version}"]).up()
+        offers = [f"salt-minion_{version}"]
+        scenes[version] = JobScene(lab, site, version, offers=offers, config=WAITING).up()
     scene = scenes[version]
     scene.answers()
     scene.master.wait(lambda: scene.open_jobs() == [], 60, "the jobs of the test before")
@@ -203,7 +204,9 @@ def test_a_state_may_ask_not_to_be_run_again(scene: JobScene) -> None:
 def test_a_master_that_is_down_gets_everything_when_it_is_back(
     make_scene: Callable[..., JobScene], version: str
 ) -> None:
-    scene = make_scene(version, config={"return_retry_tries": 1, "return_retry_timer": 1})
+    scene = make_scene(
+        version, config={**WAITING, "return_retry_tries": 1, "return_retry_timer": 1}
+    )
     jid = scene.publish("cmd.run", f"echo start >> {WORK}; sleep 3; echo end >> {WORK}; echo kept")
     scene.wait_trace("start")
     scene.master.stop()

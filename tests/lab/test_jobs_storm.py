@@ -9,7 +9,7 @@ import pytest
 
 from devtools import venvs
 from devtools.lab.container import Lab
-from tests.lab.jobs import JobScene, Stream, thirty
+from tests.lab.jobs import WAYS, JobScene, Stream, thirty
 from tests.lab.series import series
 
 MEANS = ("administrator", "packages", "in-state", "term", "kill-main", "kill-all", "power")
@@ -73,17 +73,19 @@ def storm(scene: JobScene, title: str, restarts: int) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", ["handover", pytest.param("wait", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("version", series("3008.3"))
-def test_one_restart_by_each_means(lab: Lab, site: Path, version: str) -> None:
-    storm(_scene(lab, site, version), version, len(MEANS))
+def test_one_restart_by_each_means(lab: Lab, site: Path, version: str, way: str) -> None:
+    storm(_scene(lab, site, version, way), f"{version}, {way}", len(MEANS))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(5400)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("version", venvs.SERIES)
-def test_fifty_restarts(lab: Lab, site: Path, version: str) -> None:
-    storm(_scene(lab, site, version), version, 50)
+def test_fifty_restarts(lab: Lab, site: Path, version: str, way: str) -> None:
+    storm(_scene(lab, site, version, way), f"{version}, {way}", 50)
 
 
-def _scene(lab: Lab, site: Path, version: str) -> JobScene:
-    return JobScene(lab, site, version, offers=[f"salt-minion_{version}"])
+def _scene(lab: Lab, site: Path, version: str, way: str) -> JobScene:
+    return JobScene(lab, site, version, offers=[f"salt-minion_{version}"], config=WAYS[way])

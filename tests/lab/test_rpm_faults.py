@@ -11,6 +11,7 @@ from devtools.lab.container import Lab
 from devtools.lab.rpm_recipes import VERSIONS
 from tests.lab import engine, faults
 from tests.lab.engine import QUICK
+from tests.lab.jobs import WAYS
 from tests.lab.rpm import FRONT_ENDS, OLD, PAIRS, RpmJobScene, RpmScene
 from tests.lab.test_engine_rollback import FAULTS, SILENCE, SILENT, rolled_back
 from tests.lab.test_jobs_storm import MEANS, storm
@@ -79,8 +80,10 @@ def test_what_does_not_prove_healthy_is_rolled_back(scene: RpmScene, fault: str)
 @pytest.mark.soak
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("restarts", [len(MEANS), 50])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_storm_of_restarts(lab: Lab, site: Path, front_end: str, restarts: int) -> None:
+def test_a_storm_of_restarts(lab: Lab, site: Path, front_end: str, way: str, restarts: int) -> None:
     """What installs the packages again runs their scriptlets."""
-    made = RpmJobScene(lab, site, engine.OLD, offers=[engine.OLD], front_end=front_end)
-    storm(made, f"{engine.OLD} with {front_end}", restarts)
+    ours = {"offers": [engine.OLD], "config": WAYS[way]}
+    made = RpmJobScene(lab, site, engine.OLD, front_end=front_end, **ours)
+    storm(made, f"{engine.OLD} with {front_end}, {way}", restarts)

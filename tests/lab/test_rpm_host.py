@@ -152,7 +152,8 @@ def test_a_minion_in_other_packages_that_does_not_start_is_rolled_back(
 def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[RpmScene]:
     # Nothing newer: an upgrade of everything is one to it.
     offers = [engine.OLD, engine.NEW]
-    made = RpmScene(lab, site, engine.OLD, offers=offers, config=QUICK, front_end=request.param)
+    ours = {"safeupdate": {**QUICK["safeupdate"], "restart": "wait"}}
+    made = RpmScene(lab, site, engine.OLD, offers=offers, config=ours, front_end=request.param)
     try:
         made.up().enable()
         yield made

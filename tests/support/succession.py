@@ -21,6 +21,7 @@ from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import handing_over, own_bus, succession
 from saltext_safeupdate.minion.complaints import Complaints
+from tests.support.guarded import have_guard
 from tests.support.simulated import Clock, Hasty
 
 # Processes that are there, and one that is not.
@@ -180,6 +181,7 @@ class World:
 
     def __init__(self, path, sockets, patch, masters=("m",), restart="handover", **opts):
         self.works = None
+        have_guard(patch, path)
         self.clock = Clock()
         self.settings = Settings(
             state_dir=str(path / "state"), run_dir=str(path / "run"), restart=restart

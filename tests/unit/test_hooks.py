@@ -162,7 +162,7 @@ def test_if_ours_cannot_be_loaded_salt_is_left_as_it_is(opts, monkeypatch, caplo
     """Whatever is wrong: half an upgrade of this extension may fail in any way."""
     before = _replaceable()
 
-    def fails(*_):
+    def fails(*_, **__):
         raise RuntimeError("half of it is there")
 
     monkeypatch.setattr(hooks.patches, "_troubles", {})

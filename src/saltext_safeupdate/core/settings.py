@@ -26,7 +26,7 @@ _WORDS = {
     "rollback": ("required", "optional"),
     "extension_restart": ("deferred", "manual"),
     "on_change": ("restart", "tell"),
-    "restart": ("wait", "handover"),
+    "restart": ("handover", "wait"),
     "extensions": ("stop", "report"),
     "other_minions": ("stop", "report"),
     "transactional_reboot": ("manual", "rollback", "always"),
@@ -80,8 +80,8 @@ class Settings:
         ``restart`` or ``tell``: whether the minion restarts, deferred, when others have replaced
         the code that it runs from.
     restart
-        ``wait`` or ``handover``: whether a restart by others waits for the jobs that run, or the
-        minion before it stays until they have ended.
+        ``handover`` or ``wait``: whether the minion before a restart by others stays until its jobs
+        have ended, or the restart waits for them. Where a minion cannot be handed over, it waits.
     restart_jitter
         A restart after the set-up or after such an installation waits for a random time up to
         this at first, so that not all minions of a master restart at once.
@@ -134,7 +134,7 @@ class Settings:
     rollback: str = "required"
     extension_restart: str = "deferred"
     on_change: str = "tell"
-    restart: str = "wait"
+    restart: str = "handover"
     restart_jitter: float = 10.0
     extensions: str = "stop"
     other_minions: str = "stop"

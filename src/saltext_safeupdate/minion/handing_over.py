@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import SafeUpdateError
+from ..core.generations import meeting
 from ..core.generations.table import Generations
 from ..core.host import processes
+from ..core.jobs import guard_file
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..this_host import Host
@@ -16,10 +18,20 @@ from ..this_host import Host
 MOST = 5
 
 
+def is_set_up(opts: Mapping[str, Any], settings: Settings) -> bool:
+    """
+    Tell whether a minion with these opts prepares to be handed over when it starts.
+
+    It asks no program, so that a minion which only waits has no cost. What else may be in the way
+    is found later, and then a restart waits.
+    """
+    return guard_file.hands_over(settings) and not of_opts(opts)
+
+
 def obstacle(host: Host) -> str:
-    """Return why a restart waits for jobs although it is not to; empty if it does not."""
+    """Return why restarts of this host's minion wait for jobs; empty if they do not."""
     if host.settings.restart != "handover":
-        return ""
+        return "'safeupdate:restart' is 'wait'"
     guard = host.stop_guard
     if guard is None:
         return f"the minion is no service of systemd, but of {host.services.name}"
@@ -27,8 +39,29 @@ def obstacle(host: Host) -> str:
 
 
 def is_possible(host: Host) -> bool:
-    """Tell whether a restart waits for nobody."""
-    return host.settings.restart == "handover" and not obstacle(host)
+    """Tell whether a restart waits for nobody, once the minion is ready for it."""
+    return not obstacle(host)
+
+
+def described(host: Host) -> str:
+    """
+    Return what becomes of jobs in the next restart by others: ``handover``, or ``wait: <why>``.
+
+    Raises SafeUpdateError.
+    """
+    why_not = obstacle(host) or _of_running(host)
+    return f"wait: {why_not}" if why_not else "handover"
+
+
+def _of_running(host: Host) -> str:
+    """Return why the minion that runs cannot be handed over although its set-up is right."""
+    generations = Generations(host.store)
+    serving = generations.serving()
+    if serving is None or not processes.alive(serving.process):
+        return "no minion with this extension runs"
+    if not meeting.can_be_asked(host.settings.run_dir, serving.process):
+        return "the minion that runs is not ready for it; it is after its next restart"
+    return crowded(generations)
 
 
 def of_opts(opts: Mapping[str, Any]) -> str:

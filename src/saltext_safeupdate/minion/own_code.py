@@ -17,6 +17,7 @@ from ..core.errors import SafeUpdateError
 from ..core.generations import own_tree
 from ..core.host import processes
 from ..this_host import Host
+from . import handing_over
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +31,19 @@ _tried: list[int] = []
 
 def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
     """
-    Copy the code and read it from there, once in a process, if the settings hand a minion over.
+    Copy the code and read it from there, once in a process, if the minion is to be handed over.
 
     It was remembered before which files the minion runs from: those that others replace.
     """
-    if host.settings.restart != "handover" or _tried:
+    if _tried or not handing_over.is_set_up(host.opts, host.settings):
         return
     _tried.append(os.getpid())
     copies: dict[str, str] = {}
     try:
         roots = host.own_roots()
+        if not roots:
+            # What is installed on a transactional system does not change it.
+            return
         why_not = _obstacle(host, roots)
         if not why_not:
             copies = own_tree.make(roots, processes.me())
@@ -61,8 +65,6 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
 
 
 def _obstacle(host: Host, roots: tuple[str, ...]) -> str:
-    if not roots:
-        return "what is installed on a transactional system does not change it"
     for name in _WRITTEN:
         place = os.path.realpath(str(host.opts.get(name) or "/"))
         if any(place.startswith(os.path.join(root, "")) for root in roots):

@@ -37,17 +37,23 @@ if TYPE_CHECKING:
     from .succession import Succession
 
 
-def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -> list[Patch]:
+def patches(
+    settings: Settings,
+    redirect: Callable[[Mapping[str, str]], None],
+    *,
+    hands_over: bool = False,
+) -> list[Patch]:
     """
     Build what looks after the jobs of this process, and return the table.
 
-    *redirect* has the process read the code below each root from its linked copy.
+    *hands_over* tells whether this minion may be handed over. *redirect* has the process read the
+    code below each root from its linked copy.
     """
     complaints = Complaints()
     tickets: dict[int, Ticket] = {}
     store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
     admission = Admission(settings, store, complain=complaints.tell)
-    succession = _succession(settings, store, complaints)
+    succession = _succession(settings, store, complaints, follows=hands_over)
     intake = Intake(settings, complaints, tickets, admission, succession)
     process = JobProcess(settings, complaints, tickets, admission, redirect, lambda: succession.bus)
     returns = Returns(settings, complaints)
@@ -97,9 +103,10 @@ def patches(settings: Settings, redirect: Callable[[Mapping[str, str]], None]) -
     ]
 
 
-def _succession(settings: Settings, store: Store, complaints: Complaints) -> Succession | Single:
-    """Return what a main process does about others; one without the setting may follow another."""
-    follows = settings.restart == "handover"
+def _succession(
+    settings: Settings, store: Store, complaints: Complaints, *, follows: bool
+) -> Succession | Single:
+    """Return what a main process does about others; one that waits may follow another one."""
     with contextlib.suppress(SafeUpdateError):
         follows = follows or bool(Generations(store).overlapping())
     if not follows:

@@ -218,7 +218,7 @@ class Succession:
         self._place = str(minion.opts.get("sock_dir", ""))
         names = own_bus.names(minion.opts)
         self._next = NextOne(self._generations, self._complaints, self._monotonic, names)
-        if self._settings.restart == "handover" and not handing_over.of_opts(minion.opts):
+        if handing_over.is_set_up(minion.opts, self._settings):
             try:
                 self._bus = own_bus.link(minion.opts)
                 self._meeting.open()

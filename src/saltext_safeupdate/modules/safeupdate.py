@@ -44,8 +44,10 @@ def status():
     restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the
     versions now; those in ``extension`` are this extension's. ``draining`` tells whether new jobs
     are held; it is None if the locks do not work, and ``problem`` says why. ``drained`` says until
-    when, if :py:func:`drain` is in effect. ``waits_for`` names the jobs that an update waits for,
-    as "JID function". ``undelivered`` tells how many returns their master does not have yet.
+    when, if :py:func:`drain` is in effect. ``restart`` tells what becomes of jobs in the next
+    restart by others: ``handover``, or ``wait:`` and why it waits for them. ``waits_for`` names the
+    jobs that an update waits for, as "JID function". ``undelivered`` tells how many returns their
+    master does not have yet.
 
     CLI Example:
 

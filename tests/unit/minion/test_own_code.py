@@ -8,7 +8,9 @@ import pytest
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.generations import own_tree
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs import guard_file
 from saltext_safeupdate.minion import own_code
+from tests.support.guarded import have_guard
 from tests.support.this_host import SimulatedHost, opts
 
 
@@ -18,7 +20,7 @@ class World:
         self.root.mkdir(parents=True)
         (self.root / "a.py").touch()
         given = opts(path)
-        given["safeupdate"] |= {"restart": "handover", **settings}
+        given["safeupdate"] |= settings
         self.host, self.redirected = SimulatedHost(given), []
         self.host.own_roots = lambda: (str(self.root),)
 
@@ -31,8 +33,9 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def process(monkeypatch):
+def process(monkeypatch, tmp_path):
     held = []
+    have_guard(monkeypatch, tmp_path)
     monkeypatch.setattr(own_code, "_tried", [])
     monkeypatch.setattr(own_tree, "_held", held)
     yield
@@ -63,6 +66,39 @@ def test_only_if_it_is_handed_over(tmp_path, caplog):
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize(
+    "lacks",
+    [
+        lambda world: os.unlink(guard_file.path("salt-minion")),
+        lambda world: os.unlink(guard_file.GROUPS),
+        lambda world: world.host.opts.update(multiprocessing=False),
+        lambda world: world.host.opts.update(ipc_mode="tcp"),
+    ],
+    ids=["guard", "control groups", "processes", "sockets"],
+)
+def test_where_that_is_not_possible_nothing_is_copied_and_nothing_said(tmp_path, caplog, lacks):
+    world = World(tmp_path)
+    lacks(world)
+    world.take()
+    assert world.copies == world.redirected == []
+    assert caplog.text == ""
+
+
+def test_if_the_guard_was_written_for_another_setting_nothing_is_copied(tmp_path, monkeypatch):
+    have_guard(monkeypatch, tmp_path, "wait")
+    world = World(tmp_path)
+    world.take()
+    assert world.copies == []
+
+
+def test_on_a_transactional_system_there_is_nothing_to_copy_or_to_say(tmp_path, caplog):
+    world = World(tmp_path)
+    world.host.own_roots = tuple
+    world.take()
+    assert world.copies == world.redirected == []
+    assert caplog.text == ""
+
+
 def test_the_grain_that_is_the_path_itself_stays(tmp_path):
     world = World(tmp_path)
     world.host.opts["grains"] = {"pythonpath": sys.path}
@@ -83,7 +119,6 @@ def _unknown():
     ("breaks", "said"),
     [
         (lambda world, patch: patch.setattr(own_tree, "make", _no_space), "No space left"),
-        (lambda world, patch: patch.setattr(world.host, "own_roots", tuple), "transactional"),
         (lambda world, patch: patch.setattr(world.host, "own_roots", _unknown), "broken"),
         (
             lambda world, patch: patch.setitem(

@@ -1,7 +1,6 @@
 """The table of what takes the place of functions of Salt in the minion."""
 
 import inspect
-from dataclasses import replace
 
 import pytest
 import salt.minion
@@ -45,8 +44,8 @@ def salts_own():
                 setattr(place, name, names[name])
 
 
-def _table(settings):
-    return minion_patches.patches(settings, lambda copies: None)
+def _table(settings, **kwargs):
+    return minion_patches.patches(settings, lambda copies: None, **kwargs)
 
 
 def test_this_salt_is_known(settings):
@@ -120,12 +119,12 @@ def test_a_job_that_is_held_does_not_start_by_an_error_of_ours(settings, tmp_pat
     assert set(patches.troubles().values()) == {"RuntimeError: ours"}
 
 
-@pytest.mark.parametrize("restart", ["wait", "handover"])
-def test_only_one_that_may_be_handed_over_looks_at_events(settings, salts_own, restart):
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_only_one_that_may_be_handed_over_looks_at_events(settings, salts_own, hands_over):
     minion = salt.minion.Minion
-    patches.apply(_table(replace(settings, restart=restart)))
+    patches.apply(_table(settings, hands_over=hands_over))
     plain = vars(minion)["handle_event"] is salts_own[minion]["handle_event"]
-    assert plain is (restart == "wait")
+    assert plain is not hands_over
 
 
 @pytest.mark.usefixtures("salts_own")

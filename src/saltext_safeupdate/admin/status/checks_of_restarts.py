@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...core.errors import SafeUpdateError
 from ...core.generations.table import Generations
 from ...core.host import host_wait, processes
+from ...core.jobs import guard_file
 from ...minion import handing_over
 from ...this_host import Host
 from .checks_of_files import Problem
@@ -39,11 +40,22 @@ def handover(host: Host) -> Iterator[Problem]:
             "'systemctl stop \"salt-minion-before-*.scope\"'.",
         )
     yield from _earlier(host)
-    if why_not := handing_over.obstacle(host):
+    yield from _waiting(host)
+
+
+def _waiting(host: Host) -> Iterator[Problem]:
+    """Look for what somebody can change, and what has a restart wait for jobs until then."""
+    guard = host.stop_guard
+    if guard is None or host.settings.restart != "handover" or guard.differing():
+        # Nobody can change that, or wants to; or it is a problem of its own.
+        return
+    why_not = handing_over.obstacle(host)
+    if why_not and guard_file.has_one_hierarchy():
         yield Problem(
             "restart-waits",
-            f"'safeupdate:restart' is 'handover', but a restart waits for jobs: {why_not}.",
-            "Change that, or set 'safeupdate:restart' to 'wait'.",
+            f"A restart by others waits for jobs, and jobs for the restart: {why_not}.",
+            "Change that and restart the minion; or set 'safeupdate:restart' to 'wait' and apply "
+            "'safeupdate.enabled', if that is as it has to be.",
         )
 
 

@@ -36,6 +36,7 @@ def status(host: Host) -> dict[str, Any]:
         "running": str(salt.version.__version__),
         "installed": _installed(host),
         "extension": _extension(host),
+        "restart": _restart(host),
         **draining(host),
         **_earlier(host),
         "undelivered": len(host.ledger.undelivered()) if host.store.exists() else 0,
@@ -43,6 +44,14 @@ def status(host: Host) -> dict[str, Any]:
     if last is not None:
         found |= {**described(last), "waits_for": waits_for(host, last)}
     return found
+
+
+def _restart(host: Host) -> str:
+    """Return what becomes of jobs in the next restart by others: ``handover``, or ``wait: why``."""
+    # Not for the grain.
+    from ...minion import handing_over
+
+    return handing_over.described(host)
 
 
 def _earlier(host: Host) -> dict[str, list[int]]:

@@ -12,6 +12,7 @@ import os
 from enum import Enum
 
 from ..errors import LockUnavailableError
+from ..host import processes
 from ..host.files import make_private, remove, write_atomic
 from ..host.processes import start_time
 
@@ -82,3 +83,14 @@ class Meeting:
 
     def _at(self, step: Step) -> str:
         return f"{self._base}.{step.value}"
+
+
+def can_be_asked(run_dir: str, process: str) -> bool:
+    """
+    Tell whether the minion with that main process can be handed over now, as far as it knows.
+
+    It says so itself, once it has bound its event sockets: what its settings allow may fail.
+    """
+    if not processes.alive(process):
+        return False
+    return Meeting(run_dir, processes.parent(processes.pid(process))).is_at(Step.OPEN)

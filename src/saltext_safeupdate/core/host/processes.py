@@ -40,8 +40,13 @@ def ancestors() -> Iterator[int]:
     pid = os.getppid()
     while pid > 1:
         yield pid
-        fields = _stat(pid)
-        pid = int(fields[_PARENT_FIELD]) if fields else 0
+        pid = parent(pid)
+
+
+def parent(pid: int) -> int:
+    """Return the PID of the parent of a process; 0 if the process is gone."""
+    fields = _stat(pid)
+    return int(fields[_PARENT_FIELD]) if fields else 0
 
 
 def opened(pid: int) -> Iterator[str]:

@@ -20,14 +20,12 @@ from ..host.command import run as run_command
 from ..host.files import remove, write_atomic
 from ..host.systemd import quoted
 from ..settings import Settings
+from . import guard_file
 
-_UNITS = "/etc/systemd/system"
-_DROP_IN = "50-safeupdate-guard.conf"
 _PROGRAM = "stop_guard.sh"
 # Seconds that systemd gives the guard beyond its own bounds, to stop the minion itself.
 _MARGIN = 120
 _TIMEOUT = 30.0
-_GROUPS = "/sys/fs/cgroup/cgroup.controllers"
 _TEXT = """\
 # The minion stops when its jobs have ended; see 'salt-call --local safeupdate.check'.
 # Managed by the state safeupdate.enabled. Bypass: touch {bypass}
@@ -47,7 +45,7 @@ StartLimitBurst=20
 class StopGuard:
     """Installs, removes and checks the drop-in of one unit."""
 
-    def __init__(self, settings: Settings, *, run: Run = run_command, units: str = _UNITS) -> None:
+    def __init__(self, settings: Settings, *, run: Run = run_command, units: str = "") -> None:
         self._run = run
         self._units = units
         self._take(settings)
@@ -57,7 +55,7 @@ class StopGuard:
         self._unit = unit if "." in unit else f"{unit}.service"
         self._settings = settings
         self.program = os.path.join(settings.state_dir, _PROGRAM)
-        self.drop_in = os.path.join(self._units, f"{self._unit}.d", _DROP_IN)
+        self.drop_in = guard_file.path(self._unit, self._units)
 
     def with_settings(self, settings: Settings) -> StopGuard:
         """Return the stop guard of a minion that has other settings."""
@@ -117,7 +115,7 @@ class StopGuard:
         """Return what keeps the guard from working, each with its fix."""
         found = []
         apply = "Run 'state.single safeupdate.enabled name=safeupdate' on the minion."
-        if files.text(self.drop_in) == "":
+        if self.missing():
             return [
                 ("The stop guard is not installed: a restart by others kills running jobs.", apply)
             ]
@@ -137,14 +135,20 @@ class StopGuard:
             )
         return found
 
+    def missing(self) -> bool:
+        """Tell whether the drop-in is not there."""
+        return files.text(self.drop_in) == ""
+
     def obstacle(self) -> str:
         """Return why no minion of this host can be handed over; empty if one can."""
-        if not os.path.exists(_GROUPS):
+        if not guard_file.has_one_hierarchy():
             return "the host has no single hierarchy of control groups (cgroup v2)"
         if shutil.which("systemd-run") is None:
             return "the program 'systemd-run' is not there"
-        if files.text(self.drop_in) == "":
+        if self.missing():
             return "the stop guard is not installed"
+        if guard_file.way(self.drop_in) != "handover":
+            return "the stop guard was written for another setting"
         return ""
 
     def _active(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..errors import SafeUpdateError
-from ..generations import own_tree
+from ..generations import meeting, own_tree
 from ..generations.activation import Activation
 from ..generations.table import Generations
 from ..host import processes
@@ -67,7 +67,9 @@ def whose(
         log.warning("whether jobs may run beside the update is not known: %s", err)
         return ()
     whole = all(own_tree.of(roots, each).keys() >= set(roots) for each in running)
-    return tuple(running) if whole else ()
+    if not running or not whole:
+        return ()
+    return tuple(running) if meeting.can_be_asked(host.settings.run_dir, running[-1]) else ()
 
 
 def wait(context: Context, update: Update, timeout: float | None) -> Update | None:

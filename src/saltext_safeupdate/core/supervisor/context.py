@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from ..errors import CommandError, LockUnavailableError, UnreadableError
-from ..generations import activation
+from ..generations import activation, meeting
 from ..generations.activation import Activation
 from ..generations.table import Generations
 from ..host import copy_names, linked_copy
@@ -146,12 +146,15 @@ class Context:
     @property
     def hands_over(self) -> bool:
         """Tell whether the minion that runs can be handed over: its restart waits for no job."""
+        serving = self.generations.serving()
         try:
-            report = self.generations.report()
+            report = None if serving is None else serving.report
         except UnreadableError as err:
             log.warning("%s", err)
             return False
-        return report is not None and report.hands_over
+        if serving is None or report is None or not report.hands_over:
+            return False
+        return meeting.can_be_asked(self.settings.run_dir, serving.process)
 
     @property
     def revisions(self) -> Revisions:

@@ -1,17 +1,23 @@
 """What `safeupdate.check` says of restarts."""
 
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from saltext_safeupdate.admin.status import checks_of_restarts
-from saltext_safeupdate.core.generations.generation import Standing
+from saltext_safeupdate.core.generations.generation import Report, Standing
+from saltext_safeupdate.core.generations.meeting import Meeting
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import host_wait, processes
+from saltext_safeupdate.core.jobs import guard_file
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
+from saltext_safeupdate.minion import handing_over
 from tests.support.forked import forked
+from tests.support.guarded import have_guard
 
 
 @pytest.fixture
@@ -23,12 +29,13 @@ def alive():
 
 
 @pytest.fixture
-def host(tmp_path):
+def host(tmp_path, monkeypatch):
+    have_guard(monkeypatch, tmp_path)
     return SimpleNamespace(
-        settings=Settings(restart="handover"),
+        settings=Settings(),
         store=Store(str(tmp_path / "db")),
         services=SimpleNamespace(name="a double", state=lambda unit: SimpleNamespace(running=True)),
-        stop_guard=SimpleNamespace(obstacle=lambda: ""),
+        stop_guard=SimpleNamespace(obstacle=lambda: "", differing=list),
         opts={},
     )
 
@@ -80,7 +87,7 @@ def test_one_that_serves_on_as_the_service_did_not_come_up_is_told_of(host):
     [
         ({"multiprocessing": False}, "", "'multiprocessing' is off"),
         ({"ipc_mode": "tcp"}, "", "'ipc_mode: tcp'"),
-        ({}, "no cgroup v2", "no cgroup v2"),
+        ({}, "no systemd-run", "no systemd-run"),
     ],
 )
 def test_what_makes_a_restart_wait_is_told(host, opts, guard, why):
@@ -92,5 +99,54 @@ def test_what_makes_a_restart_wait_is_told(host, opts, guard, why):
 
 
 def test_who_has_it_wait_is_not_told_so(host):
-    host.settings, host.opts = Settings(), {"multiprocessing": False}
+    host.settings, host.opts = Settings(restart="wait"), {"multiprocessing": False}
     assert found(host) == []
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    [
+        lambda host: setattr(host, "stop_guard", None),
+        lambda host: setattr(host.stop_guard, "differing", lambda: ["the drop-in"]),
+        lambda host: os.unlink(guard_file.GROUPS),
+    ],
+    ids=["systemd", "guard", "control groups"],
+)
+def test_what_nobody_can_change_or_is_told_elsewhere_is_not_told(host, lacks):
+    host.opts = {"multiprocessing": False}
+    lacks(host)
+    assert found(host) == []
+
+
+class TestDescribed:
+    """What the status says of the next restart."""
+
+    @pytest.fixture(autouse=True)
+    def ready(self, host, tmp_path):
+        host.settings = Settings(run_dir=str(tmp_path / "run"))
+        Generations(host.store).reports(processes.me(), Report(at=1.0))
+        self.meeting = Meeting(host.settings.run_dir, os.getppid())
+        self.meeting.open()
+
+    def test_it_hands_over(self, host):
+        assert handing_over.described(host) == "handover"
+
+    def test_by_the_setting_it_waits(self, host):
+        host.settings = replace(host.settings, restart="wait")
+        assert handing_over.described(host) == "wait: 'safeupdate:restart' is 'wait'"
+
+    def test_without_systemd_it_waits(self, host):
+        host.stop_guard = None
+        assert handing_over.described(host).startswith("wait: the minion is no service of systemd")
+
+    def test_one_that_cannot_be_asked_waits(self, host):
+        self.meeting.end()
+        assert handing_over.described(host).startswith("wait: the minion that runs is not ready")
+
+    def test_one_that_is_gone_is_no_minion(self, host, monkeypatch):
+        monkeypatch.setattr(processes, "alive", lambda process: False)
+        assert handing_over.described(host) == "wait: no minion with this extension runs"
+
+    def test_one_more_than_may_stay_waits(self, host, alive):
+        stand(host, alive, Standing.LEAVING)
+        assert "as many as may stay" in handing_over.described(host)

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from saltext_safeupdate.core.errors import LockUnavailableError
-from saltext_safeupdate.core.generations.meeting import Meeting, Step
+from saltext_safeupdate.core.generations.meeting import Meeting, Step, can_be_asked
+from saltext_safeupdate.core.host import processes
 
 
 @pytest.fixture
@@ -128,3 +129,14 @@ def test_at_its_end_nothing_of_it_is_left(meeting, tmp_path, step):
 def test_a_word_that_cannot_be_left_is_an_error(tmp_path):
     with pytest.raises(OSError):
         Meeting(str(tmp_path / "gone"), 7).leave_word("x")
+
+
+def test_a_minion_can_be_asked_once_it_says_so(tmp_path):
+    asked = str(tmp_path), processes.me()
+    assert not can_be_asked(*asked)
+    ours = Meeting(str(tmp_path), os.getppid())
+    ours.open()
+    assert can_be_asked(*asked)
+    assert not can_be_asked(str(tmp_path), f"{processes.me()}0")
+    ours.go(Step.OPEN, Step.ASKED)
+    assert not can_be_asked(*asked)

@@ -1,14 +1,17 @@
 """The files of the stop guard, and what is said where they are not right."""
 
 import os
+import shutil
 import stat
 
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.jobs import guard_file
 from saltext_safeupdate.core.jobs.stop_guard import StopGuard
 from saltext_safeupdate.core.settings import Settings
 from tests.support.fakes import FakeRunner
+from tests.support.guarded import have_guard
 
 RELOAD = ("systemctl", "daemon-reload")
 SHOW = ("systemctl", "show", "--property=ExecStop", "--", "salt-minion.service")
@@ -49,20 +52,37 @@ def test_the_drop_in_names_the_program_and_gives_it_its_time(make):
         text = file.read()
     assert guard.drop_in.endswith("my-minion.service.d/50-safeupdate-guard.conf")
     wanted = (
-        f"ExecStop=-/bin/sh {guard.program} /run/salt-safeupdate my-minion.service 100 7 wait\n"
+        f"ExecStop=-/bin/sh {guard.program} /run/salt-safeupdate my-minion.service 100 7 handover\n"
     )
     assert wanted in text
     assert "TimeoutStopSec=220\n" in text
-    assert "SIGUSR2" not in text
+    assert text.endswith("\nSuccessExitStatus=SIGUSR2\n[Unit]\nStartLimitBurst=20\n")
 
 
-def test_with_a_handover_the_end_of_the_parent_is_a_good_one(make):
-    guard = make(restart="handover")
+def test_if_restarts_are_to_wait_no_end_by_a_signal_is_a_good_one(make):
+    guard = make(restart="wait")
     guard.install()
     with open(guard.drop_in) as file:
         text = file.read()
-    assert " handover\n" in text
-    assert text.endswith("\nSuccessExitStatus=SIGUSR2\n[Unit]\nStartLimitBurst=20\n")
+    assert " wait\n" in text
+    assert "SIGUSR2" not in text
+
+
+def test_what_keeps_a_minion_from_being_handed_over_is_said(make, tmp_path, monkeypatch):
+    have_guard(monkeypatch, tmp_path, service="another")
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    guard = make()
+    assert guard.missing()
+    assert "not installed" in guard.obstacle()
+    make(restart="wait").install()
+    assert not guard.missing()
+    assert "another setting" in guard.obstacle()
+    guard.install()
+    assert guard.obstacle() == ""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "systemd-run" in guard.obstacle()
+    os.unlink(guard_file.GROUPS)
+    assert "cgroup v2" in guard.obstacle()
 
 
 def test_another_setting_is_another_file(make):

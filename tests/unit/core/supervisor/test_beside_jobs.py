@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core.generations import own_tree
+from saltext_safeupdate.core.generations import meeting, own_tree
 from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.files import text
@@ -27,7 +27,8 @@ def host(host, monkeypatch):
     monkeypatch.setattr(own_tree, "_held", [])
     host.dead, trees = dead, {}
     monkeypatch.setattr(own_tree, "of", lambda roots, process: trees.get(process, {}))
-    host.settings = dataclasses.replace(host.settings, restart="handover")
+    monkeypatch.setattr(meeting, "can_be_asked", lambda run_dir, process: host.can_be_asked)
+    host.can_be_asked = True
     host.old = have_own_tree(host, trees)
     # What this process is in these tests: a job of that minion.
     own_tree._held.append(-1)
@@ -323,3 +324,11 @@ def test_the_new_minion_is_on_trial_from_the_restart_on(host, phase):
     wanted = phase in (Phase.RESTARTING, Phase.WATCHING, Phase.ROLLING_BACK)
     assert host.record(phase, progress=progress).on_trial is wanted
     assert not host.record(phase, id="u2").on_trial
+
+
+def test_one_that_cannot_be_asked_is_not_handed_over(host):
+    assert whose(host) == (host.old,)
+    assert host.context([None] * 4).hands_over
+    host.can_be_asked = False
+    assert whose(host) == ()
+    assert not host.context([None] * 4).hands_over
