@@ -156,7 +156,11 @@ class Process:
 
     @property
     def listens(self):
-        return all(part.pub_channel.heard_by == "the minion" for part in self.parts)
+        """Whether it still takes jobs."""
+        heard = [part.pub_channel.heard_by for part in self.parts]
+        # A master may wait for each that has subscribed and does not read.
+        assert set(heard) == {"the minion"}, "it reads what its masters publish as long as it lives"
+        return self.standing not in (Standing.LEAVING, Standing.GONE)
 
     @contextlib.contextmanager
     def at_work(self):

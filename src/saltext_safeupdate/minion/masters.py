@@ -34,6 +34,25 @@ _PORT = 4506
 # Seconds between two tries to write to a database that cannot be written.
 _RETRY_INTERVAL = 5.0
 
+# The masters of a minion, each with whether it is connected; None: it has told of none.
+Standings = tuple[tuple[str, bool], ...]
+
+
+def are_connected(theirs: Standings | None, minions: Iterable[Any]) -> bool:
+    """
+    Tell whether another minion, with the masters *theirs*, is connected to those of this one.
+
+    *minions* are the parts of this one, one for each master.
+    """
+    if theirs is None:
+        return False
+    parts = list(minions)
+    connected = {master for master, is_connected in theirs if is_connected}
+    wanted = {str(each.opts.get("master")) for each in parts if each.connected}
+    if any(each.opts.get("master_type") in ONE_OF_SEVERAL for each in parts):
+        return bool(connected) or not wanted
+    return wanted <= connected
+
 
 class Noting:
     """

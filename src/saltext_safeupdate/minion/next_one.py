@@ -54,6 +54,18 @@ class NextOne:
             self.unsure_at = self._monotonic()
         return True
 
+    def has_forgotten(self, me: str) -> bool:
+        """
+        Tell whether the database does not know the process *me* any more, because it was lost.
+
+        Then the next one soon asks nobody before it runs a job.
+        """
+        try:
+            return self._generations.of(me) is None
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return False
+
     def _may_hear(self, pid: int, who: str) -> bool:
         """
         Tell whether the process that listens on the sockets is another one, and was connected.

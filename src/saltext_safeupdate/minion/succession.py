@@ -32,7 +32,7 @@ from ..core.settings import Settings
 from . import handing_over, own_bus, parentless, publication
 from .commands import Commands
 from .complaints import Complaints
-from .masters import ONE_OF_SEVERAL
+from .masters import are_connected
 from .next_one import NextOne
 from .trial import Trial
 
@@ -235,7 +235,9 @@ class Succession:
         """Tell whether another main process does what events tell it; None: not known."""
         try:
             found = self._generations.of(processes.identity(pid))
-            return None if found is None else self._has_ours(found.masters)
+            if found is None:
+                return None
+            return are_connected(found.masters, self._minions.values())
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return False
@@ -294,6 +296,8 @@ class Succession:
         if self._stopped:
             log.info("safeupdate: the service is stopped: this earlier minion takes no more jobs")
             self._take_no_more()
+        elif self._next.has_forgotten(self._me):
+            self._serve_alone_or_not()
         elif self._is_unannounced():
             self._ready_at = None
             since = self._next.unsure_at
@@ -315,6 +319,18 @@ class Succession:
                 self._ready_at = now
             elif now > self._ready_at + _OVERLAP and not self.serves_on:
                 self._take_no_more()
+
+    def _serve_alone_or_not(self) -> None:
+        """Leave the jobs to the next one, if that may hear of them; else have them, and say so."""
+        self._is_unannounced()
+        if self._next.is_there:
+            log.warning("safeupdate: the database was lost: only the next minion takes jobs now")
+            self._take_no_more()
+            return
+        try:
+            self._generations.stands(self._me, Standing.OVERLAPPING)
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
 
     def _start_waiting(self) -> None:
         """Start the jobs that have waited, if the next minion has not claimed them."""
@@ -368,18 +384,7 @@ class Succession:
             return False
         if serving is None or serving.process == self._me:
             return False
-        return processes.alive(serving.process) and self._has_ours(theirs)
-
-    def _has_ours(self, theirs: tuple[tuple[str, bool], ...] | None) -> bool:
-        """Tell whether another minion with these masters is connected to those of this one."""
-        if theirs is None:
-            return False
-        connected = {master for master, is_connected in theirs if is_connected}
-        minions = list(self._minions.values())
-        wanted = {str(each.opts.get("master")) for each in minions if each.connected}
-        if any(each.opts.get("master_type") in ONE_OF_SEVERAL for each in minions):
-            return bool(connected) or not wanted
-        return wanted <= connected
+        return processes.alive(serving.process) and are_connected(theirs, self._minions.values())
 
     def _take_no_more(self) -> None:
         try:
@@ -387,11 +392,9 @@ class Succession:
         except SafeUpdateError as err:
             # The next one would go on claiming, which harms nobody.
             self._complaints.tell(err)
+        # It reads on, and drops what is published: with websockets a master waits for each that has
+        # subscribed, and no minion would hear of a job any more.
         self._standing, self._waiting = Standing.LEAVING, []
-        for minion in list(self._minions.values()):
-            channel = getattr(minion, "pub_channel", None)
-            if channel is not None:
-                channel.on_recv(None)
         log.info("safeupdate: this earlier minion ends when its jobs have ended")
 
     def _leave(self, now: float) -> None:

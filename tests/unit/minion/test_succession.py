@@ -1,5 +1,6 @@
 """One generation of the minion that follows another, with both of their main processes."""
 
+import glob
 import inspect
 import os
 import signal
@@ -710,21 +711,11 @@ def test_once_the_next_one_is_ready_the_earlier_one_takes_no_more(build):
     world.earlier.looks_for(3)
     assert world.earlier.listens, "something may be on its way to it"
     world.earlier.looks_until(lambda: not world.earlier.listens)
-    assert [part.pub_channel.heard_by for part in world.earlier.parts] == [None, None]
     assert world.standings() == (Standing.LEAVING, Standing.SERVING)
     world.earlier.hears(job())
     world.earlier.hears(job(jid="req"))
     assert world.earlier.started == []
     assert world.earlier.looks(), "the queues are for the next one"
-
-
-def test_a_part_that_has_no_connection_yet_hears_nothing_anyway(build):
-    world = build(masters=MANY)
-    world.overlaps()
-    world.reports(*MANY)
-    del world.earlier.parts[0].pub_channel
-    world.earlier.looks_until(lambda: world.earlier.parts[1].pub_channel.heard_by is None)
-    assert world.earlier.standing is Standing.LEAVING
 
 
 def _stays(world):
@@ -841,10 +832,64 @@ def test_it_takes_no_more_though_that_cannot_be_written(world, monkeypatch):
     world.reports("m")
     with monkeypatch.context() as patch:
         fails(patch, Generations, "stands")
-        world.earlier.looks_until(lambda: not world.earlier.listens)
+        world.earlier.looks_for(30)
     world.earlier.hears(job())
     world.next.hears(job())
     assert (world.earlier.started, world.next.started) == ([], [job()["jid"]])
+
+
+# -- the database is lost ------------------------------------------------------
+
+
+def loses_its_database(world):
+    for path in glob.glob(f"{world.settings.database}*"):
+        os.unlink(path)
+
+
+def test_if_the_database_is_lost_only_the_next_one_takes_jobs(world):
+    """Who runs which job was in it, and nothing writes down again that both have to ask."""
+    world.overlaps()
+    world.reports("m")
+    world.generations.notes_masters(NEXT, (("m", False),))
+    for _ in range(60):
+        world.earlier.looks_for(1)
+        world.next.looks_for(1)
+    assert world.earlier.listens
+    loses_its_database(world)
+    for number in range(600):
+        world.earlier.looks_for(1)
+        world.next.looks_for(1)
+        world.earlier.hears(job(number))
+        world.next.hears(job(number))
+    started = world.earlier.started + world.next.started
+    assert len(set(started)) == len(started) == 600
+    assert world.next.started[-500:] == [job(number)["jid"] for number in range(100, 600)]
+    assert not world.earlier.listens
+
+
+def test_if_it_is_lost_before_the_next_one_is_there_the_earlier_one_goes_on(world):
+    world.hands_over()
+    world.earlier.looks()
+    loses_its_database(world)
+    world.earlier.looks_for(60)
+    world.earlier.hears(job(1))
+    assert world.earlier.started == [job(1)["jid"]]
+    world.binds()
+    world.announces()
+    world.next.hears(job(2))
+    world.earlier.hears(job(2))
+    world.earlier.hears(job(3))
+    world.next.hears(job(3))
+    assert world.next.started == [job(2)["jid"]]
+    assert world.earlier.started == [job(1)["jid"], job(3)["jid"]]
+
+
+def test_if_it_is_lost_and_cannot_be_looked_at_either_nothing_changes(world, monkeypatch):
+    world.overlaps()
+    with monkeypatch.context() as patch:
+        fails(patch, Generations, "of")
+        world.earlier.looks_for(30)
+    assert world.earlier.listens
 
 
 # -- its end -------------------------------------------------------------------
