@@ -13,6 +13,7 @@ from ..core.jobs import guard_file
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..this_host import Host
+from . import parentless
 
 # Earlier minions that may still have jobs at the same time: each holds the memory of a minion.
 MOST = 5
@@ -71,6 +72,19 @@ def of_opts(opts: Mapping[str, Any]) -> str:
     if opts.get("ipc_mode") == "tcp":
         return "with 'ipc_mode: tcp' two minions cannot have their event sockets side by side"
     return ""
+
+
+def of_process(opts: Mapping[str, Any], bus: str, generations: Generations) -> str:
+    """
+    Return why this main process cannot be handed over now; empty if it can.
+
+    *bus* is the directory of its own event sockets.
+    """
+    if not bus:
+        return of_opts(opts) or "it has no event sockets of its own"
+    if not parentless.is_possible():
+        return "it was not started by Salt's own program"
+    return crowded(generations)
 
 
 def crowded(generations: Generations) -> str:

@@ -57,7 +57,7 @@ def patches(
     intake = Intake(settings, complaints, tickets, admission, succession)
     process = JobProcess(settings, complaints, tickets, admission, redirect, lambda: succession.bus)
     returns = Returns(settings, complaints)
-    scheduled = Scheduled(admission)
+    scheduled = Scheduled(admission, succession)
     waiting = WaitingRuns(settings, complaints, admission)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [

@@ -5,21 +5,32 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.jobs import current
 from ..core.jobs.admission import Admission
 from ..patches import instead
 from . import scheduled_times
+from .single import Single
+
+if TYPE_CHECKING:
+    from .succession import Succession
 
 log = logging.getLogger(__name__)
 
 
 class Scheduled:
-    """Gives a scheduled job its share of the jobs lock, and leaves it out while jobs are held."""
+    """
+    Gives a scheduled job its share of the jobs lock, and leaves it out while jobs are held.
 
-    def __init__(self, admission: Admission) -> None:
+    While two generations of the minion look at their schedules, one of them starts each job.
+    """
+
+    def __init__(self, admission: Admission, succession: Succession | Single) -> None:
         self._admission = admission
+        self._succession = succession
+        # Whether what runs now is due; otherwise somebody wants it now.
+        self._looks = False
         # The jobs that were told to be left out, with the time for which they were meant.
         self._left_out: set[tuple[str, datetime.datetime]] = set()
         # The first look while jobs are held; None while they are not.
@@ -35,7 +46,11 @@ class Scheduled:
             self._tell_of_left_out(getattr(schedule, "opts", None) or {}, self._held_at, now)
             return None
         self._held_at = None
-        return original(schedule, *args, **kwargs)
+        self._looks = True
+        try:
+            return original(schedule, *args, **kwargs)
+        finally:
+            self._looks = False
 
     def _tell_of_left_out(
         self, opts: Mapping[str, Any], held_at: datetime.datetime, now: datetime.datetime
@@ -72,6 +87,9 @@ class Scheduled:
         """Run a job."""
         if data.get("dry_run"):
             return original(schedule, func, data, *rest, **kwargs)
+        if self._looks and not self._succession.starts(_due(schedule, data)):
+            instead(original)
+            return None
         lock, may_start = self._admission.share()
         if not may_start:
             instead(original)
@@ -97,6 +115,12 @@ class Scheduled:
             current.end()
             if previous is not None:
                 current.begin(previous)
+
+
+def _due(schedule: Any, data: Mapping[str, Any]) -> str:
+    """Name a job that is due by a time which it names; empty: it names none."""
+    at = scheduled_times.last_of(data, schedule.opts, datetime.datetime.now())
+    return "" if at is None else f"schedule {data.get('name')} {at}"
 
 
 def _in_thread(

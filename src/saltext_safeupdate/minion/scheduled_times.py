@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import salt.utils.schedule
 
 _OF_ONE_TIME = {"once", "when"}
+_SECOND = datetime.timedelta(seconds=1)
 _ONCE_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -51,6 +52,29 @@ def of(job: Mapping[str, Any], opts: Mapping[str, Any]) -> list[datetime.datetim
         named = [_named(each, opts) for each in (when if isinstance(when, list) else [when])]
     found = (_read(each, form) for each in named)
     return [each.replace(tzinfo=None) for each in found if each is not None]
+
+
+def last_of(
+    job: Mapping[str, Any], opts: Mapping[str, Any], now: datetime.datetime
+) -> datetime.datetime | None:
+    """
+    Return the last time until *now* that a job names; None if it names none (``seconds``).
+
+    It is the same for each minion of this configuration: what Salt has drawn for a ``splay`` is
+    left out.
+    """
+    if "cron" in job:
+        croniter: Any = getattr(salt.utils.schedule, "croniter", None)
+        try:
+            found = croniter.croniter(job["cron"], now + _SECOND).get_prev(datetime.datetime)
+        except (AttributeError, KeyError, ValueError):
+            # Salt does not run it either.
+            return None
+        return cast(datetime.datetime, found)
+    if not is_of_one_time(job):
+        return None
+    named = {key: value for key, value in job.items() if key != "_next_fire_time"}
+    return max((at for at in of(named, opts) if at <= now), default=None)
 
 
 def has_run(job: Mapping[str, Any], at: datetime.datetime) -> bool:

@@ -15,6 +15,10 @@ class Single:
         """Return that this generation starts the job."""
         return True
 
+    def starts(self, due: str) -> bool:
+        """Return that this generation starts the job of its schedule."""
+        return True
+
     def look(self, minion: Any) -> bool:
         """Return that the queues are for this generation to work on."""
         return False

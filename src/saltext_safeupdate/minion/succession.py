@@ -3,8 +3,8 @@ How one generation of the minion follows another without a moment in which nobod
 
 The stop guard asks the main process of a minion that is restarted to hand over. It agrees, its
 processes are moved out of the unit, and systemd starts the next minion. Until that one is ready,
-both take jobs, and each job is claimed by one of them. Then the earlier one takes no more, keeps
-the connection for the returns of the jobs that it has, and ends when these have ended.
+both take jobs, also those of the schedule, and each is claimed by one of them. Then the earlier one
+takes no more, keeps the connection for the returns of those that it has, and ends after them.
 
 After an update the next one is on trial: until it has shown that it works, the earlier one takes
 all jobs, and the next one only what nobody takes.
@@ -32,6 +32,7 @@ from ..core.settings import Settings
 from . import handing_over, own_bus, parentless, publication
 from .commands import Commands
 from .complaints import Complaints
+from .end_of_engines import EndOfEngines
 from .masters import are_connected
 from .next_one import NextOne
 from .trial import Trial
@@ -53,11 +54,10 @@ _UNANNOUNCED = 20.0
 # Seconds for which the next one goes on claiming when the one before takes no more: it may be that
 # late with what both have heard.
 _LATE = 300.0
-# Seconds without any job before it ends, and before it ends engines that go on.
+# Seconds without any job before it ends.
 _QUIET = 5.0
-_ENGINES_TIMEOUT = 10.0
 # What the main process does once, whichever generation does it.
-_ONCE = ("beacons", "schedule", "ping", "state_queue")
+_ONCE = ("beacons", "ping", "state_queue")
 
 
 class Succession:
@@ -91,14 +91,14 @@ class Succession:
         self._parent = 0
         self._me = ""
         self._alone = self._stopped = self._given_up = False
-        self._alone_at = self._ready_at = self._quiet_at = None
+        self._ready_at = self._quiet_at = None
         self._looked_at = self._look_at = 0.0
         self._lags = False
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
         self._trial = Trial(store, complaints, monotonic)
+        self._engines = EndOfEngines()
         self._commands = Commands(monotonic, self._is_told)
 
-    _alone_at: float | None
     _ready_at: float | None
     _quiet_at: float | None
 
@@ -121,10 +121,27 @@ class Succession:
             return True
         if self._is_put_off(minion, data):
             return False
+        return self._claim(name, str(data.get("jid")))
+
+    def starts(self, due: str) -> bool:
+        """
+        Tell whether this generation starts a job of its schedule.
+
+        *due* is the job with its time, if that is the same for both; empty: it runs now and then.
+        """
+        if not self._me or self._standing is Standing.LEAVING:
+            return not self._me
+        if self._standing is Standing.SERVING and not self._has_former():
+            return True
+        if due:
+            return self._claim(due, due)
+        return self._standing is Standing.SERVING or not self._next.is_there
+
+    def _claim(self, name: str, job: str) -> bool:
         try:
             return self._claims.claim(name, self._me)
         except SafeUpdateError as err:
-            self._complaints.log("who runs job %s cannot be written down", data.get("jid"), err)
+            self._complaints.log("who runs job %s cannot be written down", job, err)
             # The one that goes on runs it; that is this one as long as no other one is there.
             return self._standing is Standing.SERVING or not self._next.is_there
 
@@ -253,7 +270,7 @@ class Succession:
         """Agree to be handed over, or say why not."""
         if not self._meeting.go(Step.ASKED, Step.TAKING):
             return
-        why_not = self._obstacle(minion)
+        why_not = handing_over.of_process(minion.opts, self.bus, self._generations)
         try:
             if why_not:
                 raise SafeUpdateError(f"This minion cannot be handed over: {why_not}.")
@@ -277,13 +294,6 @@ class Succession:
         """Note that systemd stops the scope of this minion: that is its signal for it."""
         self._stopped = True
 
-    def _obstacle(self, minion: Any) -> str:
-        if not self.bus:
-            return handing_over.of_opts(minion.opts) or "it has no event sockets of its own"
-        if not parentless.is_possible():
-            return "it was not started by Salt's own program"
-        return handing_over.crowded(self._generations)
-
     def _overlap(self, now: float, lags: bool) -> None:
         if self._given_up or self._meeting.is_at(Step.BACK):
             self._take_back()
@@ -292,7 +302,7 @@ class Succession:
             if not self._meeting.is_at(Step.MOVED) and os.getppid() == self._parent:
                 return
             self._do_nothing_twice(now)
-        self._end_engines(now)
+        self._engines.kill_late(list(self._minions.values()), now)
         if self._stopped:
             log.info("safeupdate: the service is stopped: this earlier minion takes no more jobs")
             self._take_no_more()
@@ -354,7 +364,7 @@ class Succession:
 
     def _do_nothing_twice(self, now: float) -> None:
         """Stop what the next minion does from now on."""
-        self._alone, self._alone_at = True, now
+        self._alone = True
         self._meeting.end()
         for minion in list(self._minions.values()):
             own_bus.use(minion.opts, self.bus)
@@ -362,17 +372,7 @@ class Succession:
                 # The queue of states is not for one that is on trial.
                 if name != "state_queue" or not self.serves_on:
                     minion.remove_periodic_callback(name)
-            manager = minion.process_manager
-            manager.stop_restarting()
-            manager.send_signal_to_processes(signal.SIGTERM)
-
-    def _end_engines(self, now: float) -> None:
-        """End the engines that have not ended when they were told to."""
-        if self._alone_at is None or now < self._alone_at + _ENGINES_TIMEOUT:
-            return
-        self._alone_at = None
-        for minion in list(self._minions.values()):
-            minion.process_manager.kill_children()
+        self._engines.tell(list(self._minions.values()), now)
 
     def _next_is_ready(self) -> bool:
         """Tell whether the next minion is connected to the masters that this one has."""
@@ -395,11 +395,13 @@ class Succession:
         # It reads on, and drops what is published: with websockets a master waits for each that has
         # subscribed, and no minion would hear of a job any more.
         self._standing, self._waiting = Standing.LEAVING, []
+        for minion in list(self._minions.values()):
+            minion.remove_periodic_callback("schedule")
         log.info("safeupdate: this earlier minion ends when its jobs have ended")
 
     def _leave(self, now: float) -> None:
         """End, once no job has run for a while."""
-        self._end_engines(now)
+        self._engines.kill_late(list(self._minions.values()), now)
         if multiprocessing.active_children() or (self._commands.wait and not self._stopped):
             self._quiet_at = None
         elif self._quiet_at is None:

@@ -11,7 +11,9 @@ from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.admission import Admission
 from saltext_safeupdate.core.record.store import Store
+from saltext_safeupdate.minion import scheduled_times
 from saltext_safeupdate.minion.schedule import Scheduled
+from saltext_safeupdate.minion.single import Single
 
 
 class Schedule:
@@ -35,7 +37,8 @@ class Calls:
 @pytest.fixture
 def scheduled(world):
     store = Store(world.settings.database)
-    return Scheduled(Admission(world.settings, store, complain=lambda err: None))
+    admission = Admission(world.settings, store, complain=lambda err: None)
+    return Scheduled(admission, Single())
 
 
 @pytest.fixture
@@ -209,3 +212,59 @@ def test_a_thread_that_does_not_start_leaves_no_share(world, scheduled):
     with pytest.raises(RuntimeError):
         scheduled.run(fail, schedule, "test.ping", {})
     assert alone(world)
+
+
+class Shared:
+    """A minion beside another one; it notes what it is asked to start."""
+
+    def __init__(self, *, starts):
+        self.asked, self._starts = [], starts
+
+    def starts(self, due):
+        self.asked.append(due)
+        return self._starts
+
+
+NOW = datetime.datetime(2026, 11, 25, 12, 30, 5)
+NAMED = datetime.datetime(2026, 11, 25, 12, 30)
+
+
+@pytest.mark.parametrize(
+    ("job", "at"),
+    [
+        ({"cron": "*/10 * * * *"}, NAMED),
+        ({"cron": "*/10 * * * *", "splay": 60, "_splay": NOW}, NAMED),
+        ({"when": ["2026-11-25 12:30:00", "2026-11-25 13:00:00"]}, NAMED),
+        ({"when": "2026-11-25 12:30:00", "splay": 60, "_next_fire_time": NOW}, NAMED),
+        ({"once": "2026-11-25T12:30:00", "_next_fire_time": NAMED}, NAMED),
+        ({"once": "2026-11-25T13:00:00"}, None),
+        ({"seconds": 5, "_next_fire_time": NOW}, None),
+        ({"cron": "no times"}, None),
+        ({"cron": 5}, None),
+    ],
+)
+def test_a_time_that_a_job_names_is_the_same_for_each_minion(job, at):
+    assert scheduled_times.last_of(job, {}, NOW) == at
+
+
+def test_a_time_that_is_just_reached_is_the_last_one():
+    assert scheduled_times.last_of({"cron": "30 12 * * *"}, {}, NAMED) == NAMED
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_job_that_is_due_is_started_by_one_of_two_minions(world, calls, starts):
+    shared = Shared(starts=starts)
+    scheduled = Scheduled(Admission(world.settings, Store(world.settings.database)), shared)
+    named = {"name": "backup", "function": "test.ping", "once": "2026-01-01T00:00:00"}
+    often = {"name": "often", "function": "test.ping", "seconds": 5}
+
+    def look(schedule):
+        for each in (named, often):
+            scheduled.run(calls, schedule, "test.ping", each)
+
+    scheduled.evaluate(look, Schedule())
+    assert shared.asked == ["schedule backup 2026-01-01 00:00:00", ""]
+    assert len(calls.jobs) == 2 * starts
+    # Whoever wants it now gets it.
+    scheduled.run(calls, Schedule(), "test.ping", named)
+    assert len(calls.jobs) == 2 * starts + 1

@@ -305,13 +305,13 @@ def test_it_can_be_asked_again(world):
 
 # -- moved ---------------------------------------------------------------------
 
-DONE_ONCE = {"beacons", "schedule", "ping", "state_queue"}
+DONE_ONCE = {"beacons", "ping", "state_queue"}
 
 
 def _does_nothing_twice(world):
     return all(
         part.process_manager.did == ["no more restarts", f"signal {int(signal.SIGTERM)}"]
-        and part.periodic == {"process_queue", "cleanup"}
+        and part.periodic == {"process_queue", "cleanup", "schedule"}
         and part.opts["sock_dir"] == world.earlier.succession.bus
         for part in world.earlier.parts
     )
@@ -836,6 +836,69 @@ def test_it_takes_no_more_though_that_cannot_be_written(world, monkeypatch):
     world.earlier.hears(job())
     world.next.hears(job())
     assert (world.earlier.started, world.next.started) == ([], [job()["jid"]])
+
+
+# -- the schedule --------------------------------------------------------------
+
+DUE = "schedule backup 2026-01-01 00:00:00"
+
+
+def starts(process, due=DUE):
+    with process.at_work():
+        return process.succession.starts(due)
+
+
+def test_a_minion_alone_starts_what_its_schedule_has(world):
+    assert starts(world.earlier)
+    world.earlier.looks()
+    assert starts(world.earlier)
+    assert starts(world.earlier, "")
+
+
+def test_between_the_move_and_the_next_one_the_earlier_one_has_the_schedule(world):
+    world.hands_over()
+    world.earlier.looks_for(60)
+    assert starts(world.earlier)
+    assert starts(world.earlier, "")
+    assert "schedule" in world.earlier.parts[0].periodic
+
+
+def test_what_is_due_while_both_look_is_started_once(world):
+    world.overlaps()
+    world.next.looks()
+    assert starts(world.earlier)
+    assert not starts(world.next)
+    later = f"{DUE} later"
+    assert starts(world.next, later)
+    world.earlier.looks_for(1)
+    assert not starts(world.earlier, later)
+
+
+def test_what_runs_now_and_then_is_the_next_ones_once_it_is_there(world):
+    world.overlaps()
+    world.next.looks()
+    world.earlier.looks()
+    assert not starts(world.earlier, "")
+    assert starts(world.next, "")
+
+
+def test_one_that_takes_no_more_jobs_has_no_schedule_either(world):
+    world.overlaps()
+    world.reports("m")
+    world.next.looks()
+    world.earlier.looks_until(lambda: not world.earlier.listens)
+    assert not starts(world.earlier, f"{DUE} later")
+    assert not starts(world.earlier, "")
+    assert "schedule" not in world.earlier.parts[0].periodic
+    assert starts(world.next)
+
+
+def test_if_nobody_can_write_down_who_starts_it_the_next_one_does(world, monkeypatch):
+    world.overlaps()
+    world.next.looks()
+    world.earlier.looks()
+    fails(monkeypatch, Claims, "claim")
+    assert (starts(world.earlier), starts(world.next)) == (False, True)
 
 
 # -- the database is lost ------------------------------------------------------

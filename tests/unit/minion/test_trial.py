@@ -111,7 +111,7 @@ def test_any_other_handover_has_no_trial(tmp_path, monkeypatch, more):
 def test_the_queues_are_worked_on_by_the_earlier_one(world):
     assert not world.earlier.looks()
     assert "state_queue" in world.earlier.parts[0].periodic
-    assert "schedule" not in world.earlier.parts[0].periodic
+    assert "beacons" not in world.earlier.parts[0].periodic
     world.next.hears(FIRST)
     assert world.next.looks(), "they are another one's"
     assert world.next.succession.is_on_trial

@@ -35,7 +35,7 @@ def handover(host: Host) -> Iterator[Problem]:
         yield Problem(
             "not-taken-over",
             f"{unit} did not come up, and the minion before it goes on serving, without its "
-            "engines and its schedule.",
+            "engines and its beacons.",
             f"'journalctl -u {unit}' says why. Then start it; to end the earlier one as well, run "
             "'systemctl stop \"salt-minion-before-*.scope\"'.",
         )
