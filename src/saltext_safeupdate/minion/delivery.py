@@ -26,6 +26,8 @@ from .returners import Returners
 # master gets it twice and stores it once.
 _ACK_TIMEOUT = 10
 
+# The last part of the tag of an event that is no phase.
+WAITED = "restart_waited"
 # Options that say from where connections are made.
 _BOUND = ("source_address", "source_interface_name", "source_ret_port")
 
@@ -80,6 +82,13 @@ class Delivery:
         if sent:
             self._refresh_grains(row, update)
         return sent
+
+    def tell_of_wait(self, why: str) -> bool:
+        """Tell the master that a restart has waited for jobs, and why; say whether it took it."""
+        if not self._opts.get("master_uri") and self._opts.get("file_client") == "local":
+            return True
+        tag = f"salt/minion/{self._opts['id']}/safeupdate/{WAITED}"
+        return self._may_arrive() and bool(self._event_send(tag, {"reason": why}))
 
     def _may_arrive(self) -> bool:
         """Tell whether an event may reach a master: the main process drops those that do not."""

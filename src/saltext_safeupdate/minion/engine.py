@@ -27,6 +27,7 @@ from .complaints import Complaints
 from .delivery import Delivery
 from .masters import Masters, addresses
 from .returners import Returners
+from .waited_restart import WaitedRestart
 
 # Seconds between two tries to have a minion without hooks restart.
 _ASK_AGAIN = 60.0
@@ -76,6 +77,7 @@ def run(
     except SafeUpdateError as err:
         complaints.tell(err)
     upgrade, files = Upgrade(), code.Code(code.remembered(), minion)
+    waited = WaitedRestart(host.settings.run_dir, host.store, delivery.tell_of_wait)
     sweep = own_code.Sweep(host)
     announced = told = swept = False
     ask_at = 0.0
@@ -95,6 +97,7 @@ def run(
             problems.of(functools.partial(kept_returns.bring_in, opts, host.ledger))
             problems.of(ticker.tick)
             problems.of(functools.partial(changed.look, files, host, main, opts))
+            problems.of(waited.look)
             if hooked:
                 upgraded.restart_if_due(upgrade, host.settings, opts)
             elif late and announced and time.monotonic() >= ask_at:

@@ -12,6 +12,7 @@ all jobs, and the next one only what nobody takes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -92,8 +93,7 @@ class Succession:
         self._me = ""
         self._alone = self._stopped = self._given_up = False
         self._ready_at = self._quiet_at = None
-        self._looked_at = self._look_at = 0.0
-        self._lags = False
+        self._looked_at, self._look_at, self._lags = 0.0, 0.0, False
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
         self._trial = Trial(store, complaints, monotonic)
         self._engines = EndOfEngines()
@@ -279,6 +279,8 @@ class Succession:
             self._meeting.leave_word(str(minion.opts.get("pidfile", "")))
         except (SafeUpdateError, OSError) as err:
             log.warning("safeupdate: the restart waits for jobs: %s", err)
+            with contextlib.suppress(OSError):
+                self._meeting.leave_word(why_not or str(err))
             self._meeting.go(Step.TAKING, Step.REFUSED)
             return
         parentless.live_on(self._parent)

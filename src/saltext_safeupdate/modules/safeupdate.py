@@ -45,7 +45,8 @@ def status():
     versions now; those in ``extension`` are this extension's. ``draining`` tells whether new jobs
     are held; it is None if the locks do not work, and ``problem`` says why. ``drained`` says until
     when, if :py:func:`drain` is in effect. ``restart`` tells what becomes of jobs in the next
-    restart by others: ``handover``, or ``wait:`` and why it waits for them. ``waits_for`` names the
+    restart by others: ``handover``, or ``wait:`` and why it waits for them; ``waited`` says why
+    the last one has, if it was to hand over and could not. ``waits_for`` names the
     jobs that an update waits for, as "JID function". ``undelivered`` tells how many returns their
     master does not have yet.
 

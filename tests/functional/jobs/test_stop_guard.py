@@ -362,13 +362,14 @@ class Handover(Host):
         path.write_text(text)
         path.chmod(0o755)
 
-    def jobs(self, *lines):
-        """Have systemd work on these jobs."""
-        listed = "\n".join(lines)
+    def jobs(self, *lines, properties=()):
+        """Have systemd work on these jobs, and say this of the unit."""
+        listed, shown = "\n".join(lines), "\n".join(properties)
         self.program(
             "systemctl",
             f'#!/bin/sh\necho "$*" >>{self.bin}/systemctl.words\ncase $1 in\n'
-            f"list-jobs) echo '{listed}' ;;\nis-system-running) echo running ;;\nesac\n",
+            f"list-jobs) echo '{listed}' ;;\nshow) echo '{shown}' ;;\n"
+            "is-system-running) echo running ;;\nesac\n",
         )
 
     def requested(self):
@@ -482,11 +483,13 @@ def test_its_main_process_ends_once_everything_else_is_moved(handover):
 
 
 def test_the_scope_waits_for_its_jobs_as_the_unit_does(handover):
+    main = handover.children()[-1]
     guard = handover.restart()
     handover.agrees()
     assert guard.wait(WAIT) == 0
     words = (handover.bin / "systemd-run.words").read_text()
-    assert f"--scope --quiet --collect --unit=salt-minion-before-{handover.minion.pid} " in words
+    # By the process that works there.
+    assert f"--scope --quiet --collect --unit=salt-minion-before-{main} " in words
     assert " --property=KillSignal=SIGCONT " in words
     assert " --property=TimeoutStopSec=77 " in words
 
@@ -584,11 +587,11 @@ def test_a_stop_right_after_the_handover_is_one_of_the_scope_too(handover):
     handover.jobs("123 salt-minion.service restart running")
     text = (handover.bin / "systemctl").read_text()
     handover.program("systemctl", text.replace("list-jobs)", f"list-jobs) [ -d {moved} ] ||"))
+    scope = f"salt-minion-before-{handover.children()[-1]}.scope"
     guard = handover.restart()
     handover.agrees()
     assert guard.wait(WAIT) == 0
     assert handover.ended_for_the_next()
-    scope = f"salt-minion-before-{handover.minion.pid}.scope"
     assert handover.requested() == [f"--no-block stop {scope}"]
 
 
@@ -614,12 +617,84 @@ def test_without_systemd_run_nothing_is_handed_over(handover, tmp_path):
     assert not handover.waits(handover.restart(path=str(tools)))
 
 
+UNFIT = [
+    (["PrivateTmp=yes"], "PrivateTmp="),
+    (["PrivateTmp=yes", "PrivateTmpEx=connected"], "PrivateTmp="),
+    (["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=no"], "RuntimeDirectory="),
+    (["RemoveIPC=yes", "User=salt"], "RemoveIPC="),
+]
+FIT = [
+    [],
+    ["PrivateTmp=no", "RuntimeDirectory=", "RuntimeDirectoryPreserve=no", "RemoveIPC=no", "User="],
+    ["PrivateTmp=yes", "PrivateTmpEx=disconnected"],
+    ["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=restart"],
+    ["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=yes"],
+    ["RemoveIPC=yes", "User=root"],
+]
+RESTART = "123 salt-minion.service restart running"
+
+
+@pytest.mark.parametrize(("properties", "named"), UNFIT, ids=str)
+def test_if_the_end_of_the_unit_takes_something_from_jobs_nothing_is_handed_over(
+    handover, properties, named
+):
+    """systemd removes it while they still run."""
+    handover.jobs(RESTART, properties=properties)
+    guard = handover.restart()
+    assert not handover.waits(guard)
+    assert named in guard.stdout.read()
+    assert named in (handover.run_dir / "waited").read_text()
+
+
+@pytest.mark.parametrize("properties", FIT, ids=str)
+def test_what_stays_for_jobs_is_not_in_the_way(handover, properties):
+    handover.jobs(RESTART, properties=properties)
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+
+
+def test_a_minion_that_refuses_says_why(handover):
+    waited = handover.run_dir / "waited"
+    with handover.held("jobs"):
+        guard = handover.restart()
+        handover.until(lambda: handover.meeting.go(Step.ASKED, Step.TAKING))
+        handover.meeting.leave_word("it has no time")
+        assert handover.meeting.go(Step.TAKING, Step.REFUSED)
+        handover.until(lambda: handover.locked("drain"))
+        assert waited.read_text() == "it has no time\n"
+        assert "it has no time" in guard.stdout.readline()
+    assert guard.wait(WAIT) == 0
+    assert handover.stopped()
+    assert waited.exists(), "the next minion tells it, too"
+
+
+def test_once_one_is_handed_over_nothing_is_told_of_an_earlier_wait(handover):
+    waited = handover.run_dir / "waited"
+    waited.write_text("it had no time\n")
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    assert not waited.exists()
+
+
+def test_what_is_told_goes_into_no_file_of_others(handover, tmp_path):
+    """The directory may be that of another user."""
+    (handover.run_dir / "waited").symlink_to(tmp_path / "theirs")
+    handover.program("sleep", "#!/bin/sh\n")
+    assert handover.restart().wait(WAIT) == 0
+    assert not (tmp_path / "theirs").exists()
+    assert not (handover.run_dir / "waited").is_symlink()
+
+
 def test_a_minion_that_does_not_answer_is_waited_for(handover):
     """Its time passes at once."""
     handover.program("sleep", "#!/bin/sh\n")
     with handover.held("jobs"):
         guard = handover.restart()
-        assert "is not handed over" in guard.stdout.readline()
+        assert "did not answer" in guard.stdout.readline()
+        assert "did not answer" in (handover.run_dir / "waited").read_text()
         assert handover.left() == [], "it finds nothing to agree to"
         assert handover.minion.poll() is None
     assert guard.wait(WAIT) == 0
@@ -677,15 +752,15 @@ def test_a_minion_that_dies_when_it_is_asked_is_not_waited_for(handover):
 # -- one that cannot be asked ------------------------------------------------------------
 
 
-def _earlier(handover, name="salt-minion-before-5.scope"):
-    """Have the jobs of an earlier minion go on."""
-    (handover.seen / "system.slice" / name).mkdir(parents=True)
+def _earlier(handover, pid):
+    """Have the jobs of an earlier minion with this process go on."""
+    (handover.seen / "system.slice" / f"salt-minion-before-{pid}.scope").mkdir(parents=True)
 
 
 def test_a_minion_that_has_not_begun_waits_for_no_job_of_an_earlier_one(handover):
     """Salt would take some more in the seconds that it takes to end, and end those."""
     handover.meeting.end()
-    _earlier(handover)
+    _earlier(handover, os.getpid())
     with handover.held("jobs"):
         assert handover.restart().wait(WAIT) == 0
     assert handover.ended_for_the_next()
@@ -693,9 +768,35 @@ def test_a_minion_that_has_not_begun_waits_for_no_job_of_an_earlier_one(handover
     assert handover.left() == []
 
 
+def test_what_is_left_in_the_background_of_an_earlier_minion_is_none(handover):
+    handover.meeting.end()
+    _earlier(handover, 4_000_001)
+    handover.waits(handover.restart())
+
+
+def test_what_jobs_have_left_in_the_background_goes_back_to_the_unit_at_a_stop(handover):
+    """It fares there as its KillMode= says, as with plain Salt, and keeps no scope from ending."""
+    handover.jobs("123 salt-minion.service stop running")
+    main = handover.popen(["sh", "-c", "sleep 300 & echo; wait"], stdout=subprocess.PIPE)
+    main.stdout.readline()
+    left = handover.popen(["sleep", "300"])
+    [path] = Path(f"/proc/{main.pid}/task").glob("*/children")
+    ours = [main.pid, int(path.read_text())]
+    for pid in (*ours, left.pid):
+        (handover.scope / "cgroup.procs").write_text(str(pid))
+    scopes = handover.seen / "system.slice"
+    scopes.mkdir()
+    name = f"salt-minion-before-{main.pid}.scope"
+    (scopes / name).symlink_to(f"/sys/fs/cgroup{handover.group}/scope")
+    assert handover.restart().wait(WAIT) == 0
+    assert sorted(handover.members(handover.scope)) == sorted(ours)
+    assert left.pid in handover.members(handover.unit)
+    assert handover.requested() == ["stop salt-minion-before-*.scope"]
+
+
 def test_but_for_those_of_its_own(handover):
     handover.meeting.end()
-    _earlier(handover)
+    _earlier(handover, os.getpid())
     job = _holder(handover, [], [handover.run_dir / "jobs.lock"])
     (handover.unit / "cgroup.procs").write_text(str(job.pid))
     guard = handover.restart()
@@ -707,7 +808,7 @@ def test_but_for_those_of_its_own(handover):
 
 def test_one_that_has_run_for_long_may_have_jobs_that_it_does_not_tell_of(handover):
     handover.meeting.end()
-    _earlier(handover)
+    _earlier(handover, os.getpid())
     cut = shutil.which("cut")
     later = f'case $* in */proc/uptime) echo 99999999 ;; *) exec {cut} "$@" ;; esac'
     handover.program("cut", f"#!/bin/sh\n{later}\n")
@@ -716,7 +817,7 @@ def test_one_that_has_run_for_long_may_have_jobs_that_it_does_not_tell_of(handov
 
 def test_its_own_jobs_are_found_by_whatever_name_the_directory_has(handover, tmp_path):
     handover.meeting.end()
-    _earlier(handover)
+    _earlier(handover, os.getpid())
     job = _holder(handover, [], [handover.run_dir / "jobs.lock"])
     (handover.unit / "cgroup.procs").write_text(str(job.pid))
     link = tmp_path / "link"

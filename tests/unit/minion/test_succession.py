@@ -135,6 +135,8 @@ def test_a_minion_of_another_program_refuses(world, monkeypatch, caplog):
     monkeypatch.delitem(sys.modules, "salt.scripts")
     assert world.asks() is Step.REFUSED
     assert "not started by Salt's own program" in caplog.text
+    word = Path(world.settings.run_dir, f"handover.{PARENT}.word").read_text()
+    assert word == "it was not started by Salt's own program\n", "the guard tells it"
     _serves(world.earlier)
 
 

@@ -36,7 +36,7 @@ def status(host: Host) -> dict[str, Any]:
         "running": str(salt.version.__version__),
         "installed": _installed(host),
         "extension": _extension(host),
-        "restart": _restart(host),
+        **_restart(host),
         **draining(host),
         **_earlier(host),
         "undelivered": len(host.ledger.undelivered()) if host.store.exists() else 0,
@@ -46,12 +46,14 @@ def status(host: Host) -> dict[str, Any]:
     return found
 
 
-def _restart(host: Host) -> str:
-    """Return what becomes of jobs in the next restart by others: ``handover``, or ``wait: why``."""
+def _restart(host: Host) -> dict[str, str]:
+    """Return what becomes of jobs in the next restart by others, and why they were waited for."""
     # Not for the grain.
+    from ...core.jobs import guard_file
     from ...minion import handing_over
 
-    return handing_over.described(host)
+    waited = guard_file.waited(host.settings.run_dir)
+    return {"restart": handing_over.described(host), **({"waited": waited} if waited else {})}
 
 
 def _earlier(host: Host) -> dict[str, list[int]]:

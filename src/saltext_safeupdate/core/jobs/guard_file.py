@@ -16,6 +16,9 @@ UNITS = "/etc/systemd/system"
 # There only if the host has one hierarchy of control groups (cgroups(7), "v2").
 GROUPS = "/sys/fs/cgroup/cgroup.controllers"
 _NAME = "50-safeupdate-guard.conf"
+# In the directory of locks, and how many characters of it are told.
+_WAITED = "waited"
+_LONGEST = 300
 
 
 def path(unit: str, units: str = "") -> str:
@@ -35,6 +38,15 @@ def way(drop_in: str) -> str:
 def has_one_hierarchy() -> bool:
     """Tell whether systemd has all processes of the host in one hierarchy of control groups."""
     return os.path.exists(GROUPS)
+
+
+def waited(run_dir: str) -> str:
+    """
+    Return why the last restart waited for jobs although it was not to; empty if none has.
+
+    It is known until a minion is handed over, or the host boots.
+    """
+    return files.text(os.path.join(run_dir, _WAITED)).strip()[:_LONGEST]
 
 
 def hands_over(settings: Settings) -> bool:

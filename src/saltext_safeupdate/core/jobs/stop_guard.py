@@ -13,7 +13,7 @@ import copy
 import os
 import shutil
 
-from ..errors import SafeUpdateError
+from ..errors import CommandError, SafeUpdateError
 from ..host import files
 from ..host.command import Run
 from ..host.command import run as run_command
@@ -149,7 +149,15 @@ class StopGuard:
             return "the stop guard is not installed"
         if guard_file.way(self.drop_in) != "handover":
             return "the stop guard was written for another setting"
-        return ""
+        return self._loses()
+
+    def _loses(self) -> str:
+        """Return what jobs would lose at the end of the unit, and why; empty if nothing."""
+        try:
+            asked = self._run(("/bin/sh", self.program, "--loses", self._unit), timeout=_TIMEOUT)
+        except CommandError as err:
+            return f"what the end of {self._unit} takes from its jobs is not known: {err}"
+        return asked.stdout.strip()
 
     def _active(self) -> bool:
         shown = self._run(

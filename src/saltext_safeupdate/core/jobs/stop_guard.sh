@@ -7,6 +7,7 @@
 # Needs no Salt, no Python and no database, and never makes a stop impossible:
 #   touch RUN_DIR/bypass      stops at once, also while this waits
 #   systemctl kill UNIT       does not run this at all
+# "stop_guard.sh --loses UNIT" only says what keeps this unit from being handed over.
 run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4 way=${5:-wait}
 term_limit=90
 name=${unit%.service}
@@ -133,11 +134,63 @@ forget_pid() {
     rm -f "$pidfile" "${pidfile%/*}/process_responsibility_${pidfile##*/}"
 } 2>/dev/null
 
-# Whether the processes of an earlier minion are there.
+# Whether an earlier minion is there, and not only what its jobs have left in the background.
 earlier() {
-    for scope in "$groups/system.slice/$name-before-"*.scope; do [ ! -d "$scope" ] || return 0; done
+    for scope in "$groups/system.slice/$name-before-"*.scope; do
+        before=${scope##*-before-}
+        [ ! -d "/proc/${before%.scope}" ] || return 0
+    done
     return 1
 }
+
+# What jobs of earlier minions have left in the background goes back to the unit, to fare as its
+# KillMode= says: a scope ends all that is in it. The minion and its jobs stay there.
+give_back() {
+    for scope in "$groups/system.slice/$name-before-"*.scope; do
+        before=${scope##*-before-} before=${before%.scope}
+        for pid in $(cat "$scope/cgroup.procs"); do
+            ancestor=$pid
+            while [ "${ancestor:-0}" -gt 1 ] && [ "$ancestor" != "$before" ]; do
+                ancestor=$(parent "$ancestor")
+            done
+            [ "$ancestor" = "$before" ] || echo "$pid" >"$groups$(group self)/cgroup.procs"
+        done
+    done
+} 2>/dev/null
+
+# What the end of the unit takes from the jobs that go on: systemd removes it.
+loses() {
+    tmp= kind= directories= preserve= ipc= user=
+    while IFS='=' read -r key value; do
+        case $key in
+            PrivateTmp) tmp=$value ;;
+            PrivateTmpEx) kind=$value ;;
+            RuntimeDirectory) directories=$value ;;
+            RuntimeDirectoryPreserve) preserve=$value ;;
+            RemoveIPC) ipc=$value ;;
+            User) user=$value ;;
+        esac
+    done <<EOF
+$(systemctl show --property=PrivateTmp,PrivateTmpEx,RuntimeDirectory,RuntimeDirectoryPreserve \
+    --property=RemoveIPC,User -- "$unit" 2>/dev/null)
+EOF
+    if [ "$tmp" = yes ] && [ "$kind" != disconnected ]; then
+        echo "$unit has 'PrivateTmp=', so its jobs would lose their /tmp"
+    elif [ "$directories" ] && [ "$preserve" = no ]; then
+        echo "$unit has 'RuntimeDirectory=' without 'RuntimeDirectoryPreserve=restart', so its jobs" \
+            "would lose what is in there"
+    elif [ "$ipc" = yes ] && case $user in '' | root | 0) false ;; esac; then
+        echo "$unit has 'RemoveIPC=', so its jobs would lose their shared memory"
+    fi
+}
+
+# This restart waits for jobs although it is not to. Status and events tell of it, too; the directory
+# may be that of another user.
+waits() {
+    rm -f "$run_dir/waited"
+    (umask 022 && set -C && echo "$1" >"$run_dir/waited")
+    say "the minion is not handed over, its stop waits for jobs: $1"
+} 2>/dev/null
 
 # Whether this minion has begun a job.
 has_jobs() {
@@ -172,7 +225,13 @@ end_parent() {
 handover() {
     [ "$way" = handover ] && [ "$(id -u)" = 0 ] && [ -e "$groups/cgroup.controllers" ] || return 1
     command -v systemd-run >/dev/null 2>&1 && [ ! -e "$run_dir/bypass" ] && restarts || return 1
-    meeting=$run_dir/handover.$MAINPID
+    why=$(loses)
+    [ -z "$why" ] || {
+        waits "$why"
+        return 1
+    }
+    meeting=$run_dir/handover.$MAINPID main=
+    for pid in $(cat "/proc/$MAINPID/task"/*/children); do main=$pid; done
     for reached in taking taken refused moved back withdrawn; do rm -rf "$meeting.$reached"; done
     if ! step open asked; then
         # One that has just started has no job yet, and an earlier one serves: it ends at once. In
@@ -194,18 +253,20 @@ handover() {
         sleep 0.1
     done
     if [ ! -d "$meeting.taken" ]; then
+        why="it did not answer in time"
+        [ ! -d "$meeting.refused" ] || read -r why <"$meeting.word" || why="it has refused"
         rm -rf "$meeting".*
-        say "the minion is not handed over: its stop waits for jobs"
+        waits "$why"
         return 1
     fi
     # The minion in the scope is told by SIGCONT that the scope is stopped, as at the shutdown: it
     # takes no more jobs, and ends after those that it has.
-    systemd-run --scope --quiet --collect --unit="$name-before-$MAINPID" \
+    systemd-run --scope --quiet --collect --unit="$name-before-$main" \
         --description="Jobs of an earlier $unit" --property=Delegate=yes \
         --property=KillSignal=SIGCONT --property=SendSIGHUP=no \
         --property=TimeoutStopSec="$shutdown_limit" --property=After=network.target \
         /bin/sh "$0" --move "$(group "$MAINPID")" "$MAINPID" $$ || {
-        say "the processes of the minion cannot be moved out of $unit: its stop waits for jobs"
+        waits "its processes cannot be moved out of $unit"
         step taken back
         return 1
     }
@@ -214,16 +275,24 @@ handover() {
         step taken back
         return 1
     }
-    scope_group=$groups
-    for pid in $(cat "/proc/$MAINPID/task"/*/children); do scope_group=$(group "$pid"); done
+    scope_group=$(group "$main")
     forget_pid
     step taken moved
     end_parent
+    rm -f "$run_dir/waited"
     say "the minion is handed over: it ends when its jobs have ended"
-    restarts || systemctl --no-block stop "$name-before-$MAINPID.scope" 2>/dev/null
+    restarts || {
+        give_back
+        systemctl --no-block stop "$name-before-$main.scope" 2>/dev/null
+    }
     return 0
 }
 
+[ "$1" != --loses ] || {
+    unit=$2
+    loses
+    exit
+}
 [ "$1" != --move ] || {
     move "$2" "$3" "$4"
     exit
@@ -277,5 +346,8 @@ while running; do
 done
 rm -rf "$run_dir/handover.$MAINPID".*
 # A stop is also the end of earlier minions, whose jobs have had the same time.
-[ "$way" = wait ] || [ "${only-}" = unit ] || restarts || systemctl stop "$name-before-*.scope" 2>/dev/null
+[ "$way" = wait ] || [ "${only-}" = unit ] || restarts || {
+    give_back
+    systemctl stop "$name-before-*.scope" 2>/dev/null
+}
 exit 0

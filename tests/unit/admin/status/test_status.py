@@ -1,5 +1,7 @@
 """What is told of updates, with a real record on disk."""
 
+from pathlib import Path
+
 import pytest
 
 from saltext_safeupdate.admin.status import status
@@ -39,6 +41,14 @@ class TestStatus:
         found = status.status(made)
         assert found["draining"] is None
         assert "cannot be used" in found["problem"]
+
+    def test_what_becomes_of_jobs_in_a_restart(self, made):
+        found = status.status(made)
+        assert found["restart"].startswith("wait: the minion is no service of systemd")
+        assert "waited" not in found
+        Path(made.settings.run_dir).mkdir(exist_ok=True)
+        Path(made.settings.run_dir, "waited").write_text("it did not answer\n")
+        assert status.status(made)["waited"] == "it did not answer"
 
     def test_draining(self, made):
         drain = locks.acquire(made.settings.run_dir, "drain", "")

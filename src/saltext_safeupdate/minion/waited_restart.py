@@ -1,0 +1,38 @@
+"""What the engine tells of a restart that has waited for jobs although it was not to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..core.jobs import guard_file
+from ..core.record.store import Store
+from ..core.record.typed import Fact
+
+log = logging.getLogger(__name__)
+
+# What was told last: the next minion finds it, too.
+_TOLD: Fact[str] = Fact("waited_restart", str)
+
+
+class WaitedRestart:
+    """Tells each reason once, by *send*, which says whether a master took it."""
+
+    def __init__(self, run_dir: str, store: Store, send: Callable[[str], bool]) -> None:
+        self._run_dir = run_dir
+        self._store = store
+        self._send = send
+        self._last: str | None = None
+
+    def look(self) -> None:
+        """Tell of it, if that is new. Raises SafeUpdateError; then it is tried again."""
+        why = guard_file.waited(self._run_dir)
+        if why == self._last:
+            return
+        if why != (self._store.replaceable(_TOLD) or ""):
+            if why and not self._send(why):
+                return
+            if why:
+                log.warning("safeupdate: a restart has waited for jobs: %s", why)
+            self._store.set_fact(_TOLD, why)
+        self._last = why
