@@ -45,7 +45,7 @@ class RefusedError(CommandExecutionError, NotImplementedHere):  # type: ignore[m
 
 
 # What Salt puts into the globals of a state function for one call.
-_TOLD = ("__low__",)
+_TOLD = ("__low__", "__lowstate__")
 # What a host does to us: SQLite raises its own where nobody has read the database before.
 OF_HOST = (SafeUpdateError, OSError, sqlite3.Error)
 # What a file of a master does to a runner function if it says what nobody has written there.

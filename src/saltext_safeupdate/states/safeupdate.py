@@ -19,6 +19,8 @@ States of safeupdate
           - file: /etc/salt/minion.d/some.conf
 """
 
+import inspect
+
 from saltext_safeupdate.admin import errors
 
 __virtualname__ = "safeupdate"
@@ -284,8 +286,9 @@ def restarted(name, now=False, timeout=600):
 
     now
         Whether the minion restarts before the next state, as soon as every other job has ended. The
-        run goes on in the new minion, under its JID, and returns once. It restarts also without
-        ``watch``; ``onchanges``, ``onlyif`` and ``unless`` say when not. It is refused where
+        run goes on in the new minion, under its JID, and returns once. With ``watch`` it restarts
+        if what it watches has changed, with ``listen`` at the end of the run; without both,
+        ``onchanges``, ``onlyif`` and ``unless`` say when not. It is refused where
         :py:func:`rebooted` is refused. Defaults to ``False``.
 
         .. versionadded:: 0.1.0
@@ -296,10 +299,11 @@ def restarted(name, now=False, timeout=600):
 
         .. versionadded:: 0.1.0
     """
-    if now and not any(key.startswith("watch") for key in __low__):
+    if now:
         from saltext_safeupdate.admin.updates import midst
 
-        return {"name": name, **midst.restart(__opts__, name, timeout)}
+        if not midst.is_left_to_watching(__low__, __lowstate__):
+            return {"name": name, **midst.restart(__opts__, name, timeout)}
     return {
         "name": name,
         "result": True,
@@ -318,7 +322,8 @@ def rebooted(name, timeout=600, message=None):
     return. There may be several reboots in one run. States with ``parallel: True`` end before the
     reboot, other jobs get the time ``safeupdate:shutdown_timeout``.
 
-    It reboots whenever it is called: ``onchanges``, ``onlyif`` and ``unless`` say when not.
+    It reboots whenever it is called: ``onchanges``, ``onlyif`` and ``unless`` say when not. With
+    ``watch`` it reboots only if what it watches has changed, with ``listen`` at the end of the run.
 
     The state fails, and nothing is done, in a job that no master published (``salt-call``, the
     schedule), with ``parallel: True``, with ``multiprocessing: False``, and on transactional
@@ -350,18 +355,30 @@ def rebooted(name, timeout=600, message=None):
     """
     from saltext_safeupdate.admin.updates import midst
 
+    if midst.is_left_to_watching(__low__, __lowstate__):
+        comment = "The system reboots if something that this state watches has changed."
+        return {"name": name, "result": True, "changes": {}, "comment": comment}
     return {"name": name, **midst.reboot(__opts__, name, timeout, message)}
 
 
 @errors.for_state
-def mod_watch(name, **kwargs):
+def mod_watch(name, sfun="restarted", **kwargs):
     """
-    Ask for the restart: the deferred one, or that in the midst of the run.
-    """
-    if kwargs.get("now"):
-        from saltext_safeupdate.admin.updates import midst
+    Do what a state of ours does if something that it watches has changed.
 
-        return {"name": name, **midst.restart(__opts__, name, kwargs.get("timeout", 600))}
+    ``restarted`` and ``rebooted`` do what they are there for. All others have the minion restart,
+    deferred, unless they have failed or have changed something.
+    """
+    from saltext_safeupdate.admin.updates import midst
+
+    if sfun == "rebooted" or kwargs.get("now"):
+        return {"name": name, **midst.watched(__opts__, sfun, name, kwargs)}
+    if sfun in _OTHERS:
+        # Salt calls this in the place of a state that has failed, too, and forgets that it has.
+        names = inspect.signature(_OTHERS[sfun]).parameters
+        ret = _OTHERS[sfun](name, **{key: kwargs[key] for key in names if key in kwargs})
+        if ret["result"] is False or ret["changes"]:
+            return ret
     ret = {"name": name, "result": True, "changes": {"restart": "deferred"}, "comment": ""}
     if __opts__["test"]:
         ret["result"] = None
@@ -373,3 +390,6 @@ def mod_watch(name, **kwargs):
     if not steering.restart_after_run(reason):
         __salt__["safeupdate.restart"](reason=reason)
     return ret
+
+
+_OTHERS = {each.__name__: each for each in (enabled, disabled, master_enabled, updated)}

@@ -151,7 +151,7 @@ def spoil(tmp_path, monkeypatch):
     monkeypatch.setattr(background, "spawner", lambda opts: lambda work: work())
     functions = {"publish.runner": lambda _: None}
     functions |= {f"safeupdate.{name}": getattr(module, name) for name in NAMES}
-    dunders = {"__context__": {}, "__salt__": functions, "__low__": {}}
+    dunders = {"__context__": {}, "__salt__": functions, "__low__": {}, "__lowstate__": ()}
 
     def call(spoilt, where, name, *given):
         path = tmp_path / f"{where.__name__}.{name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from ...core.errors import InputError, one_line
@@ -68,6 +68,38 @@ def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
     suspend = _suspending(opts)
     reason = f"state {name}, in the midst of its run"
     return suspend("", seconds, lambda: steering.restart(host, reason))
+
+
+# What has Salt call 'mod_watch' of a state, in its place and at the end of the run.
+_WATCHING = frozenset(("watch", "watch_any", "watch_all", "listen"))
+
+
+def is_left_to_watching(low: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> bool:
+    """
+    Tell whether a state does nothing by itself, because others say when it is to do something.
+
+    *low* is the state, *chunks* are all of its run: one may have it listen.
+    """
+    if _WATCHING & low.keys():
+        return True
+    names = (low.get("__id__"), low.get("name"))
+    return any(
+        kind == low.get("state") and name in names
+        for chunk in chunks
+        for each in chunk.get("listen_in") or ()
+        if isinstance(each, Mapping)
+        for kind, name in each.items()
+    )
+
+
+def watched(
+    opts: dict[str, Any], function: str, name: str, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Reboot or restart here, as a state of this *function* does if what it watches has changed."""
+    timeout = given.get("timeout", 600)
+    if function == "rebooted":
+        return reboot(opts, name, timeout, given.get("message"))
+    return restart(opts, name, timeout)
 
 
 def _seconds(timeout: object) -> float:
