@@ -24,7 +24,8 @@ class Run:
         described = {"jid": KEY, "fun": "state.apply", "master": "m", "call": b""}
         self.ledger.accept(KEY, **described, owner=self.main)
 
-    def attempt(self, content, *, may_go_back=True, begin=True, **kwargs):
+    def begin(self, *, may_go_back=True, begin=True):
+        """Begin the job in this process."""
         self.trace.write_text("")
         lock = locks.Lock(self.minion.host.settings.run_dir, "jobs")
         assert lock.try_shared()
@@ -34,12 +35,19 @@ class Run:
         current.begin(
             current.Job(jid=KEY, lock=lock, key=key, attempt=attempt, may_go_back=may_go_back)
         )
+
+    def attempt(self, content, *, may_go_back=True, begin=True, **kwargs):
+        self.begin(may_go_back=may_go_back, begin=begin)
         return self.minion.apply(content, **kwargs)
 
     def suspended(self, content, **kwargs):
         """Run until the job is suspended; return what it waits for."""
         with pytest.raises(Suspended):
             self.attempt(content, **kwargs)
+        return self.put_back()
+
+    def put_back(self):
+        """Have the process of a suspended job end; return what it waits for."""
         waits = Suspension.of(self.ledger.full(KEY).awaits)
         assert self.ledger.put_back(KEY, processes.this_thread())
         held = self.ledger.full(KEY)

@@ -75,6 +75,8 @@ class Calling:
                 return contained(_CALL, in_full, whole, (state, low, chunks, running, retries))
             run.plain, run.low = False, low
             recorded = run.recorded
+            if recorded and running is not run.levels[-1].running:
+                run.levels[-1].see(state, running)
             try:
                 ret = call(state, low, chunks, running)
             except Deferral as deferral:

@@ -26,7 +26,9 @@ class Ordering:
 
     def run(self, owner: Any, function: Callable[[], Any]) -> Any:
         """Return what *function* returns: it is a run, the outermost one or a nested one."""
+        place = self._resume.place()
         with runs.enter(owner) as (run, level):
+            level.place = place
             if len(run.levels) == 1:
                 run.recorded, resumed = self._resume.of_run()
                 run.plain, run.suspend = not resumed, self._resume.suspend

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.host import processes
 from ..core.jobs.suspension import Suspension
 from . import results
+from .chunks import join_comments
 
 _REBOOTED = "The system was rebooted here, and the run went on behind that (safeupdate)."
 _RESTARTED = "The minion was restarted here, and the run went on behind that (safeupdate)."
@@ -35,9 +36,17 @@ def result(state: Any, low: Mapping[str, Any], wanted: Suspension, owner: str) -
         return {**ret, "result": False, "comment": text.format(timeout=wanted.timeout)}
     if of_system:
         changes = {"boot": _changed(wanted.process, processes.identity(1))}
-        return {**ret, "changes": changes, "comment": _REBOOTED}
-    changes = {"minion": {"old": _pid(wanted.process), "new": _pid(owner)}}
-    return {**ret, "changes": changes, "comment": _RESTARTED}
+        ret |= {"changes": changes, "comment": _REBOOTED}
+    else:
+        changes = {"minion": {"old": _pid(wanted.process), "new": _pid(owner)}}
+        ret |= {"changes": changes, "comment": _RESTARTED}
+    # Salt names its parameter in several ways, so it is in no table.
+    check = getattr(state, "_run_check_cmd", None)
+    if "check_cmd" in low and check is not None:
+        checked = check(low)
+        comment = join_comments(ret["comment"], checked.get("comment"))
+        ret |= {"result": checked["result"], "comment": comment}
+    return ret
 
 
 def _changed(old: str, new: str) -> dict[str, str]:

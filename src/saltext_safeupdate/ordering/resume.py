@@ -5,6 +5,8 @@ The result of each finished state is recorded. When the job is started again, a 
 not changed since gives its recorded result, so that its requisites see the changes that were
 made. All others run: those that had failed, were running or had not been reached, and those
 that have changed. Only a state that says ``safeupdate_rerun: False`` is never called twice.
+
+A run that was suspended goes on instead: what it had done stays as it was (:mod:`.kept`).
 """
 
 from __future__ import annotations
@@ -16,19 +18,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import salt.payload
 import salt.state
 
-from ..core.errors import RecordError, SafeUpdateError
+from ..core.errors import InputError, RecordError, SafeUpdateError
 from ..core.host import processes
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
-from ..core.jobs.suspension import Suspended, Suspension, Suspensions
+from ..core.jobs.suspension import Interrupted, Suspended, Suspension, Suspensions
 from ..core.settings import Settings
-from . import parallel, runs
+from . import kept, runs
 from .chunks import join_comments
+from .kept import Kept
+from .runs import Level, Run
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,6 @@ _VOLATILE = frozenset(
 # A state that took fewer milliseconds and changed nothing is called again: that is cheaper
 # than to record it.
 NO_TIME = 10.0
-_RESUMED = "Finished before the minion was restarted: this is the result from then (safeupdate)."
 _CHANGED = (
     "This state also ran before the minion was restarted, but it has changed since then: it ran "
     "again."
@@ -51,19 +54,20 @@ _INTERRUPTED = (
 )
 
 
-# What the ledger has of a state that restarts is under its tag with this before it.
+_FOR_EVER = (
+    "Nothing was done: this run has restarted {count} times for states that are not in it any more "
+    "({names}). If the ID or the name of this state changes with each boot, that would go on for "
+    "ever: give it one that stays."
+)
+
+# What the ledger has of a state that restarts is under its tag with this before it. Its digest
+# tells whether the state has been found behind the restart.
 _SUSPENDED = "suspended "
+_FOUND = "found"
+# Restarts of one job by states that are not found again, before it may not restart any more.
+MOST_LOST = 3
 # Seconds between two looks at states that run in processes of their own.
 _LOOK_INTERVAL = 0.05
-
-
-class _Parallel(NamedTuple):
-    """A state that was given a process of its own."""
-
-    tag: str
-    state: Any
-    low: dict[str, Any]
-    running: Any
 
 
 @dataclass
@@ -72,16 +76,37 @@ class _Progress:
 
     job: current.Job
     earlier: dict[str, tuple[str, bytes]]
+    kept: Kept
     # The states that are being called, each inside the one before it, except for one that is
     # called plainly.
     path: list[dict[str, Any]] = field(default_factory=list)
-    parallel: list[_Parallel] = field(default_factory=list)
 
     def tag(self, *low: dict[str, Any]) -> str:
         """Return what names a state in this job; without one, that which is being called."""
+        return "/".join(salt.state._gen_tag(each) for each in (*self._called(), *low))
+
+    def _called(self) -> list[dict[str, Any]]:
         run = runs.current()
         outer = [run.low] if run is not None and run.low is not None else []
-        return "/".join(salt.state._gen_tag(each) for each in (*outer, *self.path, *low))
+        return [*outer, *self.path]
+
+    def once(self) -> dict[str, str]:
+        """Return the digests, by tag, of the states being called that must not be called twice."""
+        called = self._called()
+        tags = [salt.state._gen_tag(low) for low in called]
+        return {
+            "/".join(tags[: count + 1]): _digest(low)
+            for count, low in enumerate(called)
+            if low.get(KEYWORD) is False
+        }
+
+    def lost(self) -> list[str]:
+        """Return the IDs of the states that have restarted and were not found behind that."""
+        return [
+            tag.split("_|-")[-3]
+            for tag, (digest, _) in self.earlier.items()
+            if tag.startswith(_SUSPENDED) and digest != _FOUND
+        ]
 
     def known(self, low: dict[str, Any]) -> tuple[str, bytes]:
         """Return the digest and the result that an earlier attempt recorded of a state."""
@@ -107,9 +132,21 @@ class Resume:
         salt.state.STATE_INTERNAL_KEYWORDS = frozenset((*known, KEYWORD))
 
     def of_run(self) -> tuple[bool, bool]:
-        """Tell whether the run that begins is recorded, and whether it is resumed."""
+        """
+        Tell whether the run that begins is recorded, and whether it is resumed.
+
+        Raises Interrupted if it is to be, and cannot.
+        """
         job = _job()
-        return job is not None, job is not None and job.attempt > 1
+        resumed = job is not None and job.attempt > 1
+        if job is not None and resumed:
+            self._of(job)
+        return job is not None, resumed
+
+    def place(self) -> str:
+        """Return what names the state that is being called; empty if there is none."""
+        job = _job()
+        return "" if job is None else self._of(job).tag()
 
     def call(
         self,
@@ -130,33 +167,49 @@ class Resume:
         if job is None or retries > 1 or state.mocked:
             return call(state, low, chunks, running, retries)
         progress = self._of(job)
-        known, earlier = progress.known(low) if progress.earlier else ("", b"")
-        if known and known == _digest(low):
-            found = _recorded(state, low, earlier)
-            if found is not None:
-                return found
+        run = runs.current() or Run(levels=[Level(owner=state)])
+        found = self._found(progress, run.levels[-1], state, low, running)
+        if found is not None:
+            return found
         if low.get("__prereq__"):
             return call(state, low, chunks, running, retries)
-        if progress.earlier:
-            behind = self._behind_restart(progress, state, low)
-            if behind is not None:
-                return behind
         once = low.get(KEYWORD) is False
         if once:
             self._record(progress, state, low, None)
+        deferred = len(run.pending)
         progress.path.append(low)
         try:
             ret = call(state, low, chunks, running, retries)
         finally:
             progress.path.pop()
-        if low.get("parallel") and running is not None:
-            progress.parallel.append(_Parallel(progress.tag(low), state, low, running))
-        if isinstance(ret, dict) and not low.get("parallel"):
+        if len(run.pending) > deferred:
+            # It is called again in the next attempt, so that it defers that again.
+            run.levels[-1].unfinished.add(salt.state._gen_tag(low))
+        elif isinstance(ret, dict) and not low.get("parallel"):
+            known, _ = progress.known(low)
             if known and known != _digest(low):
                 ret["comment"] = join_comments(ret.get("comment"), _CHANGED)
             if once or (ret.get("result") is True and (known or self._is_worth_recording(ret))):
                 self._record(progress, state, low, ret)
         return ret
+
+    def _found(
+        self, progress: _Progress, level: Level, state: Any, low: dict[str, Any], running: Any
+    ) -> dict[str, Any] | None:
+        """Return the result that is recorded of a state; None if it has to be called."""
+        if running is not level.running:
+            level.see(state, running)
+            if running is not None:
+                progress.kept.fill(level.place, state, running)
+        done = progress.kept.result(level.place, low)
+        if done is not None or not progress.earlier:
+            return done
+        known, earlier = progress.known(low)
+        if known and known == _digest(low):
+            done = _recorded(state, low, earlier)
+        if done is None and not low.get("__prereq__"):
+            done = self._behind_restart(progress, state, low)
+        return done
 
     def suspend(self, process: str, timeout: float, ask: Callable[[], object]) -> NoReturn:
         """
@@ -166,20 +219,25 @@ class Resume:
         *ask*. If that raises, the run goes on here. States that run in processes of their own have
         ended before that.
         """
-        job, process = _job(), process or self._owner()
-        if job is None or not process:
+        job, run = _job(), runs.current()
+        process = process or self._owner()
+        if job is None or run is None or not process:
             raise RecordError("The ledger does not have this job. Nothing was done.")
         progress = self._of(job)
-        self._end_parallel(progress)
+        lost = progress.lost()
+        if len(lost) >= MOST_LOST:
+            raise InputError(_FOR_EVER.format(count=len(lost), names=", ".join(sorted(lost))))
+        _end_parallel(run)
         tag = _SUSPENDED + progress.tag()
         until = processes.since_boot() + timeout
         wanted = Suspension(process=process, until=until, timeout=timeout)
-        if not self._suspensions.begin(job.key, tag, wanted):
+        results, once = kept.gathered(run), progress.once()
+        if not self._suspensions.begin(job.key, tag, wanted, results, once):
             raise RecordError("The ledger does not have this job any more. Nothing was done.")
         try:
             ask()
         except Exception:
-            self._suspensions.drop(job.key, tag)
+            self._suspensions.drop(job.key, tag, once)
             raise
         raise Suspended
 
@@ -193,27 +251,22 @@ class Resume:
         self, progress: _Progress, state: Any, low: dict[str, Any]
     ) -> dict[str, Any] | None:
         """Return the result of a state that has asked for a restart; None for any other one."""
-        said = progress.earlier.get(_SUSPENDED + progress.tag(low))
+        tag = _SUSPENDED + progress.tag(low)
+        said = progress.earlier.get(tag)
         if said is None:
             return None
         from . import restarts
 
-        wanted = Suspension.of(said[1].decode())
-        ret = restarts.result(state, low, wanted, self._owner())
-        if ret["result"]:
-            self._record(progress, state, low, ret)
+        progress.earlier[tag] = (_FOUND, said[1])
+        ret = restarts.result(state, low, Suspension.of(said[1].decode()), self._owner())
+        run = runs.current()
+        if run is not None and not ret["result"] and progress.kept.restart_reason:
+            # It was to restart anyway.
+            run.restart_reason = run.restart_reason or progress.kept.restart_reason
+            run.restarted.append(ret)
+        self._record(progress, state, low, ret)
+        self._add(progress, tag, _FOUND, said[1])
         return ret
-
-    def _end_parallel(self, progress: _Progress) -> None:
-        """Wait for the states that run in processes of their own, and record their results."""
-        while progress.parallel:
-            tag, state, low, running = progress.parallel.pop()
-            while not state.reconcile_procs(running):
-                time.sleep(_LOOK_INTERVAL)
-            ret = running.get(salt.state._gen_tag(low))
-            # What it has deferred is deferred again.
-            if isinstance(ret, dict) and ret.get("result") is True and parallel.MARKER not in ret:
-                self._record(progress, state, low, ret, tag)
 
     def record(self, state: Any, low: dict[str, Any], ret: Mapping[str, Any]) -> None:
         """Record the result of a state that was not called by :meth:`call`, if it is worth it."""
@@ -235,14 +288,19 @@ class Resume:
     def _of(self, job: current.Job) -> _Progress:
         progress: _Progress | None = getattr(self._local, "progress", None)
         if progress is None or progress.job is not job:
-            earlier: dict[str, tuple[str, bytes]] = {}
-            if job.attempt > 1:
-                try:
-                    earlier = self._ledger.chunks(job.key)
-                except SafeUpdateError as err:
-                    log.error("safeupdate: job %s starts from its beginning: %s", job.jid, err)
-            progress = self._local.progress = _Progress(job, earlier)
+            earlier = self._earlier(job) if job.attempt > 1 else {}
+            progress = self._local.progress = _Progress(job, earlier, Kept(earlier))
         return progress
+
+    def _earlier(self, job: current.Job) -> dict[str, tuple[str, bytes]]:
+        """Return what earlier attempts of a job have recorded. Raise Interrupted if it is gone."""
+        try:
+            earlier = self._ledger.chunks(job.key)
+            if not earlier and self._ledger.outcome(job.jid) is None:
+                raise Interrupted("what is recorded of it is gone")
+        except SafeUpdateError as err:
+            raise Interrupted(f"what is recorded of it cannot be read ({err})") from err
+        return earlier
 
     def _record(
         self,
@@ -250,23 +308,25 @@ class Resume:
         state: Any,
         low: dict[str, Any],
         ret: Mapping[str, Any] | None,
-        tag: str = "",
     ) -> None:
         # Not asked in `call`, where every state passes: opts take their time to answer.
         if state.opts.get("test"):
             return
-        tag = tag or progress.tag(low)
+        tag = progress.tag(low)
         try:
             payload = b"" if ret is None else salt.payload.dumps(dict(ret))
         except (TypeError, ValueError, OverflowError) as err:
             log.warning("safeupdate: the result of state %s cannot be recorded: %s", tag, err)
             return
+        # Without a result it is a state that must not run twice: that it started has to be on disk
+        # before it does.
+        self._add(progress, tag, _digest(low), payload, durable=ret is None)
+
+    def _add(
+        self, progress: _Progress, tag: str, digest: str, payload: bytes, *, durable: bool = False
+    ) -> None:
         try:
-            # Without a result it is a state that must not run twice: that it started has to be
-            # on disk before it does.
-            self._ledger.add_chunk(
-                progress.job.key, tag, _digest(low), payload, durable=ret is None
-            )
+            self._ledger.add_chunk(progress.job.key, tag, digest, payload, durable=durable)
         except SafeUpdateError as err:
             if str(err) != self._complaint:
                 log.error("safeupdate: the result of state %s is not recorded: %s", tag, err)
@@ -292,12 +352,20 @@ def _recorded(state: Any, low: dict[str, Any], payload: bytes) -> dict[str, Any]
             "__id__": low["__id__"],
         }
     else:
-        ret["comment"] = join_comments(ret.get("comment"), _RESUMED)
+        ret["comment"] = join_comments(ret.get("comment"), kept.RESUMED)
         ret["__resumed__"] = True
     ret["__run_num__"] = state._State__run_num
     state._State__run_num += 1
     found: dict[str, Any] = ret
     return found
+
+
+def _end_parallel(run: Run) -> None:
+    """Wait for the states that run in processes of their own: their results are kept, too."""
+    for level in run.levels:
+        for state, running in level.seen:
+            while not state.reconcile_procs(running):
+                time.sleep(_LOOK_INTERVAL)
 
 
 def _job() -> current.Job | None:

@@ -55,6 +55,19 @@ class Level:
     results: dict[str, Any] = field(default_factory=dict)
     # Tags of the states that got a process of their own.
     parallel: list[str] = field(default_factory=list)
+    # Of a run that is recorded: the tags of the states around it, the results that the next state
+    # is called with, and all that there have been, with their owners.
+    place: str = ""
+    running: Any = None
+    seen: list[tuple[Any, Any]] = field(default_factory=list)
+    # Tags of finished states that have deferred something in an inner run.
+    unfinished: set[str] = field(default_factory=set)
+
+    def see(self, state: Any, running: Any) -> None:
+        """Note the results that *state*, an object of Salt's engine, calls its states with."""
+        self.running = running
+        if running is not None:
+            self.seen.append((state, running))
 
 
 class Memo:

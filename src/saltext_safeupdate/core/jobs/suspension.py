@@ -8,7 +8,7 @@ end it waits for is gone, or its time is up.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from ..frozen import frozen
 from ..record.database import Database
@@ -19,6 +19,14 @@ class Suspended(BaseException):
     This job goes on behind a restart, under its JID.
 
     It is no Exception, because what lies between turns exceptions into results.
+    """
+
+
+class Interrupted(BaseException):
+    """
+    This job cannot go on, and must not begin anew: what it had done is not known any more.
+
+    It is no Exception for the same reason.
     """
 
 
@@ -65,12 +73,20 @@ class Suspension:
 class Suspensions(Database):
     """What the ledger has of suspended jobs."""
 
-    def begin(self, key: str, tag: str, suspension: Suspension) -> bool:
+    def begin(
+        self,
+        key: str,
+        tag: str,
+        suspension: Suspension,
+        results: Mapping[str, bytes] | None = None,
+        left: Iterable[str] = (),
+    ) -> bool:
         """
         Record that a job is suspended, under the *tag* by which its state finds that again.
 
-        It is still running: the ledger records by ``put_back`` that it is not any more. Return
-        whether the job is known.
+        *results* are what its states have come to so far, by tag. That the states around it have
+        begun and must not begin again, which are *left* with it, is dropped. It is still running:
+        the ledger records by ``put_back`` that it is not any more. Return whether the job is known.
         """
         with self.transaction() as db:
             done = db.execute(
@@ -78,14 +94,22 @@ class Suspensions(Database):
                 (suspension.text, key),
             ).rowcount
             if done:
-                db.execute(
+                db.executemany(
+                    "DELETE FROM chunks WHERE key = ? AND tag = ?", [(key, each) for each in left]
+                )
+                rows = {tag: suspension.text.encode(), **(results or {})}
+                db.executemany(
                     "INSERT OR REPLACE INTO chunks (key, tag, digest, result) VALUES (?, ?, '', ?)",
-                    (key, tag, suspension.text.encode()),
+                    [(key, each, result) for each, result in rows.items()],
                 )
         return bool(done)
 
-    def drop(self, key: str, tag: str) -> None:
-        """Forget it: nobody restarts."""
+    def drop(self, key: str, tag: str, left: Mapping[str, str] | None = None) -> None:
+        """Forget it: nobody restarts. The states that were *left* go on; by tag, their digests."""
         with self.transaction() as db:
             db.execute("UPDATE jobs SET awaits = '' WHERE key = ?", (key,))
             db.execute("DELETE FROM chunks WHERE key = ? AND tag = ?", (key, tag))
+            db.executemany(
+                "INSERT OR REPLACE INTO chunks (key, tag, digest, result) VALUES (?, ?, ?, x'')",
+                [(key, each, digest) for each, digest in (left or {}).items()],
+            )

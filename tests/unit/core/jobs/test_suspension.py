@@ -88,6 +88,19 @@ def test_what_was_not_asked_for_is_forgotten(ledger, suspensions):
     assert ledger.full("1").awaits == ""
 
 
+def test_what_its_states_have_come_to_is_recorded_with_it(ledger, suspensions):
+    ledger.add_chunk("1", "around", "d", b"")
+    assert suspensions.begin("1", TAG, WAITS, {"results ": b"r"}, {"around": "d"})
+    assert ledger.chunks("1") == {TAG: ("", WAITS.text.encode()), "results ": ("", b"r")}
+
+
+def test_a_state_that_must_not_begin_again_is_noted_again_if_nobody_restarts(ledger, suspensions):
+    ledger.add_chunk("1", "around", "d", b"")
+    suspensions.begin("1", TAG, WAITS, left={"around": "d"})
+    suspensions.drop("1", TAG, {"around": "d"})
+    assert ledger.chunks("1") == {"around": ("d", b"")}
+
+
 def test_only_a_job_that_runs_is_suspended(ledger, suspensions):
     ledger.finish("1", b"return")
     assert not suspensions.begin("1", TAG, WAITS)
