@@ -14,6 +14,7 @@ import salt.version
 from ..core.errors import DamagedError
 from ..core.generations.generation import Probe
 from ..core.host.reach import Address, reaches_any
+from ..core.jobs import functions
 from ..core.jobs.delivering import Answer
 from ..core.jobs.ledger import Job
 from ..core.record.store import PhaseRow
@@ -150,6 +151,8 @@ class Delivery:
         if job.awaits:
             # Others may have begun first.
             call = publication.behind_others(call)
+        if job.awaits or (job.attempts and job.has_begun and functions.is_resumable(job.fun)):
+            call = {**call, publication.GOES_ON: True}
         # If nobody is in charge of it now, it waits where its master's part will look.
         master = self._masters.in_charge_of(job.master, f"job {job.jid}") or job.master
         queues.put(self._queue_opts(master), call)

@@ -25,6 +25,7 @@ from ..core.host.locks import Lock
 from ..core.jobs import functions, update_wait
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
+from ..core.jobs.suspension import Suspensions
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
@@ -65,6 +66,7 @@ class Intake:
         self._tickets = tickets
         self._admission = admission
         self._ledger = Ledger(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
+        self._suspensions = Suspensions(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._store = Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)
         self._generations = Generations(self._store)
         self._answers = Answers(self._ledger, complaints)
@@ -167,14 +169,16 @@ class Intake:
     ) -> Any:
         """Start the job with its share of the lock, unless it is known."""
         key: str | None = publication.key(data)
+        goes_on = bool(data.pop(publication.GOES_ON, False))
         if key:
-            key = self._accept(minion, data, key, _may_start_from(*source))
+            goes_on = goes_on or (source[0] and self._has_progress(key))
+            key = self._accept(minion, data, key, _may_start_from(*source), goes_on)
         if key is None:
             instead(original)
             if lock is not None:
                 lock.close()
             return None
-        self._tickets[id(data)] = Ticket(lock, key, waited)
+        self._tickets[id(data)] = Ticket(lock, key, waited, goes_on)
         process = None
         try:
             process = original(minion, data)
@@ -284,8 +288,20 @@ class Intake:
         )
         return False
 
+    def _has_progress(self, key: str) -> bool:
+        """Tell whether states of a job are recorded."""
+        try:
+            return self._suspensions.has_progress(key)
+        except SafeUpdateError:
+            return False
+
     def _accept(
-        self, minion: Any, data: dict[str, Any], key: str, over: tuple[State, ...]
+        self,
+        minion: Any,
+        data: dict[str, Any],
+        key: str,
+        over: tuple[State, ...],
+        goes_on: bool,
     ) -> str | None:
         """Record the job; return its key, empty without a record, None if it is known."""
         try:
@@ -303,7 +319,7 @@ class Intake:
             self._complaints.log("job %s is known and not run", data.get("jid"), err)
             return None
         except SafeUpdateError as err:
-            if over and self._is_held(key):
+            if goes_on or (over and self._is_held(key)):
                 # It would run again: the engine brings it back when that can be written.
                 self._complaints.log("job %s stays held", data.get("jid"), err)
                 return None

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from salt.exceptions import SaltException
+from salt.exceptions import CommandExecutionError, SaltException
 
 from ..core.errors import RecordError, SafeUpdateError
 from ..core.host import copy_names, processes
@@ -20,7 +20,7 @@ from ..core.host.locks import Lock
 from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
-from ..core.jobs.suspension import Suspended
+from ..core.jobs.suspension import Interrupted, Suspended
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 
 # What a file system that is full says.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_LOST = (
+    "Job {jid} was to go on behind a restart, and {why}. What it had done before stays done; the "
+    "rest was not run, and nothing was run again. Look at what is missing, then publish it again."
+)
 # Seconds that the main process waits for the database; it has the whole minion to serve.
 MAIN_BUSY_TIMEOUT = 5.0
 
@@ -40,12 +44,14 @@ class Ticket(NamedTuple):
     """
     What a job takes along into its process: its share of the jobs lock, if any, and its key.
 
-    *waited* tells that it is one that waits for an update, and has done so.
+    *waited* tells that it is one that waits for an update, and has done so, *goes_on* that it has
+    begun before, and must not begin anew.
     """
 
     lock: Lock | None
     key: str
     waited: bool = False
+    goes_on: bool = False
 
 
 class JobProcess:
@@ -93,7 +99,7 @@ class JobProcess:
         if ticket is None:
             return original(cls, minion, opts, data, *more)
         forked = opts.get("multiprocessing", True)
-        attempt, says = self._begin(opts, ticket.key)
+        attempt, says, lost = self._begin(opts, ticket)
         job = current.Job(
             jid=str(data.get("jid", "")),
             lock=ticket.lock,
@@ -102,6 +108,7 @@ class JobProcess:
             says=says,
             blind=bool(ticket.key) and not says,
             waited=ticket.waited,
+            lost=lost,
         )
         current.begin(job)
         try:
@@ -158,6 +165,8 @@ class JobProcess:
     def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:
         """Write down that the function of the job begins, and call it."""
         job = current.get()
+        if job is not None and job.lost:
+            raise CommandExecutionError(_LOST.format(jid=job.jid, why="its record is gone"))
         if job is not None:
             job.begun = True
         if job is not None and job.says:
@@ -185,22 +194,34 @@ class JobProcess:
                 job.went_back = True
                 log.info("safeupdate: job %s goes on behind a restart", job.jid)
             return LATER
+        except Interrupted as err:
+            jid = job.jid if job is not None else ""
+            raise CommandExecutionError(_LOST.format(jid=jid, why=err)) from err
 
-    def _begin(self, opts: Any, key: str) -> tuple[int, bool]:
-        """Return which attempt it is, and whether the ledger waits for word of its function."""
+    def _begin(self, opts: Any, ticket: Ticket) -> tuple[int, bool, bool]:
+        """
+        Return which attempt it is, whether the ledger waits for word of its function, and whether
+        it was to go on and cannot.
+
+        One that was to go on is left to the engine as long as the ledger cannot be used.
+        """
+        key = ticket.key
         if not key:
-            return 1, False
+            return 1, False, False
         try:
             ledger = Ledger(self._settings.database, busy_timeout=current.PATIENCE)
             attempt = ledger.begin(key, processes.this_thread(), says=True)
             if attempt or ledger.outcome(key.partition("/")[0]) is not None:
-                return attempt, True
+                return attempt, True, ticket.goes_on and attempt == 1
         except SafeUpdateError as err:
+            if ticket.goes_on:
+                self._complaints.log("job %s goes on later", key, err)
+                return 0, False, False
             self._without_record(opts, key, err)
         else:
             gone = RecordError("The database was replaced after the job had been accepted.")
             self._without_record(opts, key, gone)
-        return 1, False
+        return 1, False, ticket.goes_on
 
     def _without_record(self, opts: Any, key: str, err: SafeUpdateError) -> None:
         self._complaints.log("job %s runs without a record", key, err)

@@ -87,7 +87,13 @@ def patches(
             ("cls", "minion_instance", "opts", "data", "connected", "creds_map"),
             process.target,
         ),
-        _by(minion, "_execute_job_function", _FUNCTION, process.function),
+        Patch(
+            minion,
+            "_execute_job_function",
+            _FUNCTION,
+            # A run that was to go on and cannot.
+            replaced(_FUNCTION, process.function, (CommandExecutionError,)),
+        ),
         _by(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), returns.prepare),
         _by(minion, "_return_pub", ("self", "ret"), returns.publish),
         Patch(minion, "_send_req_sync", _SENT, _sending(returns)),

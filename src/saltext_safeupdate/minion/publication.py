@@ -9,6 +9,8 @@ from ..core.jobs import functions, jids
 
 # Who a job is from that the supervisor has the minion do.
 ASKED_BY = "safeupdate"
+# The key under which a job in a queue carries that it has begun before, and goes on.
+GOES_ON = "__safeupdate_goes_on__"
 
 
 def key(data: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ from ..core.errors import InputError, RecordError, SafeUpdateError
 from ..core.host import processes
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
-from ..core.jobs.suspension import Interrupted, Suspended, Suspension, Suspensions
+from ..core.jobs.suspension import SUSPENDED, Interrupted, Suspended, Suspension, Suspensions
 from ..core.settings import Settings
 from . import kept, runs
 from .chunks import join_comments
@@ -60,9 +60,7 @@ _FOR_EVER = (
     "ever: give it one that stays."
 )
 
-# What the ledger has of a state that restarts is under its tag with this before it. Its digest
-# tells whether the state has been found behind the restart.
-_SUSPENDED = "suspended "
+# The digest of what the ledger has of a state that has been found behind its restart.
 _FOUND = "found"
 # Restarts of one job by states that are not found again, before it may not restart any more.
 MOST_LOST = 3
@@ -105,7 +103,7 @@ class _Progress:
         return [
             tag.split("_|-")[-3]
             for tag, (digest, _) in self.earlier.items()
-            if tag.startswith(_SUSPENDED) and digest != _FOUND
+            if tag.startswith(SUSPENDED) and digest != _FOUND
         ]
 
     def known(self, low: dict[str, Any]) -> tuple[str, bytes]:
@@ -228,7 +226,7 @@ class Resume:
         if len(lost) >= MOST_LOST:
             raise InputError(_FOR_EVER.format(count=len(lost), names=", ".join(sorted(lost))))
         _end_parallel(run)
-        tag = _SUSPENDED + progress.tag()
+        tag = SUSPENDED + progress.tag()
         until = processes.since_boot() + timeout
         wanted = Suspension(process=process, until=until, timeout=timeout)
         results, once = kept.gathered(run), progress.once()
@@ -251,7 +249,7 @@ class Resume:
         self, progress: _Progress, state: Any, low: dict[str, Any]
     ) -> dict[str, Any] | None:
         """Return the result of a state that has asked for a restart; None for any other one."""
-        tag = _SUSPENDED + progress.tag(low)
+        tag = SUSPENDED + progress.tag(low)
         said = progress.earlier.get(tag)
         if said is None:
             return None

@@ -98,7 +98,7 @@ class World:
                 self.returns.publish(FakeMinion._return_pub, minion, ret)
 
         lock = self.ticket.lock and locks.share(self.settings.run_dir, "jobs")
-        self.tickets[id(data)] = Ticket(lock, self.ticket.key)
+        self.tickets[id(data)] = Ticket(lock, self.ticket.key, goes_on=self.ticket.goes_on)
         try:
             self.job_process.target(target, None, self.minion, self.minion.opts, data)
         finally:

@@ -14,6 +14,7 @@ from saltext_safeupdate.core.jobs.ledger import Job, State
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import PhaseRow, Store
 from saltext_safeupdate.core.record.update import Update
+from saltext_safeupdate.minion import publication, queues
 from saltext_safeupdate.minion.delivery import Delivery
 from saltext_safeupdate.minion.masters import Masters
 
@@ -154,3 +155,22 @@ def test_a_phase_is_kept_while_no_master_can_be_reached(tmp_path, options, sent)
     row = PhaseRow(seq=1, id="u1", phase="watching", reason="", at=1.0)
     assert delivery.publish(row, None) is sent
     assert len(told) == sent
+
+
+@pytest.mark.parametrize(
+    ("fun", "known", "marked"),
+    [
+        ("state.apply", {"awaits": "{}", "attempts": 0}, True),
+        ("state.apply", {"attempts": 1}, True),
+        ("state.apply", {"attempts": 1, "unbegun": 1}, False),
+        ("state.apply", {"attempts": 0}, False),
+        ("cmd.run", {"attempts": 1}, False),
+    ],
+)
+def test_a_run_that_has_begun_before_is_marked_in_the_queue(tmp_path, fun, known, marked):
+    opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
+    call = salt.payload.dumps({"jid": "1", "fun": fun, "arg": []})
+    job = JOB._replace(fun=fun, call=call, **known)
+    Delivery(opts, {"event.send": None}, connected(opts, tmp_path)).run(job)
+    (queued,) = queues.listed(opts)
+    assert queued.get(publication.GOES_ON, False) is marked

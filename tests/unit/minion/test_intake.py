@@ -17,7 +17,7 @@ from saltext_safeupdate.core.jobs.ledger import Ledger, State
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.minion import intake, queues
+from saltext_safeupdate.minion import intake, publication, queues
 
 from .conftest import FOURTH_JID, JID, OTHER_JID, THIRD_JID
 
@@ -395,6 +395,14 @@ def test_a_held_job_that_cannot_be_recorded_stays_held(world, monkeypatch):
         assert world.publish(OTHER_JID, queued=True) is not None, "nobody else would run it"
     assert world.states() == {JID: "held"}
     assert world.publish(queued=True) is not None
+
+
+def test_one_that_goes_on_does_not_start_without_a_record(world, monkeypatch):
+    """It would begin anew. The engine brings it back when the database can be written."""
+    monkeypatch.setattr(Ledger, "accept", Mock(side_effect=RecordError("disk full")))
+    monkeypatch.setattr(Ledger, "full", Mock(side_effect=RecordError("disk full")))
+    goes_on = {publication.GOES_ON: True}
+    assert world.publish(fun="state.apply", queued=True, **goes_on) is None
 
 
 def test_a_job_whose_state_is_none_is_known(world):

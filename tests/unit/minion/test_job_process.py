@@ -5,20 +5,27 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import salt.minion
+from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.core.errors import RecordError
 from saltext_safeupdate.core.host import linked_copy, locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger
-from saltext_safeupdate.core.jobs.suspension import Suspended, Suspension, Suspensions
+from saltext_safeupdate.core.jobs.suspension import (
+    Interrupted,
+    Suspended,
+    Suspension,
+    Suspensions,
+)
 from saltext_safeupdate.core.record.parts import Code
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.record.update import Update
-from saltext_safeupdate.minion import job_process, queues, unrecorded
+from saltext_safeupdate.minion import job_process, publication, queues, unrecorded
 from saltext_safeupdate.minion.job_process import Ticket
 from saltext_safeupdate.minion.waiting_runs import GoesBack
 from tests.support.waiting import wait_for
@@ -287,3 +294,65 @@ def test_a_suspended_job_is_held_in_no_queue(world):
     assert locks.Lock(world.settings.run_dir, "jobs").try_exclusive(), "nobody waits for it"
     # Its master may publish it again meanwhile.
     assert world.publish(fun="state.apply") is None
+
+
+class TestGoesOn:
+    """A state run that has begun before, and comes out of the queue."""
+
+    @pytest.fixture
+    def data(self, world):
+        os.makedirs(world.minion.opts["cachedir"], exist_ok=True)
+        call = {"jid": JID, "fun": "state.apply", "master": "master1", "call": b"c"}
+        world.ledger.accept(JID, **call, owner="gone")
+        world.ledger.begin(JID, "gone child")
+        world.ledger.add_chunk(JID, "tag", "digest", b"")
+        world.ledger.take(world.ledger.full(JID), "engine")
+        goes_on = {publication.GOES_ON: True, queues.OF_JOBS: JID}
+        return world.publish(fun="state.apply", queued=True, **goes_on)
+
+    def test_it_goes_on(self, world, data):
+        assert world.ticket.goes_on
+        assert publication.GOES_ON not in data
+        world.run(data)
+        assert world.states() == {JID: "delivered"}
+
+    def test_one_that_queued_itself_is_known_by_what_is_recorded_of_it(self, world, data):
+        world.run(data, value=None)
+        world.ledger.hold(OTHER_JID, jid=OTHER_JID, fun="x", master="m", call=b"", owner="o")
+        world.ledger.add_chunk(OTHER_JID, "tag", "digest", b"")
+        assert world.publish(OTHER_JID, fun="state.apply", queued=True) is not None
+        assert world.ticket.goes_on
+
+    def test_it_does_not_begin_anew_while_the_database_cannot_be_written(
+        self, world, data, monkeypatch
+    ):
+        ran = []
+        world.while_it_runs = lambda: ran.append(JID)
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "begin", Mock(side_effect=RecordError("disk full")))
+            world.run(data)
+        assert ran == []
+        assert world.states() == {JID: "accepted"}, "the engine starts it again"
+
+    @pytest.mark.parametrize("accepted_anew", [True, False])
+    def test_it_does_not_begin_anew_if_its_record_is_gone(self, world, data, accepted_anew):
+        ran = []
+        world.while_it_runs = lambda: ran.append(JID)
+        with world.ledger.transaction() as db:
+            db.execute("DELETE FROM jobs")
+            db.execute("DELETE FROM chunks")
+            db.execute("DELETE FROM contents")
+        if accepted_anew:
+            data[publication.GOES_ON] = True
+            data = world.publish(**{**data, "queued": True})
+        with pytest.raises(CommandExecutionError, match="its record is gone"):
+            world.run(data)
+        assert ran == []
+
+    def test_it_fails_if_what_it_had_done_cannot_be_read(self, world, data):
+        def run():
+            raise Interrupted("what its states had done cannot be read")
+
+        world.while_it_runs = run
+        with pytest.raises(CommandExecutionError, match="cannot be read"):
+            world.run(data)

@@ -8,10 +8,11 @@ import salt.utils.event
 import salt.utils.minion
 import salt.utils.schedule
 import salt.utils.state
+from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import patches
 from saltext_safeupdate.core.host import locks
-from saltext_safeupdate.core.jobs import functions
+from saltext_safeupdate.core.jobs import current, functions
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import patches as minion_patches
 from saltext_safeupdate.minion import queues
@@ -149,3 +150,20 @@ def test_the_schedule_rests_while_jobs_are_held(settings, monkeypatch):
     one._run_job("g", {})
     jobs.close()
     assert looked == [1, "f"]
+
+
+def test_a_run_that_cannot_go_on_is_not_run_by_salt_alone(settings):
+    """An error of ours is contained everywhere else: Salt's function is called all the same."""
+    current.begin(current.Job(jid=JID, lock=None, key=JID, lost=True))
+    called = []
+
+    def _execute_job_function(self, function_name, function_args, executors, opts, data):
+        called.append(function_name)
+
+    (row,) = [row for row in _table(settings) if row.name == "_execute_job_function"]
+    try:
+        with pytest.raises(CommandExecutionError, match="its record is gone"):
+            row.replace(_execute_job_function)(None, "state.apply", [], [], {}, {})
+    finally:
+        current.end()
+    assert called == []

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from ..frozen import frozen
 from ..record.database import Database
 
+# What the ledger has of a state that restarts is under its tag with this before it.
+SUSPENDED = "suspended "
+
 
 class Suspended(BaseException):
     """
@@ -103,6 +106,24 @@ class Suspensions(Database):
                     [(key, each, result) for each, result in rows.items()],
                 )
         return bool(done)
+
+    def has_progress(self, key: str) -> bool:
+        """Tell whether states of a job are recorded: it goes on, and does not begin."""
+        with self.connection() as db:
+            return bool(
+                db.execute("SELECT EXISTS (SELECT 1 FROM chunks WHERE key = ?)", (key,)).fetchone()[
+                    0
+                ]
+            )
+
+    def of(self, key: str) -> str:
+        """Return what a job has waited for, as text; empty if it never was suspended."""
+        with self.connection() as db:
+            row = db.execute(
+                "SELECT result FROM chunks WHERE key = ? AND substr(tag, 1, ?) = ?",
+                (key, len(SUSPENDED), SUSPENDED),
+            ).fetchone()
+        return "" if row is None else bytes(row[0]).decode(errors="replace")
 
     def drop(self, key: str, tag: str, left: Mapping[str, str] | None = None) -> None:
         """Forget it: nobody restarts. The states that were *left* go on; by tag, their digests."""

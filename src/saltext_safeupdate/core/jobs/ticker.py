@@ -23,6 +23,7 @@ from .held import Held
 from .ledger import Job, Ledger, State
 from .problems import Problems
 from .recovery import Action, Recovery
+from .suspension import Suspensions
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +92,11 @@ class Ticker:
     _waits: update_wait.Waits = field(init=False)
     _admission: Admission = field(init=False)
     _generations: Generations = field(init=False)
+    _suspensions: Suspensions = field(init=False)
 
     def __post_init__(self) -> None:
         self._generations = Generations(self.store)
+        self._suspensions = Suspensions(self.ledger.path)
         self._admission = Admission(
             self.settings, self.store, complain=self.complain, clock=self.clock
         )
@@ -232,7 +235,8 @@ class Ticker:
         if job is None:
             return
         try:
-            self.delivery.run(job._replace(awaits=bare.awaits))
+            awaits = bare.awaits or self._suspensions.of(key)
+            self.delivery.run(job._replace(awaits=awaits))
         except OSError as err:
             # It is tried again soon: the job is held and has no file.
             self._held.note(key, put=False)
@@ -247,7 +251,7 @@ class Ticker:
         if functions.waits_for_update(job.fun):
             log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
             return
-        if bare.awaits:
+        if awaits:
             log.info("safeupdate: job %s goes on behind the restart that it asked for", job.jid)
             return
         log.warning(

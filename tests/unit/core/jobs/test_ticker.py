@@ -12,7 +12,7 @@ from saltext_safeupdate.core.jobs import ticker
 from saltext_safeupdate.core.jobs.delivering import Answer
 from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
 from saltext_safeupdate.core.jobs.recovery import MOST_STARTS
-from saltext_safeupdate.core.jobs.suspension import Suspension, Suspensions
+from saltext_safeupdate.core.jobs.suspension import SUSPENDED, Suspension, Suspensions
 from saltext_safeupdate.core.jobs.ticker import Ticker
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
@@ -36,7 +36,7 @@ class World:
         self.living = {"main"}
         self.away, self.refused = set(), set()
         self.sent, self.published, self.started, self.probes = [], [], [], []
-        self.handed_over = []
+        self.handed_over, self.awaited = [], []
         self.keeps = set()
         self.launched = 0
         self.connected = True
@@ -70,6 +70,7 @@ class World:
 
     def run(self, job):
         self.started.append(job.jid)
+        self.awaited.append(job.awaits)
 
     def probe(self, wanted):
         self.probes.append(wanted.jid)
@@ -585,7 +586,7 @@ def _suspended(world, process="boot:1:1"):
     world.living.add(process)
     world.job("1", fun="state.apply")
     waits = Suspension(process=process, until=processes.since_boot() + 600, timeout=600)
-    Suspensions(world.settings.database).begin("1", "tag", waits)
+    Suspensions(world.settings.database).begin("1", f"{SUSPENDED}tag", waits)
     world.ledger.put_back("1", "gone child")
 
 
@@ -594,6 +595,18 @@ def test_a_suspended_job_goes_on_behind_the_restart_at_once(world):
     assert _emptied(world) == []
     world.living.clear()
     _is_started_once(world)
+
+
+def test_a_suspended_job_that_is_started_once_more_is_known_as_such(world):
+    """It came out of the queue, and could not write that it begins."""
+    _suspended(world)
+    world.living.remove("boot:1:1")
+    world.tick()
+    world.started.clear()
+    world.tick(60.0)
+    world.tick(60.0)
+    assert world.awaited == [world.awaited[0]] * 2
+    assert "boot:1:1" in world.awaited[0]
 
 
 def test_a_suspended_job_is_told_of_if_nobody_is_there_who_resumes_it(world):
