@@ -15,9 +15,11 @@ def needs_hooks(data: Mapping[str, Any]) -> bool:
 
 def begin(
     opts: Mapping[str, Any], data: Mapping[str, Any], *, late: bool = False
-) -> Mapping[str, Any] | None:
+) -> Mapping[str, Any] | str | None:
     """
     Take this job's share of the jobs lock, unless it only looks or has one.
+
+    What ends jobs ends those that are suspended, too; the answer is what there is to tell of that.
 
     *late* tells that no process before this one has our hooks. Then a job of a minion that may
     not start now is held; the answer is what Salt is to take for its return.
@@ -28,11 +30,16 @@ def begin(
     from ..core.jobs import current
     from ..core.settings import of_minion
 
+    answer = None
+    if functions.ends(data.get("fun"), data.get("arg")) is not None:
+        from . import calling_off
+
+        answer = calling_off.call_off(of_minion(opts)[0], data)
     # What a minion runs has 'ret', what salt-call runs has not.
     late = late and "ret" in data and current.get() is None
     needs_lock = functions.needs_lock(data.get("fun"))
     if not needs_lock and not late:
-        return None
+        return answer
     settings, _ = of_minion(opts)
     if late:
         from . import late_jobs
@@ -41,6 +48,6 @@ def begin(
             return late_jobs.begin(opts, data, settings)
         # A thread has nobody who would give its share of the lock up.
         late_jobs.settle(data, settings)
-        return None
+        return answer
     current.ensure(settings, str(data.get("jid", "")))
     return None

@@ -231,7 +231,10 @@ class Resume:
         wanted = Suspension(process=process, until=until, timeout=timeout)
         results, once = kept.gathered(run), progress.once()
         if not self._suspensions.begin(job.key, tag, wanted, results, once):
-            raise RecordError("The ledger does not have this job any more. Nothing was done.")
+            raise RecordError(
+                "The ledger does not have this job any more, or somebody has ended it. Nothing was "
+                "done."
+            )
         try:
             ask()
         except Exception:

@@ -49,6 +49,10 @@ RESTART = "safeupdate.restart"
 QUERY = "safeupdate.accepted"
 # They end the job that they are called with: whoever has missed that one does not get it any more.
 _ENDING = ("saltutil.kill_job", "saltutil.term_job")
+# They end all jobs, and the signals by which 'saltutil.signal_job' ends one.
+_ENDING_ALL = ("saltutil.kill_all_jobs", "saltutil.term_all_jobs")
+_SIGNAL = "saltutil.signal_job"
+_ENDING_SIGNALS = ("2", "3", "9", "15")
 # What a rollout asks. Each answer says all that there is to know, and the rollout asks again if
 # it gets none: nothing of it is recorded, held or redelivered, also what begins an update.
 _ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
@@ -179,6 +183,15 @@ def ended(fun: object, arg: object) -> str:
         # Salt takes such a text for a keyword, and quotes off its value.
         jid = jid.removeprefix("jid=").strip("'\"")
     return str(jid) if isinstance(jid, str | int) else ""
+
+
+def ends(fun: object, arg: object) -> str | None:
+    """Return the JID of the job that a call ends; empty if it ends all, None if it ends none."""
+    if fun in _ENDING_ALL:
+        return ""
+    if fun == _SIGNAL and isinstance(arg, list | tuple) and len(arg) > 1:
+        return str(arg[0]) if str(arg[1]) in _ENDING_SIGNALS else None
+    return ended(fun, arg) or None
 
 
 def is_resumable(fun: object) -> bool:

@@ -78,7 +78,8 @@ class Ledger(Database):
                 "attempts) VALUES (?, ?, ?, ?, 'accepted', ?, ?, ?, 0) "
                 "ON CONFLICT (key) DO UPDATE SET state = 'accepted', owner = excluded.owner, "
                 "runner = '', changed = excluded.changed "
-                f"WHERE state IN ({', '.join('?' * len(over))})",
+                # One that is suspended starts when the engine has taken it.
+                f"WHERE state IN ({', '.join('?' * len(over))}) AND awaits = ''",
                 (key, jid, fun, master, owner, now, now, *(state.value for state in over)),
             )
             if done.rowcount:

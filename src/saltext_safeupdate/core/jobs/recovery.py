@@ -65,7 +65,10 @@ class Recovery:
         """
         if job.awaits and job.state in (State.HELD, State.RUNNING) and not self.alive(job.runner):
             # It goes on behind a restart, whether it could still say that it has ended or not.
-            over = Suspension.of(job.awaits).is_over(self.alive, self.uptime)
+            waits = Suspension.of(job.awaits)
+            if waits.ended:
+                return Action.REPORT, f"it was ended by {waits.ended!r}"
+            over = waits.is_over(self.alive, self.uptime)
             return (Action.RUN if over else Action.WAIT), ""
         if job.state is State.HELD:
             return self._held(job, queued), ""

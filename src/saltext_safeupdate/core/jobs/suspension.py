@@ -40,12 +40,14 @@ class Suspension:
 
     *process* is the identity of the process that is to end: PID 1 for the system, which is another
     one after each boot, also in a container; the main process of the minion for that. *until* is
-    by the clock since boot, *timeout* what it was given, in seconds.
+    by the clock since boot, *timeout* what it was given, in seconds. *ended* names the function by
+    which somebody has ended the job: then it does not go on.
     """
 
     process: str
     until: float
     timeout: float
+    ended: str = ""
 
     @classmethod
     def of(cls, text: str) -> Suspension:
@@ -56,13 +58,15 @@ class Suspension:
                 process=str(found["process"]),
                 until=float(found["until"]),
                 timeout=float(found["timeout"]),
+                ended=str(found.get("ended", "")),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return cls(process="", until=0.0, timeout=0.0)
 
     @property
     def text(self) -> str:
-        return json.dumps({"process": self.process, "until": self.until, "timeout": self.timeout})
+        said = {"process": self.process, "until": self.until, "timeout": self.timeout}
+        return json.dumps({**said, "ended": self.ended} if self.ended else said)
 
     def has_come(self, alive: Callable[[str], bool]) -> bool:
         """Tell whether the process is gone."""
@@ -89,11 +93,12 @@ class Suspensions(Database):
 
         *results* are what its states have come to so far, by tag. That the states around it have
         begun and must not begin again, which are *left* with it, is dropped. It is still running:
-        the ledger records by ``put_back`` that it is not any more. Return whether the job is known.
+        the ledger records by ``put_back`` that it is not any more. Return whether the job is known,
+        and nobody has ended it.
         """
         with self.transaction() as db:
             done = db.execute(
-                "UPDATE jobs SET awaits = ? WHERE key = ? AND state = 'running'",
+                "UPDATE jobs SET awaits = ? WHERE key = ? AND state = 'running' AND awaits = ''",
                 (suspension.text, key),
             ).rowcount
             if done:
@@ -124,6 +129,21 @@ class Suspensions(Database):
                 (key, len(SUSPENDED), SUSPENDED),
             ).fetchone()
         return "" if row is None else bytes(row[0]).decode(errors="replace")
+
+    def call_off(self, keys: Iterable[str], by: str) -> None:
+        """
+        Have jobs that are suspended, or may be in a moment, not go on: the function *by* ends them.
+
+        A job that was suspended before may lie in a queue; it does not start from there either.
+        """
+        ended = Suspension(process="", until=0.0, timeout=0.0, ended=by).text
+        with self.transaction() as db:
+            db.executemany(
+                "UPDATE jobs SET awaits = ? WHERE key = ? AND (awaits != '' OR state = 'running' "
+                "OR EXISTS (SELECT 1 FROM chunks WHERE key = jobs.key AND substr(tag, 1, ?) = ?)) "
+                "AND state IN ('held', 'running')",
+                [(ended, key, len(SUSPENDED), SUSPENDED) for key in keys],
+            )
 
     def drop(self, key: str, tag: str, left: Mapping[str, str] | None = None) -> None:
         """Forget it: nobody restarts. The states that were *left* go on; by tag, their digests."""

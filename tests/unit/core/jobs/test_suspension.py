@@ -1,5 +1,7 @@
 """A job that goes on behind a restart: what is recorded of it, and when it goes on."""
 
+from dataclasses import replace
+
 import pytest
 
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
@@ -28,8 +30,9 @@ def test_what_cannot_be_read_is_over(text):
     assert Suspension.of(text).is_over(bool, lambda: 0.0)
 
 
-def test_what_is_written_is_read_again():
-    assert Suspension.of(WAITS.text) == WAITS
+@pytest.mark.parametrize("waits", [WAITS, replace(WAITS, ended="saltutil.kill_job")])
+def test_what_is_written_is_read_again(waits):
+    assert Suspension.of(waits.text) == waits
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""
+What somebody ends does not go on.
+
+Salt ends a job by a signal to its process. A job that is suspended has none, and one that is about
+to be suspended would go on behind its restart although its process was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import SafeUpdateError
+from ..core.host import processes
+from ..core.jobs import current, functions
+from ..core.jobs.job import Job, State
+from ..core.jobs.ledger import Ledger
+from ..core.jobs.suspension import Suspensions
+from ..core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_TOLD = (
+    "Job {jid} was suspended: it does not go on, and its master gets a failure. A restart or a "
+    "reboot that it has asked for comes nevertheless."
+)
+
+
+def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
+    """
+    Have the jobs that this call ends not go on; return what to answer, None if Salt does that.
+
+    An error keeps Salt from nothing.
+    """
+    fun = data.get("fun")
+    jid = functions.ends(fun, data.get("arg"))
+    if jid is None:
+        return None
+    patience = current.PATIENCE
+    ledger = Ledger(settings.database, busy_timeout=patience)
+    try:
+        if not ledger.exists():
+            return None
+        ours = [job for job in (ledger.find(jid) if jid else ledger.open()) if _may_go_on(job)]
+        if not ours:
+            return None
+        suspensions = Suspensions(settings.database, busy_timeout=patience)
+        suspensions.call_off([job.key for job in ours], str(fun))
+        waiting = [job for job in ours if job.awaits and not processes.alive(job.runner)]
+    except SafeUpdateError as err:
+        log.error("safeupdate: a job may go on that %s ends: %s", fun, err)
+        return None
+    return _TOLD.format(jid=jid) if jid and waiting else None
+
+
+def _may_go_on(job: Job) -> bool:
+    return functions.is_resumable(job.fun) and job.state in (State.HELD, State.RUNNING)
