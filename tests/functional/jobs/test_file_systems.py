@@ -43,6 +43,9 @@ class Place:
     def read_only(self):
         _call("mount", None, bytes(self.path), None, _MS_REMOUNT | _MS_RDONLY, None)
 
+    def writable(self):
+        _call("mount", None, bytes(self.path), None, _MS_REMOUNT, None)
+
     def fill(self):
         with open(self.path / "filler", "wb", buffering=0) as file:
             try:
@@ -170,5 +173,37 @@ def test_a_job_that_could_not_even_be_noted_was_not_missed(place, tmp_path, monk
         ledger = Ledger(database, clock=lambda: now, uptime=lambda: up)
         unrecorded.bring_in(opts, ledger)
         assert ledger.known([a_minute_ago]) == ({a_minute_ago: UNKNOWN} if full else {})
+
+    run(work)
+
+
+def test_an_engine_that_has_started_on_a_read_only_file_system_writes_when_it_can(place):
+    """SQLite keeps the mode of the first connection of a process for all others beside it."""
+
+    def work():
+        place.mount("size=2m")
+        path = str(place.path / "safeupdate.db")
+        described = {"fun": "f", "master": "m", "call": b"", "owner": "o"}
+
+        def killed(hear, say):
+            # It leaves its log behind.
+            ledger = Ledger(path)
+            ledger.anchor()
+            ledger.accept("1", jid="1", **described)
+            say("written")
+
+        with forked(killed) as process:
+            assert process.hear() == "written"
+        assert os.path.exists(f"{path}-shm")
+        place.read_only()
+        ledger = Ledger(path, busy_timeout=0.1)
+        with pytest.raises(RecordError):
+            ledger.anchor()
+        assert "readonly" in ledger.problem()
+        with pytest.raises(RecordError):
+            ledger.known([JID])
+        place.writable()
+        assert ledger.accept("2", jid="2", **described) is None
+        ledger.anchor()
 
     run(work)

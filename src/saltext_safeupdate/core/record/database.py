@@ -107,7 +107,8 @@ class Database:
         """Return why nothing can be written; empty if it can. It makes nothing."""
         if self.exists():
             try:
-                with self.transaction(durable=False):
+                with self.connection(durable=False) as db:
+                    _try_to_write(db)
                     return ""
             except RecordError as err:
                 return str(err)
@@ -140,13 +141,19 @@ class Database:
 
         The last one empties the write-ahead log into the database, which each job would
         have to wait for. Only for a process that does not fork, such as an engine.
+
+        It is kept only if it can write: as long as one is open that cannot, no other connection of
+        the process can. Raises RecordError.
         """
         if self._anchor is None:
-            try:
-                db = self._open("FULL")
-                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            except sqlite3.Error as err:
-                raise self._error(err) from err
+            with contextlib.ExitStack() as opened:
+                try:
+                    db = self._open("FULL")
+                    opened.callback(db.close)
+                    _try_to_write(db)
+                except sqlite3.Error as err:
+                    raise self._error(err) from err
+                opened.pop_all()
             self._anchor = db
 
     def scrub(self) -> None:
@@ -330,6 +337,14 @@ class Database:
             "Jobs run as usual, but what is lost of them cannot be made good, and no update starts "
             "until it can be written again (check the space and the permissions of its directory)."
         )
+
+
+def _try_to_write(db: sqlite3.Connection) -> None:
+    """Write and take it back: a transaction alone may begin where nothing can be written."""
+    db.execute("BEGIN IMMEDIATE")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    db.execute(f"PRAGMA user_version = {version}")
+    db.execute("ROLLBACK")
 
 
 def _columns(db: sqlite3.Connection, table: str) -> set[str]:
