@@ -99,11 +99,25 @@ class Host:
 
     def claim(self) -> str:
         """Note that the database is this minion's; return why it is not. Raises RecordError."""
-        return self._sharing() or owner.claim(self.store, self.opts)
+        return self._others() or self._sharing() or owner.claim(self.store, self.opts)
 
     def why_not_ours(self) -> str:
         """Return why the database is not this minion's; empty if it is. Raises RecordError."""
-        return self._sharing() or owner.why_not_ours(self.store, self.opts)
+        return self._others() or self._sharing() or owner.why_not_ours(self.store, self.opts)
+
+    def _others(self) -> str:
+        """Return why a minion that runs as root cannot use its directory; empty if it can."""
+        place = self.settings.state_dir
+        if os.geteuid() or self.opts.get("user", "root") != "root" or not os.path.isdir(place):
+            return ""
+        uid = os.stat(place).st_uid
+        if uid == 0:
+            return ""
+        return (
+            f"{place} belongs to the user with the UID {uid}, who could have this minion run what "
+            "no master has published. Jobs run here as with plain Salt: none is held, recorded or "
+            "waited for. Give the directory and what is in it to root."
+        )
 
     def _sharing(self) -> str:
         """Return why the locks are not this minion's; empty if they are."""

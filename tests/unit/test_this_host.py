@@ -121,3 +121,20 @@ def test_the_systems_own_interpreter_is_not_salts(tmp_path, monkeypatch, prefix)
     Host(make_opts(tmp_path)).own()
     assert (sys.executable in manager.paths) is (prefix == "/opt/saltstack/salt")
     assert any(path.endswith("/salt/version.py") for path in manager.paths)
+
+
+@pytest.mark.parametrize(("user", "refused"), [("root", True), ("salt", False)])
+def test_a_minion_of_root_does_not_use_what_another_user_has(bundle, monkeypatch, user, refused):
+    """That user could have it run whatever there is to run."""
+    state = bundle["safeupdate"]["state_dir"]
+    os.makedirs(state, mode=0o700)
+    found = os.stat(state)
+    theirs = os.stat_result((*found[:4], 4711, *found[5:]))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    real = os.stat
+    monkeypatch.setattr(
+        os, "stat", lambda path, **more: theirs if path == state else real(path, **more)
+    )
+    host = Host({**bundle, "user": user})
+    assert ("4711" in host.why_not_ours()) is refused
+    assert ("4711" in host.claim()) is refused

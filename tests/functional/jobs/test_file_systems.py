@@ -38,7 +38,7 @@ class Place:
     def mount(self, options):
         _call("unshare", _CLONE_NEWNS)
         _call("mount", b"none", b"/", None, _PRIVATE, None)
-        _call("mount", b"tmpfs", bytes(self.path), b"tmpfs", 0, options.encode())
+        _call("mount", b"tmpfs", bytes(self.path), b"tmpfs", 0, f"mode=700,{options}".encode())
 
     def read_only(self):
         _call("mount", None, bytes(self.path), None, _MS_REMOUNT | _MS_RDONLY, None)

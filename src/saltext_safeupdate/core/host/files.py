@@ -53,6 +53,32 @@ def open_private(path: str) -> int:
     return fd
 
 
+def who_else_writes(path: str) -> str:
+    """
+    Tell who else could have written a private file: empty if nobody could.
+
+    Root uses what belongs to the owner of the directory, as :func:`give_to_owner` makes it. A file
+    that others may only read is closed to them. Raises OSError.
+    """
+    directory = os.path.dirname(path)
+    file, place = os.stat(path), os.stat(directory)
+    for found, name in ((file, path), (place, directory)):
+        if found.st_mode & 0o022:
+            return f"others may write {name} (mode {stat.S_IMODE(found.st_mode):04o})"
+    me = os.geteuid()
+    for found, name, ours in (
+        (file, path, (me, place.st_uid) if me == 0 else (me,)),
+        (place, directory, (place.st_uid,) if me == 0 else (me, 0)),
+    ):
+        if found.st_uid not in ours:
+            return f"{name} belongs to another user (UID {found.st_uid})"
+    if file.st_mode & 0o055:
+        # Where the file system does not let us, it is as it was.
+        with contextlib.suppress(OSError):
+            os.chmod(path, 0o600)
+    return ""
+
+
 def give_to_owner(path: str) -> None:
     """
     Have what root has made belong to the owner of the directory that it is in.

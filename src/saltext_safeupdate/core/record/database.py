@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import RecordError
-from ..host.files import make_private, open_private
+from ..host.files import make_private, open_private, who_else_writes
 from . import set_aside
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,12 @@ SCHEMA_VERSION = 2
 _BUSY_TIMEOUT = 30.0
 # Seconds between two tries to have a new file written ahead.
 _LOG_INTERVAL = 0.02
+
+_OPEN_TO_OTHERS = (
+    "The database {path} is not used: {other}. Jobs run as usual, without a record, and no update "
+    "starts. Look whether somebody has changed it, and move it away if you do not know; then give "
+    "file and directory to the user of the daemon, with the modes 0600 and 0700."
+)
 
 # What jobs were called with and return is apart from them, so that its space is free for
 # others when it is wiped.
@@ -206,6 +212,12 @@ class Database:
     def _open(self, synchronous: str) -> sqlite3.Connection:
         if not os.path.exists(self.path):
             self._create()
+        try:
+            other = who_else_writes(self.path)
+        except OSError as err:
+            raise self._error(err.strerror or str(err)) from err
+        if other:
+            raise RecordError(_OPEN_TO_OTHERS.format(path=self.path, other=other))
         db = sqlite3.connect(self.path, timeout=self._busy_timeout, isolation_level=None)
         try:
             db.execute(f"PRAGMA synchronous = {synchronous}")

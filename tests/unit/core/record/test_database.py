@@ -201,3 +201,35 @@ def test_a_file_of_the_first_version_gets_what_it_does_not_have(path):
     assert accept(path, "2") is None
     with Ledger(path).connection() as db:
         assert db.execute("PRAGMA user_version").fetchone() == (database.SCHEMA_VERSION,)
+
+
+@pytest.mark.parametrize(
+    ("which", "mode"),
+    [("file", 0o620), ("file", 0o602), ("directory", 0o770), ("directory", 0o777)],
+)
+def test_a_file_that_others_may_write_is_not_used(path, which, mode):
+    """They could have a job run that no master has published."""
+    accept(path)
+    os.chmod(path if which == "file" else os.path.dirname(path), mode)
+    ledger = Ledger(path)
+    for use in (ledger.open, ledger.anchor, lambda: accept(path, "2")):
+        with pytest.raises(RecordError, match=f"others may write .*mode 0{mode:o}"):
+            use()
+    assert "others may write" in ledger.problem()
+    os.chmod(path, 0o600)
+    os.chmod(os.path.dirname(path), 0o700)
+    assert [job.key for job in ledger.open()] == ["1"], "it was left as it was"
+
+
+def test_a_file_that_others_may_read_is_closed_to_them(path):
+    accept(path)
+    os.chmod(path, 0o644)
+    accept(path, "2")
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_a_file_of_somebody_else_is_not_used(path, monkeypatch):
+    accept(path)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(RecordError, match="belongs to"):
+        Ledger(path).open()
