@@ -24,7 +24,7 @@ from ..core.jobs.suspension import Interrupted, Suspended
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
-from . import answers, queues, unrecorded
+from . import answers, queue_lock, queues, unrecorded
 from .complaints import Complaints
 from .waiting_runs import LATER, GoesBack
 
@@ -90,7 +90,7 @@ class JobProcess:
         *more: Any,
     ) -> Any:
         if self._bus() and opts.get("multiprocessing", True):
-            from . import own_bus, queue_lock
+            from . import own_bus
 
             # What it sends, and the answers to that, go by the bus of its own minion.
             own_bus.use(opts, self._bus())
@@ -99,6 +99,8 @@ class JobProcess:
         if ticket is None:
             return original(cls, minion, opts, data, *more)
         forked = opts.get("multiprocessing", True)
+        if forked:
+            queue_lock.keep_private()
         attempt, says, lost = self._begin(opts, ticket)
         job = current.Job(
             jid=str(data.get("jid", "")),

@@ -86,7 +86,7 @@ def _call_in_process(
     try:
         call()
     except Deferral as deferral:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         _write(
             path,
             {
@@ -111,7 +111,9 @@ def _call_in_process(
 
 
 def _write(path: str, ret: Mapping[str, Any]) -> None:
-    with salt.utils.files.fopen(path, "wb") as file:
+    # It has what the state was given: it is for nobody else to look into.
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
         file.write(salt.state.msgpack_serialize(ret))
 
 

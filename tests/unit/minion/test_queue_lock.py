@@ -43,3 +43,18 @@ def test_a_lock_that_stays_is_given_back(opts):
     with salt.utils.state.acquire_queue_lock(opts):
         assert os.path.exists(salt.utils.state.queue_lock_path(opts))
     assert not os.path.exists(salt.utils.state.queue_lock_path(opts))
+
+
+def test_what_a_run_writes_into_a_queue_is_for_nobody_else_to_look_into(opts, tmp_path):
+    """It has the pillar that the run was called with."""
+    queue_lock.may_vanish()
+    queue_lock.keep_private()
+    before = os.umask(0o022)
+    try:
+        with salt.utils.state.acquire_queue_lock(opts):
+            (tmp_path / "queued").touch()
+        (tmp_path / "other").touch()
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("queued", "other")}
+    assert modes == {"queued": 0o600, "other": 0o644}
