@@ -14,7 +14,7 @@ from typing import Any
 
 import salt.payload
 
-from ..core.errors import SafeUpdateError
+from ..core.errors import RecordError, SafeUpdateError
 from ..core.host import locks, processes
 from ..core.jobs import current
 from ..core.jobs.admission import Admission
@@ -34,7 +34,7 @@ def begin(
     Begin the job of this process with a share of the jobs lock, or hold it.
 
     If it cannot be held, it runs as with plain Salt. Return what Salt is to take for its return,
-    or None if it runs.
+    or None if it runs. Raises RecordError for one that was to go on and cannot.
     """
     data = _whole(data)
     lock, may_start = Admission(settings, Store(settings.database)).share()
@@ -44,9 +44,9 @@ def begin(
     can_hold = bool(key) and isinstance(data.get("fun"), str)
     ledger = Ledger(settings.database)
     try:
-        if may_start:
-            _take_up(ledger, job, key)
-        elif can_hold and locks.held(settings.run_dir, "engine"):
+        if may_start and not _take_up(ledger, job, key):
+            return LATER
+        if not may_start and can_hold and locks.held(settings.run_dir, "engine"):
             # The engine brings it back when this process is gone and jobs may start.
             ledger.hold(
                 key,
@@ -60,6 +60,14 @@ def begin(
             return LATER
     except SafeUpdateError as err:
         log.warning("safeupdate: job %s runs as with plain Salt: %s", job.jid, err)
+    if data.get(publication.GOES_ON) and not job.key:
+        if lock is not None:
+            lock.close()
+        raise RecordError(
+            f"Job {job.jid} was to go on behind a restart, and what it had done is not known here. "
+            "That stays done; the rest was not run, and nothing was run again. Look at what is "
+            "missing, then publish it again."
+        )
     if not may_start:
         log.warning(
             "safeupdate: job %s runs although new jobs are held: the minion was started without "
@@ -88,12 +96,12 @@ def _whole(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "jid": kept} if isinstance(kept, str) else dict(data)
 
 
-def _take_up(ledger: Ledger, job: current.Job, key: str) -> None:
-    """Record that a job runs that was held before."""
+def _take_up(ledger: Ledger, job: current.Job, key: str) -> bool:
+    """Record that a job runs that was held before; tell whether it may: not if it is suspended."""
     known = ledger.full(key) if key and ledger.exists() else None
     if known is None or known.state is not State.HELD:
-        return
-    ledger.accept(
+        return True
+    refused = ledger.accept(
         key,
         jid=known.jid,
         fun=known.fun,
@@ -102,4 +110,7 @@ def _take_up(ledger: Ledger, job: current.Job, key: str) -> None:
         owner=processes.identity(os.getppid()),
         over=(State.HELD,),
     )
+    if refused is not None:
+        return False
     job.key, job.attempt = key, ledger.begin(key, processes.me())
+    return True

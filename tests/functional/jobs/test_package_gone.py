@@ -11,6 +11,7 @@ import salt.loader
 import salt.minion
 import salt.utils.jid
 import salt.version
+from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate.admin.setup.stand_ins import StandIns
 from saltext_safeupdate.core.jobs.ledger import Ledger
@@ -155,6 +156,20 @@ def test_what_runs_without_the_package_is_not_run_again_when_it_is_back(site, re
     unrecorded.bring_in(site.opts, ledger)
     assert ledger.open() == []
     assert ledger.known([jid, gap]) == {jid: "delivered", gap: "unknown"}
+
+
+def test_a_run_that_was_to_go_on_does_not_begin_anew_without_the_package(site):
+    Path(site.opts["cachedir"]).mkdir()
+    site.package.remove()
+
+    def run():
+        try:
+            return _job(site.opts, **{publication.GOES_ON: True})
+        except CommandExecutionError as err:
+            return str(err)
+
+    found, _ = in_a_new_process(site.package, run)
+    assert "was to go on behind a restart" in found
 
 
 @pytest.mark.parametrize("name", ["safeupdate", "transactional_update"])

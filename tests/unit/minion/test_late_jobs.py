@@ -1,16 +1,18 @@
 """Jobs of a minion that was started without this extension: it has come back meanwhile."""
 
 import os
+from typing import ClassVar
 
 import pytest
 import salt.payload
 
-from saltext_safeupdate.core.errors import LockHeldError
+from saltext_safeupdate.core.errors import LockHeldError, RecordError
 from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger, State
+from saltext_safeupdate.core.jobs.suspension import SUSPENDED, Suspension, Suspensions
 from saltext_safeupdate.core.settings import of_minion
-from saltext_safeupdate.minion import executor, queues
+from saltext_safeupdate.minion import executor, publication, queues
 
 JID = "20260101000000000000"
 DATA = {"fun": "cmd.run", "jid": JID, "arg": ["true"], "ret": ""}
@@ -131,3 +133,32 @@ def test_what_was_held_and_has_no_process_to_record_it_is_settled(
     assert executor.begin(opts, {**DATA, "fun": fun}, late=True) is None
     assert _states(ledger) == [(State.DELIVERED, fun, "m")]
     assert current.get() is None
+
+
+class TestGoesOn:
+    DATA: ClassVar = {**DATA, "fun": "state.apply", publication.GOES_ON: True}
+
+    @pytest.fixture
+    def suspended(self, ledger):
+        ledger.accept(JID, jid=JID, fun="state.apply", master="m", call=b"c", owner="gone")
+        ledger.begin(JID, "gone child")
+        waits = Suspension(process="boot:1:1", until=1.0, timeout=1.0)
+        Suspensions(ledger.path).begin(JID, f"{SUSPENDED}tag", waits)
+        ledger.put_back(JID, "gone child")
+
+    @pytest.mark.usefixtures("suspended")
+    def test_a_suspended_run_goes_on_when_the_engine_has_taken_it_and_not_before(
+        self, opts, ledger
+    ):
+        assert executor.begin(opts, self.DATA, late=True) == {"__no_return__": True}
+        assert current.get() is None
+        ledger.take(ledger.full(JID), "engine")
+        assert executor.begin(opts, self.DATA, late=True) is None
+        assert current.get().attempt == 2
+        current.end()
+
+    def test_one_of_which_nothing_is_known_does_not_begin_anew(self, opts):
+        with pytest.raises(RecordError, match="nothing was run again"):
+            executor.begin(opts, self.DATA, late=True)
+        assert current.get() is None
+        assert locks.Lock(opts["safeupdate"]["run_dir"], "jobs").try_exclusive()

@@ -11,6 +11,8 @@ import os
 import sys
 import time
 
+from salt.exceptions import CommandExecutionError
+
 log = logging.getLogger(__name__)
 
 __virtualname__ = "safeupdate"
@@ -29,7 +31,8 @@ def execute(opts, data, func, args, kwargs):
     """Let the extension do what it does before a job, if it is there again."""
     try:
         installed = importlib.import_module(_INSTALLED)
-    except Exception as err:  # noqa: BLE001 (whatever is wrong, the job runs)
+    except Exception as err:
+        # Whatever is wrong, the job runs.
         log.error(
             "Job %s (%s) runs as with plain Salt: saltext-safeupdate cannot be loaded (%r). "
             "Install it again for the minion's Python; nothing else has to be done.",
@@ -38,6 +41,12 @@ def execute(opts, data, func, args, kwargs):
             err,
         )
         _leave_word(opts, data)
+        if data.get("__safeupdate_goes_on__"):
+            raise CommandExecutionError(
+                "This run was to go on behind a restart, and saltext-safeupdate is gone. What it "
+                "had done before stays done; the rest was not run. Look at what is missing, then "
+                "publish it again."
+            ) from err
         listed = data.get("module_executors") or opts.get("module_executors") or []
         if isinstance(listed, str):
             # As 'salt-call --module-executors' has it.
