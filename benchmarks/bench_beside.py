@@ -26,7 +26,7 @@ from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from tests.lab.engine import EngineScene, deb
 from tests.lab.handover import HandoverScene
-from tests.lab.jobs import Publishing
+from tests.lab.jobs import WAITING, Publishing
 
 ROUNDS = 3
 WORK = 45
@@ -143,7 +143,7 @@ def measure(lab: Lab, site: Path) -> dict[str, list[Found]]:
     offers = [deb(version) for version in PACKAGES]
     scenes: dict[str, EngineScene] = {
         "plain": EngineScene(lab, site, VERSION, offers=offers, set_up=False),
-        "wait": EngineScene(lab, site, VERSION, offers=offers, config={"safeupdate": {}}),
+        "wait": EngineScene(lab, site, VERSION, offers=offers, config=WAITING),
         "handover": Scene(lab, site, VERSION, *PACKAGES, stable_interval=10),
     }
     found: dict[str, list[Found]] = {side: [] for side in SIDES}
