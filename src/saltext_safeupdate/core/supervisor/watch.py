@@ -25,7 +25,7 @@ from ..record.update import Update
 from .context import Context
 from .patience import MOST, Patience
 from .proof import Proof
-from .verdict import LOOP, Judgement, Probe, Seen, Verdict, decide
+from .verdict import LOOP, WAIT, Judgement, Probe, Seen, Verdict, decide
 
 log = logging.getLogger("salt-safeupdate")
 
@@ -95,7 +95,8 @@ class Watch:
         while True:
             state = self._state() or state
             away = self._proof.reachable is False and bool(sight.reports)
-            patience.look(state.pid if state else 0, stops=self._stops(state) or away)
+            if not self._is_being_stopped(state):
+                patience.look(state.pid if state else 0, stops=self._stops(state) or away)
             judgement = self._judge(sight, state, patience, proven=proven)
             if judgement.verdict is not Verdict.WAIT:
                 return self._told(judgement, state, patience)
@@ -145,6 +146,8 @@ class Watch:
         if gone and last.status:
             sight.status = last.status
         stopped = self._stays_stopped(sight, stopped=down and last.stopped)
+        if self._is_being_stopped(state) or (down and last.stopped and not stopped):
+            return WAIT
         seen: dict[str, Any] = {
             "active": state.active,
             "came": came or down,
@@ -299,6 +302,15 @@ class Watch:
         """Tell whether the minion before the restart has not gone yet."""
         former = self.update.former.pid
         return state is not None and bool(former) and state.pid == former
+
+    def _is_being_stopped(self, state: ServiceState | None) -> bool:
+        """
+        Tell whether somebody stops or restarts the new minion.
+
+        Its stop guard may wait for jobs, and holds new ones, so nothing can show meanwhile that
+        the minion works. systemd does not wait for ever.
+        """
+        return state is not None and state.active == "deactivating" and self.is_new(state)
 
     def _was_new(self, state: ServiceState) -> bool:
         return bool(state.invocation) and state.invocation != self.update.former.invocation

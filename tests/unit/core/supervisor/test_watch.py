@@ -461,6 +461,43 @@ class TestSomebody:
         assert host.store.quarantined() == []
         host.assert_at_peace()
 
+    @pytest.mark.parametrize("ends", ["inactive", "failed"])
+    def test_a_stop_that_waits_for_jobs_is_left_however_long_that_takes(self, host, ends):
+        """The stop guard holds new jobs meanwhile, also the one that would show that it works."""
+        host.master = True
+        _installed(host, progress=HEARD)
+        host.services.report = host.report
+
+        def asked():
+            host.services.active = "deactivating"
+            host.clock.after(10 * host.settings.watch_timeout, stop)
+
+        def stop():
+            host.services.active, host.services.pid = ends, 0
+            host.services.last = LastRun(stopped=True)
+
+        host.clock.after(2, asked)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert "Somebody has stopped salt-minion" in host.last.reason
+        assert host.services.active == ends
+        assert host.restarts() == ["restart"]
+        assert host.store.quarantined() == []
+
+    def test_a_stop_is_left_though_the_unit_calls_it_a_failure(self, host):
+        """As Salt's does, until the minion has a handler for that."""
+        _installed(host)
+
+        def stop():
+            host.services.active, host.services.pid = "failed", 0
+            host.services.last = LastRun(stopped=True, status=15)
+
+        host.clock.after(2, stop)
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert host.services.active == "failed"
+        assert host.restarts() == ["restart"]
+
     def test_a_stop_is_left_while_the_unit_prepares_its_start(self, host):
         _installed(host)
         host.services.report = lambda: None
