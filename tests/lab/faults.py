@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ FAULTS = ("supervisor", "minion", "package manager", "power")
 # The phases in which the package manager works.
 WORKING = ("staging", "installing", "rolling_back")
 Row = tuple[str, str]
+Happen = Callable[[EngineScene, str, str], None]
 ROWS: Sequence[Row] = [
     (phase, fault)
     for phase in PHASES
@@ -124,12 +125,18 @@ def rows(short: set[Row]) -> list[Any]:
     return [pytest.param(*row, marks=() if row in short else pytest.mark.soak) for row in ROWS]
 
 
-def survive(scene: EngineScene, pair: Pair, phase: str, fault: str) -> str:
-    """Let the fault happen in the phase; assert that the minion works; return a row of it."""
+def survive(
+    scene: EngineScene, pair: Pair, phase: str, fault: str, happen: Happen | None = None
+) -> str:
+    """
+    Let the fault happen in the phase; assert that the minion works; return a row of it.
+
+    *happen* makes it happen, while the supervisor is stopped that has the PID which it gets.
+    """
     get_ready(scene, pair)
     scene.container.write(FAULT_FILE, BROKEN if phase == "rolling_back" else "")
     began = time.monotonic()
-    asked = _ambushed(scene, pair, phase, fault)
+    asked = _ambushed(scene, pair, phase, fault, happen or _happen)
     record = scene.wait_end(400)
     assert record["id"] == asked, record
     row = f"{phase:<14}{fault:<18}{record['phase']:<14}{time.monotonic() - began:.0f}"
@@ -153,7 +160,7 @@ def get_ready(scene: EngineScene, pair: Pair) -> None:
         scene.call("safeupdate.unquarantine", pair.new)
 
 
-def _ambushed(scene: EngineScene, pair: Pair, phase: str, fault: str) -> str:
+def _ambushed(scene: EngineScene, pair: Pair, phase: str, fault: str, happen: Happen) -> str:
     """Ask for the update, and let the fault happen in the phase; return the update's ID."""
     known = json.dumps([row["update"] for row in scene.call("safeupdate.history", limit=100)])
     victims = pair.programs[phase] if fault == "package manager" else []
@@ -167,7 +174,7 @@ def _ambushed(scene: EngineScene, pair: Pair, phase: str, fault: str) -> str:
     assert ambush.returncode == 0, output
     pid, _, killed = output.strip().partition(" ")
     assert bool(killed) == bool(victims), f"killed {killed or 'nothing'}"
-    _happen(scene, fault, pid)
+    happen(scene, fault, pid)
     return str(asked)
 
 

@@ -23,8 +23,11 @@ def other(version: str) -> str:
 class HandoverScene(JobScene):
     """A minion that is handed over when it is restarted."""
 
+    # How the package manager of the host names a version that is on offer.
+    offer_name = "salt-minion_{}"
+
     def __init__(self, lab: Lab, site: Path, version: str, *more: str, **settings: Any) -> None:
-        offers = [f"salt-minion_{each}" for each in {version, other(version), *more}]
+        offers = [self.offer_name.format(each) for each in {version, other(version), *more}]
         ours = {"safeupdate": {**SET_UP["safeupdate"], **settings}}
         super().__init__(lab, site, version, config=ours, offers=offers)
 

@@ -131,6 +131,60 @@ def test_the_minion_before_serves_if_the_next_one_does_not_come_up(scene: Handov
     assert scene.left() == []
 
 
+# What administrators and programs do: needrestart and the scriptlets of packages call systemctl,
+# or what Debian has for that.
+MEANS = {
+    "systemctl": ["systemctl", "restart", "salt-minion"],
+    "only if it runs": ["systemctl", "try-restart", "salt-minion.service"],
+    "without waiting": ["systemctl", "--no-block", "restart", "salt-minion"],
+    "service": ["service", "salt-minion", "restart"],
+    "scriptlets": ["deb-systemd-invoke", "restart", "salt-minion.service"],
+    "salt-call": ["salt-call", "--local", "service.restart", "salt-minion"],
+}
+FROM_JOBS: dict[str, tuple[str, ...]] = {
+    "job": ("cmd.run", "systemctl restart salt-minion && echo after"),
+    "script": ("cmd.run", "set -e; systemctl restart salt-minion; echo after"),
+    "function": ("service.restart", "salt-minion"),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_by_whichever_means_it_comes(scene: HandoverScene) -> None:
+    """One job runs through all of them: none of them waits for it, and none ends it."""
+    work = f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    jid = scene.publish("cmd.run", work)
+    scene.wait_trace("start")
+    for name, argv in MEANS.items():
+        before = scene.pid()
+        result = scene.container.run(argv, timeout=120, check=False)
+        assert result.ok, (name, result.stdout, result.stderr)
+        comes_next(scene, name, before)
+    for name, (function, *words) in FROM_JOBS.items():
+        before = scene.pid()
+        ret = scene.returned(scene.publish(function, *words), 120)
+        assert ret["success"], (name, ret)
+        assert ret["return"] in ("after", True), (name, ret)
+        comes_next(scene, name, before)
+    assert scene.traces() == ["start"]
+    assert scene.call("saltutil.find_job", jid, timeout=30)["jid"] == jid
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    assert scene.traces() == ["start", "end"]
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+
+
+def comes_next(scene: HandoverScene, name: str, before: str) -> None:
+    """Another minion serves, and no restart has waited for a job."""
+    scene.minion_started(before)
+    scene.master.wait(scene.has_taken_over, 90, f"the next minion to serve after {name}")
+    scene.answers()
+    status = scene.call("safeupdate.status")
+    assert status["restart"] == "handover", (name, status)
+    assert "waited" not in status, (name, status)
+
+
 @pytest.mark.timeout(600)
 def test_eight_restarts_in_a_row(scene: HandoverScene) -> None:
     restarts_in_a_row(scene, 8)

@@ -152,3 +152,26 @@ def test_a_highstate_that_updates_the_minion_waits_for_no_job(
 @pytest.mark.timeout(600)
 def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: str) -> None:
     goes_unnoticed(scene, long_job, OLD, lambda: scene.update(OLD, allow_downgrade=True))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_stop_while_the_new_minion_is_watched_is_left(scene: UpdateScene, long_job: str) -> None:
+    """It waits for the job of the minion before, and nobody starts the service again."""
+    asked = scene.ask(NEW if scene.version() == OLD else OLD, allow_downgrade=True)["update"]
+    scene.wait_phase("watching")
+    scene.master.wait(scene.has_taken_over, 90, "the new minion to report")
+    stop = scene.container.popen(["systemctl", "stop", "salt-minion"])
+    scene.master.wait(
+        lambda: scene.container.service()["ActiveState"] == "deactivating", 30, "the stop to wait"
+    )
+    scene.container.write(FLAG, "")
+    assert stop.wait(300) == 0
+    record = scene.ended(asked)
+    assert record["phase"] == "committed", record
+    assert "Somebody has stopped" in record["reason"], record
+    assert scene.container.service()["ActiveState"] == "inactive"
+    scene.container.run(["systemctl", "start", "salt-minion"])
+    scene.answers()
+    assert scene.returned(long_job)["return"] == "done"
+    assert scene.traces() == ["start", "end"]

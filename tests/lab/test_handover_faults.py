@@ -1,0 +1,179 @@
+"""
+An update beside a running job, and what dies in which phase of it.
+
+The supervisor is stopped the moment its record is in the phase; then the fault happens, and it goes
+on. Each row ends with a minion that works. The job is none of the business of whatever dies, unless
+that has the job: then its master is told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.lab.container import Lab
+from tests.lab import engine, faults
+from tests.lab.engine import QUICK, EngineScene
+from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
+from tests.lab.jobs import WORK
+from tests.lab.rpm import PAIRS, RpmHost
+from tests.lab.test_engine_faults import FAULTY
+from tests.lab.test_engine_faults import PAIR as APT
+
+HOSTS = ("apt", "dnf", "zypper")
+# From the moment in which packages change: before that it is an update as any other.
+PHASES = ("installing", "restarting", "watching", "rolling_back")
+# The supervisor; the minion that has the job, with it; the next minion; the stop guard, which hands
+# over; the power.
+FAULTS = ("supervisor", "minion", "next", "guard", "power")
+# Where they are there; what is rolled back here has not started.
+PRESENT = {"next": ("watching",), "guard": ("restarting",)}
+ROWS = [
+    (phase, fault) for phase in PHASES for fault in FAULTS if phase in PRESENT.get(fault, PHASES)
+]
+SHORT = {("apt", "watching", "next")}
+# What never has the job: it runs on to its end.
+SPARING = ("supervisor", "next")
+SCOPES = "salt-minion-before-*.scope"
+# Kills the program of the stop guard as soon as it runs.
+AMBUSH_OF_GUARD = """
+import os, signal, sys, time
+print(flush=True)
+end = time.monotonic() + 300
+while time.monotonic() < end:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().split(bytes(1))
+            if any(word.endswith(b"/stop_guard.sh") for word in words[:2]):
+                os.kill(int(name), signal.SIGKILL)
+                sys.exit()
+        except OSError:
+            pass
+    time.sleep(0.002)
+sys.exit("it did not run")
+"""
+
+
+class AptScene(HandoverScene, EngineScene):
+    """A host with apt whose minion is updated beside jobs."""
+
+
+class RpmScene(RpmHost, HandoverScene, EngineScene):
+    """One of rpm's."""
+
+    offer_name = "{}"
+
+
+@pytest.fixture(scope="module")
+def scene(
+    lab: Lab, site: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[HandoverScene, faults.Pair]]:
+    settings = QUICK["safeupdate"]
+    if request.param == "apt":
+        made, pair = AptScene(lab, site, engine.OLD, FAULTY, **settings), APT
+    else:
+        # What it is packed with is no setting.
+        made = RpmScene(lab, site, engine.OLD, front_end=request.param, **settings)
+        pair = PAIRS[request.param]
+    try:
+        made.up()
+        made.have_own_tree()
+        yield made, pair
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    rows: list[str] = []
+    yield rows
+    print("\n" + "\n".join(sorted(rows)))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("scene", "phase", "fault"),
+    [
+        pytest.param(name, *row, marks=() if (name, *row) in SHORT else pytest.mark.soak)
+        for name in HOSTS
+        for row in ROWS
+    ],
+    indirect=["scene"],
+)
+def test_whatever_dies_beside_a_running_job(
+    scene: tuple[HandoverScene, faults.Pair],
+    table: list[str],
+    phase: str,
+    fault: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    host, pair = scene
+    assert isinstance(host, EngineScene)
+    faults.get_ready(host, pair)
+    host.master.wait(lambda: host.open_jobs() == [], 60, "the jobs of the test before")
+    host.master.wait(lambda: host.left() == [], 90, "the generations of the test before")
+    host.container.run(["rm", "-f", WORK, FLAG])
+    command = f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    jid = host.publish("cmd.run", command)
+    host.wait_trace("start")
+    try:
+        row = faults.survive(host, pair, phase, fault, happen)
+        assert json.loads(host.record()["extra"])["progress"].get("beside"), "beside the job"
+        ends_or_is_reported(host, jid, fault)
+        host.master.wait(lambda: host.left() == [], 90, f"nothing to be left ({host.left()})")
+        host.master.wait(lambda: host.open_jobs() == [], 60, "the ledger to be empty")
+    finally:
+        host.container.write(FLAG, "")
+        host.tell_of(request.node)
+    name = request.node.callspec.params["scene"]
+    table.append(f"{name:<8}{row}")
+
+
+def ends_or_is_reported(scene: HandoverScene, jid: str, fault: str) -> None:
+    """The job ends as if nothing had been, or its master is told; it never runs twice."""
+    scene.container.write(FLAG, "")
+    returned = scene.returned(jid, 300)
+    if fault in SPARING:
+        assert returned["return"] == "done", returned
+    if returned["return"] == "done":
+        assert scene.traces() == ["start", "end"]
+    else:
+        assert "was interrupted" in str(returned["return"]), returned
+        assert scene.traces().count("start") == 1
+
+
+def happen(scene: EngineScene, fault: str, pid: str) -> None:
+    """Have something die while the supervisor *pid* is stopped, and have that go on."""
+    run = scene.container.run
+    if fault == "power":
+        scene.container.power_cut()
+        return
+    if fault == "supervisor":
+        run(["kill", "-KILL", pid])
+        return
+    ambush = None
+    if fault == "guard":
+        ambush = scene.container.popen(["python3", "-c", AMBUSH_OF_GUARD])
+        assert ambush.stdout is not None
+        # It looks from here on.
+        ambush.stdout.readline()
+    else:
+        scopes = run(["systemctl", "list-units", "--no-legend", "--plain", SCOPES]).stdout.strip()
+        victim = SCOPES if fault == "minion" and scopes else "salt-minion"
+        run(["systemctl", "kill", "-s", "KILL", "--kill-who=all", victim], check=False)
+    run(["kill", "-CONT", pid], check=False)
+    if ambush is not None:
+        assert ambush.wait(330) == 0
+    elif fault == "minion" and scene.container.service()["ActiveState"] == "failed":
+        # Nobody but an administrator starts it where no update restarts it.
+        run(["systemctl", "start", "salt-minion"], check=False)
+
+
+def test_the_table_is_complete() -> None:
+    assert {(name, *row) for name in HOSTS for row in ROWS} >= SHORT
+    assert len(PHASES) * len(FAULTS) == 20
+    assert len(ROWS) == 14
