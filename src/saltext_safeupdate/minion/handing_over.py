@@ -61,7 +61,7 @@ def _of_running(host: Host) -> str:
     if serving is None or not processes.alive(serving.process):
         return "no minion with this extension runs"
     if not meeting.can_be_asked(host.settings.run_dir, serving.process):
-        return "the minion that runs is not ready for it; it is after its next restart"
+        return "the minion that runs cannot be asked; if it did not just start, restart it once"
     return crowded(generations)
 
 

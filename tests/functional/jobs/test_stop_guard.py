@@ -528,8 +528,10 @@ def test_a_restart_among_other_jobs_is_one(handover):
 
 @pytest.mark.parametrize("way", ["wait", ""])
 def test_without_the_setting_a_restart_waits_as_ever(handover, way):
+    (handover.run_dir / "waited").touch()
     assert not handover.waits(handover.restart(way))
     assert way or handover.requested() == []
+    assert not (handover.run_dir / "waited").exists(), "it was to wait"
     assert not (handover.bin / "systemd-run.words").exists()
 
 

@@ -38,9 +38,9 @@ class Report:
     known. ``hooked`` tells whether the main process has our hooks; None: not yet, it is to restart
     for that. ``took`` is how many seconds it took from its start to the report; None: not known.
     ``startup_delay`` is up to how many seconds Salt sleeps at first. ``hands_over`` tells whether
-    its restart waits for no job, and ``own_tree`` that it reads copies of its roots of code, so
-    that these may change while it runs. ``version`` is that of Salt, ``extension`` that of this
-    extension.
+    it is set up so that its restart waits for no job, and ``own_tree`` that it reads copies of its
+    roots of code, so that these may change while it runs. ``version`` is that of Salt,
+    ``extension`` that of this extension.
     """
 
     at: float

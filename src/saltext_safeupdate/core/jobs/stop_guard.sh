@@ -301,6 +301,7 @@ handover() {
 case ${MAINPID:-0} in 0 | *[!0-9]*) exit 0 ;; esac
 [ -d "$run_dir" ] && command -v flock >/dev/null 2>&1 || exit 0
 running && ! supervised || exit 0
+[ "$way" = handover ] || rm -f "$run_dir/waited"
 ! handover || exit 0
 [ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && limit=$shutdown_limit
 lock=$(readlink -f "$run_dir")/jobs.lock

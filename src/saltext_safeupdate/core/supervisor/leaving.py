@@ -39,7 +39,7 @@ _STATE = (
     # The last: as long as it is there, the rest is found.
     "safeupdate.db*",
 )
-_RUN = ("*.lock", "bypass", "let_go.*")
+_RUN = ("*.lock", "bypass", "let_go.*", "waited", "handover.*")
 # Directories that several minions share, and that go with the last of them.
 _SHARED = ("minions", "registry", "salt-safeupdate")
 

@@ -141,7 +141,7 @@ class TestDescribed:
 
     def test_one_that_cannot_be_asked_waits(self, host):
         self.meeting.end()
-        assert handing_over.described(host).startswith("wait: the minion that runs is not ready")
+        assert handing_over.described(host).startswith("wait: the minion that runs cannot be asked")
 
     def test_one_that_is_gone_is_no_minion(self, host, monkeypatch):
         monkeypatch.setattr(processes, "alive", lambda process: False)
