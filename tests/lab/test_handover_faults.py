@@ -162,8 +162,14 @@ def happen(scene: EngineScene, fault: str, pid: str) -> None:
         # It looks from here on.
         ambush.stdout.readline()
     else:
-        scopes = run(["systemctl", "list-units", "--no-legend", "--plain", SCOPES]).stdout.strip()
-        victim = SCOPES if fault == "minion" and scopes else "salt-minion"
+        if scene.record()["phase"] == "watching":
+            # It is just being handed over.
+            scene.master.wait(
+                lambda: scopes(scene) and scene.container.service()["ActiveState"] == "active",
+                60,
+                "the next minion",
+            )
+        victim = SCOPES if fault == "minion" and scopes(scene) else "salt-minion"
         run(["systemctl", "kill", "-s", "KILL", "--kill-who=all", victim], check=False)
     run(["kill", "-CONT", pid], check=False)
     if ambush is not None:
@@ -171,6 +177,12 @@ def happen(scene: EngineScene, fault: str, pid: str) -> None:
     elif fault == "minion" and scene.container.service()["ActiveState"] == "failed":
         # Nobody but an administrator starts it where no update restarts it.
         run(["systemctl", "start", "salt-minion"], check=False)
+
+
+def scopes(scene: EngineScene) -> str:
+    """Return what systemd has of earlier minions."""
+    argv = ["systemctl", "list-units", "--no-legend", "--plain", SCOPES]
+    return scene.container.run(argv).stdout.strip()
 
 
 def test_the_table_is_complete() -> None:
