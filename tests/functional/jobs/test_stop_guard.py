@@ -623,24 +623,22 @@ UNFIT = [
     (["PrivateTmp=yes"], "PrivateTmp="),
     (["PrivateTmp=yes", "PrivateTmpEx=connected"], "PrivateTmp="),
     (["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=no"], "RuntimeDirectory="),
-    (["RemoveIPC=yes", "User=salt"], "RemoveIPC="),
+    (["User=salt"], "User="),
 ]
 FIT = [
     [],
-    ["PrivateTmp=no", "RuntimeDirectory=", "RuntimeDirectoryPreserve=no", "RemoveIPC=no", "User="],
+    ["PrivateTmp=no", "RuntimeDirectory=", "RuntimeDirectoryPreserve=no", "User="],
     ["PrivateTmp=yes", "PrivateTmpEx=disconnected"],
     ["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=restart"],
     ["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=yes"],
-    ["RemoveIPC=yes", "User=root"],
+    ["User=root"],
 ]
 RESTART = "123 salt-minion.service restart running"
 
 
 @pytest.mark.parametrize(("properties", "named"), UNFIT, ids=str)
-def test_if_the_end_of_the_unit_takes_something_from_jobs_nothing_is_handed_over(
-    handover, properties, named
-):
-    """systemd removes it while they still run."""
+def test_if_the_unit_takes_something_from_jobs_nothing_is_handed_over(handover, properties, named):
+    """systemd removes it at the end of the unit, while they still run."""
     handover.jobs(RESTART, properties=properties)
     guard = handover.restart()
     assert not handover.waits(guard)

@@ -149,14 +149,15 @@ class StopGuard:
             return "the stop guard is not installed"
         if guard_file.way(self.drop_in) != "handover":
             return "the stop guard was written for another setting"
-        return self._loses()
+        return self._of_unit()
 
-    def _loses(self) -> str:
-        """Return what jobs would lose at the end of the unit, and why; empty if nothing."""
+    def _of_unit(self) -> str:
+        """Return what of the unit is in the way, as the program itself finds it."""
+        argv = ("/bin/sh", self.program, "--obstacle", self._unit)
         try:
-            asked = self._run(("/bin/sh", self.program, "--loses", self._unit), timeout=_TIMEOUT)
+            asked = self._run(argv, timeout=_TIMEOUT)
         except CommandError as err:
-            return f"what the end of {self._unit} takes from its jobs is not known: {err}"
+            return f"whether {self._unit} lets it is not known: {err}"
         return asked.stdout.strip()
 
     def _active(self) -> bool:

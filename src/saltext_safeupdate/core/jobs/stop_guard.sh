@@ -7,7 +7,7 @@
 # Needs no Salt, no Python and no database, and never makes a stop impossible:
 #   touch RUN_DIR/bypass      stops at once, also while this waits
 #   systemctl kill UNIT       does not run this at all
-# "stop_guard.sh --loses UNIT" only says what keeps this unit from being handed over.
+# "stop_guard.sh --obstacle UNIT" only says what keeps this unit from being handed over.
 run_dir=$1 unit=$2 limit=$3 shutdown_limit=$4 way=${5:-wait}
 term_limit=90
 name=${unit%.service}
@@ -158,29 +158,31 @@ give_back() {
     done
 } 2>/dev/null
 
-# What the end of the unit takes from the jobs that go on: systemd removes it.
-loses() {
-    tmp= kind= directories= preserve= ipc= user=
+# What of the unit is in the way. At its end, systemd removes what its jobs still use.
+obstacle() {
+    tmp= kind= directories= preserve= user=
     while IFS='=' read -r key value; do
         case $key in
             PrivateTmp) tmp=$value ;;
             PrivateTmpEx) kind=$value ;;
             RuntimeDirectory) directories=$value ;;
             RuntimeDirectoryPreserve) preserve=$value ;;
-            RemoveIPC) ipc=$value ;;
             User) user=$value ;;
         esac
     done <<EOF
-$(systemctl show --property=PrivateTmp,PrivateTmpEx,RuntimeDirectory,RuntimeDirectoryPreserve \
-    --property=RemoveIPC,User -- "$unit" 2>/dev/null)
+$(systemctl show --property=PrivateTmp,PrivateTmpEx,RuntimeDirectory,RuntimeDirectoryPreserve,User \
+    -- "$unit" 2>/dev/null)
 EOF
     if [ "$tmp" = yes ] && [ "$kind" != disconnected ]; then
         echo "$unit has 'PrivateTmp=', so its jobs would lose their /tmp"
     elif [ "$directories" ] && [ "$preserve" = no ]; then
         echo "$unit has 'RuntimeDirectory=' without 'RuntimeDirectoryPreserve=restart', so its jobs" \
             "would lose what is in there"
-    elif [ "$ipc" = yes ] && case $user in '' | root | 0) false ;; esac; then
-        echo "$unit has 'RemoveIPC=', so its jobs would lose their shared memory"
+    else
+        case $user in
+            '' | root | 0) ;;
+            *) echo "$unit has 'User=', so its stop guard may move no process" ;;
+        esac
     fi
 }
 
@@ -225,7 +227,7 @@ end_parent() {
 handover() {
     [ "$way" = handover ] && [ "$(id -u)" = 0 ] && [ -e "$groups/cgroup.controllers" ] || return 1
     command -v systemd-run >/dev/null 2>&1 && [ ! -e "$run_dir/bypass" ] && restarts || return 1
-    why=$(loses)
+    why=$(obstacle)
     [ -z "$why" ] || {
         waits "$why"
         return 1
@@ -288,9 +290,9 @@ handover() {
     return 0
 }
 
-[ "$1" != --loses ] || {
+[ "$1" != --obstacle ] || {
     unit=$2
-    loses
+    obstacle
     exit
 }
 [ "$1" != --move ] || {

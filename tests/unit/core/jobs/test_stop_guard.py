@@ -19,11 +19,11 @@ SHOW = ("systemctl", "show", "--property=ExecStop", "--", "salt-minion.service")
 
 @pytest.fixture
 def make(tmp_path):
-    def make(shown="", loses=(0, "", ""), **kwargs):
+    def make(shown="", of_unit=(0, "", ""), **kwargs):
         settings = Settings(state_dir=str(tmp_path / "state"), **kwargs)
         run = FakeRunner({RELOAD: (0, "", ""), SHOW: (0, shown, "")})
         guard = StopGuard(settings, run=run, units=str(tmp_path / "units"))
-        run.answers[("/bin/sh", guard.program, "--loses", "salt-minion.service")] = loses
+        run.answers[("/bin/sh", guard.program, "--obstacle", "salt-minion.service")] = of_unit
         guard.runner = run
         return guard
 
@@ -80,8 +80,8 @@ def test_what_keeps_a_minion_from_being_handed_over_is_said(make, tmp_path, monk
     assert "another setting" in guard.obstacle()
     guard.install()
     assert guard.obstacle() == ""
-    assert make(loses=(0, "it has 'PrivateTmp='\n", "")).obstacle() == "it has 'PrivateTmp='"
-    assert "is not known" in make(loses=(127, "", "no such file")).obstacle()
+    assert make(of_unit=(0, "it has 'PrivateTmp='\n", "")).obstacle() == "it has 'PrivateTmp='"
+    assert "is not known" in make(of_unit=(127, "", "no such file")).obstacle()
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "systemd-run" in guard.obstacle()
     os.unlink(guard_file.GROUPS)
