@@ -113,6 +113,32 @@ def test_a_stop_waits_for_the_jobs_of_both_and_ends_both(scene: HandoverScene) -
     scene.container.run(["systemctl", "start", "salt-minion"])
 
 
+LEFT = "sleep 4321"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["process", "mixed"])
+def test_what_a_job_left_in_the_background_fares_at_a_stop_as_the_unit_says(
+    scene: HandoverScene, mode: str
+) -> None:
+    run = scene.container.run
+    drop_in = "/etc/systemd/system/salt-minion.service.d/70-kill.conf"
+    scene.container.write(drop_in, f"[Service]\nKillMode={mode}\n")
+    run(["systemctl", "daemon-reload"])
+    left = scene.call("cmd.run", f"setsid {LEFT} >/dev/null 2>&1 </dev/null & echo $!")
+    run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.master.wait(scene.has_taken_over, 60, "the next minion to serve")
+    lives = ["test", "-d", f"/proc/{left}"]
+    assert run(lives, check=False).ok
+    assert run(["systemctl", "stop", "salt-minion"], timeout=120).ok
+    assert run(lives, check=False).ok is (mode == "process")
+    assert scene.left() == []
+    run(["kill", "-KILL", str(left)], check=False)
+    run(["rm", drop_in])
+    run(["systemctl", "daemon-reload"])
+    run(["systemctl", "start", "salt-minion"])
+
+
 def test_the_minion_before_serves_if_the_next_one_does_not_come_up(scene: HandoverScene) -> None:
     drop_in = "/etc/systemd/system/salt-minion.service.d/70-broken.conf"
     scene.container.write(drop_in, "[Service]\nExecStartPre=/bin/false\n")
