@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,20 @@ class HandoverScene(JobScene):
     # How the package manager of the host names a version that is on offer.
     offer_name = "salt-minion_{}"
 
-    def __init__(self, lab: Lab, site: Path, version: str, *more: str, **settings: Any) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        site: Path,
+        version: str,
+        *more: str,
+        master_config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         offers = [self.offer_name.format(each) for each in {version, other(version), *more}]
         ours = {"safeupdate": {**SET_UP["safeupdate"], **settings}}
-        super().__init__(lab, site, version, config=ours, offers=offers)
+        super().__init__(
+            lab, site, version, config=ours, offers=offers, master_config=master_config
+        )
 
     def generations(self) -> dict[str, str]:
         """Return how each process stands, by its PID."""

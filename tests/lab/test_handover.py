@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,39 @@ def comes_next(scene: HandoverScene, name: str, before: str) -> None:
     status = scene.call("safeupdate.status")
     assert status["restart"] == "handover", (name, status)
     assert "waited" not in status, (name, status)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("transport", ["zeromq", "tcp", "ws"])
+def test_by_whichever_transport_one_that_leaves_keeps_no_master_waiting(
+    lab: Lab, site: Path, version: str, transport: str, begin: Callable[[Any], Any]
+) -> None:
+    """A master may wait for each that has subscribed: more is published than buffers hold."""
+    if transport == "ws" and version.startswith("3006"):
+        transport = "tcp"
+    config = {"transport": transport}
+    scene = begin(HandoverScene(lab, site, version, master_config=config))
+    scene.container.write("/etc/salt/minion.d/transport.conf", f"transport: {transport}\n")
+    scene.up()
+    before = scene.pid()
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=120)
+    scene.minion_started(before)
+    scene.answers()
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
+    scene.wait_trace("start")
+    earlier = list(scene.generations())[-1]
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.master.wait(lambda: scene.generations()[earlier] == "leaving", 90, "the next to serve")
+    for number in range(200):
+        scene.publish("cmd.run", f"true {'x' * 100_000}")
+        if number % 10 == 9:
+            # As many at once as the minion can run.
+            assert scene.call("test.echo", number, timeout=60) == number
+    assert scene.generations()[earlier] == "leaving"
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
 
 
 @pytest.mark.timeout(600)
