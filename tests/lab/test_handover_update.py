@@ -158,9 +158,14 @@ def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: 
 @pytest.mark.timeout(900)
 def test_a_stop_while_the_new_minion_is_watched_is_left(scene: UpdateScene, long_job: str) -> None:
     """It waits for the job of the minion before, and nobody starts the service again."""
+    before = list(scene.generations())[-1]
     asked = scene.ask(NEW if scene.version() == OLD else OLD, allow_downgrade=True)["update"]
     scene.wait_phase("watching")
-    scene.master.wait(scene.has_taken_over, 90, "the new minion to report")
+    scene.master.wait(
+        lambda: list(scene.generations())[-1] != before and scene.has_taken_over(),
+        90,
+        "the new minion to report",
+    )
     stop = scene.container.popen(["systemctl", "stop", "salt-minion"])
     scene.master.wait(
         lambda: scene.container.service()["ActiveState"] == "deactivating", 30, "the stop to wait"
