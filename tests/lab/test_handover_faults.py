@@ -9,6 +9,7 @@ that has the job: then its master is told.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,8 +62,14 @@ sys.exit("it did not run")
 class AptScene(HandoverScene, EngineScene):
     """A host with apt whose minion is updated beside jobs."""
 
+    def assert_runs(self, version: str) -> None:
+        """It does, some seconds after the end of its trial."""
+        told = re.split("[+-]", version)[0]
+        self.master.wait(lambda: self.call("test.version") == told, 60, f"{version} to take jobs")
+        super().assert_runs(version)
 
-class RpmScene(RpmHost, HandoverScene, EngineScene):
+
+class RpmScene(RpmHost, AptScene):
     """One of rpm's."""
 
     offer_name = "{}"
