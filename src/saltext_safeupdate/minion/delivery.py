@@ -148,11 +148,9 @@ class Delivery:
     def run(self, job: Job) -> None:
         """Put a job where the minion starts it under its JID. Raises OSError."""
         call = self.call(job)
-        if job.awaits:
-            # Others may have begun first.
-            call = publication.behind_others(call)
         if job.awaits or (job.attempts and job.has_begun and functions.is_resumable(job.fun)):
-            call = {**call, publication.GOES_ON: True}
+            # Others may have begun first.
+            call = {**publication.behind_others(call), publication.GOES_ON: True}
         # If nobody is in charge of it now, it waits where its master's part will look.
         master = self._masters.in_charge_of(job.master, f"job {job.jid}") or job.master
         queues.put(self._queue_opts(master), call)

@@ -181,7 +181,7 @@ class JobProcess:
         if job is not None and args:
             job.may_go_back = _may_go_back(job, args[-1])
         try:
-            return original(minion, *args, **kwargs)
+            value = original(minion, *args, **kwargs)
         except GoesBack:
             if job is not None:
                 job.went_back = True
@@ -192,13 +192,12 @@ class JobProcess:
             )
             return LATER
         except Suspended:
-            if job is not None:
-                job.went_back = True
-                log.info("safeupdate: job %s goes on behind a restart", job.jid)
-            return LATER
+            return _goes_on(job)
         except Interrupted as err:
             jid = job.jid if job is not None else ""
             raise CommandExecutionError(_LOST.format(jid=jid, why=err)) from err
+        # Somebody may have caught that it is suspended.
+        return _goes_on(job) if job is not None and job.suspended else value
 
     def _begin(self, opts: Any, ticket: Ticket) -> tuple[int, bool, bool]:
         """
@@ -244,6 +243,14 @@ class JobProcess:
         except SafeUpdateError as err:
             self._complaints.log("the end of job %s is not recorded", job.jid, err)
             unrecorded.note(opts)
+
+
+def _goes_on(job: current.Job | None) -> dict[str, bool]:
+    """Return what Salt takes for the return of a job that is suspended."""
+    if job is not None:
+        job.went_back = True
+        log.info("safeupdate: job %s goes on behind a restart", job.jid)
+    return LATER
 
 
 def _may_go_back(job: current.Job, data: Any) -> bool:

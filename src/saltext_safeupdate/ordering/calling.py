@@ -84,7 +84,7 @@ class Calling:
                 run.low, recorded = None, False
                 ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
             finally:
-                run.plain, run.low = True, None
+                run.plain, run.low = not run.suspended, None
             try:
                 if ret.get("result") is False:
                     let_go.tell(run_dir, ret)
@@ -149,7 +149,7 @@ class Calling:
             instead(call, ret)
         finally:
             run.calling -= 1
-            run.memo, run.plain = memo, plain
+            run.memo, run.plain = memo, plain and not run.suspended
             run.restart_asked, asked = asked, run.restart_asked
             run.left_out, left_out = left_out, run.left_out
         if isinstance(ret, dict):

@@ -7,7 +7,7 @@ There is one record for the run, and one for each run around the state that is s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import salt.payload
@@ -80,6 +80,8 @@ class Kept:
         results = self._results.get(place, {})
         for tag, ret in results.items():
             running.setdefault(tag, ret)
+            # By these it judges states that come before others.
+            state.pre.setdefault(tag, _as_asked(ret, ret.get("changes")))
         numbers = [ret["__run_num__"] for ret in results.values() if "__run_num__" in ret]
         state._State__run_num = max([state._State__run_num, *(each + 1 for each in numbers)])
 
@@ -94,6 +96,22 @@ class Kept:
             ret = results.get(salt.state._gen_tag({**low, "fun": low["sfun"]}))
         if ret is None or not low.get("__prereq__"):
             return ret
-        # What it would change is what it has changed.
         low["__prereq__"] = False
-        return {**ret, "result": None if ret.get("changes") else True}
+        # One that came before it has its result only if this one would change something.
+        return _as_asked(ret, ret.get("changes") or _has_run_before(low, results))
+
+    def restore(self, place: str, results: dict[str, Any]) -> None:
+        """Have *results* of a run say what they were, whatever Salt has judged again."""
+        results.update(self._results.get(place, {}))
+
+
+def _as_asked(ret: Mapping[str, Any], changes: object) -> dict[str, Any]:
+    """Return a result as that of a state that is asked what it would do: what it has done."""
+    return {**ret, "result": None if changes else True}
+
+
+def _has_run_before(low: Mapping[str, Any], results: Iterable[str]) -> bool:
+    """Tell whether a state that is to come before this one is among *results*."""
+    before = [pair for each in low.get("prerequired") or () for pair in each.items()]
+    known = [tag.split("_|-") for tag in results]
+    return any(kind == each[0] and name in each[1:3] for kind, name in before for each in known)

@@ -42,6 +42,7 @@ class Ordering:
 
     def _conclude(self, run: Run, level: Level, ret: Any) -> None:
         if isinstance(ret, dict):
+            self._resume.restore(level, ret)
             level.results = ret
         if level.parallel and not run.remote:
             parallel.collect(run, level)

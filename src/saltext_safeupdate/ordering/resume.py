@@ -141,6 +141,12 @@ class Resume:
             self._of(job)
         return job is not None, resumed
 
+    def restore(self, level: Level, results: dict[str, Any]) -> None:
+        """Have the results of a run say what they were when it was suspended."""
+        job = _job()
+        if job is not None:
+            self._of(job).kept.restore(level.place, results)
+
     def place(self) -> str:
         """Return what names the state that is being called; empty if there is none."""
         job = _job()
@@ -162,6 +168,7 @@ class Resume:
         """
         call = salts or self._call
         job = _job()
+        _stay_suspended(job)
         if job is None or retries > 1 or state.mocked:
             return call(state, low, chunks, running, retries)
         progress = self._of(job)
@@ -180,6 +187,7 @@ class Resume:
             ret = call(state, low, chunks, running, retries)
         finally:
             progress.path.pop()
+        _stay_suspended(job)
         if len(run.pending) > deferred:
             # It is called again in the next attempt, so that it defers that again.
             run.levels[-1].unfinished.add(salt.state._gen_tag(low))
@@ -240,6 +248,7 @@ class Resume:
         except Exception:
             self._suspensions.drop(job.key, tag, once)
             raise
+        job.suspended = run.suspended = True
         raise Suspended
 
     def _owner(self) -> str:
@@ -272,6 +281,7 @@ class Resume:
     def record(self, state: Any, low: dict[str, Any], ret: Mapping[str, Any]) -> None:
         """Record the result of a state that was not called by :meth:`call`, if it is worth it."""
         job = _job()
+        _stay_suspended(job)
         if (
             job is not None
             and ret.get("result") is True
@@ -367,6 +377,12 @@ def _end_parallel(run: Run) -> None:
         for state, running in level.seen:
             while not state.reconcile_procs(running):
                 time.sleep(_LOOK_INTERVAL)
+
+
+def _stay_suspended(job: current.Job | None) -> None:
+    """Raise Suspended if the job is, and somebody has caught that: nothing else is called."""
+    if job is not None and job.suspended:
+        raise Suspended
 
 
 def _job() -> current.Job | None:

@@ -139,6 +139,8 @@ class Run:
     restarted: list[dict[str, Any]] = field(default_factory=list)
     # Suspends the job of this run until a restart, of which the state that is being called asks.
     suspend: Callable[..., NoReturn] | None = None
+    # Whether it was suspended: no other state is called, also if somebody has caught that.
+    suspended: bool = False
     # What the state that is being called has left out.
     left_out: list[LeftOut] = field(default_factory=list)
 

@@ -1,6 +1,7 @@
 """What a run had done before a restart in its midst stays as it was, whatever it was."""
 
 import pytest
+import salt.loader.lazy
 
 from saltext_safeupdate.core.jobs.suspension import Interrupted, Suspended
 from tests.support.midst import KEY, Run
@@ -185,3 +186,45 @@ def test_a_run_whose_records_are_gone_does_not_begin_anew(run):
     with pytest.raises(Interrupted, match="gone"):
         run.minion.apply(run.chain())
     assert run.done() == []
+
+
+def test_a_state_that_has_run_for_one_that_changed_nothing_keeps_its_result(run):
+    """Salt asks the other one again, which has nothing left to do."""
+    wants = {"test.fail_with_changes": []}
+    content = {
+        "drain": run.cmd("drain", {"prereq": [{"test": "wants"}]}, then="false"),
+        "wants": wants,
+        **run.chain(),
+    }
+    results = behind(run, content)
+    assert run.done() == ["2"]
+    assert results["drain"]["result"] is False
+    assert results["drain"]["changes"]
+
+
+def test_whoever_catches_everything_does_not_go_on_before_the_restart(run, monkeypatch):
+    """A function that swallows what it does not know had the next states run before the boot."""
+    run.minion.opts["use_superseded"] = ["module.run"]
+    run.minion.sls("inner", run.chain())
+    original = salt.loader.lazy.LoadedFunc.__call__
+
+    def swallows(function, *args, **kwargs):
+        if function.name != "state.sls":
+            return original(function, *args, **kwargs)
+        try:
+            return original(function, *args, **kwargs)
+        except BaseException:  # noqa: BLE001 (as others do)
+            return "swallowed"
+
+    content = {
+        "outer": {"module.run": [{"state.sls": [{"mods": "inner"}]}]},
+        "last": run.cmd("last"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(salt.loader.lazy.LoadedFunc, "__call__", swallows)
+        waits = run.suspended(content)
+    assert run.done() == ["one"]
+    run.goes_on(waits.process)
+    run.attempt(content)
+    assert run.done() == ["2", "last"]
+    assert len(run.asked) == 1

@@ -167,10 +167,12 @@ def test_a_phase_is_kept_while_no_master_can_be_reached(tmp_path, options, sent)
         ("cmd.run", {"attempts": 1}, False),
     ],
 )
-def test_a_run_that_has_begun_before_is_marked_in_the_queue(tmp_path, fun, known, marked):
+def test_a_run_that_has_begun_before_is_marked_and_waits_for_others(tmp_path, fun, known, marked):
     opts = {"id": "m1", "master": "m", "cachedir": str(tmp_path)}
     call = salt.payload.dumps({"jid": "1", "fun": fun, "arg": []})
     job = JOB._replace(fun=fun, call=call, **known)
     Delivery(opts, {"event.send": None}, connected(opts, tmp_path)).run(job)
     (queued,) = queues.listed(opts)
     assert queued.get(publication.GOES_ON, False) is marked
+    # Two that a reboot has interrupted would else make one fail: the other is running.
+    assert queued["arg"] == [{"__kwarg__": True, "queue": True}] * marked

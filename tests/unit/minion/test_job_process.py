@@ -296,6 +296,18 @@ def test_a_suspended_job_is_held_in_no_queue(world):
     assert world.publish(fun="state.apply") is None
 
 
+def test_a_suspended_job_does_not_return_also_if_somebody_has_caught_that(world):
+    waits = Suspension(process="boot:1:1", until=1.0, timeout=1.0)
+
+    def suspends():
+        Suspensions(world.settings.database).begin(JID, "tag", waits)
+        current.get().suspended = True
+
+    world.while_it_runs = suspends
+    world.run(world.publish(fun="state.apply"), value=None)
+    assert world.states() == {JID: "held"}
+
+
 class TestGoesOn:
     """A state run that has begun before, and comes out of the queue."""
 

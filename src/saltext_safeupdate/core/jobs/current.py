@@ -36,8 +36,8 @@ class Job:
     it was held until an update had ended, ``returned`` that it has given its return to Salt,
     ``stored`` that the ledger has that return, ``blind`` that it has waited for the database in
     vain, ``may_go_back`` that it may go to the queue again as long as its function does nothing
-    but wait, ``went_back`` that it has, ``lost`` that it was to go on and what it had done is not
-    recorded any more.
+    but wait, ``went_back`` that it has, ``suspended`` that it goes on behind a restart, ``lost``
+    that it was to go on and what it had done is not recorded any more.
     """
 
     jid: str
@@ -54,6 +54,7 @@ class Job:
     blind: bool = False
     may_go_back: bool = False
     went_back: bool = False
+    suspended: bool = False
     lost: bool = False
 
     @property
