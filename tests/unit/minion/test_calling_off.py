@@ -96,6 +96,15 @@ def test_one_that_waits_in_a_queue_to_go_on_does_not(host):
     assert host.action()[0] is Action.REPORT
 
 
+def test_one_that_is_ended_just_when_its_restart_has_been_does_not_go_on(host):
+    """The engine has looked at it, and is about to start it."""
+    host.suspend()
+    seen = host.ledger.full(JID)
+    host.end("saltutil.kill_job", JID)
+    assert not host.ledger.take(seen, "next")
+    assert host.action()[0] is Action.REPORT
+
+
 def test_one_that_is_suspended_is_started_by_nobody_but_the_engine(host):
     """A file of a queue that an earlier minion has left says that it waits there."""
     host.suspend()

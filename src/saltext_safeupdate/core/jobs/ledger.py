@@ -131,9 +131,12 @@ class Ledger(Database):
                 db.execute(
                     "UPDATE jobs SET state = 'held', owner = ?, runner = '', awaits = '', "
                     "changed = ? "
-                    "WHERE key = ? AND state = ? AND owner = ? AND runner = ? "
+                    "WHERE key = ? AND state = ? AND owner = ? AND runner = ? AND awaits = ? "
                     "AND state NOT IN ('finished', 'delivered')",
-                    (owner, self._clock(), job.key, job.state.value, job.owner, job.runner),
+                    (
+                        *(owner, self._clock(), job.key),
+                        *(job.state.value, job.owner, job.runner, job.awaits),
+                    ),
                 ).rowcount
             )
 
