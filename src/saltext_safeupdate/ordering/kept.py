@@ -39,7 +39,8 @@ def gathered(run: Run) -> dict[str, bytes]:
             and id(ret) not in deferred
             and tag not in level.unfinished
         }
-        noted = {"results": results, "restart": run.restart_reason}
+        # The record of the outermost run is always that of the last time.
+        noted = {"results": results, "restart": "" if level.place else run.restart_reason}
         try:
             rows[_RESULTS + level.place] = salt.payload.dumps(noted)
         except (TypeError, ValueError, OverflowError) as err:
