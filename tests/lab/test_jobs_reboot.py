@@ -84,6 +84,22 @@ def test_a_run_goes_on_behind_a_reboot_and_a_restart(scene: JobScene) -> None:
     scene.answers()
 
 
+def test_a_suspended_run_that_somebody_ends_does_not_go_on(scene: JobScene) -> None:
+    scene.sls("chain", work("one") + state("restart", RESTART) + work("two"))
+    # The restart waits for it.
+    scene.publish("cmd.run", f"touch {WORK}.other; sleep 30")
+    scene.master.wait(lambda: scene.container.exists(f"{WORK}.other"), 60, "the other job")
+    before, jid = scene.pid(), scene.publish("state.apply", "chain")
+    scene.master.wait(lambda: held(scene, jid), 60, "the run to be suspended")
+    assert "does not go on" in scene.returned(scene.publish("saltutil.kill_job", jid))["return"]
+    scene.minion_started(before)
+    ret = scene.returned(jid, 120)
+    assert not ret["success"]
+    assert "it was ended by 'saltutil.kill_job'" in str(ret["return"])
+    assert [line.split()[0] for line in scene.traces()] == ["one"]
+    scene.answers()
+
+
 @pytest.mark.soak
 def test_whatever_comes_in_between_each_state_runs_once(scene: JobScene) -> None:
     """Two reboots, one of them a power cut; states beside each other; a run that waits in line."""
