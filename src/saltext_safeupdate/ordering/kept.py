@@ -81,8 +81,9 @@ class Kept:
         results = self._results.get(place, {})
         for tag, ret in results.items():
             running.setdefault(tag, ret)
-            # By these it judges states that come before others.
-            state.pre.setdefault(tag, _as_asked(ret, ret.get("changes")))
+            # By these it judges states that come before others. One that failed has failed.
+            failed = ret.get("result") is False
+            state.pre.setdefault(tag, ret if failed else _as_asked(ret, ret.get("changes")))
         numbers = [ret["__run_num__"] for ret in results.values() if "__run_num__" in ret]
         state._State__run_num = max([state._State__run_num, *(each + 1 for each in numbers)])
 

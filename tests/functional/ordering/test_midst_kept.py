@@ -202,6 +202,27 @@ def test_a_state_that_has_run_for_one_that_changed_nothing_keeps_its_result(run)
     assert results["drain"]["changes"]
 
 
+def test_a_state_that_others_failed_is_failed_for_those_that_wait_for_it(run):
+    """It is the first one, which Salt judges again."""
+    content = {
+        "first": run.cmd("first", {"require": [{"cmd": "bad"}]}),
+        "bad": run.cmd("bad", then="false"),
+        **run.chain(),
+        "needs": run.cmd("needs", {"require": [{"cmd": "first"}]}),
+    }
+    results = behind(run, content)
+    assert run.done() == ["2"]
+    assert [results[name]["result"] for name in ("first", "bad", "needs")] == [False] * 3
+
+
+def test_a_new_state_that_is_to_come_before_one_that_has_run_is_run(run):
+    before = {"wants": {"test.succeed_with_changes": []}, **run.chain()}
+    new = {"new": run.cmd("new", {"prereq": [{"test": "wants"}]})}
+    results = behind(run, before, {**new, **before})
+    assert run.done() == ["new", "2"], "it is new"
+    assert "Recursive" not in str(results["new"]["comment"])
+
+
 def test_whoever_catches_everything_does_not_go_on_before_the_restart(run, monkeypatch):
     """A function that swallows what it does not know had the next states run before the boot."""
     run.minion.opts["use_superseded"] = ["module.run"]
