@@ -20,7 +20,7 @@ BASE = {"core/errors", "core/frozen", "core/settings"}
 LOWEST = {"core/host", *BASE}
 LOW = {"core/extensions", "core/generations", "core/packages", "core/record", *LOWEST}
 MIDDLE = {"core/jobs", "core/prepare", "core/transactional"}
-CORE = {"core/supervisor", *MIDDLE, *LOW}
+CORE = {"core/supervisor", "core/slots", *MIDDLE, *LOW}
 ADMIN = {"admin/transactional", "admin/updates", "admin/status", "admin/setup", "admin/errors"}
 
 BELOW_ADMIN = {
@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "core/jobs": LOW,
     "core/prepare": LOW,
     "core/transactional": LOW - {"core/generations"},
+    "core/slots": LOWEST,
     "core/extensions": LOWEST,
     "core/generations": {"core/packages", "core/record", *LOWEST},
     "core/packages": LOWEST,

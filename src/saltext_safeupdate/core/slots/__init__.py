@@ -1,0 +1,1 @@
+"""Versions of Salt side by side, each in a tree of its own that no package owns."""

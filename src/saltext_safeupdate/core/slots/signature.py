@@ -1,0 +1,47 @@
+"""Who has signed a manifest, by GnuPG's gpgv: it knows the keys of one file, and needs no more."""
+
+from __future__ import annotations
+
+from ..errors import CommandError, VerificationError, one_line
+from ..host.command import Run
+
+# What the signature of a manifest is called, behind its name.
+SUFFIX = ".asc"
+_TIMEOUT = 60.0
+_MARK = "[GNUPG:] "
+_GOOD = {"GOODSIG", "VALIDSIG"}
+_BAD = {"BADSIG", "ERRSIG", "EXPSIG", "EXPKEYSIG", "REVKEYSIG", "NODATA", "FAILURE"}
+
+
+def signer(content: bytes, signature: str, keyring: str, run: Run) -> str:
+    """
+    Return whose key of the file *keyring* has signed the content; *signature* is a path.
+
+    Raise VerificationError if it is nobody's: also if it is one of several that is not valid, if
+    its key has expired or was revoked, or if gpgv is not there.
+    """
+    try:
+        text = content.decode("utf-8")
+        argv = ("gpgv", "--status-fd", "1", "--keyring", keyring, signature, "-")
+        result = run(argv, timeout=_TIMEOUT, ok=None, stdin=text)
+    except (UnicodeDecodeError, CommandError) as err:
+        raise VerificationError(_told(f"it cannot be looked at: {err}")) from err
+    found = statuses(result.stdout)
+    if result.returncode != 0 or not found.keys() >= _GOOD or found.keys() & _BAD:
+        said = result.stderr.strip().splitlines()
+        raise VerificationError(_told(said[-1] if said else f"gpgv said {result.returncode}"))
+    return one_line(found["GOODSIG"])
+
+
+def statuses(printed: str) -> dict[str, str]:
+    """Return what gpgv says for programs: the last text of each kind, by that."""
+    told = [line.removeprefix(_MARK) for line in printed.splitlines() if line.startswith(_MARK)]
+    parted = [line.partition(" ") for line in told]
+    return {kind: text for kind, _, text in parted}
+
+
+def _told(reason: str) -> str:
+    return one_line(
+        f"The manifest is refused: its signature does not hold ({reason}). Nothing was changed; "
+        "have it signed with a key of 'safeupdate:slots_keyring'."
+    )
