@@ -1,0 +1,253 @@
+"""
+Unpack wheels into a tree, each file as its RECORD says.
+
+Nothing of a wheel runs meanwhile, and no pip is needed: what wheels are is written down, and so is
+what an installer does with them (packaging.python.org, "Binary distribution format").
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import configparser
+import csv
+import errno
+import hashlib
+import io
+import posixpath
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..errors import VerificationError, one_line
+from . import inside
+from .tree import Tree
+
+# Where the modules are, below the tree, and where the programs are.
+LIBRARY = "lib"
+PROGRAMS = "bin"
+_CHUNK = 256 << 10
+# A list of files, or of programs, is far shorter.
+_LONGEST_LIST = 8 << 20
+_LARGEST_PROGRAM = 1 << 20
+_DIST_INFO = re.compile(r"[A-Za-z0-9._+!-]+\.dist-info", re.ASCII)
+_PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_ENTRY = re.compile(r"([A-Za-z_][\w.]*)\s*:\s*([A-Za-z_][\w.]*)\s*(\[.*\])?", re.ASCII)
+# Where the directories of NAME.data go. What is compiled against headers is not built here.
+_DATA = {
+    "purelib": LIBRARY,
+    "platlib": LIBRARY,
+    "scripts": PROGRAMS,
+    "data": "",
+    "headers": "include",
+}
+_SECTION = "console_scripts"
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
+    *(ValueError, LookupError, csv.Error, configparser.Error),
+)
+_START = """\
+#!{python}
+import os
+import sys
+
+tree = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+sys.path[0] = os.path.join(tree, "{library}")
+
+from {module} import {first}
+
+if __name__ == "__main__":
+    sys.exit({function}())
+"""
+
+
+class _Recorded(NamedTuple):
+    """What the RECORD says of a file: its SHA-256, and its bytes."""
+
+    digest: bytes
+    size: int
+
+
+def unpack(paths: Iterable[str], tree: Tree, *, python: str) -> None:
+    """
+    Fill the tree with the wheels; their programs start the interpreter with the path *python*.
+
+    Raise VerificationError if anything of one may not be, or is not as its RECORD says, and
+    OSError. What two wheels both have is refused.
+    """
+    for path in paths:
+        try:
+            with zipfile.ZipFile(path) as wheel:
+                _Wheel(wheel, tree, python).unpack()
+        except _UNREADABLE as err:
+            raise _damaged(path, err) from err
+        except OSError as err:
+            # It leads to what is before its begin.
+            if err.errno != errno.EINVAL:
+                raise
+            raise _damaged(path, err) from err
+
+
+def _damaged(path: str, err: Exception) -> VerificationError:
+    return VerificationError(
+        one_line(
+            f"The wheel {posixpath.basename(path)} is refused: it cannot be read "
+            f"({str(err)[:200]}). Nothing of it was kept; fetch it again."
+        )
+    )
+
+
+class _Wheel:
+    """One wheel that is open."""
+
+    def __init__(self, wheel: zipfile.ZipFile, tree: Tree, python: str) -> None:
+        self._wheel = wheel
+        self._tree = tree
+        self._python = python
+        self._files: dict[str, zipfile.ZipInfo] = {}
+        for info in wheel.infolist():
+            name = inside.path(info.filename)
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise inside.refused(name, "it is no file and no directory")
+            if (info.external_attr >> 16) & (stat.S_ISUID | stat.S_ISGID):
+                raise inside.refused(name, "it would run as another user (setuid)")
+            if info.flag_bits & 1:
+                raise inside.refused(name, "it is encrypted")
+            if info.is_dir():
+                continue
+            if name in self._files:
+                raise inside.refused(name, "it is there twice")
+            self._files[name] = info
+        infos = {name.partition("/")[0] for name in self._files}
+        found = [name for name in infos if _DIST_INFO.fullmatch(name)]
+        if len(found) != 1:
+            raise inside.refused(wheel.filename, "it does not have one .dist-info")
+        (self._info,) = found
+        self._data = self._info.removesuffix(".dist-info") + ".data"
+
+    def unpack(self) -> None:
+        recorded = self._record()
+        described = dict(self._programs())
+        for name, info in self._files.items():
+            where, program = self._place(name)
+            if program and posixpath.basename(where) in described:
+                # Salt's wheels have both. As with pip, the description counts.
+                continue
+            if name == f"{self._info}/RECORD" or name in recorded:
+                self._put(info, where, program, recorded.get(name))
+        for name, text in described.items():
+            self._write(f"{PROGRAMS}/{name}", text.encode(), executable=True)
+
+    def _place(self, name: str) -> tuple[str, bool]:
+        """Return where a file goes, and whether it is a program."""
+        first, _, rest = name.partition("/")
+        if first != self._data:
+            return f"{LIBRARY}/{name}", False
+        kind, _, below = rest.partition("/")
+        if kind not in _DATA or not below:
+            raise inside.refused(name, "a wheel has nothing of that kind")
+        return posixpath.join(_DATA[kind], below), kind == "scripts"
+
+    def _put(
+        self, info: zipfile.ZipInfo, where: str, program: bool, recorded: _Recorded | None
+    ) -> None:
+        if recorded is not None and recorded.size != info.file_size:
+            raise inside.refused(info.filename, "its size is not that of its RECORD")
+        if program:
+            content = self._read(info, _LARGEST_PROGRAM, recorded)
+            self._write(where, _started(content, self._python), executable=True)
+            return
+        executable = bool((info.external_attr >> 16) & stat.S_IXUSR)
+        content_of = self._content(info, recorded)
+        self._tree.file(where, content_of, size=info.file_size, executable=executable)
+
+    def _write(self, where: str, content: bytes, *, executable: bool) -> None:
+        self._tree.file(where, [content], size=len(content), executable=executable)
+
+    def _content(self, info: zipfile.ZipInfo, recorded: _Recorded | None) -> Iterator[bytes]:
+        """Yield the content; raise VerificationError at its end if it is not as recorded."""
+        digest = hashlib.sha256()
+        with self._wheel.open(info) as file:
+            while block := file.read(_CHUNK):
+                digest.update(block)
+                yield block
+        if recorded is not None and digest.digest() != recorded.digest:
+            raise inside.refused(info.filename, "it is not what its RECORD says")
+
+    def _read(self, info: zipfile.ZipInfo, most: int, recorded: _Recorded | None = None) -> bytes:
+        if info.file_size > most:
+            raise inside.refused(info.filename, "it is too long")
+        found = b""
+        for block in self._content(info, recorded):
+            found += block
+            if len(found) > most:
+                raise inside.refused(info.filename, "it is longer than it says")
+        return found
+
+    def _record(self) -> dict[str, _Recorded]:
+        """Return what the RECORD says of each file. All of them have to be there."""
+        name = f"{self._info}/RECORD"
+        if name not in self._files:
+            raise inside.refused(name, "a wheel has one")
+        text = self._read(self._files[name], _LONGEST_LIST).decode("utf-8")
+        own = {name, *(f"{self._info}/{each}" for each in _SIGNATURES)}
+        found: dict[str, _Recorded] = {}
+        for row in csv.reader(io.StringIO(text, newline="")):
+            path, digest, size = row
+            path = inside.path(path)
+            if path in found:
+                raise inside.refused(path, "its RECORD has it twice")
+            if path not in own:
+                found[path] = _Recorded(_digest(path, digest), int(size))
+        odd = (self._files.keys() - own) ^ found.keys()
+        if odd:
+            raise inside.refused(min(odd), "the wheel has it and its RECORD has not, or otherwise")
+        return found
+
+    def _programs(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of the programs that the metadata describe, and their texts."""
+        name = f"{self._info}/entry_points.txt"
+        if name not in self._files:
+            return
+        parser = configparser.ConfigParser(delimiters=("=",), interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        parser.read_string(self._read(self._files[name], _LONGEST_LIST).decode("utf-8"))
+        if not parser.has_section(_SECTION):
+            return
+        for program, entry in parser[_SECTION].items():
+            found = _ENTRY.fullmatch(entry.strip())
+            if not _PROGRAM.fullmatch(program) or found is None:
+                raise inside.refused(program, "that is no entry point of a program")
+            yield (
+                program,
+                _START.format(
+                    python=self._python,
+                    library=LIBRARY,
+                    module=found[1],
+                    function=found[2],
+                    first=found[2].partition(".")[0],
+                ),
+            )
+
+
+def _digest(path: str, told: str) -> bytes:
+    kind, _, digest = told.partition("=")
+    if kind != "sha256":
+        raise inside.refused(path, "its RECORD has no SHA-256 of it")
+    try:
+        return base64.b64decode(digest + "=" * (-len(digest) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as err:
+        raise inside.refused(path, "its RECORD has no SHA-256 of it") from err
+
+
+def _started(content: bytes, python: str) -> bytes:
+    """Return a program of a wheel with the interpreter that it is to have."""
+    first, newline, rest = content.partition(b"\n")
+    if first.rstrip() in (b"#!python", b"#!pythonw"):
+        return f"#!{python}".encode() + newline + rest
+    return content
