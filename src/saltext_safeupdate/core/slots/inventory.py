@@ -1,0 +1,92 @@
+"""What is in a tree, with a digest of each file: by that it is known later whether it changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import VerificationError
+from ..host.files import sync_directory
+
+_CHUNK = 256 << 10
+_CACHE = "__pycache__"
+
+# A file is its digest, size and mode, a link its target, and a directory nothing.
+Entries = dict[str, list[Any]]
+
+
+def settle(root: str) -> Entries:
+    """Have the whole tree on the disk; return what is in it. Raises OSError."""
+    return dict(_entries(root, sync=True))
+
+
+def differences(root: str, recorded: Entries) -> Iterator[str]:
+    """
+    Say of each entry of the tree that is not as recorded what is wrong with it.
+
+    Byte code that Python has written since is none, unless it was recorded. Raises OSError.
+    """
+    left = dict(recorded)
+    for path, entry in _entries(root, sync=False):
+        before = left.pop(path, None)
+        if before is None:
+            if _CACHE not in path.split("/"):
+                yield f"{path} was added"
+        elif before != entry:
+            yield f"{path} was changed"
+    yield from (f"{path} is gone" for path in left)
+
+
+def as_bytes(entries: Entries) -> bytes:
+    return json.dumps(entries, separators=(",", ":")).encode()
+
+
+def from_bytes(content: bytes) -> Entries:
+    """Return what :func:`as_bytes` was given, or raise VerificationError."""
+    try:
+        given = json.loads(content)
+    except ValueError as err:
+        raise VerificationError(f"The list of the files of a slot is damaged: {err}.") from err
+    if not isinstance(given, dict) or not all(isinstance(each, list) for each in given.values()):
+        raise VerificationError("The list of the files of a slot is damaged.")
+    return given
+
+
+def _entries(top: str, *, sync: bool) -> Iterator[tuple[str, list[Any]]]:
+    for place, names, files in os.walk(top, topdown=False, onerror=_raise):
+        for name in (*names, *files):
+            path = os.path.join(place, name)
+            seen = os.lstat(path)
+            if stat.S_ISREG(seen.st_mode):
+                mode = stat.S_IMODE(seen.st_mode)
+                entry = [_digest(path, sync=sync), seen.st_size, mode]
+            elif stat.S_ISLNK(seen.st_mode):
+                entry = [os.readlink(path)]
+            elif stat.S_ISDIR(seen.st_mode):
+                entry = []
+            else:
+                entry = [stat.S_IFMT(seen.st_mode)]
+            yield os.path.relpath(path, top), entry
+        if sync:
+            sync_directory(place)
+
+
+def _digest(path: str, *, sync: bool) -> str:
+    found = hashlib.sha256()
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        while block := os.read(fd, _CHUNK):
+            found.update(block)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    return found.hexdigest()
+
+
+def _raise(err: OSError) -> None:
+    raise err

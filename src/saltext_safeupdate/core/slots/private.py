@@ -1,0 +1,43 @@
+"""Whether a directory is what root alone can write to: what lies there is run as root."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ..errors import SafeUpdateError
+from ..host.room import Statvfs
+
+
+def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
+    """
+    Raise SafeUpdateError unless nobody but root, or this user, can write to the directory.
+
+    That is true of those above it as well: whoever can rename one of them puts another in its
+    place. Nothing is started from a file system that is mounted ``noexec``. Raises OSError if one
+    cannot be looked at.
+    """
+    if statvfs(directory).f_flag & os.ST_NOEXEC:
+        raise _refused(directory, "its file system is mounted 'noexec'; choose another place")
+    path = os.path.abspath(directory)
+    if os.path.realpath(path) != path:
+        raise _refused(directory, f"it is {os.path.realpath(path)} in truth; name that")
+    seen = os.lstat(path)
+    if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+        raise _refused(
+            directory, f"others can look into it; 'chown root {path} && chmod 700 {path}'"
+        )
+    while path != "/":
+        path = os.path.dirname(path)
+        seen = os.lstat(path)
+        others_write = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if seen.st_uid not in (0, os.geteuid()) or (
+            others_write and not seen.st_mode & stat.S_ISVTX
+        ):
+            raise _refused(directory, f"others can write to {path}; choose another place")
+
+
+def _refused(directory: str, why: str) -> SafeUpdateError:
+    return SafeUpdateError(
+        f"Slots cannot be in {directory}: {why}. Nothing was changed, and what runs goes on."
+    )

@@ -1,0 +1,389 @@
+"""
+The slots of a host: complete or not there, whatever dies or fills up meanwhile.
+
+``<directory>/slots/<ident>`` is a slot: its ``tree``, the ``inventory`` of that, and the mark that
+says that it is complete, which is written last. While it is made its name ends with ``.part``, and
+while it is removed with ``.gone``. ``<directory>/minions/<name>`` has the links of a minion:
+:mod:`.links`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from ..errors import InputError, LockHeldError, SafeUpdateError, VerificationError
+from ..frozen import frozen
+from ..host import linked_copy, room
+from ..host.files import make_private, open_private, sync_directory, write_atomic
+from . import archive, inventory, private, wheels
+from .links import Links
+from .manifest import ANY_MACHINE, Manifest
+from .tree import MOST_ENTRIES, Tree, write_all
+
+PROGRAM = os.path.join(wheels.PROGRAMS, "salt-minion")
+_MARK, _INVENTORY, _TREE, _FILES = "complete.json", "inventory.json", "tree", "files"
+_PART, _GONE = ".part", ".gone"
+_CHUNK = 1 << 20
+# File systems store in blocks: of many small files, about a quarter more than their content.
+_BLOCKS = 4
+_KEYS = {"ident": str, "version": str, "kind": str, "staged": float, "size": int, "inventory": str}
+
+
+@frozen
+class Slot:
+    """
+    One version of Salt that is complete: *tree* is its directory.
+
+    *staged* is when it was made, in epoch seconds, *size* what it takes on the disk, in bytes, and
+    *inventory* the SHA-256 of the list of its files.
+    """
+
+    ident: str
+    version: str
+    kind: str
+    staged: float
+    size: int
+    inventory: str
+    tree: str
+
+
+class Slots:
+    """
+    The slots below the absolute path *directory*, which belongs to root alone.
+
+    Each method raises SafeUpdateError if that is not so, or a file system fails, and then all
+    complete slots, and the links of all minions, are as before. Those that change something raise
+    LockHeldError while another process does.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        statvfs: room.Statvfs = os.statvfs,
+        machine: str = "",
+    ) -> None:
+        self._directory = directory
+        self._slots = os.path.join(directory, "slots")
+        self._clock = clock
+        self._statvfs = statvfs
+        self._machine = machine or os.uname().machine
+        self._links = Links(directory)
+
+    def stage(
+        self,
+        manifest: Manifest,
+        files: Mapping[str, str],
+        *,
+        python: str = "",
+        furnish: Callable[[str], None] = lambda tree: None,
+    ) -> Slot:
+        """
+        Make the slot of a build, of copies of its *files* (name to path). Idempotent.
+
+        *python* is the path of the interpreter for wheels. *furnish* is called with the tree
+        before it is complete, and may put more into it. Raise InputError if the build does not fit
+        this host, and VerificationError if it is not what its manifest says; nothing is left then.
+        """
+        if manifest.machine not in (ANY_MACHINE, self._machine):
+            raise InputError(
+                f"{manifest.name} is for {manifest.machine}, and this host is {self._machine}. "
+                "Nothing was changed; take a build for this machine."
+            )
+        if manifest.kind == "wheels" and not python:
+            raise InputError(
+                f"{manifest.name} needs Python {manifest.python}, which this host does not have. "
+                "Nothing was changed; install that, or take a build of kind 'onedir'."
+            )
+        with self._alone():
+            found = self._read(manifest.ident)
+            if found is not None:
+                # Whoever has made it may not have come to this.
+                sync_directory(self._slots)
+                return found
+            self._refuse_without_room(manifest)
+            part = os.path.join(self._slots, f"{manifest.ident}{_PART}")
+            try:
+                self._fill(part, manifest, files, python, furnish)
+            except OSError as err:
+                raise SafeUpdateError(
+                    f"{manifest.name} could not be unpacked: {err}. Nothing was changed, and what "
+                    f"runs goes on; look at the disk of {self._directory}."
+                ) from err
+            finally:
+                # After a kill, whoever comes next does this.
+                shutil.rmtree(part, ignore_errors=True)
+            return self.get(manifest.ident)
+
+    def slots(self) -> list[Slot]:
+        """Return the complete slots, the newest first. What cannot be read is none."""
+        found = [self._read(name) for name in _listed(self._slots)]
+        return sorted((slot for slot in found if slot), key=lambda slot: slot.staged, reverse=True)
+
+    def get(self, ident: str) -> Slot:
+        """Return a complete slot, or raise InputError."""
+        found = self._read(ident)
+        if found is None:
+            raise InputError(
+                f"There is no slot {ident} that is complete. Nothing was changed; stage it again."
+            )
+        return found
+
+    def verify(self, ident: str) -> None:
+        """Read all of a slot; raise VerificationError if it is not as it was when it was made."""
+        slot = self.get(ident)
+        try:
+            with open(os.path.join(os.path.dirname(slot.tree), _INVENTORY), "rb") as file:
+                content = file.read()
+            if hashlib.sha256(content).hexdigest() != slot.inventory:
+                raise VerificationError(_altered(slot, "the list of its files was changed"))
+            found = list(inventory.differences(slot.tree, inventory.from_bytes(content)))
+        except OSError as err:
+            raise VerificationError(_altered(slot, f"it cannot be read: {err}")) from err
+        if found:
+            more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+            raise VerificationError(_altered(slot, f"{', '.join(found[:3])}{more}"))
+
+    def hold(self, ident: str) -> int:
+        """
+        Keep a slot as long as this process, or a child that it forks, lives.
+
+        Return what to close to let it go earlier. Raise SafeUpdateError if it is just removed.
+        """
+        slot = self.get(ident)
+        try:
+            return linked_copy.hold(os.path.dirname(slot.tree))
+        except OSError as err:
+            raise SafeUpdateError(f"The slot {ident} cannot be kept: {err}.") from err
+
+    def activate(self, minion: str, ident: str) -> None:
+        """
+        Have the minion run from that slot from its next start on. Idempotent.
+
+        The one before becomes ``previous``. It takes no time that grows with the slot, so whoever
+        calls it has called :meth:`verify` before.
+        """
+        with self._alone():
+            self.get(ident)
+            self._links.activate(minion, ident)
+
+    def go_back(self, minion: str) -> str:
+        """Have the minion run from its previous slot again; return which. Idempotent."""
+        with self._alone():
+            ident = self._links.previous(minion)
+            if ident is None:
+                raise InputError(
+                    f"{minion} has no previous slot. Nothing was changed; name a version, or go "
+                    "back to the package."
+                )
+            self.get(ident)
+            self._links.activate(minion, ident, remember=False)
+            return ident
+
+    def active(self, minion: str) -> str | None:
+        """Return the slot that the minion runs from at its next start; None: from none."""
+        return self._links.active(minion)
+
+    def previous(self, minion: str) -> str | None:
+        """Return the slot that :meth:`go_back` goes to."""
+        return self._links.previous(minion)
+
+    def leave(self, minion: str) -> None:
+        """Have the minion run from no slot any more. Idempotent."""
+        with self._alone():
+            self._links.leave(minion)
+
+    def prune(self, keep: int) -> list[str]:
+        """
+        Remove slots but for the *keep* newest of those that nobody needs; return which.
+
+        What is active or previous for a minion, and what a process holds, stays.
+        """
+        with self._alone():
+            needed = self._links.needed()
+            spare = [slot.ident for slot in self.slots() if slot.ident not in needed]
+            return [ident for ident in spare[keep:] if self._remove(ident)]
+
+    def forget(self, ident: str) -> None:
+        """Remove a slot. Raise InputError if it is needed."""
+        with self._alone():
+            self.get(ident)
+            if ident in self._links.needed() or not self._remove(ident):
+                raise InputError(
+                    f"The slot {ident} is active or previous, or a minion still runs from it. "
+                    "Nothing was changed."
+                )
+
+    def _fill(
+        self,
+        part: str,
+        manifest: Manifest,
+        files: Mapping[str, str],
+        python: str,
+        furnish: Callable[[str], None],
+    ) -> None:
+        copies, tree = os.path.join(part, _FILES), os.path.join(part, _TREE)
+        os.mkdir(part, 0o700)
+        os.mkdir(copies, 0o700)
+        os.mkdir(tree, 0o755)
+        # Others could change what a source has after it was looked at.
+        paths = [_copied(manifest, name, files[name], copies) for name in sorted(manifest.files)]
+        filled = Tree(tree, size=manifest.unpacked)
+        if manifest.kind == "wheels":
+            wheels.unpack(paths, filled, python=python)
+        else:
+            archive.unpack(paths[0], filled, size=manifest.unpacked, entries=MOST_ENTRIES)
+            _link_programs(tree)
+        if not os.access(os.path.join(tree, PROGRAM), os.X_OK):
+            raise VerificationError(
+                f"{manifest.name} is refused: it has no program {PROGRAM}. Nothing was changed; "
+                "take a build that was made as the documentation says."
+            )
+        furnish(tree)
+        shutil.rmtree(copies)
+        content = inventory.as_bytes(inventory.settle(tree))
+        write_atomic(os.path.join(part, _INVENTORY), content)
+        mark = {
+            "ident": manifest.ident,
+            "version": manifest.version,
+            "kind": manifest.kind,
+            "staged": float(self._clock()),
+            "size": room.size(part),
+            "inventory": hashlib.sha256(content).hexdigest(),
+        }
+        write_atomic(os.path.join(part, _MARK), json.dumps(mark))
+        os.rename(part, part.removesuffix(_PART))
+        sync_directory(self._slots)
+
+    def _read(self, ident: str) -> Slot | None:
+        """Return a slot if it is complete."""
+        if ident.endswith((_PART, _GONE)) or os.path.basename(ident) != ident:
+            return None
+        directory = os.path.join(self._slots, ident)
+        try:
+            with open(os.path.join(directory, _MARK), "rb") as file:
+                given = json.load(file)
+        except (OSError, ValueError):
+            return None
+        if not isinstance(given, dict) or given.keys() != _KEYS.keys():
+            return None
+        if not all(isinstance(given[key], kind) for key, kind in _KEYS.items()):
+            return None
+        if given["ident"] != ident or not os.path.isdir(os.path.join(directory, _TREE)):
+            return None
+        return Slot(**given, tree=os.path.join(directory, _TREE))
+
+    def _remove(self, ident: str) -> bool:
+        """Remove a slot unless a process holds it; tell whether it is gone."""
+        path = os.path.join(self._slots, ident)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(path, f"{path}{_GONE}")
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        sync_directory(self._slots)
+        shutil.rmtree(f"{path}{_GONE}", ignore_errors=True)
+        return True
+
+    def _refuse_without_room(self, manifest: Manifest) -> None:
+        wanted = manifest.size + manifest.unpacked + manifest.unpacked // _BLOCKS
+        short = room.shortage(self._directory, wanted, statvfs=self._statvfs)
+        if short:
+            raise SafeUpdateError(
+                f"There is no room for {manifest.name}: {short}, and ask again. Nothing was "
+                "changed."
+            )
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have the directory for this process alone, private, and without leftovers."""
+        try:
+            make_private(self._directory)
+            private.check(self._directory)
+            make_private(self._slots)
+            fd = open_private(os.path.join(self._directory, "lock"))
+        except OSError as err:
+            raise _unusable(self._directory, err) from err
+        try:
+            self._lock(fd)
+            for name in os.listdir(self._slots):
+                if name.endswith((_PART, _GONE)):
+                    shutil.rmtree(os.path.join(self._slots, name), ignore_errors=True)
+            yield
+        except OSError as err:
+            raise _unusable(self._directory, err) from err
+        finally:
+            os.close(fd)
+
+    def _lock(self, fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise LockHeldError(
+                f"Another process changes the slots in {self._directory}. Nothing was changed; "
+                "ask again when it has ended."
+            ) from err
+
+
+def _copied(manifest: Manifest, name: str, source: str, directory: str) -> str:
+    """Copy a file of a build if it is what the manifest says; return the path of the copy."""
+    wanted, path = manifest.files[name], os.path.join(directory, name)
+    digest, left = hashlib.sha256(), wanted.size
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # A pipe has nothing to read, and nobody is waited for.
+        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            while left >= 0 and (block := file.read(_CHUNK)):
+                left -= len(block)
+                digest.update(block)
+                write_all(fd, block)
+    finally:
+        os.close(fd)
+    if left or digest.hexdigest() != wanted.sha256:
+        raise VerificationError(
+            f"{name} is not the file that the manifest of {manifest.name} names. Nothing was "
+            "changed; copy it to the source again, or write its manifest anew."
+        )
+    return path
+
+
+def _link_programs(tree: str) -> None:
+    """Have the programs of a onedir in one place: Salt's own has them at its top."""
+    os.makedirs(os.path.join(tree, wheels.PROGRAMS), exist_ok=True)
+    for name in os.listdir(tree):
+        link = os.path.join(tree, wheels.PROGRAMS, name)
+        is_ours = name == "salt" or name.startswith("salt-")
+        if is_ours and os.path.isfile(os.path.join(tree, name)) and not os.path.lexists(link):
+            os.symlink(os.path.join("..", name), link)
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _altered(slot: Slot, how: str) -> str:
+    return (
+        f"The slot {slot.ident} is not as it was made: {how}. Nothing was changed, and it is not "
+        "used; forget it, and stage it again."
+    )
+
+
+def _unusable(directory: str, err: OSError) -> SafeUpdateError:
+    return SafeUpdateError(
+        f"The slots in {directory} cannot be used: {err.strerror or err}. Nothing was changed, and "
+        "what runs goes on; look at the disk and at the permissions there."
+    )

@@ -1,0 +1,548 @@
+import contextlib
+import errno
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from saltext_safeupdate.core.errors import (
+    InputError,
+    LockHeldError,
+    SafeUpdateError,
+    VerificationError,
+)
+from saltext_safeupdate.core.host import room
+from saltext_safeupdate.core.slots import private
+from saltext_safeupdate.core.slots.store import Slots
+from tests.support import builds
+from tests.support.builds import hard_link, member, symlink
+from tests.support.failing_disk import FailingDisk
+from tests.support.simulated import Killed
+
+MINION = "salt-minion"
+
+
+def _names(slots):
+    return sorted(os.listdir(os.path.join(slots, "slots")))
+
+
+@pytest.fixture
+def below(tmp_path):
+    """What is below the directory of the slots."""
+    return lambda: _names(tmp_path / "slots")
+
+
+# -- stage -------------------------------------------------------------------------------
+
+
+def test_a_build_becomes_a_slot(slots, build, clock, below):
+    manifest, files = build()
+    slot = slots.stage(manifest, files)
+    assert (slot.ident, slot.version, slot.kind) == (manifest.ident, "3008.3", "onedir")
+    assert slot.staged == clock()
+    assert slot.size > 15_000
+    assert pathlib.Path(slot.tree, "salt-minion").read_text() == "#!/bin/sh\n"
+    assert os.path.samefile(f"{slot.tree}/bin/salt-minion", f"{slot.tree}/salt-minion")
+    assert below() == [slot.ident], "the archive is not kept"
+    assert sorted(os.listdir(os.path.dirname(slot.tree))) == [
+        "complete.json",
+        "inventory.json",
+        "tree",
+    ]
+    slots.verify(slot.ident)
+
+
+def test_wheels_become_one_as_well(slots, tmp_path):
+    path = builds.salt_wheel(tmp_path / "salt-3008.3-py3-none-any.whl")
+    found = builds.parsed(path, kind="wheels", python="3.11", machine="any")
+    slot = slots.stage(found, {os.path.basename(path): path}, python=builds.PYTHON)
+    program = pathlib.Path(slot.tree, "bin", "salt-minion")
+    assert program.read_text().startswith(f"#!{builds.PYTHON}\n")
+    assert os.access(program, os.X_OK)
+    slots.verify(slot.ident)
+
+
+def test_what_is_there_already_is_not_made_again(slots, build):
+    manifest, files = build()
+    slot = slots.stage(manifest, files)
+    marked = pathlib.Path(slot.tree, "mark")
+    marked.touch()
+    assert slots.stage(manifest, {}) == slot
+    assert marked.exists()
+
+
+def test_others_can_look_into_none_of_it(slots, staged, tmp_path):
+    staged()
+    slots.activate(MINION, staged().ident)
+    for place in ("slots", "slots/slots", "slots/minions"):
+        assert os.stat(tmp_path / place).st_mode & 0o777 == 0o700
+    assert os.stat(tmp_path / "slots" / "lock").st_mode & 0o777 == 0o600
+
+
+def test_what_is_furnished_is_part_of_it(slots, build):
+    def furnish(tree):
+        pathlib.Path(tree, "lib", "extension.py").write_text("x")
+
+    slot = slots.stage(*build(), furnish=furnish)
+    pathlib.Path(slot.tree, "lib", "extension.py").write_text("y")
+    with pytest.raises(VerificationError, match=r"lib/extension\.py was changed"):
+        slots.verify(slot.ident)
+
+
+def test_where_it_cannot_be_furnished_nothing_is_left(slots, build, below):
+    def furnish(tree):
+        raise SafeUpdateError("pip failed")
+
+    with pytest.raises(SafeUpdateError, match="pip failed"):
+        slots.stage(*build(), furnish=furnish)
+    assert below() == []
+
+
+def test_a_file_that_is_not_the_one_of_the_manifest_is_not_unpacked(slots, build, below):
+    manifest, files = build()
+    ((name, path),) = files.items()
+    whole = pathlib.Path(path).read_bytes()
+    for content in (whole[:-1], whole + b"x", b"x" + whole[1:], b""):
+        pathlib.Path(path).write_bytes(content)
+        with pytest.raises(VerificationError, match=f"{name} is not the file that the manifest"):
+            slots.stage(manifest, files)
+        assert below() == []
+
+
+def test_a_pipe_in_its_place_has_nobody_wait(slots, build, below):
+    manifest, files = build()
+    (path,) = files.values()
+    os.unlink(path)
+    os.mkfifo(path)
+    with pytest.raises(VerificationError):
+        slots.stage(manifest, files)
+    assert below() == []
+
+
+def test_a_file_that_is_gone_is_told(slots, build, below):
+    manifest, files = build()
+    (path,) = files.values()
+    os.unlink(path)
+    with pytest.raises(SafeUpdateError, match=r"No such file.*Nothing was changed"):
+        slots.stage(manifest, files)
+    assert below() == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([*builds.onedir(), member("salt/../../x", b"x")], {}),
+        ([*builds.onedir(), member("salt/x", b"x", mode=0o4755)], {}),
+        (builds.onedir(), {"unpacked": 10}),
+        ([member("salt/bin/python3", b"x", mode=0o755)], {}),
+        ([member("salt/bin/salt-minion", b"x", mode=0o644)], {}),
+    ],
+    ids=["leads out", "setuid", "larger than it says", "no minion", "not a program"],
+)
+def test_a_build_that_is_refused_leaves_nothing(slots, build, tmp_path, below, entries, said):
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(VerificationError, match="is refused"):
+        slots.stage(*build(entries=entries, **said))
+    assert below() == []
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "slots"])
+
+
+def test_what_is_for_another_machine_is_not_even_looked_at(slots, build, tmp_path):
+    with pytest.raises(InputError, match=r"is for s390x, and this host is .*take a build for this"):
+        slots.stage(build(machine="s390x")[0], {})
+    assert not (tmp_path / "slots").exists()
+
+
+def test_wheels_for_a_python_that_is_not_there_are_refused(slots, tmp_path):
+    path = builds.salt_wheel(tmp_path / "salt-3008.3-py3-none-any.whl")
+    found = builds.parsed(path, kind="wheels", python="3.99")
+    with pytest.raises(InputError, match=r"needs Python 3\.99, which this host does not have"):
+        slots.stage(found, {})
+
+
+def test_room_is_looked_at_before(tmp_path, build, below):
+    class Statvfs:
+        f_frsize = 1
+        f_bavail = room.RESERVE + 100_000
+
+    slots = Slots(str(tmp_path / "slots"), statvfs=lambda path: Statvfs)
+    with pytest.raises(SafeUpdateError, match=r"There is no room for salt-3008.3: the file system"):
+        slots.stage(*build())
+    assert below() == []
+
+
+# -- who may write to it -----------------------------------------------------------------
+
+
+def test_a_directory_that_others_can_write_to_has_no_slots(slots, build, tmp_path):
+    (tmp_path / "slots").mkdir(mode=0o755)
+    with pytest.raises(SafeUpdateError, match=r"cannot be in .*: others can look into it"):
+        slots.stage(*build())
+    assert os.listdir(tmp_path / "slots") == []
+
+
+def test_nor_has_one_below_such(build, tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    slots = Slots(str(tmp_path / "open" / "slots"))
+    with pytest.raises(SafeUpdateError, match=r"others can write to .*/open"):
+        slots.stage(*build())
+
+
+def test_nor_a_link_to_another_place(build, tmp_path):
+    (tmp_path / "other").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("other")
+    with pytest.raises(SafeUpdateError, match="cannot be in"):
+        Slots(str(tmp_path / "link")).stage(*build())
+
+
+def test_nor_a_file_system_from_which_nothing_is_started(tmp_path):
+    class Mounted:
+        f_flag = os.ST_NOEXEC | os.ST_NOSUID
+
+    with pytest.raises(SafeUpdateError, match="is mounted 'noexec'; choose another place"):
+        private.check(str(tmp_path), statvfs=lambda path: Mounted)
+
+
+def test_two_do_not_change_it_at_once(slots, build):
+    def meanwhile(tree):
+        with pytest.raises(LockHeldError, match="Another process changes the slots"):
+            slots.prune(0)
+
+    slots.stage(*build(), furnish=meanwhile)
+
+
+# -- verify ------------------------------------------------------------------------------
+
+
+def _edit(tree):
+    path = tree / "lib/python3.11/site-packages/salt/version.py"
+    seen = path.stat()
+    path.write_text("3008.4")
+    os.utime(path, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+
+
+CHANGES = {
+    "a file with the same size and time": _edit,
+    "a file is gone": lambda tree: (tree / "salt-call").unlink(),
+    "a file more": lambda tree: (tree / "lib" / "more.py").touch(),
+    "a mode": lambda tree: (tree / "salt-call").chmod(0o644),
+    "a link leads elsewhere": lambda tree: (
+        (tree / "bin/python3").unlink(),
+        (tree / "bin/python3").symlink_to("/usr/bin/python3"),
+    ),
+    "a file became a link": lambda tree: (
+        (tree / "salt-call").rename(tree / "bin" / "python3"),
+        (tree / "salt-call").symlink_to("bin/python3"),
+    ),
+    "a pipe": lambda tree: os.mkfifo(tree / "pipe"),
+    "a directory is gone": lambda tree: shutil.rmtree(tree / "lib"),
+    "the list itself": lambda tree: (tree.parent / "inventory.json").write_text("{}"),
+    "the list is gone": lambda tree: (tree.parent / "inventory.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("name", list(CHANGES))
+def test_what_was_changed_on_the_disk_is_found(slots, staged, name):
+    slot = staged()
+    CHANGES[name](pathlib.Path(slot.tree))
+    with pytest.raises(VerificationError, match=r"is not as it was made: .*stage it again"):
+        slots.verify(slot.ident)
+
+
+def test_byte_code_that_python_writes_is_no_change(slots, staged):
+    slot = staged()
+    cache = pathlib.Path(slot.tree, "lib", "__pycache__")
+    cache.mkdir()
+    (cache / "a.cpython-311.pyc").write_bytes(b"x")
+    slots.verify(slot.ident)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ident": 1}', "null", "\0"], ids=repr)
+def test_one_whose_mark_is_damaged_is_none(slots, staged, content):
+    slot = staged()
+    mark = pathlib.Path(slot.tree).parent / "complete.json"
+    mark.write_text(content)
+    assert slots.slots() == []
+    with pytest.raises(InputError, match="There is no slot"):
+        slots.activate(MINION, slot.ident)
+
+
+def test_the_mark_of_another_is_none_of_its_own(slots, staged):
+    one, other = staged("3007.15"), staged("3008.3")
+    for path in (one, other):
+        mark = pathlib.Path(path.tree).parent / "complete.json"
+        mark.write_text(json.dumps({**json.loads(mark.read_text()), "ident": one.ident}))
+    assert [slot.ident for slot in slots.slots()] == [one.ident]
+
+
+@pytest.mark.parametrize("ident", ["", ".", "..", "../slots", "/etc", "a/b", "none"])
+def test_what_is_no_slot_is_not_found(slots, staged, ident):
+    staged()
+    for call in (slots.get, slots.verify, slots.hold, slots.forget):
+        with pytest.raises(InputError, match="There is no slot"):
+            call(ident)
+
+
+# -- active and previous -----------------------------------------------------------------
+
+
+def test_active_is_one_link_and_so_is_previous(slots, staged, tmp_path):
+    one, other = staged("3007.15"), staged("3008.3")
+    assert (slots.active(MINION), slots.previous(MINION)) == (None, None)
+    slots.activate(MINION, one.ident)
+    assert (slots.active(MINION), slots.previous(MINION)) == (one.ident, None)
+    slots.activate(MINION, other.ident)
+    assert (slots.active(MINION), slots.previous(MINION)) == (other.ident, one.ident)
+    place = tmp_path / "slots" / "minions" / MINION
+    assert sorted(os.listdir(place)) == ["active", "previous"]
+    assert os.path.samefile(place / "active", other.tree)
+    assert os.access(place / "active" / "bin" / "salt-minion", os.X_OK)
+
+
+def test_again_it_changes_nothing(slots, staged):
+    one, other = staged("3007.15"), staged("3008.3")
+    for slot in (one, other, other):
+        slots.activate(MINION, slot.ident)
+    assert (slots.active(MINION), slots.previous(MINION)) == (other.ident, one.ident)
+
+
+def test_the_way_back_is_one_link_too_and_may_be_gone_again(slots, staged):
+    one, other = staged("3007.15"), staged("3008.3")
+    slots.activate(MINION, one.ident)
+    slots.activate(MINION, other.ident)
+    for _ in range(2):
+        assert slots.go_back(MINION) == one.ident
+        assert slots.active(MINION) == one.ident
+
+
+def test_without_a_previous_one_there_is_no_way_back(slots, staged):
+    slots.activate(MINION, staged().ident)
+    with pytest.raises(InputError, match=r"has no previous slot. Nothing was changed"):
+        slots.go_back(MINION)
+
+
+def test_the_way_back_does_not_lead_to_what_is_gone(slots, staged):
+    one, other = staged("3007.15"), staged("3008.3")
+    slots.activate(MINION, one.ident)
+    slots.activate(MINION, other.ident)
+    shutil.rmtree(os.path.dirname(one.tree))
+    with pytest.raises(InputError):
+        slots.go_back(MINION)
+    assert slots.active(MINION) == other.ident
+
+
+def test_minions_of_a_host_share_slots_and_not_their_links(slots, staged):
+    one, other = staged("3007.15"), staged("3008.3")
+    slots.activate("salt-minion", one.ident)
+    slots.activate("salt-minion2", other.ident)
+    assert slots.active("salt-minion") == one.ident
+    assert slots.active("salt-minion2") == other.ident
+    slots.leave("salt-minion")
+    assert (slots.active("salt-minion"), slots.active("salt-minion2")) == (None, other.ident)
+    slots.leave("salt-minion")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\n", "-a"])
+def test_what_is_no_name_of_a_unit_gets_no_links(slots, staged, name):
+    with pytest.raises(InputError, match="is no name of a unit"):
+        slots.activate(name, staged().ident)
+
+
+def test_a_link_that_somebody_else_has_made_is_not_one_of_ours(slots, staged, tmp_path):
+    slot = staged()
+    slots.activate(MINION, slot.ident)
+    active = tmp_path / "slots" / "minions" / MINION / "active"
+    active.unlink()
+    active.symlink_to("/opt/saltstack/salt")
+    assert slots.active(MINION) is None
+    slots.activate(MINION, slot.ident)
+    assert (slots.active(MINION), slots.previous(MINION)) == (slot.ident, None)
+
+
+# -- retention ---------------------------------------------------------------------------
+
+
+def test_the_newest_are_kept_and_whatever_is_needed(slots, staged, below):
+    idents = [staged(f"3008.{number}").ident for number in range(1, 7)]
+    slots.activate(MINION, idents[0])
+    slots.activate(MINION, idents[1])
+    held = slots.hold(idents[2])
+    try:
+        assert sorted(slots.prune(1)) == [idents[3], idents[4]]
+        assert [slot.ident for slot in slots.slots()] == [idents[number] for number in (5, 2, 1, 0)]
+        assert slots.prune(0) == [idents[5]]
+    finally:
+        os.close(held)
+    assert slots.prune(0) == [idents[2]]
+    assert below() == sorted(idents[:2])
+
+
+def test_what_a_child_holds_stays_when_its_parent_has_let_go(slots, staged):
+    """Jobs outlive their main process."""
+    slot = staged()
+    held = slots.hold(slot.ident)
+    child = os.dup(held)
+    os.close(held)
+    assert slots.prune(0) == []
+    os.close(child)
+    assert slots.prune(0) == [slot.ident]
+
+
+def test_one_is_forgotten_unless_it_is_needed(slots, staged, below):
+    one, other, third = (staged(f"3008.{number}") for number in (1, 2, 3))
+    slots.activate(MINION, one.ident)
+    slots.activate(MINION, other.ident)
+    held = slots.hold(third.ident)
+    for slot in (one, other, third):
+        with pytest.raises(InputError, match="Nothing was changed"):
+            slots.forget(slot.ident)
+    os.close(held)
+    slots.forget(third.ident)
+    assert below() == sorted([one.ident, other.ident])
+
+
+def test_a_version_of_the_same_name_is_another_slot(slots, build):
+    one = slots.stage(*build())
+    other = slots.stage(*build(entries=[*builds.onedir(), member("salt/new", b"x")]))
+    assert one.ident != other.ident
+    assert {slot.ident for slot in slots.slots()} == {one.ident, other.ident}
+
+
+# -- death and a full disk at each step --------------------------------------------------
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    return FailingDisk(monkeypatch)
+
+
+class Scene:
+    """A host that runs from one slot, went there from another, and may get a third."""
+
+    def __init__(self, top, manifest, files):
+        self.slots = Slots(str(top / "slots"))
+        self.manifest, self.files = manifest, files
+        self.new = manifest.ident
+        self.top = top
+        self.old = ""
+
+    def begin(self, before, old, spare):
+        self.slots.activate(MINION, self.slots.stage(*before).ident)
+        self.old = self.slots.stage(*old).ident
+        self.slots.activate(MINION, self.old)
+        self.slots.stage(*spare)
+
+    def copy(self, top):
+        """Return the same on another disk."""
+        shutil.copytree(self.top, top, symlinks=True)
+        found = Scene(top, self.manifest, self.files)
+        found.old = self.old
+        return found
+
+    def stage(self):
+        self.slots.stage(self.manifest, self.files)
+
+    def activate(self):
+        self.slots.activate(MINION, self.new)
+
+    def go_back(self):
+        self.slots.go_back(MINION)
+
+    def prune(self):
+        self.slots.prune(0)
+
+    def leave(self):
+        self.slots.leave(MINION)
+
+    def check(self, *active):
+        """The host can start its minion, and nothing that is said to be complete is not."""
+        assert self.slots.active(MINION) in active
+        if self.slots.active(MINION):
+            program = self.top / "slots" / "minions" / MINION / "active" / "bin" / "salt-minion"
+            assert os.access(program, os.X_OK)
+        for slot in self.slots.slots():
+            self.slots.verify(slot.ident)
+        there = {slot.ident for slot in self.slots.slots()}
+        for ident in (self.slots.active(MINION), self.slots.previous(MINION)):
+            assert ident is None or ident in there
+        assert there >= {self.old}
+
+
+# What is done, what was done before, and what may be active after a fault in it.
+ACTIONS = {
+    "stage": ((), ("old",)),
+    "activate": (("stage",), ("old", "new")),
+    "go_back": (("stage", "activate"), ("old", "new")),
+    "prune": ((), ("old",)),
+    "leave": ((), ("old", "none")),
+}
+
+
+@pytest.fixture
+def scene(tmp_path, build):
+    (tmp_path / "whole").mkdir()
+    entries = [
+        member("salt/salt-minion", b"#!/bin/sh\n", mode=0o755),
+        symlink("salt/link", "salt-minion"),
+        hard_link("salt/lib/again", "salt/salt-minion"),
+    ]
+    found = [build(version, entries) for version in ("3008.3", "3006.28", "3007.15", "3006.10")]
+    made = Scene(tmp_path / "whole", *found[0])
+    made.begin(*found[1:])
+    return made
+
+
+@pytest.mark.parametrize("kind", ["kill", "full", "error"])
+@pytest.mark.parametrize("action", list(ACTIONS))
+def test_a_fault_at_any_step_leaves_what_runs(tmp_path, scene, disk, action, kind):
+    first, active = ACTIONS[action]
+    for each in first:
+        getattr(scene, each)()
+    after = scene.copy(tmp_path / "after")
+    with disk.at_work():
+        getattr(after, action)()
+    steps = disk.done
+    assert steps > 2
+    for at in range(1, steps + 1):
+        faulty = scene.copy(tmp_path / f"at{at}")
+        with disk.at_work(kind, at), contextlib.suppress(Killed, SafeUpdateError):
+            getattr(faulty, action)()
+        faulty.check(*(getattr(faulty, name, None) for name in active))
+        # It is done by whoever comes next, with nothing to mend before.
+        getattr(faulty, action)()
+        faulty.check(*(getattr(faulty, name, None) for name in active))
+        assert _names(faulty.top / "slots") == _names(after.top / "slots"), "there are leftovers"
+        shutil.rmtree(faulty.top)
+
+
+def test_all_of_it_is_on_the_disk_before_it_is_called_complete(slots, build, monkeypatch):
+    """After a power cut, what was not synced may be empty."""
+    synced, fsync, rename = set(), os.fsync, os.rename
+
+    def noting(fd):
+        seen = os.fstat(fd)
+        synced.add((seen.st_dev, seen.st_ino))
+        fsync(fd)
+
+    def checked(source, target):
+        found = [pathlib.Path(source), *pathlib.Path(source).rglob("*")]
+        seen = {path: os.lstat(path) for path in found if not path.is_symlink()}
+        missing = [path for path, it in seen.items() if (it.st_dev, it.st_ino) not in synced]
+        assert missing == []
+        assert len(seen) > 10
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "rename", checked)
+    slots.stage(*build())
+
+
+def test_a_full_disk_is_told_with_what_to_do(slots, build, disk):
+    manifest, files = build()
+    with disk.at_work("full", 5), pytest.raises(SafeUpdateError) as told:
+        slots.stage(manifest, files)
+    assert os.strerror(errno.ENOSPC) in str(told.value)
+    assert "Nothing was changed, and what runs goes on; look at the disk of" in str(told.value)
