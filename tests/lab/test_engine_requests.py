@@ -98,6 +98,9 @@ def test_planned_staged_superseded_and_called_off(
     staged = scene.call("safeupdate.stage", NEW)
     assert staged["targets"] == {"salt-minion": NEW}
     assert scene.kept() != []
+    offered = scene.call("safeupdate.avail")["versions"].values()
+    found = {(each["version"], each["installed"]) for entries in offered for each in entries}
+    assert found >= {(OLD, True), (NEW, False)}
     plan = scene.call("safeupdate.plan", NEW)
     assert (plan["changes"], plan["staged"]) == (CHANGES, True)
     assert f"{job} cmd.run" in plan["jobs"]

@@ -40,6 +40,7 @@ SURFACE = {
     "modules": {
         "safeupdate": {
             "accepted",
+            "avail",
             "cancel",
             "check",
             "drain",

@@ -38,6 +38,11 @@ _PLACES = {
         ("/", "http://", "https://", "salt://"),
         "an absolute path, the URL of an index, or a salt:// path",
     ),
+    "slots_source": (
+        ("/", "file:///", "salt://"),
+        "an absolute path, or a salt:// path of a directory",
+    ),
+    "slots_keyring": (("/",), "an absolute path"),
     "steps_source": (("salt://",), "the salt:// path of a directory"),
 }
 
@@ -97,6 +102,11 @@ class Settings:
         Where an update of this extension comes from: a directory with wheels, the URL of an
         index, or a ``salt://`` path of a wheel or of a directory with wheels; empty for what pip
         is configured with.
+    slots_source
+        Where builds of Salt are: a directory of this host, or a ``salt://`` path of one; empty for
+        none.
+    slots_keyring
+        File with the keys of GnuPG by which builds have to be signed; empty if they need not be.
     steps_dir
         Directory of the upgrade steps.
     steps_source
@@ -140,6 +150,8 @@ class Settings:
     other_minions: str = "stop"
     backup: tuple[str, ...] = ()
     extension_source: str = ""
+    slots_source: str = ""
+    slots_keyring: str = ""
     steps_dir: str = "/etc/salt/safeupdate/steps"
     steps_source: str = ""
     step_timeout: float = 600.0

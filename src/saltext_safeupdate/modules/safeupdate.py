@@ -23,7 +23,7 @@ from saltext_safeupdate.admin.status import drains
 from saltext_safeupdate.admin.status import jobs as job_actions
 from saltext_safeupdate.admin.status import status as statuses
 from saltext_safeupdate.admin.status import wait as waiting
-from saltext_safeupdate.admin.updates import inside, rollout_requests, steering, updating
+from saltext_safeupdate.admin.updates import available, inside, rollout_requests, steering, updating
 from saltext_safeupdate.core.settings import is_proxy
 from saltext_safeupdate.this_host import Host
 
@@ -146,6 +146,39 @@ def plan(version=None, allow_downgrade=False, refresh=True):
             allow_downgrade=bool(allow_downgrade),
             refresh=bool(refresh),
         )
+
+
+def avail(source=None, refresh=True):
+    """
+    List the versions of Salt that are on offer to this minion, by series, the newest first.
+
+    ``versions`` has each series. Its entries have a ``version`` and a ``source``: ``packages`` is
+    the package manager, and then ``installed`` tells whether it is the one that is installed. A
+    version is listed if each of the minion's own packages is on offer in it, or installed. Any
+    other source is a directory with builds, and then ``build``, ``kind``, ``machine``, ``size``
+    (bytes) and ``signed_by`` tell what its manifest says, and ``problem`` why it does not fit this
+    host. ``problems`` has the manifests that are refused, with the reason. Nothing is downloaded
+    but the index of the packages, manifests and signatures. Builds are listed so that you see what
+    a source has; :py:func:`update` installs packages.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' safeupdate.avail
+        salt 'web1' safeupdate.avail source=salt://builds
+
+    source
+        The directory with builds: an absolute path, or a ``salt://`` path. Defaults to
+        ``safeupdate:slots_source``.
+
+    refresh
+        Whether the index of the packages is refreshed first. Defaults to ``True``.
+
+    :raises CommandExecutionError: if the source cannot be looked at, or the package manager fails.
+    """
+    with errors.as_salts():
+        return available.avail(Host(__opts__), __salt__, source, refresh=bool(refresh))
 
 
 def stage(version=None):

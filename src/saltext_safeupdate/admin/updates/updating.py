@@ -97,7 +97,7 @@ def stage(host: Host, functions: Functions, version: object = None) -> dict[str,
             raise SafeUpdateError(
                 f"Update {last.id} is {last.phase.value}. Nothing was done; wait for its end."
             )
-        _refresh(host.known_manager())
+        refresh_index(host.known_manager())
         resolved = resolver.resolve(resolution.request(version, allow_downgrade=True))
         resolver.refuse(resolved)
         targets = dict(resolved.targets)
@@ -222,10 +222,10 @@ def _needs_reboot(host: Host, resolved: Resolved) -> bool:
 def _refresh_for(host: Host, resolver: Resolver, wanted: Request, refresh: bool) -> None:
     """Have the index of the packages up to date, unless what is wanted is staged."""
     if refresh and not resolution.names(wanted, resolver.staged):
-        _refresh(host.known_manager())
+        refresh_index(host.known_manager())
 
 
-def _refresh(offers: Offers) -> None:
+def refresh_index(offers: Offers) -> None:
     """Update the index if that works; without a network what is known has to do."""
     try:
         offers.refresh()

@@ -79,6 +79,8 @@ TABLE: dict[str, Kind] = {
     "grains.items": Kind.LOOKS,
     "grains.ls": Kind.LOOKS,
     QUERY: Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
+    # It asks the package manager, which an update that installs keeps busy.
+    "safeupdate.avail": Kind.ORDINARY,
     "safeupdate.cancel": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.check": Kind.LOOKS | Kind.AT_ONCE,
     # Later, it would undo what somebody has asked for meanwhile.
@@ -86,7 +88,7 @@ TABLE: dict[str, Kind] = {
     "safeupdate.forget": Kind.AT_ONCE,
     "safeupdate.history": Kind.LOOKS | Kind.AT_ONCE,
     "safeupdate.jobs": Kind.LOOKS | Kind.AT_ONCE,
-    # It asks the package manager, which an update that installs keeps busy.
+    # It asks the package manager as well.
     "safeupdate.plan": Kind.ORDINARY,
     "safeupdate.prefetch": _ROLLOUT,
     "safeupdate.report": _ROLLOUT,

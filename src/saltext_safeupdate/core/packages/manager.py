@@ -140,6 +140,10 @@ class Offers(Protocol):
         """Fetch the index of the repositories again."""
         ...
 
+    def candidates(self, packages: Iterable[str]) -> dict[str, list[str]]:
+        """Return the versions of each package that are on offer, the newest first."""
+        ...
+
     def signature_policy(self) -> str | None:
         """Say what this host installs without checking signatures; None: nothing."""
         ...

@@ -1,0 +1,116 @@
+"""What a source of builds offers: each manifest in it that is sound, and why others are not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..errors import SafeUpdateError, VerificationError
+from ..frozen import frozen
+from ..host.command import Run
+from . import manifest, signature
+from .manifest import Manifest
+
+# Builds of a source that are looked at, at most.
+MOST_BUILDS = 200
+
+
+class Source(Protocol):
+    """A directory in which manifests, and the files that they name, lie beside each other."""
+
+    place: str
+
+    def names(self) -> Sequence[str]:
+        """Return the names of its files. Raise SafeUpdateError if it cannot be looked at."""
+        ...
+
+    def path(self, name: str) -> str:
+        """Return where a file can be read. Raise SafeUpdateError if it cannot be had."""
+        ...
+
+
+class Directory:
+    """A directory of this host."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def names(self) -> Sequence[str]:
+        try:
+            return os.listdir(self.place)
+        except OSError as err:
+            raise SafeUpdateError(
+                f"The builds in {self.place} cannot be listed: {err.strerror}. Nothing was "
+                "changed; create that directory, or set 'safeupdate:slots_source' to another one."
+            ) from err
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.place, name)
+
+
+@frozen
+class Offer:
+    """A manifest of a source, by its file name; ``problem`` says why it is none if it is not."""
+
+    file: str
+    manifest: Manifest | None = None
+    signed_by: str = ""
+    problem: str = ""
+
+
+def offers(source: Source, *, keyring: str, run: Run) -> list[Offer]:
+    """
+    Return what the source offers, by name. With a *keyring*, only what one of its keys has signed.
+
+    Nothing is fetched but manifests and signatures. Raise SafeUpdateError if the source cannot be
+    looked at.
+    """
+    names = {str(name) for name in source.names()}
+    found = sorted(name for name in names if name.endswith(manifest.SUFFIX))
+    told = [_offer(source, name, names, keyring, run) for name in found[:MOST_BUILDS]]
+    if len(found) > MOST_BUILDS:
+        told.append(
+            Offer(
+                file=found[MOST_BUILDS],
+                problem=f"The source has more than {MOST_BUILDS} manifests; the rest is left out. "
+                "Remove builds that are not used any more.",
+            )
+        )
+    return told
+
+
+def _offer(source: Source, name: str, names: set[str], keyring: str, run: Run) -> Offer:
+    try:
+        content = _read(source.path(name))
+        signed_by = _signer(source, name, names, content, keyring, run) if keyring else ""
+        found = manifest.parse(content)
+        missing = sorted(found.files.keys() - names)
+        if missing:
+            raise VerificationError(
+                f"The source does not have {missing[0]}, which belongs to it. Copy it there."
+            )
+    except SafeUpdateError as err:
+        return Offer(file=name, problem=str(err))
+    return Offer(file=name, manifest=found, signed_by=signed_by)
+
+
+def _signer(
+    source: Source, name: str, names: set[str], content: bytes, keyring: str, run: Run
+) -> str:
+    signed = f"{name}{signature.SUFFIX}"
+    if signed not in names:
+        raise VerificationError(
+            f"The manifest has no signature {signed}, and 'safeupdate:slots_keyring' asks for one. "
+            "Have it signed."
+        )
+    return signature.signer(content, source.path(signed), keyring, run)
+
+
+def _read(path: str) -> bytes:
+    try:
+        # A pipe has nothing to read, and nobody is waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(manifest.LONGEST + 1)
+    except OSError as err:
+        raise SafeUpdateError(f"The manifest cannot be read: {err.strerror}.") from err
