@@ -24,11 +24,16 @@ class Tree:
 
     def __init__(self, root: str, *, size: int, entries: int = MOST_ENTRIES) -> None:
         self._root = root
-        self._size = size
+        self._size = self._left = size
         self._entries = entries
         self._kinds = {".": _DIRECTORY}
         # Directories that have an entry of their own, not only entries below them.
         self._told: set[str] = set()
+
+    @property
+    def written(self) -> int:
+        """Bytes of all files so far."""
+        return self._size - self._left
 
     def directory(self, name: str) -> None:
         path = inside.path(name)
@@ -49,11 +54,11 @@ class Tree:
     ) -> None:
         """Write a file of exactly *size* bytes; *changed* is its time, in seconds since 1970."""
         path = self._new(name)
-        if not 0 <= size <= self._size:
+        if not 0 <= size <= self._left:
             raise inside.refused(name, "all of it is larger than its manifest says")
         if not 0 <= changed < _LATEST:
             raise inside.refused(name, "its time is before 1970, or after the year 2200")
-        self._size -= size
+        self._left -= size
         self._kinds[path] = _FILE
         written = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -10,7 +10,11 @@ from salt.exceptions import SaltClientError
 from saltext_safeupdate import __version__
 from saltext_safeupdate.admin.updates import available
 from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
-from tests.support import builds, this_host
+from tests.support import builds, documents, this_host
+
+# As the page has it.
+PAGE = (documents.REPO / "docs" / "ref" / "builds.md").read_text()
+SOURCE = PAGE.partition("salt '*' safeupdate.avail source=")[2].split()[0]
 
 
 @pytest.fixture
@@ -193,7 +197,7 @@ def test_a_manifest_that_is_refused_is_a_problem_in_one_visible_line(made, sourc
     assert ("3008.3", source.place) in _versions(found)["3008"]
 
 
-@pytest.mark.parametrize("url", ["salt://builds", "salt://builds/"])
+@pytest.mark.parametrize("url", [SOURCE, f"{SOURCE}/"])
 def test_a_source_of_the_master_is_listed_and_nothing_but_manifests_fetched(
     made, source, master, url
 ):

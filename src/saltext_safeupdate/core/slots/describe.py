@@ -1,0 +1,120 @@
+"""
+Write the manifest of a build beside its files, once all of it has been unpacked as a minion does.
+
+``python3 -m saltext_safeupdate.core.slots.describe --version 3008.3 FILE...``
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import SafeUpdateError
+from ..host.files import write_atomic
+from . import archive, manifest, wheels
+from .tree import MOST_ENTRIES, Tree
+
+_CHUNK = 1 << 20
+# Bytes that programs may have more than here: Salt has a dozen of them.
+_PROGRAMS = 1 << 20
+# The first version of this extension that knows builds.
+_EXTENSION = "0.1.0"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do it; return the exit status."""
+    given = _parser().parse_args(argv)
+    try:
+        path = describe(
+            given.files,
+            version=given.version,
+            name=given.name,
+            machine=given.machine,
+            python=given.python,
+        )
+    except (SafeUpdateError, OSError) as err:
+        print(f"{err}", file=sys.stderr)
+        return 1
+    print(path)
+    return 0
+
+
+def describe(
+    files: Sequence[str],
+    *,
+    version: str,
+    name: str = "",
+    machine: str = "",
+    python: str = "",
+) -> str:
+    """
+    Write the manifest; return its path. With *python* they are wheels, else one tarball.
+
+    Raise VerificationError if a minion would refuse the build, and OSError.
+    """
+    kind = "wheels" if python else "onedir"
+    machine = machine or os.uname().machine
+    told: dict[str, Any] = {
+        "format": manifest.FORMAT,
+        "name": name or f"salt-{version}-{kind}-{machine}",
+        "version": version,
+        "kind": kind,
+        "machine": machine,
+        "python": python,
+        "files": {os.path.basename(path): _described(path) for path in files},
+        "unpacked": manifest.LARGEST,
+        "extension": _EXTENSION,
+    }
+    # Whatever is wrong with the words is said before the work.
+    manifest.parse(json.dumps(told).encode())
+    told["unpacked"] = _unpacked(files, kind)
+    content = json.dumps(told, indent=1).encode()
+    path = os.path.join(os.path.dirname(files[0]), f"{told['name']}{manifest.SUFFIX}")
+    manifest.parse(content)
+    write_atomic(os.path.abspath(path), content, mode=0o644)
+    return path
+
+
+def _described(path: str) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_CHUNK):
+            digest.update(block)
+    return {"sha256": digest.hexdigest(), "size": os.path.getsize(path)}
+
+
+def _unpacked(files: Sequence[str], kind: str) -> int:
+    """Return the bytes that are in the files. They are unpacked beside them, for a moment."""
+    where = os.path.dirname(os.path.abspath(files[0]))
+    with tempfile.TemporaryDirectory(dir=where, prefix=".describe-") as directory:
+        tree = Tree(directory, size=manifest.LARGEST)
+        if kind == "wheels":
+            wheels.unpack(files, tree, python="/usr/bin/python3")
+            # On a minion, the interpreter that programs name may have a longer path.
+            return tree.written + _PROGRAMS
+        else:
+            archive.unpack(files[0], tree, size=manifest.LARGEST, entries=MOST_ENTRIES)
+        return tree.written
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m saltext_safeupdate.core.slots.describe",
+        description="Write the manifest of a build of Salt beside its files.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="the tarball, or the wheels")
+    parser.add_argument("--version", required=True, help="the version of Salt, such as 3008.3")
+    parser.add_argument("--name", default="", help="the name of the build; made of the others")
+    parser.add_argument("--machine", default="", help="as 'uname -m' says it; this machine, or any")
+    parser.add_argument("--python", default="", help="for wheels: their version, such as 3.11")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
