@@ -28,33 +28,44 @@ log = logging.getLogger(__name__)
 TESTED = ("3006.28", "3007.15", "3008.3")
 _RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d+)*)")
 _PLACES = ("site-packages", "dist-packages")
+# Where a slot that was made of wheels has it.
+_OF_SLOTS = (*_PLACES, "lib")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Read = Callable[[str], str | None]
 
 
 def unknown(
-    rows: Sequence[Row], targets: Mapping[str, str], files: Iterable[str], place: str, run: Run
+    rows: Sequence[Row], targets: Mapping[str, str], files: Sequence[str], place: str, run: Run
 ) -> list[str]:
     """
     Return what differs in the Salt of these package files; *place* is a directory to work in.
 
-    Nothing if they are of a tested release, or if Salt is in none of them. Raises OSError.
+    A directory among them is a tree, which is read as it is. Nothing if they are of a tested
+    release, or if Salt is in none of them. Raises OSError.
     """
     told = (_RELEASE.match(version) for version in targets.values())
     releases = {found[1] for found in told if found}
     if not rows or not releases or releases <= set(TESTED):
         return []
+    trees = [file for file in files if os.path.isdir(file)]
     with tempfile.TemporaryDirectory(prefix="unpacked-", dir=place) as directory:
-        payload.unpack(files, patterns(rows), directory, run)
-        roots = [
-            os.path.dirname(found)
-            for each in _PLACES
-            for found in glob.glob(f"{directory}/**/{each}/salt/__init__.py", recursive=True)
-        ]
+        if not trees:
+            payload.unpack(files, patterns(rows), directory, run)
+        roots = _roots(trees or [directory], _OF_SLOTS if trees else _PLACES)
         if not roots:
             log.warning("the sources of Salt %s could not be read", ", ".join(sorted(releases)))
             return []
-        return differences(rows, lambda module: _source(os.path.dirname(roots[0]), module))
+        return differences(rows, lambda module: _source(roots[0], module))
+
+
+def _roots(trees: Iterable[str], places: Iterable[str]) -> list[str]:
+    """Return the directories below the trees that Salt is in."""
+    return [
+        os.path.dirname(os.path.dirname(found))
+        for tree in trees
+        for each in places
+        for found in glob.glob(f"{glob.escape(tree)}/**/{each}/salt/__init__.py", recursive=True)
+    ]
 
 
 def refusal(different: Sequence[str], targets: Mapping[str, str]) -> tuple[str, str]:

@@ -28,10 +28,17 @@ class Staged:
 
 PACKAGES: Fact[Staged] = Fact("staged", Staged)
 EXTENSION: Fact[Staged] = Fact("staged-extension", Staged)
+SLOT: Fact[Staged] = Fact("staged-slot", Staged)
+# By the name of the installer; all package managers have one of them.
+_FACTS = {OwnExtension.name: EXTENSION, "slots": SLOT}
 
 
 class Staging:
-    """One set of packages at a time, in ``<state_dir>/staged``; this extension has its own."""
+    """
+    One set of packages at a time, in ``<state_dir>/staged``; this extension has its own.
+
+    A slot has its own place, and is only noted here.
+    """
 
     def __init__(
         self,
@@ -41,7 +48,7 @@ class Staging:
         *,
         statvfs: room.Statvfs = os.statvfs,
     ) -> None:
-        self._fact = EXTENSION if isinstance(installer, OwnExtension) else PACKAGES
+        self._fact = _FACTS.get(installer.name, PACKAGES)
         self._directory = os.path.join(state_dir, self._fact.name)
         self._store = store
         self._installer = installer

@@ -29,7 +29,8 @@ class Request:
     What somebody has asked for.
 
     ``version`` is None for the newest.
-    With ``extension``, that is the version of this extension and not of Salt.
+    With ``extension``, that is the version of this extension and not of Salt. With a ``source``, it
+    is a build from there, and the minion is to run from a slot; empty: from packages.
     ``when`` is ``idle`` or ``now``, ``back`` a rollback by request. ``serial`` grows from
     request to request of a master; 0 if it has none.
     """
@@ -39,6 +40,7 @@ class Request:
     allow_downgrade: bool = False
     back: bool = False
     extension: bool = False
+    source: str = ""
     serial: int = field(default=0, compare=False)
 
 

@@ -57,6 +57,11 @@ class Update:
         return self.request is not None and self.request.extension
 
     @property
+    def of_build(self) -> bool:
+        """Whether it is an update to a slot that was made of a build, and packages stay."""
+        return self.request is not None and bool(self.request.source)
+
+    @property
     def by_boot(self) -> bool:
         """Whether a boot activates it, and takes it back."""
         return self.way_back.snapshot is not None

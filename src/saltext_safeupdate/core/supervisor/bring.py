@@ -16,6 +16,9 @@ log = logging.getLogger("salt-safeupdate")
 
 def bring_along(context: Context, update: Update) -> str:
     """Put it there if it is missing; return why that failed, or nothing."""
+    if update.of_build:
+        # They are part of the slot, which does not change any more.
+        return ""
     program = context.services.program(context.unit)
     python = interpreter.named_by(program) if program else None
     if python is None:

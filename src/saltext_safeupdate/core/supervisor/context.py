@@ -88,7 +88,7 @@ class Context:
     only the ledger can bring to their end. *others* finds the other
     minions of this host that run from directories of code; *neighbours* are those of this update.
     *manager* is the package manager of the host. An update of this extension has none: *extension*
-    returns its installer, which is *pip* then.
+    returns its installer, which is *pip* then. Nor has one to a slot: that is what *slots* returns.
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
     *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
     host since it was last asked, *reaches* whether this host reaches one of these masters, and
@@ -106,6 +106,7 @@ class Context:
     outcome: Callable[[str], Outcome | None]
     undelivered: Callable[[str], bool]
     extension: Callable[[Update], Installer] | None = None
+    slots: Callable[[Update], Installer] | None = None
     pip: Installer | None = None
     owed: Callable[[], Sequence[str]] = tuple
     command: Run = run_command

@@ -58,7 +58,8 @@ def tidy(context: Context, update: Update) -> None:
         if replaced and update.kind == "update":
             version = of_salt(update.versions_from, update.versions_to)[1]
             Steps(context.settings.steps_dir, context.store).been_through(version)
-        if replaced and update.versions_to != update.versions_from:
+        # What leads back from a slot are slots.
+        if replaced and not update.of_build and update.versions_to != update.versions_from:
             context.revisions.keep(update)
         ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)
         if update.kind == "update" and ended and context.installer is not None:

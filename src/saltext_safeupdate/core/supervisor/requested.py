@@ -124,7 +124,9 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
             f"There would be no way back: {way_back.missing}. Fix that, or set "
             "'safeupdate:rollback' to 'optional'."
         )
-    extensions, unstaged = ("", []) if update.of_extension else _stage_beside(context, update, new)
+    # A slot has them in it.
+    alone = update.of_extension or update.of_build
+    extensions, unstaged = ("", []) if alone else _stage_beside(context, update, new)
     if unstaged and context.settings.extensions == "stop":
         raise SafeUpdateError(f"{' '.join(unstaged)} Or set 'safeupdate:extensions' to 'report'.")
     locked = manager.version_locked(update.code.own) if manager is not None else ()

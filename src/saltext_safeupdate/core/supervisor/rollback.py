@@ -273,6 +273,13 @@ def by_hand(update: Update, reason: str) -> str:
         )
     old = revisions.files(update.way_back.files)
     what = " ".join(file.path for file in old) or "the version of before"
+    if update.of_build:
+        return (
+            f"{update.reason} And the rollback failed: {reason} By hand: have the minion's link "
+            f"'active' lead to {what}, or remove the drop-in '40-safeupdate-slot.conf' of its "
+            "unit; then run 'systemctl daemon-reload' and start the service. Nothing else is done "
+            "by itself."
+        )
     how = "pip beside Salt" if update.of_extension else "the package manager"
     return (
         f"{update.reason} And the rollback failed: {reason} By hand: install {what} with {how}, "

@@ -84,9 +84,13 @@ class Supervisor:
 
 @contextmanager
 def _joined(context: Context, update: Update) -> Iterator[Context]:
-    """Have what an update is done with: this extension has its own installer."""
+    """Have what an update is done with: this extension has its own installer, and slots have."""
     if update.of_extension and context.extension is not None:
         context = replace(context, manager=None, pip=context.extension(update))
+    if update.of_build:
+        # Without them it is of a later version, and no package is to change in its place.
+        slots = context.slots(update) if context.slots is not None else None
+        context = replace(context, manager=None, pip=slots)
     with neighbours.joined(context, update) as joined:
         yield joined
 

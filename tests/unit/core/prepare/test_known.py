@@ -115,3 +115,16 @@ def test_a_package_that_cannot_be_read_stops_nothing_and_is_told(tmp_path, caplo
     found = known.unknown([METHOD], {"salt": "3009.1"}, ["/x.deb"], str(tmp_path), Package({}))
     assert found == []
     assert "sources of Salt 3009.1 could not be read" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["lib/python3.14/site-packages", "lib"])
+@pytest.mark.parametrize("good", [True, False])
+def test_a_tree_is_read_as_it_is(tmp_path, place, good):
+    """Nothing is unpacked, and no program runs."""
+    tree = tmp_path / "slot[1]" / "tree"
+    source = tree / place / "salt"
+    source.mkdir(parents=True)
+    (source / "__init__.py").touch()
+    (source / "minion.py").write_text(GOOD["salt.minion"] if good else "x = 1\n")
+    found = known.unknown([METHOD], {"salt": "3009.1"}, [str(tree.parent)], str(tmp_path), None)
+    assert found == ([] if good else ["salt.minion.Minion is not there"])

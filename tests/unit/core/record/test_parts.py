@@ -23,7 +23,13 @@ FILES = (("salt", "1", "/p", "digest"),)
 # Each field has another value than its default.
 FULL = {
     "request": Request(
-        version="1", when="now", allow_downgrade=True, back=True, extension=True, serial=5
+        version="1",
+        when="now",
+        allow_downgrade=True,
+        back=True,
+        extension=True,
+        source="/srv/builds",
+        serial=5,
     ),
     "owed": Owed(jid="1", reason="why", processes={"1": "a"}),
     "processes": {"2": "b"},

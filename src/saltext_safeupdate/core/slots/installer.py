@@ -1,0 +1,162 @@
+"""Slots as what an update is installed with: the same phases, and one link in place of packages."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
+from ..packages.request import File
+from .store import PROGRAM, Slot, Slots
+from .unit import SlotUnit
+
+# What all of a slot is called in a record, where packages have their names.
+NAME = "salt"
+_EXTENSION = "saltext_safeupdate/__init__.py"
+
+
+def _not_staged(version: str) -> Slot:
+    raise SafeUpdateError(
+        f"The build of Salt {version} is not staged on this host any more. Nothing was changed; "
+        "ask for the update again."
+    )
+
+
+class SlotInstaller:
+    """
+    The installer of the slots of one minion.
+
+    *unit* has systemd follow its link. *before* is the version of Salt that runs if no slot is
+    active: that of a package, or of whatever the unit names itself. *stage* makes the slot of a
+    version, from a build; whoever cannot do that finds it made.
+
+    A file of it is a slot: the path of its directory, with the digest of the list of its files. One
+    whose path is the program of the unit stands for no slot.
+    """
+
+    name = "slots"
+
+    def __init__(
+        self,
+        slots: Slots,
+        minion: str,
+        unit: SlotUnit,
+        *,
+        before: str,
+        stage: Callable[[str], Slot] = _not_staged,
+    ) -> None:
+        self._slots = slots
+        self._minion = minion
+        self._unit = unit
+        self._before = before
+        self._stage = stage
+
+    def installed(self, packages: Iterable[str]) -> dict[str, str]:
+        if NAME not in packages:
+            return {}
+        active = self._active()
+        return {NAME: active.version if active else self._before}
+
+    def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
+        if not version:
+            raise InputError("The version of the build has to be named. Nothing was changed.")
+        return dict.fromkeys(packages, version)
+
+    def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
+        return [_file(self._stage(targets[NAME]))]
+
+    def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
+        # Whoever makes a slot looks at the room that it takes.
+        return 0
+
+    def verify(self, files: Sequence[File]) -> None:
+        for file in files:
+            ident = self._ident(file)
+            if ident is None:
+                if not os.access(file.path, os.X_OK):
+                    raise VerificationError(
+                        f"{file.path}, which the minion runs from without a slot, is not there any "
+                        "more. Nothing was changed; install it again."
+                    )
+                continue
+            self._slots.verify(ident)
+            slot = self._slots.get(ident)
+            if slot.inventory != file.sha256:
+                raise VerificationError(
+                    f"The slot {ident} is another one than was recorded. Nothing was changed; ask "
+                    "for the update again."
+                )
+            if not _has_extension(slot):
+                raise VerificationError(
+                    f"The slot {ident} does not have this extension, so its minion would run "
+                    "without it. Nothing was changed; stage it again."
+                )
+
+    def install(self, files: Sequence[File]) -> None:
+        with _failing():
+            for file in files:
+                ident = self._ident(file)
+                if ident is None:
+                    # In this order: at each moment what systemd starts is there.
+                    self._unit.leave()
+                    self._slots.leave(self._minion)
+                    continue
+                if not self._unit.follows:
+                    # They are left over: what runs is no slot.
+                    self._slots.leave(self._minion)
+                if ident == self._slots.previous(self._minion):
+                    self._slots.go_back(self._minion)
+                else:
+                    self._slots.activate(self._minion, ident)
+                self._unit.follow()
+
+    def secure(self, packages: Sequence[str], directory: str) -> list[File]:
+        active = self._active()
+        if active is not None:
+            found = _file(active)
+        else:
+            try:
+                found = File(NAME, self._before, self._unit.program, "")
+            except CommandError as err:
+                raise SafeUpdateError(f"what {self._minion} runs from is not known: {err}") from err
+        self.verify([found])
+        return [found]
+
+    def needs_to_secure(self, packages: Sequence[str]) -> int:
+        return 0
+
+    def _active(self) -> Slot | None:
+        """Return the slot that the minion is started from; None: from none."""
+        ident = self._slots.active(self._minion) if self._unit.follows else None
+        return self._slots.get(ident) if ident else None
+
+    def _ident(self, file: File) -> str | None:
+        """Return the name of the slot; None if it stands for none."""
+        return os.path.basename(file.path) if file.sha256 else None
+
+
+def _file(slot: Slot) -> File:
+    return File(NAME, slot.version, os.path.dirname(slot.tree), slot.inventory)
+
+
+def _has_extension(slot: Slot) -> bool:
+    pattern = os.path.join(glob.escape(slot.tree), "**", _EXTENSION)
+    return bool(glob.glob(pattern, recursive=True))
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Have whatever fails fail as a package manager does: it is tried again, or undone."""
+    try:
+        yield
+    except (CommandError, VerificationError):
+        raise
+    except (SafeUpdateError, OSError) as err:
+        raise CommandError(("slots",), str(err)) from err
+
+
+def program(directory: str, minion: str) -> str:
+    """Return the path by which the unit of a minion starts its active slot."""
+    return os.path.join(directory, "minions", minion, "active", PROGRAM)

@@ -1,0 +1,196 @@
+import contextlib
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from saltext_safeupdate.core.errors import (
+    CommandError,
+    InputError,
+    SafeUpdateError,
+    VerificationError,
+)
+from saltext_safeupdate.core.packages.request import File
+from saltext_safeupdate.core.slots import installer
+from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller
+from saltext_safeupdate.core.slots.store import Slots
+from saltext_safeupdate.core.slots.unit import SlotUnit
+from tests.support.failing_disk import FailingDisk
+from tests.support.simulated import Killed
+
+from .test_unit import Systemd
+
+MINION = "salt-minion"
+
+
+class Place:
+    """A host that runs from a package, with two slots."""
+
+    def __init__(self, top, builds=()):
+        self.top = top
+        self.package = top / "salt-minion"
+        self.units = top / "units"
+        self.directory = str(top / "slots")
+        self.slots = Slots(self.directory)
+        self.systemd = Systemd(self.units, str(self.package))
+        unit = SlotUnit(
+            MINION,
+            installer.program(self.directory, MINION),
+            run=self.systemd,
+            units=str(self.units),
+        )
+        self.it = SlotInstaller(self.slots, MINION, unit, before="3006.28")
+        for build in builds:
+            self.slots.stage(*build, furnish=_furnish)
+
+    def file(self, version):
+        """Return what the record has of a version; of none, what stands for the package."""
+        if version is None:
+            return File(NAME, "3006.28", str(self.package), "")
+        (slot,) = [slot for slot in self.slots.slots() if slot.version == version]
+        return File(NAME, version, os.path.dirname(slot.tree), slot.inventory)
+
+    def install(self, version):
+        self.it.install([self.file(version)])
+
+    @property
+    def installed(self):
+        return self.it.installed([NAME])[NAME]
+
+    def boot(self):
+        """Start what a boot would start: systemd reads what is on the disk."""
+        self.systemd(("systemctl", "daemon-reload"), timeout=1)
+        started = self.systemd.argv.partition(" ")[0]
+        assert os.access(started, os.X_OK), f"{started} is not there"
+        return started
+
+    def copy(self, top):
+        shutil.copytree(self.top, top, symlinks=True)
+        # A drop-in names its program by its absolute path.
+        found = Place(top)
+        for path in found.units.rglob("*.conf"):
+            path.write_text(path.read_text().replace(str(self.top), str(top)))
+        found.systemd(("systemctl", "daemon-reload"), timeout=1)
+        return found
+
+
+def _furnish(tree):
+    place = pathlib.Path(tree, "lib", "saltext_safeupdate")
+    place.mkdir(exist_ok=True)
+    (place / "__init__.py").touch()
+
+
+@pytest.fixture
+def place(tmp_path, build):
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "salt-minion").touch(0o755)
+    return Place(tmp_path / "place", [build("3007.15"), build("3008.3")])
+
+
+def test_it_goes_from_the_package_to_slots_and_back(place):
+    assert place.installed == "3006.28"
+    for version in ("3007.15", "3008.3", "3007.15", "3008.3"):
+        place.install(version)
+        assert place.installed == version
+        assert place.boot() == installer.program(place.directory, MINION)
+    place.install(None)
+    assert place.installed == "3006.28"
+    assert place.boot() == str(place.package)
+    assert place.slots.active(MINION) is None
+    assert len(place.slots.slots()) == 2, "they may be used again"
+
+
+def test_a_link_that_systemd_does_not_follow_is_not_installed(place):
+    """Nothing is reported that has no effect."""
+    place.slots.activate(MINION, os.path.basename(place.file("3008.3").path))
+    assert place.installed == "3006.28"
+
+
+def test_other_packages_are_not_its_own(place):
+    assert place.it.installed(["vim"]) == {}
+
+
+def test_a_version_has_to_be_named(place):
+    assert place.it.targets([NAME], "3008.3") == {NAME: "3008.3"}
+    with pytest.raises(InputError, match="has to be named"):
+        place.it.targets([NAME], None)
+
+
+def test_what_nobody_has_staged_is_not_found_by_itself(place):
+    with pytest.raises(SafeUpdateError, match=r"is not staged .* ask for the update again"):
+        place.it.download({NAME: "3009.1"}, "/d")
+
+
+@pytest.mark.parametrize("version", [None, "3007.15"])
+def test_what_is_secured_leads_back(place, version):
+    place.install(version)
+    secured = place.it.secure([NAME], "/d")
+    assert secured == [place.file(version)]
+    place.install("3008.3")
+    place.it.verify(secured)
+    place.it.install(secured)
+    assert place.installed == (version or "3006.28")
+
+
+def test_what_does_not_lead_back_any_more_is_told_before(place):
+    place.install("3007.15")
+    _, path = place.file("3007.15"), pathlib.Path(place.file("3007.15").path)
+    (path / "tree" / "salt-call").write_text("changed")
+    with pytest.raises(VerificationError, match="is not as it was made"):
+        place.it.secure([NAME], "/d")
+
+
+def test_nor_a_package_that_is_gone(place):
+    place.package.unlink()
+    with pytest.raises(VerificationError, match="runs from without a slot, is not there"):
+        place.it.secure([NAME], "/d")
+
+
+def test_a_slot_that_was_made_anew_meanwhile_is_another(place, build):
+    file = place.file("3008.3")
+    place.slots.forget(os.path.basename(file.path))
+    manifest, files = build("3008.3")
+
+    def furnish(tree):
+        _furnish(tree)
+        pathlib.Path(tree, "more").touch()
+
+    place.slots.stage(manifest, files, furnish=furnish)
+    with pytest.raises(VerificationError, match="is another one than was recorded"):
+        place.it.verify([file])
+
+
+def test_what_fails_fails_as_a_package_manager_does(place):
+    os.chmod(place.directory, 0o755)
+    with pytest.raises(CommandError, match="cannot be in"):
+        place.install("3008.3")
+    assert place.boot() == str(place.package)
+
+
+@pytest.mark.parametrize("kind", ["kill", "full", "error"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(None, "3008.3"), ("3007.15", "3008.3"), ("3007.15", None)],
+    ids=["package to slot", "slot to slot", "slot to package"],
+)
+def test_a_fault_at_any_step_leaves_a_minion_to_start(
+    place, tmp_path, monkeypatch, before, after, kind
+):
+    disk = FailingDisk(monkeypatch)
+    place.install(before)
+    whole = place.copy(tmp_path / "whole")
+    with disk.at_work():
+        whole.install(after)
+    steps = disk.done
+    assert steps > 3
+    for at in range(1, steps + 1):
+        faulty = place.copy(tmp_path / f"at{at}")
+        with disk.at_work(kind, at), contextlib.suppress(Killed, CommandError):
+            faulty.install(after)
+        faulty.boot()
+        assert faulty.installed in {version or "3006.28" for version in (before, after)}
+        faulty.install(after)
+        faulty.boot()
+        assert faulty.installed == (after or "3006.28")
+        shutil.rmtree(faulty.top)

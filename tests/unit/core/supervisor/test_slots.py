@@ -1,0 +1,273 @@
+"""An update to a slot: the phases of every update, through the supervisor as it is."""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from saltext_safeupdate.core.errors import VerificationError
+from saltext_safeupdate.core.generations import replaced
+from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
+from saltext_safeupdate.core.prepare.staging import Staging
+from saltext_safeupdate.core.record.parts import Code, Request
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.slots import installer
+from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller
+from saltext_safeupdate.core.slots.store import Slots
+from saltext_safeupdate.core.slots.unit import SlotUnit
+from tests.support import builds
+from tests.support.builds import member
+
+from ..conftest import OLD
+from ..slots.test_unit import Systemd
+
+MINION = "salt-minion"
+SITE = "salt/lib/python3.11/site-packages"
+
+
+class Slotted:
+    """The host, with a unit that systemd starts, builds, and slots."""
+
+    def __init__(self, host, top):
+        self.host = host
+        self.directory = str(top / "slots")
+        self.slots = Slots(self.directory, clock=host.clock)
+        self.package = top / "usr" / "bin" / "salt-minion"
+        self.package.parent.mkdir(parents=True)
+        self.package.touch(0o755)
+        self.units = top / "units"
+        self.systemd = Systemd(self.units, str(self.package))
+        self._source = top / "source"
+        self._source.mkdir()
+        self.before = "3006.28"
+        context = host.context
+        host.context = lambda taken, **kwargs: context(
+            taken, **{"slots": lambda update: self.installer(), **kwargs}
+        )
+
+    def installer(self, **kwargs):
+        unit = SlotUnit(MINION, self.program, run=self._run, units=str(self.units))
+        return SlotInstaller(self.slots, MINION, unit, before=self.before, **kwargs)
+
+    def _run(self, argv, *, timeout, **kwargs):
+        # A process that is dead tells systemd nothing.
+        self.host.services.alive()
+        return self.systemd(argv, timeout=timeout, **kwargs)
+
+    @property
+    def program(self):
+        return installer.program(self.directory, MINION)
+
+    @property
+    def runs(self):
+        """The version of the Salt that systemd would start now."""
+        started = self.systemd.argv.partition(" ")[0]
+        assert os.access(started, os.X_OK), f"{started} is not there"
+        if started == str(self.package):
+            return "package"
+        return self.slots.get(self.slots.active(MINION)).version
+
+    def build(self, version, *entries):
+        """Return the slot of a build of a version, as whoever asks for it makes it."""
+        name = f"salt-{version}.tar.xz"
+        found = [*builds.onedir(version), *entries]
+        path = builds.tarball(self._source / name, found)
+        manifest = builds.parsed(path, version=version, name=f"salt-{version}")
+        return self.slots.stage(manifest, {name: path}, furnish=self.furnish)
+
+    def furnish(self, tree):
+        """Put this extension into it."""
+        place = pathlib.Path(tree, "lib/python3.11/site-packages/saltext_safeupdate")
+        place.mkdir()
+        (place / "__init__.py").touch()
+
+    def ask(self, version, *entries, id="u1", back=False):
+        """Ask for it, as somebody does who has staged it."""
+        made = self.installer(stage=lambda wanted: self.build(wanted, *entries))
+        if not back:
+            Staging(self.host.settings.state_dir, self.host.store, made).stage({NAME: version})
+        return self.host.record(
+            Phase.REQUESTED,
+            id=id,
+            jid="",
+            request=Request(version=version, when="now", source="salt://builds"),
+            code=Code(own=(NAME,)),
+            versions_from=made.installed([NAME]),
+            versions_to={NAME: version},
+        )
+
+    def only_works(self, *versions):
+        """Have a minion report only if it is of one of these versions."""
+
+        def report():
+            if self.runs in versions:
+                self.host.report()
+
+        self.host.services.report = report
+
+
+@pytest.fixture
+def slotted(host, tmp_path):
+    return Slotted(host, tmp_path)
+
+
+def test_from_a_package_to_a_slot_it_goes_the_way_of_every_update(slotted):
+    host = slotted.host
+    host.store.set_fact(PREVIOUS, Previous(update="u0", versions={}))
+    slotted.ask("3008.3")
+    assert slotted.runs == "package", "it is only staged"
+    host.supervise()
+    assert host.phases() == [
+        *("requested", "checking", "staging", "waiting", "installing"),
+        *("delivering", "stepping", "restarting", "watching", "committed"),
+    ]
+    assert slotted.runs == "3008.3"
+    assert host.packages.versions == OLD, "the package stays, as the last resort"
+    assert host.restarts() == ["restart"]
+    assert host.last.versions_to == {NAME: "3008.3"}
+    assert host.store.fact(PREVIOUS).update == "u0", "the way back of the packages stays"
+    host.assert_at_peace()
+
+
+def test_from_slot_to_slot_and_the_one_before_is_previous(slotted):
+    for number, version in enumerate(("3007.15", "3008.3")):
+        slotted.ask(version, id=f"u{number}")
+        slotted.host.supervise()
+        assert slotted.host.last.phase is Phase.COMMITTED
+        assert slotted.runs == version
+    previous = slotted.slots.get(slotted.slots.previous(MINION))
+    assert previous.version == "3007.15"
+    assert slotted.slots.go_back(MINION) == previous.ident
+    assert slotted.runs == "3007.15", "that is one link"
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
+def test_a_slot_that_does_not_come_up_goes_back_to_what_ran(slotted, first):
+    host, before = slotted.host, "package"
+    if first:
+        slotted.ask("3007.15", id="u0")
+        host.supervise()
+        before = "3007.15"
+    slotted.only_works(before)
+    slotted.ask("3008.3")
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert slotted.runs == before
+    assert [(row.package, row.version) for row in host.store.quarantined()] == [(NAME, "3008.3")]
+    assert (list(slotted.units.iterdir()) == []) is (not first), "the unit is as it was"
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("healthy", [True, False], ids=["healthy", "silent"])
+@pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
+@pytest.mark.parametrize("kill_at", range(1, 13))
+def test_killed_at_any_write_of_the_record_then_recovered(slotted, kill_at, first, healthy):
+    host, before = slotted.host, "package"
+    if first:
+        slotted.ask("3007.15", id="u0")
+        host.supervise()
+        before = "3007.15"
+    if not healthy:
+        slotted.only_works(before)
+    slotted.ask("3008.3")
+    host.kill_then_recover(kill_at, "after")
+    assert host.last.phase is (Phase.COMMITTED if healthy else Phase.ROLLED_BACK)
+    assert slotted.runs == ("3008.3" if healthy else before)
+
+
+def _cut(tree):
+    path = next(tree.rglob("version.py"))
+    path.write_text("3008")
+
+
+BROKEN = {
+    "a file was changed": _cut,
+    "a file is gone": lambda tree: (tree / "bin" / "python3.11").unlink(),
+    "all of it is gone": lambda tree: shutil.rmtree(tree.parent),
+    "its mark is gone": lambda tree: (tree.parent / "complete.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_slot_that_was_changed_since_is_not_installed(slotted, name):
+    slotted.ask("3008.3")
+    (slot,) = slotted.slots.slots()
+    BROKEN[name](pathlib.Path(slot.tree))
+    slotted.host.supervise()
+    assert slotted.host.last.phase is Phase.FAILED
+    assert "othing was changed" in slotted.host.last.reason
+    assert slotted.runs == "package"
+    assert slotted.host.restarts() == []
+    slotted.host.assert_at_peace()
+
+
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_with_a_way_back_that_is_broken_nothing_begins(slotted, name):
+    slotted.ask("3007.15", id="u0")
+    slotted.host.supervise()
+    (old,) = slotted.slots.slots()
+    slotted.ask("3008.3")
+    tree = pathlib.Path(old.tree)
+    if name != "all of it is gone":
+        BROKEN[name](tree)
+    else:
+        shutil.rmtree(tree / "lib")
+    slotted.host.supervise()
+    assert slotted.host.last.phase is Phase.FAILED
+    assert slotted.slots.active(MINION) == old.ident
+    assert slotted.host.restarts() == ["restart"], "that was the first update"
+
+
+def test_a_slot_without_this_extension_is_not_installed(slotted):
+    slotted.furnish = lambda tree: None
+    with pytest.raises(VerificationError, match="does not have this extension"):
+        slotted.ask("3008.3")
+    assert slotted.runs == "package"
+
+
+def test_a_salt_that_the_hooks_do_not_know_is_not_installed(slotted):
+    host = slotted.host
+    row = replaced.Row("salt.minion", "Minion", "_target", ("cls", "opts"))
+    replaced.note(host.store, [row])
+    host.reported_with(hooked=True)
+    slotted.ask("3009.1", member(f"{SITE}/salt/__init__.py"), member(f"{SITE}/salt/minion.py"))
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "does not know Salt 3009.1" in host.last.reason
+    assert slotted.runs == "package"
+
+
+def test_a_unit_that_cannot_follow_leaves_what_runs(slotted):
+    slotted.systemd.behind = str(slotted.package)
+    slotted.ask("3008.3")
+    slotted.host.supervise()
+    assert slotted.host.last.phase is Phase.FAILED
+    assert "look for a drop-in behind" in slotted.host.last.reason
+    assert slotted.runs == "package"
+    assert slotted.host.restarts() == []
+    slotted.systemd.behind = ""
+    slotted.ask("3007.15", id="u2")
+    slotted.host.supervise()
+    assert slotted.runs == "3007.15"
+    assert slotted.slots.previous(MINION) is None, "the one that never ran is not it"
+
+
+def test_where_slots_are_not_known_no_package_changes_in_their_place(slotted):
+    """A later version has asked for it; packages may have the same name."""
+    host = slotted.host
+    host.packages.offers = {"salt": ["3008.3"]}
+    slotted.ask("3008.3")
+    host.supervise(slots=None)
+    assert host.last.phase is Phase.FAILED
+    assert "othing was changed" in host.last.reason
+    assert host.packages.versions == OLD
+    assert host.restarts() == []
+
+
+def test_a_record_of_before_has_no_source(host):
+    host.record(Phase.COMMITTED, request=Request(version="3008.3"))
+    assert not host.last.of_build
+    host.record(Phase.COMMITTED, request=Request(version="3008.3", source="/srv/builds"))
+    assert host.last.of_build
+    assert host.last.request.source == "/srv/builds"
