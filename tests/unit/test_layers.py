@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "core/jobs": LOW,
     "core/prepare": LOW,
     "core/transactional": LOW - {"core/generations"},
-    "core/slots": {"core/packages", *LOWEST},
+    "core/slots": {"core/extensions", "core/packages", *LOWEST},
     "core/extensions": LOWEST,
     "core/generations": {"core/packages", "core/record", *LOWEST},
     "core/packages": LOWEST,

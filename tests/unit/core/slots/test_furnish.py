@@ -1,0 +1,113 @@
+import os
+import pathlib
+
+import pytest
+
+from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
+from saltext_safeupdate.core.host.command import run
+from saltext_safeupdate.core.slots import wheels
+from saltext_safeupdate.core.slots.furnish import furnish
+from saltext_safeupdate.core.slots.tree import Tree
+from tests.support import builds
+
+from ..extensions.pythons import Python, inventory, stage
+
+OURS = {"saltext_safeupdate/core/__init__.py": "x = 1", "saltext_safeupdate/__pycache__/a.pyc": ""}
+
+
+@pytest.fixture
+def old(tmp_path, real_process):
+    """The interpreter that the minion runs with, which has this extension."""
+    found = Python(tmp_path / "old")
+    found.add("saltext_safeupdate", point="saltext_safeupdate", files=OURS)
+    return found
+
+
+@pytest.fixture
+def home(old):
+    return str(old.place / "saltext_safeupdate")
+
+
+@pytest.fixture
+def staged(tmp_path, old):
+    """Stage what is beside Salt; return where."""
+    place = str(tmp_path / "staged")
+
+    def call():
+        assert stage(inventory(old), place, old.path) == []
+        return place
+
+    return call
+
+
+@pytest.fixture
+def onedir(tmp_path, real_process):
+    """A tree with an interpreter of its own."""
+    made = Python(tmp_path / "tree")
+    program = tmp_path / "tree" / "bin" / "salt-minion"
+    program.write_text(f"#!{made.path}\n")
+    program.chmod(0o755)
+    made.tree = str(tmp_path / "tree")
+    return made
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A tree that was made of wheels; where its modules are."""
+    tree = tmp_path / "wheels"
+    tree.mkdir()
+    path = builds.salt_wheel(tmp_path / "salt.whl")
+    wheels.unpack([path], Tree(str(tree), size=1 << 20), python=builds.PYTHON)
+    return tree / "lib"
+
+
+def _no_program(argv, **_):
+    pytest.fail(f"it ran {argv}")
+
+
+def test_a_onedir_gets_all_of_them(onedir, old, home, staged):
+    old.add("saltext.zfs", files={"saltext/zfs/__init__.py": "x = 1"}, point="saltext.zfs")
+    furnish(onedir.tree, home, staged(), run)
+    assert {each.name for each in inventory(onedir)} == {"saltext_safeupdate", "saltext.zfs"}
+    assert (onedir.place / "saltext_safeupdate" / "core" / "__init__.py").read_text() == "x = 1"
+
+
+def test_a_onedir_gets_this_extension_also_if_nothing_is_staged(onedir, home, tmp_path):
+    furnish(onedir.tree, home, str(tmp_path / "none"), run)
+    assert {each.name for each in inventory(onedir)} == {"saltext_safeupdate"}
+
+
+def test_what_a_onedir_cannot_load_is_told(onedir, old, home, staged):
+    old.add("needed", files={"needed/__init__.py": ""})
+    old.add("needy", files={"needy/__init__.py": "import needed"})
+    place = staged()
+    for path in pathlib.Path(place).rglob("needed/*.py"):
+        path.write_text("import nothing_of_that_name")
+    with pytest.raises(VerificationError, match="cannot import these extensions"):
+        furnish(onedir.tree, home, place, run)
+
+
+def test_wheels_get_this_extension_beside_salt_and_nothing_runs(library, home, tmp_path):
+    furnish(str(library.parent), home, str(tmp_path / "none"), _no_program)
+    assert (library / "saltext_safeupdate" / "core" / "__init__.py").read_text() == "x = 1"
+    assert not list(library.rglob("*.pyc"))
+    assert "saltext_safeupdate-1.0.dist-info" in os.listdir(library)
+
+
+def test_one_that_the_wheels_bring_stays(library, home, tmp_path):
+    (library / "saltext_safeupdate").mkdir()
+    furnish(str(library.parent), home, str(tmp_path / "none"), _no_program)
+    assert os.listdir(library / "saltext_safeupdate") == []
+
+
+def test_what_wheels_lack_is_named_and_nothing_is_put_beside_the_hosts_python(
+    library, old, home, staged
+):
+    old.add("saltext.zfs", files={"saltext/zfs/__init__.py": "x = 1"}, point="saltext.zfs")
+    place = staged()
+    with pytest.raises(SafeUpdateError, match=r"does not have saltext\.zfs, .*add wheels of that"):
+        furnish(str(library.parent), home, place, _no_program)
+    (library / "saltext" / "zfs").mkdir(parents=True)
+    (library / "saltext_zfs").mkdir()
+    furnish(str(library.parent), home, place, _no_program)
+    assert (library / "saltext_safeupdate").is_dir()
