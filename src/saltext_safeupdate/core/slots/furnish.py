@@ -16,7 +16,7 @@ from ..extensions.beside_salt import load_staged
 from ..extensions.carry import carry_extensions
 from ..host.command import Run
 from . import wheels
-from .store import PROGRAM
+from .store import PROGRAM, is_below
 
 
 def furnish(tree: str, home: str, staged: str, run: Run) -> None:
@@ -28,7 +28,7 @@ def furnish(tree: str, home: str, staged: str, run: Run) -> None:
     something cannot come along, and OSError.
     """
     python = interpreter.named_by(os.path.join(tree, PROGRAM))
-    if python is not None and _is_below(tree, python):
+    if python is not None and is_below(tree, python):
         carry_extensions(python, run, staged)
         ourselves.carry(python, run, home, {})
         return
@@ -42,12 +42,6 @@ def furnish(tree: str, home: str, staged: str, run: Run) -> None:
         )
     if not _is_in(library, (ourselves.PACKAGE,)):
         _copy(home, library)
-
-
-def _is_below(tree: str, program: str) -> bool:
-    """Tell whether a program has its place in the tree, wherever it may lead."""
-    place = os.path.realpath(os.path.dirname(program))
-    return place.startswith(os.path.join(os.path.realpath(tree), ""))
 
 
 def _is_in(library: str, modules: tuple[str, ...]) -> bool:

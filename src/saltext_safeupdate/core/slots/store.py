@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from ..errors import InputError, LockHeldError, SafeUpdateError, VerificationError
+from ..extensions import interpreter
 from ..frozen import frozen
 from ..host import linked_copy, room
 from ..host.files import make_private, open_private, sync_directory, write_atomic
@@ -247,6 +248,12 @@ class Slots:
                 f"{manifest.name} is refused: it has no program {PROGRAM}. Nothing was changed; "
                 "take a build that was made as the documentation says."
             )
+        starts = interpreter.named_by(os.path.join(tree, PROGRAM))
+        if manifest.kind == "onedir" and starts is not None and not is_below(tree, starts):
+            raise VerificationError(
+                f"{manifest.name} is refused: its program {PROGRAM} starts {starts}, which is no "
+                "part of it. Nothing was changed; take a build that can be moved."
+            )
         furnish(tree)
         shutil.rmtree(copies)
         content = inventory.as_bytes(inventory.settle(tree))
@@ -366,6 +373,12 @@ def _link_programs(tree: str) -> None:
         is_ours = name == "salt" or name.startswith("salt-")
         if is_ours and os.path.isfile(os.path.join(tree, name)) and not os.path.lexists(link):
             os.symlink(os.path.join("..", name), link)
+
+
+def is_below(tree: str, program: str) -> bool:
+    """Tell whether a program has its place in the tree, wherever it may lead."""
+    place = os.path.realpath(os.path.dirname(program))
+    return place.startswith(os.path.join(os.path.realpath(tree), ""))
 
 
 def _listed(directory: str) -> list[str]:

@@ -138,8 +138,12 @@ def test_a_file_that_is_gone_is_told(slots, build, below):
         (builds.onedir(), {"unpacked": 10}),
         ([member("salt/bin/python3", b"x", mode=0o755)], {}),
         ([member("salt/bin/salt-minion", b"x", mode=0o644)], {}),
+        ([member("salt/salt-minion", b"#!/opt/saltstack/salt/bin/python3\n", mode=0o755)], {}),
     ],
-    ids=["leads out", "setuid", "larger than it says", "no minion", "not a program"],
+    ids=[
+        *("leads out", "setuid", "larger than it says", "no minion", "not a program"),
+        "starts another interpreter",
+    ],
 )
 def test_a_build_that_is_refused_leaves_nothing(slots, build, tmp_path, below, entries, said):
     before = sorted(os.listdir(tmp_path))
