@@ -90,7 +90,8 @@ class Slots:
         """
         Make the slot of a build, of copies of its *files* (name to path). Idempotent.
 
-        *python* is the path of the interpreter for wheels. *furnish* is called with the tree
+        One that was altered since is made anew, unless something needs it. *python* is the path of
+        the interpreter for wheels. *furnish* is called with the tree
         before it is complete, and may put more into it. Raise InputError if the build does not fit
         this host, and VerificationError if it is not what its manifest says; nothing is left then.
         """
@@ -105,7 +106,7 @@ class Slots:
                 "Nothing was changed; install that, or take a build of kind 'onedir'."
             )
         with self._alone():
-            found = self._read(manifest.ident)
+            found = self._kept(manifest.ident)
             if found is not None:
                 # Whoever has made it may not have come to this.
                 sync_directory(self._slots)
@@ -222,6 +223,19 @@ class Slots:
                     f"The slot {ident} is active or previous, or a minion still runs from it. "
                     "Nothing was changed."
                 )
+
+    def _kept(self, ident: str) -> Slot | None:
+        """Return the slot if it is there and as it was made; remove it if it is not."""
+        found = self._read(ident)
+        if found is None:
+            return None
+        try:
+            self.verify(ident)
+        except VerificationError:
+            if ident in self._links.needed() or not self._remove(ident):
+                raise
+            return None
+        return found
 
     def _fill(
         self,

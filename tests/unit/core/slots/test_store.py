@@ -67,10 +67,32 @@ def test_wheels_become_one_as_well(slots, tmp_path):
 def test_what_is_there_already_is_not_made_again(slots, build):
     manifest, files = build()
     slot = slots.stage(manifest, files)
-    marked = pathlib.Path(slot.tree, "mark")
-    marked.touch()
+    before = os.stat(slot.tree).st_ino
     assert slots.stage(manifest, {}) == slot
-    assert marked.exists()
+    assert os.stat(slot.tree).st_ino == before
+
+
+def test_one_that_was_altered_is_made_anew(slots, build):
+    manifest, files = build()
+    slot = slots.stage(manifest, files)
+    pathlib.Path(slot.tree, "salt-call").write_text("changed")
+    slots.stage(manifest, files)
+    slots.verify(slot.ident)
+
+
+@pytest.mark.parametrize("why", ["active", "held"])
+def test_one_that_was_altered_and_is_needed_is_left_and_told(slots, build, why):
+    manifest, files = build()
+    slot = slots.stage(manifest, files)
+    held = slots.hold(slot.ident) if why == "held" else None
+    if why == "active":
+        slots.activate(MINION, slot.ident)
+    pathlib.Path(slot.tree, "salt-call").write_text("changed")
+    with pytest.raises(VerificationError, match="salt-call was changed"):
+        slots.stage(manifest, files)
+    assert pathlib.Path(slot.tree, "salt-call").read_text() == "changed"
+    if held:
+        os.close(held)
 
 
 def test_others_can_look_into_none_of_it(slots, staged, tmp_path):
