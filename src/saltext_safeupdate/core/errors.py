@@ -92,6 +92,10 @@ class TransitionError(SafeUpdateError):
     """The phase of the update does not allow the request."""
 
 
+class HeldError(SafeUpdateError):
+    """An administrator keeps this host as it is: no fault of anybody, and nothing to wait for."""
+
+
 class LockHeldError(SafeUpdateError):
     """Another process has a lock that is needed here."""
 

@@ -32,6 +32,9 @@ _WORDS = {
     "transactional_reboot": ("manual", "rollback", "always"),
 }
 
+# What is told of a hold that has no reason.
+_NO_REASON = "no reason is given"
+
 # How the value of a key begins that may be empty, and what that is.
 _PLACES = {
     "extension_source": (
@@ -62,6 +65,8 @@ class Settings:
         Name of the minion's own unit or service.
     packages
         The minion's own packages; empty: ask the package manager.
+    hold
+        Why rollouts leave this minion alone, as a text; empty if they do not.
     jobs_timeout
         How long an update waits for the other jobs before it is postponed.
     return_timeout
@@ -135,6 +140,7 @@ class Settings:
     registry_dir: str = "/var/lib/salt-safeupdate/registry"
     service: str = "salt-minion"
     packages: tuple[str, ...] = ()
+    hold: str = ""
     jobs_timeout: float = 600.0
     return_timeout: float = 600.0
     restart_timeout: float = 120.0
@@ -287,6 +293,9 @@ def _valid(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[str]]:
 
 
 def _checked(key: str, value: object, default: object) -> Any:
+    if key == "hold":
+        # Whatever somebody wrote to keep the host as it is: an error here would let it go.
+        return str(_NO_REASON if value is True else value or "").strip()
     if isinstance(default, tuple):
         if isinstance(value, str):
             value = [value]

@@ -241,10 +241,14 @@ def _too_few(rollout: Rollout, wave: Wave) -> str:
     """Return why too few of a wave that is over are done; empty if enough are."""
     if rollout.wave + 1 >= len(rollout.plan.waves):
         return ""
-    needed = rollout.plan.request.sample.needs(len(wave.minions))
+    sample = rollout.plan.request.sample
+    there = [name for name in wave.minions if rollout.minions[name].step is not Step.HELD]
+    # Canaries that are all held have shown nothing.
+    least = min(sample.needs(len(wave.minions)), int(wave.canary))
+    needed = max(sample.needs(len(there)), least)
     done = [
         name
-        for name in wave.minions
+        for name in there
         if rollout.minions[name].step is Step.DONE
         or rollout.minions[name].forgiven
         or rollout.minions[name].excused

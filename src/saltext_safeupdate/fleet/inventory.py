@@ -47,6 +47,8 @@ class Record:
         last.
     way
         How Salt was installed: the package manager, ``pip``, or ``unknown``.
+    held
+        Why rollouts leave it alone, by its own settings; empty if they do not.
     seen
         When it answered, in epoch seconds.
     """
@@ -63,6 +65,7 @@ class Record:
     phase: str = ""
     way: str = ""
     last_result: str = ""
+    held: str = ""
     quarantined: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -246,6 +249,7 @@ def line(row: Mapping[str, Any], now: float) -> str:
     parts += [row["phase"]] if row["phase"] not in QUIET else []
     ended = row["last_result"]
     parts += [ended.replace("_", " ")] if ended not in ("", "committed") else []
+    parts += [f"held: {row['held']}"] if row["held"] else []
     parts += [f"{len(row['problems'])} problems"] if row["problems"] else []
     return ", ".join(parts)
 

@@ -21,7 +21,7 @@ _ENDS = {
     "cancelled": Step.FAILED,
 }
 # At these steps, what a minion tells of its request is no verdict on the goal under way.
-_NOT_ASKED = (Step.WAITING, Step.MISSED, Step.DONE, Step.CANCELLED)
+_NOT_ASKED = (Step.WAITING, Step.MISSED, Step.DONE, Step.CANCELLED, Step.HELD)
 # Phases in which nothing is under way.
 _QUIET = frozenset(("", "idle", "committed", "postponed", *_ENDS))
 
@@ -39,6 +39,8 @@ class Report:
         The phase of the update that belongs to that request.
     refused
         Why the minion does not take a request; empty if it has.
+    held
+        Why rollouts leave it alone; empty if they do not.
     again
         What refused it may be over soon.
     version, installed
@@ -60,6 +62,7 @@ class Report:
     extension: str = ""
     reason: str = ""
     refused: str = ""
+    held: str = ""
     again: bool = False
     waits_for: int = 0
     staged: str = ""
@@ -87,6 +90,7 @@ def read(minion: str, question: int, answer: object) -> Report | None:
         extension=_text(answer.get("extension"), 100),
         reason=_text(answer.get("reason")),
         refused=_text(answer.get("refused")),
+        held=_text(answer.get("held")),
         again=answer.get("again") is True,
         waits_for=_count(answer.get("waits_for")),
         staged=str(staged) if staged in ("done", "failed") else "",
@@ -133,6 +137,8 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
     elif minion.step is Step.WAITING and _awaits_boot(minion, report):
         # It is to try again, and has done all that it can: another request would be refused.
         minion.come_to(Step.TO_REBOOT)
+    elif minion.step is Step.WAITING and report.held and not minion.engaged:
+        minion.come_to(Step.HELD, report.held)
     minion.waits_for = report.waits_for if minion.step is Step.UPDATING else 0
     return minion.step is not before
 
@@ -191,7 +197,9 @@ def _committed(minion: Minion, report: Report, goal: Goal) -> None:
 
 
 def _refused(minion: Minion, report: Report) -> None:
-    if report.again:
+    if report.held:
+        minion.come_to(Step.HELD, report.held)
+    elif report.again:
         _again(minion, Step.REFUSED, report.refused)
     else:
         minion.come_to(Step.REFUSED, report.refused)

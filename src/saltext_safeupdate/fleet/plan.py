@@ -19,7 +19,8 @@ SCHEMA = 1
 @dataclass(frozen=True)
 class Facts:
     """
-    What a minion has answered to the pre-flight. *problem* is why it cannot be updated.
+    What a minion has answered to the pre-flight. *problem* is why it cannot be updated, *held* why
+    its administrator keeps it as it is.
 
     *version* runs, *installed* is the version of the package, and a *reboot* of the host
     activates what is installed.
@@ -31,6 +32,7 @@ class Facts:
     steps: tuple[str, ...] = ()
     problem: str = ""
     reboot: bool = False
+    held: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,9 @@ def make(
         chosen.append((group, [minion for minion in fresh if minion not in left_out]))
     total = sum(len(minions) for _, minions in chosen)
     there = {m for m, known in facts.items() if not known.problem and _there(wanted, known)}
-    stuck = {m: why for m, why in left_out.items() if m not in wanted.exclude | there}
-    if not total and (stuck or wanted.exclude.issuperset(left_out)):
+    alone = wanted.exclude | {m for m, known in facts.items() if known.held}
+    stuck = {m: why for m, why in left_out.items() if m not in alone | there}
+    if not total and (stuck or alone.difference(there).issuperset(left_out)):
         raise InputError(
             f"No minion is left to update: {_sample(stuck or left_out)}. Nothing was started."
         )
@@ -165,9 +168,12 @@ def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
         return "excluded"
     if known is None:
         return ""
+    there = _there(wanted, known)
+    if known.held and not there:
+        return f"held: {known.held}"
     if known.problem:
         return known.problem
-    if _there(wanted, known):
+    if there:
         what = known.version if wanted.version else f"the extension {known.extension}"
         return f"runs {what} already"
     return ""

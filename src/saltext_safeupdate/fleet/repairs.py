@@ -47,6 +47,8 @@ def choose(
         version = record.intended if what == UPDATE else ""
         if minion in taken:
             left[minion] = f"it belongs to the rollout {taken[minion]}"
+        elif what == UPDATE and record.held:
+            left[minion] = f"it is held: {record.held}"
         elif record.phase not in inventory.QUIET:
             left[minion] = f"an update is under way there: {record.phase}"
         elif kept_from_all(dict.fromkeys([*quarantined, *record.quarantined], ""), version)[0]:

@@ -35,6 +35,8 @@ class Step(str, Enum):
     SUPERSEDED = "superseded"
     MISSED = "missed"
     CANCELLED = "cancelled"
+    # Its administrator keeps it as it is.
+    HELD = "held"
 
     @property
     def settled(self) -> bool:
@@ -69,14 +71,16 @@ _ENDS = {Step.DONE, *BAD, Step.CANCELLED} - {Step.REFUSED, Step.TIMED_OUT}
 _UNDER_WAY = _ENDS | {Step.WAITING, Step.TO_REBOOT, Step.TIMED_OUT}
 _NEXT: dict[Step, frozenset[Step]] = {
     # Nobody asks it any more, or it has done all that it can before its boot.
-    Step.WAITING: frozenset({Step.ASKED, Step.TO_REBOOT, Step.MISSED, Step.CANCELLED}),
-    Step.ASKED: frozenset(_UNDER_WAY | {Step.UPDATING, Step.REFUSED}),
+    Step.WAITING: frozenset({Step.ASKED, Step.TO_REBOOT, Step.MISSED, Step.CANCELLED, Step.HELD}),
+    Step.ASKED: frozenset(_UNDER_WAY | {Step.UPDATING, Step.REFUSED, Step.HELD}),
     Step.UPDATING: frozenset(_UNDER_WAY),
     Step.TO_REBOOT: frozenset(_UNDER_WAY | {Step.UPDATING}),
     # The next goal, or another attempt that somebody allows.
-    **dict.fromkeys((Step.DONE, Step.MISSED, Step.CANCELLED), frozenset({Step.WAITING})),
+    **dict.fromkeys((Step.DONE, Step.MISSED, Step.CANCELLED, Step.HELD), frozenset({Step.WAITING})),
     **dict.fromkeys(BAD, frozenset(_ENDS | {Step.WAITING})),
 }
+# Who was not updated for no fault of its own: somebody may have it try again.
+LEFT = (Step.MISSED, Step.CANCELLED, Step.HELD)
 # Who may be down for good: somebody has to look.
 BROKEN = (Step.FAILED, Step.TIMED_OUT)
 

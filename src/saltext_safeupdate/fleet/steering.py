@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from . import controller, sending
 from .actions import Action
-from .rollout import Minion, Mode, Rollout, Step
+from .rollout import LEFT, Minion, Mode, Rollout, Step
 
 
 def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
@@ -49,7 +49,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
     """
     for name in names:
         minion = rollout.minions[name]
-        if minion.step.bad or minion.step in (Step.MISSED, Step.CANCELLED):
+        if minion.step.bad or minion.step in LEFT:
             if minion.step is Step.SUPERSEDED:
                 # It refuses numbers below the one that it has taken from somebody else.
                 rollout.first = max(rollout.first, int(now * 1e6))

@@ -7,7 +7,7 @@ the meaning of one changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import durations, standing, window
@@ -31,6 +31,7 @@ ORDER = (
     Step.TO_REBOOT,
     Step.MISSED,
     Step.CANCELLED,
+    Step.HELD,
     Step.WAITING,
     Step.DONE,
 )
@@ -119,6 +120,11 @@ def problems(rollout: Rollout, most: int = _MOST_ROWS) -> list[dict[str, str]]:
         if m.step is Step.TO_REBOOT
     ]
     rows += [
+        {"minion": name, "what": m.step.value, "why": m.reason}
+        for name, m in rollout.minions.items()
+        if m.step is Step.HELD
+    ]
+    rows += [
         {"minion": name, "what": "away", "why": "does not answer"}
         for name in rollout.minions
         if rollout.minions[name].away and not rollout.minions[name].step.bad
@@ -155,10 +161,18 @@ def exit_status(rollout: Rollout) -> int:
     """
     Return 0 if all minions are done, 1 if some are not, 2 if it stands, 3 while it runs.
 
-    Who was left out because of a problem is not done.
+    Who was left out because of a problem is not done. Whom its administrator holds does not count,
+    as long as somebody is done.
     """
-    all_done = rollout.count(Step.DONE) == len(rollout.minions) and not rollout.plan.unfit
-    return _exit_status(rollout.mode, all_done)
+    counts = {step.value: rollout.count(step) for step in (Step.DONE, Step.HELD)}
+    return _exit_status(
+        rollout.mode, _all_done(counts, len(rollout.minions), len(rollout.plan.unfit))
+    )
+
+
+def _all_done(counts: Mapping[str, int], minions: int, unfit: int) -> bool:
+    done, held = (counts.get(step.value, 0) for step in (Step.DONE, Step.HELD))
+    return done + held == minions and not unfit and bool(done or not held)
 
 
 def _exit_status(mode: Mode, all_done: bool) -> int:
@@ -181,7 +195,7 @@ def line(outline: Outline) -> dict[str, Any]:
         "minions": minions,
         "exit_status": _exit_status(
             outline.mode,
-            outline.counts.get(Step.DONE.value, 0) == minions and not outline.unfit,
+            _all_done(outline.counts, minions, outline.unfit),
         ),
     }
 

@@ -32,6 +32,7 @@ KINDS = {
     "away": "dim",
     "missed": "dim",
     "cancelled": "dim",
+    "held": "dim",
 }
 
 

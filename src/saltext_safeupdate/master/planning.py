@@ -34,6 +34,10 @@ MOST_AGE = 86400.0
 _PHASES = frozenset(phase.value for phase in Phase)
 # As many of the newest rollouts say how long a minion takes.
 _HISTORY = 5
+# The finding of a minion whose administrator keeps the version of its packages.
+_LOCKED = "version-locked"
+# Characters of the reason of a hold.
+_LONGEST = 200
 Ask = Callable[..., dict[str, object]]
 
 
@@ -222,6 +226,7 @@ def _facts(
         minion
         for minion, known in found.items()
         if not known.problem
+        and not known.held
         and wanted.version
         and not reached(known.version, known.installed, wanted.version)
     ]
@@ -242,12 +247,15 @@ def _described(answer: object) -> Facts:
     under_way = phase in _PHASES and not Phase(phase).final
     # It would hold all other questions until that is over.
     problem = f"an update is under way there ({phase})" if under_way else ""
-    return Facts(version=version, installed=installed, extension=extension, problem=problem)
+    held = one_line(answer.get("held") or "")[:_LONGEST]
+    return Facts(
+        version=version, installed=installed, extension=extension, problem=problem, held=held
+    )
 
 
 def _checked(known: Facts, answer: object) -> Facts:
     """Return what the pre-flight of a minion has found."""
-    problem = ""
+    problem = held = ""
     steps: tuple[str, ...] = ()
     if answer is None:
         problem = f"its pre-flight did not end in {PLAN_TIMEOUT:.0f} s"
@@ -255,18 +263,17 @@ def _checked(known: Facts, answer: object) -> Facts:
         problem = f"its pre-flight failed: {one_line(answer)}"
     else:
         steps = tuple(visible(step) for step in _listed(answer.get("steps")))
-        blocking = [
-            item
-            for item in _listed(answer.get("findings"))
-            if isinstance(item, Mapping) and item.get("blocking")
-        ]
+        found = [item for item in _listed(answer.get("findings")) if isinstance(item, Mapping)]
+        blocking = [item for item in found if item.get("blocking")]
+        locked = [item.get("problem") for item in found if item.get("code") == _LOCKED]
+        held = one_line(locked[0])[:_LONGEST] if locked else ""
         problem = one_line(
             " ".join(
                 f"[{item.get('code')}] {item.get('problem')} {item.get('fix')}" for item in blocking
             )
         )
     reboot = isinstance(answer, Mapping) and answer.get("reboot") is True
-    return replace(known, steps=steps, problem=problem.strip(), reboot=reboot)
+    return replace(known, steps=steps, problem=problem.strip(), reboot=reboot, held=held)
 
 
 def _listed(value: object) -> Iterable[Any]:

@@ -48,8 +48,6 @@ ANSWER_TIMEOUT = 60.0
 OWNER = "owner"
 BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
 ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
-# Who may try again besides those that have failed.
-_LEFT = (rollout.Step.MISSED, rollout.Step.CANCELLED)
 # What the world is told when somebody has done that.
 _TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
 
@@ -409,7 +407,7 @@ def _failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
     again = [
         name
         for name, minion in found.minions.items()
-        if (minion.step.bad or minion.step in _LEFT) and (not names or name in names)
+        if (minion.step.bad or minion.step in rollout.LEFT) and (not names or name in names)
     ]
     if not again:
         raise InputError("None of them has failed, so there is nothing to try again.")

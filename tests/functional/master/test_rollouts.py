@@ -131,6 +131,18 @@ def orders_text(master, name):
     return progress.text(orders.shown(master.store(), name))
 
 
+def test_who_is_held_is_left_out_with_the_reason(master, fleet):
+    fleet.hosts["m1"].held = "ask\nJo"
+    locked = {"code": "version-locked", "problem": "salt is locked.", "blocking": False}
+    fleet.findings["m2"] = [locked, {"code": "space", "problem": "no space", "blocking": True}]
+    plan = master.plan()
+    assert plan.left_out == {"m1": "held: ask Jo", "m2": "held: salt is locked."}
+    name = master.begin(plan)
+    master.until(name, "finished")
+    assert master.status(name) == 0
+    assert not fleet.hosts["m1"].taken + fleet.hosts["m2"].taken
+
+
 def test_a_plan_tells_who_is_in_another_rollout(master):
     name = master.begin(master.plan("m1,m2", "list"))
     plan = master.plan()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import controller, rollout, standing, steering
+from saltext_safeupdate.fleet import controller, rollout, standing, steering, summary
 from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Quarantine, Start
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode
@@ -688,6 +688,47 @@ def test_one_that_failed_may_try_again() -> None:
     world.run(DAY, watch=World.check)
     assert set(world.steps().values()) == {"done"}
     assert len(world.hosts["m0000"].taken) == 2
+
+
+@pytest.mark.parametrize("how", ["held", "locked"])
+def test_one_whose_administrator_holds_it_is_left_alone_and_stops_nothing(how: str) -> None:
+    """It was in the plan, and is held since."""
+    hosts = fleet(6, kept=Host("m0003", **{how: "ask Jo"}), canary=Host("m0000", **{how: "Jo"}))
+    world = World(hosts, soak=0, canaries=2, max_failed=0).run(DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    steps = world.steps()
+    assert {name for name, step in steps.items() if step == "held"} == {"m0000", "m0003"}
+    assert set(steps.values()) == {"held", "done"}
+    assert all(not world.hosts[name].taken for name in ("m0000", "m0003"))
+    assert world.rollout.minions["m0003"].reason == "ask Jo"
+    assert summary.exit_status(world.rollout) == 0, "as if it had been excluded"
+    told = {row["minion"]: row["why"] for row in summary.problems(world.rollout)}
+    assert told == {"m0000": "Jo", "m0003": "ask Jo"}
+
+
+def test_canaries_that_are_all_held_have_shown_nothing() -> None:
+    kept = {name: Host(name, held="Jo") for name in ("m0000", "m0001")}
+    world = World(fleet(6, **kept), soak=0, canaries=2).run(DAY)
+    assert world.rollout.mode is Mode.STOPPED
+    assert "only 0 of 2 minions of wave 1 are done, and 1 have to be" in world.rollout.why
+    assert not any(host.taken for host in world.hosts.values())
+
+
+def test_a_rollout_in_which_everybody_is_held_has_not_succeeded() -> None:
+    world = World([Host("m0000", held="Jo")], canaries=0).run(DAY)
+    assert (world.rollout.mode, world.steps()) == (Mode.FINISHED, {"m0000": "held"})
+    assert summary.exit_status(world.rollout) == 1
+
+
+def test_one_that_is_held_no_more_may_be_brought_along() -> None:
+    kept = Host("m0005", held="Jo")
+    world = World(fleet(6, kept=kept), soak=0, jitter=0)
+    while world.steps()["m0005"] != "held":
+        world.tick()
+    kept.held = ""
+    steering.retry(world.rollout, ["m0005"], world.now)
+    world.run(DAY, watch=World.check)
+    assert set(world.steps().values()) == {"done"}
 
 
 def test_somebody_elses_newer_request_is_seen() -> None:

@@ -61,6 +61,21 @@ def test_who_is_left_out_and_why() -> None:
     assert "m03" not in found.waves[0].minions, "but is no canary"
 
 
+def test_who_is_held_is_left_out_and_is_no_problem() -> None:
+    facts = {**ALL, "m01": Facts("3007.15", held="ask Jo"), "m02": Facts("3008.3", held="Jo")}
+    facts["m03"] = Facts("3007.15", held="Jo", problem="disk full")
+    found = made(facts)
+    assert found.left_out == {
+        "m01": "held: ask Jo",
+        "m02": "runs 3008.3 already",
+        "m03": "held: Jo",
+    }
+    assert found.unfit == frozenset()
+    with pytest.raises(InputError, match="No minion is left to update: m01 held: ask Jo"):
+        made(facts, members={"group 1": ["m01"]})
+    assert not made(facts, members={"group 1": ["m01", "m02"]}).waves, "the other one is there"
+
+
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [

@@ -8,11 +8,11 @@ from saltext_safeupdate.fleet.rollout import Minion, Step
 
 _VERDICT = "done rolled_back failed superseded cancelled"
 NEXT = {
-    "waiting": "asked to_reboot missed cancelled",
-    "asked": f"updating to_reboot waiting refused timed_out {_VERDICT}",
+    "waiting": "asked to_reboot missed cancelled held",
+    "asked": f"updating to_reboot waiting refused timed_out held {_VERDICT}",
     "updating": f"to_reboot waiting timed_out {_VERDICT}",
     "to_reboot": f"updating waiting timed_out {_VERDICT}",
-    **dict.fromkeys(("done", "missed", "cancelled"), "waiting"),
+    **dict.fromkeys(("done", "missed", "cancelled", "held"), "waiting"),
     **dict.fromkeys(
         ("rolled_back", "failed", "refused", "timed_out", "superseded"), f"waiting {_VERDICT}"
     ),

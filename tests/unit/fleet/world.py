@@ -32,6 +32,8 @@ class Host:
     away: tuple[tuple[float, float], ...] = ()
     loses: float = 0.0
     refuses: str = ""
+    held: str = ""  # why its settings keep it as it is
+    locked: str = ""  # what its package manager keeps; only a request is told
     boots: float = -1.0  # seconds after the installation until somebody reboots it
     lies: bool = False
     version: str = OLD
@@ -61,6 +63,8 @@ class Host:
             return "a newer request is known"
         if number == self.number:
             return ""
+        if self.held or self.locked:
+            return self.held or self.locked
         if self.refuses or self.phase in ("installing", "watching"):
             return self.refuses or BUSY
         self.number, self.phase, self.began, self.goal = number, "installing", now, goal
@@ -94,6 +98,7 @@ class Host:
             version=self.version,
             extension=self.extension,
             refused=refused,
+            held=self.held or (self.locked if refused == self.locked else ""),
             again=refused == BUSY,
             staged=self.staged,
             to_reboot=phase == "waiting_for_boot",
@@ -243,9 +248,10 @@ class World:
         made = self.rollout.plan
         begun = [w for w, wave in enumerate(made.waves) if self._taken(wave.minions)]
         for wave in made.waves[: max(begun, default=0)]:
-            need = made.request.sample.needs(len(wave.minions))
-            forgiven = self.gone_on.intersection(wave.minions)
             hosts = [self.hosts[m] for m in wave.minions]
+            hosts = [host for host in hosts if not (host.held or host.locked)]
+            need = made.request.sample.needs(len(hosts))
+            forgiven = self.gone_on.intersection(wave.minions)
             done = [h.name for h in hosts if (h.version, h.extension) != (OLD, "1.0") or h.lies]
             assert len({*done, *forgiven}) >= need, (wave, done)
 

@@ -74,6 +74,7 @@ def findings(
             masters=beside.masters(daemons),
             other_minions_policy=settings.other_minions,
             too_old=too_old,
+            hold=settings.hold,
             obstacle=host.services.obstacle(settings.service),
         )
     )

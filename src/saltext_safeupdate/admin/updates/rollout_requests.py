@@ -17,6 +17,7 @@ import salt.version
 from ... import factory
 from ...core.errors import (
     CommandError,
+    HeldError,
     InputError,
     LockHeldError,
     RecordError,
@@ -26,7 +27,7 @@ from ...core.errors import (
 from ...core.host import drained, locks, processes
 from ...core.jobs import current
 from ...core.packages.choice import matches
-from ...core.prepare import resolution
+from ...core.prepare import holds, resolution
 from ...core.prepare.staging import PACKAGES
 from ...core.record import fence
 from ...core.record.phase import Phase
@@ -77,8 +78,9 @@ def request(
         _take(host, functions, wanted, *goal)
     except SafeUpdateError as err:
         log.info("safeupdate: request %s is not taken: %s", wanted, err)
-        again = isinstance(err, _SOON)
-        return {**_report(host, asked), "refused": str(err), "again": again}
+        told = {"refused": str(err), "again": isinstance(err, _SOON)}
+        held = {"held": str(err)} if isinstance(err, HeldError) else {}
+        return {**_report(host, asked), **told, **held}
     return _report(host, asked)
 
 
@@ -126,6 +128,8 @@ def _take(
         return
     if number < known.number:
         raise InputError(fence.refusal(number, known))
+    if host.settings.hold:
+        raise HeldError(host.settings.hold)
     _refuse_beside_another(host)
     job = current.get()
     jid = job.jid if job is not None else ""
@@ -136,6 +140,8 @@ def _take(
         # It waits for the jobs that run, but not for ever: the rollout asks again.
         wanted = resolution.request(version, when="now")
         resolved = updating.resolve(host, functions, wanted)
+        if not resolved.in_place:
+            _refuse_locked(host)
         by, runs = factory.initiator(host, jid), _runs(resolved.targets)
     reason = f"request {number}"
     try:
@@ -181,6 +187,12 @@ def _refuse_beside_another(host: Host) -> None:
             "An update of the minion begins just now, or packages are being downloaded. Nothing "
             "was changed; try again when that has ended."
         )
+
+
+def _refuse_locked(host: Host) -> None:
+    """Raise HeldError if an administrator has locked the version of an own package."""
+    if why := holds.locked(host.known_manager(), host.own().names):
+        raise HeldError(why)
 
 
 def _runs(targets: Mapping[str, str]) -> bool:
@@ -251,6 +263,7 @@ def _report(host: Host, question: int) -> dict[str, Any]:
         "staged": "",
         "refused": "",
         "again": False,
+        "held": host.settings.hold,
         **installed.running(),
         **drained_until(host.settings.run_dir),
     }

@@ -18,14 +18,12 @@ from typing import NamedTuple
 from ..errors import InputError, SafeUpdateError
 from ..extensions.distributions import Extension
 from ..extensions.requires import unfit
-from ..host import room
 from ..packages.manager import PackageManager
 from ..packages.request import Action, Request
+from . import holds, space
 from .beside import Told
 from .removed_modules import Use, gone, series
 
-# Files that have to stay free on each file system that is written to.
-_FILES = 20_000
 # Seconds by which the clock may be behind the newest index of packages.
 _CLOCK_TOLERANCE = 3600.0
 _RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d+)*)")
@@ -66,7 +64,8 @@ class Circumstances:
     is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
     what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
     *obstacle* is why the minion could not be restarted on this host; empty if it could. *too_old*
-    says that this extension does not know the target, as :mod:`.known` does.
+    says that this extension does not know the target, as :mod:`.known` does. *hold* is why
+    rollouts leave this minion alone; empty if they do not.
     """
 
     manager: PackageManager
@@ -93,6 +92,7 @@ class Circumstances:
     other_minions_policy: str = "stop"
     obstacle: str = ""
     too_old: Told | None = None
+    hold: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,9 @@ class Surroundings:
     clock: Callable[[], float] = time.time
     indexes: Sequence[str] = _INDEXES
     reboot: Sequence[str] = _REBOOT
+
+
+Check = Callable[[Circumstances, Surroundings], Iterator[Finding]]
 
 
 def preflight(circumstances: Circumstances, around: Surroundings | None = None) -> list[Finding]:
@@ -173,33 +176,11 @@ def _disk_space(known: Circumstances, around: Surroundings) -> Iterator[Finding]
         needed[directory] = needed.get(directory, 0) + packages
     if known.targets:
         needed[known.state_dir] += known.manager.needs_to_secure(sorted(known.targets))
-    systems: dict[int, dict[str, int]] = {}
-    for directory, size in needed.items():
-        systems.setdefault(around.device(_there(directory, around)), {})[directory] = size
-    for places in systems.values():
-        wanted, names = sum(places.values()) + room.RESERVE, ", ".join(sorted(places))
-        system = around.statvfs(_there(min(places), around))
-        free = system.f_bavail * system.f_frsize
-        if system.f_flag & os.ST_RDONLY:
-            yield Finding(
-                "read-only",
-                f"The file system of {names} is mounted read-only.",
-                "Mount it for writing; on a transactional system, update in a transaction.",
-            )
-        elif free < wanted:
-            yield Finding(
-                "disk-space",
-                f"The file system of {names} has {room.shown(free)} free; the update needs "
-                f"{room.shown(wanted)} there.",
-                f"Free at least {room.shown(wanted - free)}.",
-            )
-        elif system.f_files and system.f_favail < _FILES:
-            yield Finding(
-                "disk-space",
-                f"The file system of {names} has room for {system.f_favail} files only; the "
-                f"update needs {_FILES}.",
-                "Remove files that are not needed.",
-            )
+    found = space.lacking(
+        needed, statvfs=around.statvfs, device=around.device, exists=around.exists
+    )
+    for lack in found:
+        yield Finding(*lack)
 
 
 def _signatures(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
@@ -326,20 +307,10 @@ def _extensions(known: Circumstances, around: Surroundings) -> Iterator[Finding]
         yield Finding("extension-not-loadable", each.reason, each.fix + hint, stops)
 
 
-def _minions(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
-    for problem, fix in known.minions:
-        yield Finding("other-minion", problem, fix, blocking=False)
-
-
 def _unaware(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     for problem, fix in known.unaware:
         stops = known.other_minions_policy != "report"
         yield Finding("other-minion-unaware", problem, fix, stops)
-
-
-def _masters(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
-    for problem, fix in known.masters:
-        yield Finding("master-beside", problem, fix, blocking=False)
 
 
 def _too_old(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
@@ -375,18 +346,32 @@ def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         )
 
 
+def _noted(code: str, told: Callable[[Circumstances], Sequence[Told]]) -> Check:
+    """Return a check whose findings stop nothing."""
+
+    def check(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
+        for problem, fix in told(known):
+            yield Finding(code, problem, fix, blocking=False)
+
+    return check
+
+
 # The checks in the order of their findings. The code is that of a check that cannot be made.
-CHECKS: dict[str, Callable[[Circumstances, Surroundings], Iterator[Finding]]] = {
+CHECKS: dict[str, Check] = {
     "other-update-running": _other_update,
     "locks": _locks,
     "target-unavailable": _target,
     "quarantined": _quarantine,
+    "held": _noted("held", lambda known: holds.by_settings(known.hold)),
+    "version-locked": _noted(
+        "version-locked", lambda known: holds.by_locks(known.manager, known.own)
+    ),
     "master-older": _master,
     "module-gone": _modules,
     "extension-not-loadable": _extensions,
-    "other-minion": _minions,
+    "other-minion": _noted("other-minion", lambda known: known.minions),
     "other-minion-unaware": _unaware,
-    "master-beside": _masters,
+    "master-beside": _noted("master-beside", lambda known: known.masters),
     "extension-too-old": _too_old,
     "no-restart": _restart,
     "disk-space": _disk_space,
@@ -411,10 +396,3 @@ def _salt(known: Circumstances) -> str | None:
 def _release(version: str) -> tuple[int, ...]:
     found = _RELEASE.match(version)
     return tuple(int(number) for number in found[1].split(".")) if found else ()
-
-
-def _there(directory: str, around: Surroundings) -> str:
-    """Return the directory, or the nearest above it that exists."""
-    while not around.exists(directory) and os.path.dirname(directory) != directory:
-        directory = os.path.dirname(directory)
-    return directory

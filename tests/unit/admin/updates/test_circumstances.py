@@ -13,7 +13,7 @@ from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
 from saltext_safeupdate.core.extensions import interpreter
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.prepare import findings as checks
-from saltext_safeupdate.core.prepare import resolution
+from saltext_safeupdate.core.prepare import resolution, space
 from saltext_safeupdate.core.prepare.staging import Staging
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.update import Update
@@ -41,8 +41,9 @@ def test_production_code_supplies_everything_that_the_checks_look_at():
 def test_the_documented_findings_are_those_that_can_appear():
     codes = {
         call.args[0].value
-        for module in (checks, circumstances, updating)
-        for call in _calls(module, "Finding")
+        for module in (checks, space, circumstances, updating)
+        for name in ("Finding", "Lack", "_noted")
+        for call in _calls(module, name)
         if isinstance(call.args[0], ast.Constant)
     }
     assert set(checks.CHECKS) <= codes

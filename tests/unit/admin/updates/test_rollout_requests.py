@@ -80,6 +80,24 @@ class TestFence:
         made.store.save(made.store.latest().advance(Phase.WAITING))
         assert _ask(made, N)["waits_for"] == 2
 
+    def test_a_host_that_is_held_takes_no_request_and_says_why(self, made):
+        made.opts["safeupdate"]["hold"] = "ask Jo"
+        assert rollout_requests.report(made)["held"] == "ask Jo"
+        for asked in ({"version": NEW}, {"version": "", "extension": "9.9"}):
+            told = rollout_requests.request(made, {}, N, **asked)
+            assert (told["refused"], told["held"], told["again"]) == ("ask Jo", "ask Jo", False)
+            assert (told["number"], told["phase"], made.launched) == (0, "idle", 0)
+
+    def test_a_lock_of_the_package_manager_holds_it_as_well(self, made):
+        made.manager.lock_versions(["salt-minion"], True)
+        assert rollout_requests.report(made)["held"] == "", "only who asks has to wait for that"
+        told = _ask(made, N)
+        assert "keeps the version of salt-minion locked" in told["held"]
+        assert (told["refused"], told["again"]) == (told["held"], False)
+        assert (told["number"], made.launched, made.store.exists()) == (0, 0, False)
+        assert made.manager.version_locked(["salt-minion"]) == {"salt-minion"}
+        assert _ask(made, N, OLD)["refused"] == "", "what is installed is kept"
+
     def test_the_same_number_is_answered_and_not_begun_again(self, made):
         _ask(made, N)
         first = made.store.latest()

@@ -37,6 +37,7 @@ class Manager:
             "signature_policy": None,
             "busy": False,
             "unfinished": [],
+            "version_locked": set(),
             **answers,
         }
 
@@ -93,6 +94,17 @@ def _codes(found):
 
 def test_where_all_is_well_nothing_is_found(host):
     assert _look(host) == []
+
+
+def test_what_keeps_a_host_as_it_is_does_not_stop_somebody_who_asks_for_it(host):
+    manager = Manager(version_locked={"salt-minion"})
+    assert _codes(_look(host, manager, hold="ask Jo")) == {
+        ("held", False),
+        ("version-locked", False),
+    }
+    told = {each.code: each.problem for each in _look(host, manager, hold="ask Jo")}
+    assert "ask Jo" in told["held"]
+    assert "salt-minion" in told["version-locked"]
 
 
 def test_every_problem_is_told_at_once(host, tmp_path):
