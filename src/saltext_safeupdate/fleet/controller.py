@@ -15,8 +15,10 @@ from .judge import Report
 from .plan import Wave
 from .rollout import Minion, Mode, Rollout, Step, since, time_between
 
-# Seconds until a minion whose update was postponed or refused for now is asked again.
-ATTEMPT_INTERVAL = 300.0
+# Seconds until a minion whose update was postponed or refused for now is asked again; and after so
+# many times, until which its wave waits for it alone.
+ATTEMPT_INTERVAL, BUSY_INTERVAL = 300.0, 1800.0
+MOST_TRIES = 3
 # As many canaries have to roll a version back until it is kept from everybody.
 QUARANTINE = 2
 
@@ -92,7 +94,12 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
         # Its time runs from the boot: nobody knew when that would be.
         minion.asked = rollout.elapsed - (minion.seconds if minion.step.settled else 0.0)
     if minion.step is Step.WAITING:
-        minion.not_before = rollout.elapsed + ATTEMPT_INTERVAL
+        interval = BUSY_INTERVAL if minion.tries >= MOST_TRIES else ATTEMPT_INTERVAL
+        minion.not_before = rollout.elapsed + interval
+        if minion.busy_since is None:
+            minion.busy_since = rollout.elapsed
+    elif minion.step.settled or minion.step is Step.TO_REBOOT:
+        minion.busy_since = None
     if before.settled and minion.step.settled and minion.step is not Step.DONE:
         # One verdict after the other would have the wave soak, and the history grow, for ever.
         return []
@@ -152,6 +159,8 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
     if wave is None or rollout.mode is not Mode.RUNNING or not _is_over(rollout, wave):
         return told
     if why := _too_few(rollout, wave):
+        if _is_awaited(rollout, wave):
+            return told
         return told + _stop(rollout, why, now)
     last = max((rollout.minions[name].settled_at for name in wave.minions), default=0.0)
     soaked = rollout.elapsed - max(last, rollout.wave_began)
@@ -228,8 +237,23 @@ def _is_over(rollout: Rollout, wave: Wave) -> bool:
     """Tell whether nobody of the wave is at work, about to begin, or to be rebooted."""
     found = [rollout.minions[name] for name in wave.minions]
     return all(
-        m.step.settled or (m.away and m.step is Step.WAITING) or _goes_on_without(m) for m in found
+        m.step.settled
+        or (m.step is Step.WAITING and (m.away or _is_busy(m)))
+        or _goes_on_without(m)
+        for m in found
     )
+
+
+def _is_busy(minion: Minion) -> bool:
+    """Tell whether it was asked again and again, and has not begun for no fault of its own."""
+    return minion.busy_since is not None and minion.tries >= MOST_TRIES
+
+
+def _is_awaited(rollout: Rollout, wave: Wave) -> bool:
+    """Tell whether the next wave waits for minions of this one that are busy."""
+    known = (rollout.minions[name] for name in wave.minions)
+    times = [since(rollout, m.busy_since) for m in known if m.step is Step.WAITING and _is_busy(m)]
+    return bool(times) and max(times) < rollout.plan.request.late_timeout
 
 
 def _goes_on_without(minion: Minion) -> bool:
@@ -353,11 +377,13 @@ def _end(rollout: Rollout, now: float) -> list[Action]:
     if waiting:
         if rollout.late_since is None:
             rollout.late_since = rollout.elapsed
-            rollout.note(now, f"waits for {len(waiting)} minions that are away")
+            rollout.note(now, f"waits for {len(waiting)} minions that are away or busy")
         if since(rollout, rollout.late_since) < rollout.plan.request.late_timeout:
             return []
         for minion in waiting:
             why = "was away" if minion.away else "could not begin"
+            if minion.busy_since is not None and not minion.away:
+                why = f"was busy ({minion.reason})"
             minion.come_to(Step.MISSED, f"{why} until the end of the rollout")
     if rollout.part + 1 < len(rollout.goals):
         return _next_part(rollout, now)
@@ -378,7 +404,7 @@ def _next_part(rollout: Rollout, now: float) -> list[Action]:
 def _to_next_goal(minion: Minion) -> None:
     minion.come_to(Step.WAITING)
     minion.forgiven = False
-    minion.staged, minion.not_before, minion.tries = "", 0.0, 0
+    minion.staged, minion.not_before, minion.tries, minion.busy_since = "", 0.0, 0, None
 
 
 def _close(rollout: Rollout, mode: Mode, now: float) -> list[Action]:

@@ -15,15 +15,17 @@ SILENT = 86400.0
 # Characters and entries of an answer that are kept.
 LONGEST, MOST = 500, 50
 SCHEMA = 1
-# What minions have answered: a report; or that they have no such function; or something else.
-REPORT, PLAIN, SENSELESS = "report", "plain", "senseless"
-ANSWERS = (REPORT, PLAIN, SENSELESS)
+# What minions have answered: a report; or that they have no such function, yet or at all; or
+# something else.
+REPORT, PLAIN, SENSELESS, UNSUPPORTED = "report", "plain", "senseless", "unsupported"
+ANSWERS = (REPORT, PLAIN, SENSELESS, UNSUPPORTED)
 # What can have become of an update, and phases in which nothing is under way.
 RESULTS = ("committed", "rolled_back", "failed", "postponed", "cancelled")
 QUIET = ("", "idle", "unknown", *RESULTS)
 _UNHEARD = {
     PLAIN: "without the extension",
     SENSELESS: "with a senseless answer",
+    UNSUPPORTED: "unsupported",
     "silent": "silent",
 }
 _REPAIRED = {"done": "repaired", "failed": "not repaired", "left": "left alone"}
@@ -40,8 +42,8 @@ class Record:
 
     answer
         What kind of answer it was: ``report``, ``plain`` (it has no such function: the extension
-        is missing, or too old), or ``senseless`` (an error, or no report). Only a report says
-        more; of the others *problems* has what was said.
+        is missing, or too old), ``unsupported`` (it can never have it), or ``senseless`` (an
+        error, or no report). Only a report says more; of the others *problems* has what was said.
     running, installed, intended
         The version of Salt that runs, that the package manager knows, and that was asked for
         last.
@@ -90,11 +92,17 @@ def is_lacking(answer: object) -> bool:
     return isinstance(answer, str) and any(words in answer for words in _NO_FUNCTION)
 
 
-def from_answer(minion: str, answer: object, now: float) -> Record:
-    """Return the record that an answer means. Nothing of it is trusted."""
+def from_answer(minion: str, answer: object, now: float, unsupported: str = "") -> Record:
+    """
+    Return the record that an answer means. Nothing of it is trusted.
+
+    *unsupported* is why a minion that has no such function can never have it.
+    """
     if not isinstance(answer, Mapping):
         what = str(answer)[:LONGEST] if isinstance(answer, str) else type(answer).__name__
         kind = PLAIN if is_lacking(answer) else SENSELESS
+        if kind == PLAIN and unsupported:
+            kind, what = UNSUPPORTED, unsupported
         return Record(minion=minion, seen=now, answer=kind, problems=(text(what),))
     if not isinstance(answer.get("running"), str) or not answer["running"]:
         why = ("it does not say what it runs",)
@@ -166,6 +174,7 @@ def roll_up(
     unheard = {
         PLAIN: sum(record.answer == PLAIN for record in there),
         SENSELESS: sum(record.answer == SENSELESS for record in there),
+        UNSUPPORTED: sum(record.answer == UNSUPPORTED for record in there),
         "silent": len(names) - len(there),
     }
     shown = list(by_version.items())[:_SHOWN]
@@ -204,8 +213,8 @@ def rows(
     """
     Return what is known of each of the *expected* minions.
 
-    ``heard`` is ``report``, ``plain`` or ``senseless`` as in :class:`Record`, ``silent`` if that
-    is too old, or ``unknown`` if it has never answered.
+    ``heard`` is ``report``, ``plain``, ``unsupported`` or ``senseless`` as in :class:`Record`,
+    ``silent`` if that is too old, or ``unknown`` if it has never answered.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in sorted(set(expected)):
@@ -234,6 +243,8 @@ def line(row: Mapping[str, Any], now: float) -> str:
         return f"silent for {_age(now - row['seen'])}{running}"
     if heard == PLAIN:
         return "does not have this extension, or too old a one"
+    if heard == UNSUPPORTED:
+        return f"unsupported: {'; '.join(row['problems'])}"
     if heard == SENSELESS:
         return f"gave a senseless answer: {'; '.join(row['problems'])}"
     parts = [row["running"]]
@@ -323,6 +334,9 @@ def drift(
                 "Install the extension there and restart the minion.",
             )
         ]
+    if record.answer == UNSUPPORTED:
+        # Nobody can do anything about that.
+        return []
     if record.answer == SENSELESS:
         return [
             Drift(

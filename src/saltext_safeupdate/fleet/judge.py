@@ -9,9 +9,6 @@ from ..core.errors import visible
 from .rollout import Goal, Minion, Step
 from .versions import reached
 
-# How often a minion is asked again to update if its jobs did not end in time, or if another
-# update was in the way.
-MOST_TRIES = 3
 # Phases of an answer that are kept.
 MOST_PHASES = 40
 # Phases of an update that are over.
@@ -176,7 +173,7 @@ def _judge(minion: Minion, report: Report, goal: Goal) -> None:
     elif report.phase in _ENDS:
         minion.come_to(_ENDS[report.phase], report.reason or report.phase)
     elif report.phase == "postponed":
-        _again(minion, Step.FAILED, report.reason or "postponed: its jobs did not end in time")
+        minion.come_to(Step.WAITING, report.reason or "postponed: its jobs did not end in time")
     elif not minion.step.settled:
         minion.come_to(Step.TO_REBOOT if report.to_reboot else Step.UPDATING, report.reason)
 
@@ -200,11 +197,6 @@ def _refused(minion: Minion, report: Report) -> None:
     if report.held:
         minion.come_to(Step.HELD, report.held)
     elif report.again:
-        _again(minion, Step.REFUSED, report.refused)
+        minion.come_to(Step.WAITING, report.refused)
     else:
         minion.come_to(Step.REFUSED, report.refused)
-
-
-def _again(minion: Minion, otherwise: Step, reason: str) -> None:
-    """Let it wait for its next attempt, if there is one."""
-    minion.come_to(Step.WAITING if minion.tries < MOST_TRIES else otherwise, reason)

@@ -20,7 +20,7 @@ SCHEMA = 1
 class Facts:
     """
     What a minion has answered to the pre-flight. *problem* is why it cannot be updated, *held* why
-    its administrator keeps it as it is.
+    its administrator keeps it as it is, *unsupported* why nobody can update it with this extension.
 
     *version* runs, *installed* is the version of the package, and a *reboot* of the host
     activates what is installed.
@@ -33,6 +33,7 @@ class Facts:
     problem: str = ""
     reboot: bool = False
     held: str = ""
+    unsupported: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def make(
         chosen.append((group, [minion for minion in fresh if minion not in left_out]))
     total = sum(len(minions) for _, minions in chosen)
     there = {m for m, known in facts.items() if not known.problem and _there(wanted, known)}
-    alone = wanted.exclude | {m for m, known in facts.items() if known.held}
+    alone = wanted.exclude | {m for m, k in facts.items() if k.held or k.unsupported}
     stuck = {m: why for m, why in left_out.items() if m not in alone | there}
     if not total and (stuck or alone.difference(there).issuperset(left_out)):
         raise InputError(
@@ -169,8 +170,8 @@ def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
     if known is None:
         return ""
     there = _there(wanted, known)
-    if known.held and not there:
-        return f"held: {known.held}"
+    if known.unsupported or (known.held and not there):
+        return f"unsupported: {known.unsupported}" if known.unsupported else f"held: {known.held}"
     if known.problem:
         return known.problem
     if there:

@@ -117,6 +117,9 @@ class Minion:
         The number of the newest question that it has answered.
     waits_for
         How many jobs its update waits for.
+    busy_since
+        Since when it has not begun because its jobs do not end, or another update is in the way;
+        None if that is not so.
     forgiven
         Its failure does not stop the rollout: somebody has seen it and gone on.
     excused
@@ -140,6 +143,7 @@ class Minion:
     sent: float = 0.0
     not_before: float = 0.0
     silent_since: float | None = None
+    busy_since: float | None = None
     answered: int = 0
     away: bool = False
     cancelled: bool = False

@@ -82,4 +82,4 @@ def _go_on(rollout: Rollout) -> None:
 def _try_again(minion: Minion) -> None:
     minion.come_to(Step.WAITING)
     minion.forgiven, minion.not_before = False, 0.0
-    minion.staged, minion.tries = "", 0
+    minion.staged, minion.tries, minion.busy_since = "", 0, None

@@ -125,6 +125,11 @@ def problems(rollout: Rollout, most: int = _MOST_ROWS) -> list[dict[str, str]]:
         if m.step is Step.HELD
     ]
     rows += [
+        {"minion": name, "what": "busy", "why": m.reason}
+        for name, m in rollout.minions.items()
+        if m.step is Step.WAITING and m.busy_since is not None and not m.away
+    ]
+    rows += [
         {"minion": name, "what": "away", "why": "does not answer"}
         for name in rollout.minions
         if rollout.minions[name].away and not rollout.minions[name].step.bad

@@ -28,6 +28,7 @@ KINDS = {
     "updating": "work",
     "to_reboot": "work",
     "slow": "work",
+    "busy": "work",
     "waiting": "dim",
     "away": "dim",
     "missed": "dim",

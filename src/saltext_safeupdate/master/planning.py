@@ -15,12 +15,13 @@ from typing import Any
 
 from ..core.errors import InputError, one_line, visible
 from ..core.record.phase import Phase
+from ..fleet import inventory, platforms
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.versions import reached
-from . import questions
+from . import questions, targets
 from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
@@ -221,12 +222,19 @@ def _facts(
     asked = [minion for minion in minions if minion not in wanted.exclude]
     say_that_minions_are_asked(opts, len(asked), REPORT_TIMEOUT + PLAN_TIMEOUT)
     reports = ask(opts, asked, "safeupdate.report", (), REPORT_TIMEOUT)
-    found = {minion: _described(reports[minion]) for minion in reports}
+    lacking = [minion for minion, said in reports.items() if inventory.is_lacking(said)]
+    grains = targets.grains_of(opts, lacking) if lacking else {}
+    found = {
+        minion: _described(said, platforms.unsupported(said, grains.get(minion, {})))
+        if minion in lacking
+        else _described(said)
+        for minion, said in reports.items()
+    }
     checked = [
         minion
         for minion, known in found.items()
         if not known.problem
-        and not known.held
+        and not (known.held or known.unsupported)
         and wanted.version
         and not reached(known.version, known.installed, wanted.version)
     ]
@@ -236,7 +244,9 @@ def _facts(
     return found
 
 
-def _described(answer: object) -> Facts:
+def _described(answer: object, unsupported: str = "") -> Facts:
+    if unsupported:
+        return Facts(unsupported=unsupported)
     if not isinstance(answer, Mapping):
         told = f": {one_line(answer)}" if isinstance(answer, Failed) else ""
         return Facts(problem=f"safeupdate does not work there, or is too old{told}")

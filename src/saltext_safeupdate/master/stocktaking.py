@@ -10,7 +10,7 @@ from typing import Any
 import salt.version
 
 from ..core.errors import InputError, RecordError, one_line
-from ..fleet import inventory, repairs, share
+from ..fleet import inventory, platforms, repairs, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
@@ -53,8 +53,9 @@ class Inventory:
     """
     Asks minions what runs there, and tells what is not as it should be.
 
-    *ask* asks them, *number* makes a number for a request that is higher than all before, and
-    *master* is the version of this master. Times are in seconds.
+    *ask* asks them, *number* makes a number for a request that is higher than all before,
+    *master* is the version of this master, and *grains* returns those that it has of minions.
+    Times are in seconds.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class Inventory:
         number: Callable[[], int],
         *,
         master: str,
+        grains: Callable[[list[str]], Mapping[str, Mapping[str, Any]]] = lambda minions: {},
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store, self._ask, self._number, self._master = store, ask, number, master
+        self._grains = grains
         self._clock, self._monotonic, self._pause = clock, monotonic, pause
         # When minions were asked last, and who has answered; None if nobody was asked.
         self._now = 0.0
@@ -143,8 +146,11 @@ class Inventory:
             return known
         answers = self._ask(minions, REPORT, {}, timeout)
         self._now, self._heard = self._clock(), set(answers)
+        lacking = [minion for minion in answers if inventory.is_lacking(answers[minion])]
+        grains = self._grains(lacking) if lacking else {}
+        never = {m: platforms.unsupported(answers[m], grains.get(m, {})) for m in lacking}
         fresh = {
-            minion: inventory.from_answer(minion, answers[minion], self._now)
+            minion: inventory.from_answer(minion, answers[minion], self._now, never.get(minion, ""))
             for minion in minions
             if minion in answers
         }
@@ -293,7 +299,13 @@ def made(opts: Mapping[str, Any]) -> Inventory:
         return questions.ask(opts, minions, fun, given or (), timeout)
 
     master = str(salt.version.__version__)
-    return Inventory(Store(opts), ask, lambda: int(time.time() * 1e6), master=master)
+    return Inventory(
+        Store(opts),
+        ask,
+        lambda: int(time.time() * 1e6),
+        master=master,
+        grains=lambda minions: targets.grains_of(opts, minions),
+    )
 
 
 def forget(opts: Mapping[str, Any], minion: object, deleted: object) -> list[str]:

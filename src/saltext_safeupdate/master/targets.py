@@ -117,6 +117,21 @@ def _known(checker: Any, minions: Iterable[str], *, grains: bool, pillar: bool) 
     }
 
 
+def grains_of(opts: Mapping[str, Any], minions: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    """Return the grains that this master has of these minions; those without any are missing."""
+    checker = _checker(opts)
+    apart = hasattr(checker, "key")
+    found: dict[str, Mapping[str, Any]] = {}
+    for minion in minions:
+        if apart:
+            grains = checker.cache.fetch("grains", minion)
+        else:
+            grains = (checker.cache.fetch(f"minions/{minion}", "data") or {}).get("grains")
+        if isinstance(grains, Mapping) and grains:
+            found[minion] = grains
+    return found
+
+
 def accepted(opts: Mapping[str, Any]) -> frozenset[str]:
     """Return all minions whose keys this master has accepted."""
     return _sound(_looked_at_once(_checker(opts)))

@@ -14,6 +14,8 @@ Inside a transaction of a transactional system, :py:func:`restart` and :py:func:
 asked of the running minion when the transaction is closed. All other functions fail there.
 """
 
+import sys
+
 import salt.defaults.exitcodes
 
 from saltext_safeupdate import hooks
@@ -32,7 +34,11 @@ __virtualname__ = "safeupdate"
 
 def __virtual__():
     if is_proxy(__opts__):
-        return False, "safeupdate updates minions: ask the minion of the proxy's host"
+        return False, (
+            "unsupported: a proxy minion has no packages of its own; update the minion of its host"
+        )
+    if not sys.platform.startswith("linux"):
+        return False, f"unsupported: only packages of Linux are updated, and this is {sys.platform}"
     return __virtualname__
 
 

@@ -143,6 +143,16 @@ def test_who_is_held_is_left_out_with_the_reason(master, fleet):
     assert not fleet.hosts["m1"].taken + fleet.hosts["m2"].taken
 
 
+def test_who_can_never_be_updated_is_left_out_with_the_reason(master, fleet, monkeypatch):
+    fleet.failing = dict.fromkeys(("m1", "m2", "m3"), "'safeupdate.report' is not available.")
+    grains = {"m1": {"kernel": "Windows"}, "m2": {"kernel": "Linux"}}
+    monkeypatch.setattr(planning.targets, "grains_of", lambda opts, minions: grains)
+    plan = master.plan()
+    assert plan.left_out["m1"].startswith("unsupported: it runs Windows, and only packages of")
+    assert "too old" in plan.left_out["m2"]
+    assert plan.unfit == {"m2", "m3"}, "the others can be mended"
+
+
 def test_a_plan_tells_who_is_in_another_rollout(master):
     name = master.begin(master.plan("m1,m2", "list"))
     plan = master.plan()

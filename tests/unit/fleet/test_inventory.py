@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from saltext_safeupdate.fleet import inventory
+from saltext_safeupdate.fleet import inventory, platforms
 from saltext_safeupdate.fleet.inventory import PLAIN, REPORT, SENSELESS, Record
 
 NOW = 1_780_000_000.0
@@ -123,6 +123,38 @@ def test_what_minions_say_makes_no_summary_of_its_own() -> None:
 def test_a_minion_is_one_line(known: Record | None, heard: set[str] | None, line: str) -> None:
     rows = inventory.rows({"m1": known} if known else {}, ["m1"], NOW, heard)
     assert inventory.line(rows["m1"], NOW) == line
+
+
+@pytest.mark.parametrize(
+    ("answer", "grains", "why"),
+    [
+        ("'safeupdate.report' is not available.", {"kernel": "Windows"}, "it runs Windows, and"),
+        ("'safeupdate.report' is not available.", {"kernel": "Darwin"}, "it runs Darwin, and"),
+        ("'safeupdate.report' is not available.", {"kernel": "proxy"}, "a proxy minion has no"),
+        ("'safeupdate.report' is not available.", {"proxytype": "x"}, "a proxy minion has no"),
+        ("'x' __virtual__ returned False: unsupported: it is a toaster", {}, "it is a toaster"),
+        ("'safeupdate.report' is not available.", {"kernel": "Linux"}, ""),
+        ("'safeupdate.report' is not available.", {"kernel": ["x"]}, ""),
+        ("'safeupdate.report' is not available.", {}, ""),
+    ],
+)
+def test_who_can_never_have_it_is_no_drift(answer: str, grains: dict, why: str) -> None:
+    reason = platforms.unsupported(answer, grains)
+    assert reason.startswith(why)
+    assert bool(reason) == bool(why)
+    found = inventory.from_answer("m1", answer, NOW, reason)
+    assert inventory.from_data(inventory.to_data(found)) == found
+    codes = [each.code for each in inventory.drift(found, "m1", "3008.3", NOW)]
+    assert (found.answer, codes) == (("unsupported", []) if why else (PLAIN, ["plain"]))
+    if why:
+        rows = inventory.rows({"m1": found}, ["m1"], NOW)
+        assert inventory.line(rows["m1"], NOW) == f"unsupported: {reason}"
+        assert inventory.roll_up([found], ["m1"], NOW)["summary"] == "1 unsupported"
+
+
+def test_only_who_has_no_such_function_is_unsupported() -> None:
+    assert inventory.from_answer("m1", 5, NOW, "x").answer == SENSELESS
+    assert inventory.from_answer("m1", ANSWER, NOW, "x").answer == REPORT
 
 
 @pytest.mark.parametrize(

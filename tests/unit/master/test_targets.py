@@ -14,7 +14,7 @@ from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.fleet.request import from_mapping
 from saltext_safeupdate.master import planning, stocktaking
 from saltext_safeupdate.master.store import Store
-from saltext_safeupdate.master.targets import resolved, targeted
+from saltext_safeupdate.master.targets import grains_of, resolved, targeted
 
 NAMES = ["db1", "web1", "web2", "web3.example.com"]
 # Since 3008 keys may be kept elsewhere than in files.
@@ -52,6 +52,11 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         cache.store("grains", name, grains)
         cache.store(f"minions/{name}", "data", {"grains": grains, "pillar": {}})
     return found
+
+
+def test_the_grains_that_the_master_has(known: dict[str, object], opts: dict[str, object]) -> None:
+    assert grains_of(known, ["web1", "nobody"]) == {"web1": {"role": "web"}}
+    assert grains_of(opts, NAMES) == {}
 
 
 def salts(opts: dict[str, object], target: object, kind: str) -> list[str]:
