@@ -7,7 +7,7 @@ Everything is decided here and nothing is done.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from . import gates, judge, sending, standing
 from .actions import Action, Quarantine, Tell
@@ -77,6 +77,7 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
 
 def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action]:
     minion = rollout.minions[name]
+    busy = minion.step is Step.WAITING
     if minion.step is Step.DONE:
         minion.done = minion.part + 1
         if minion.done <= rollout.part:
@@ -96,7 +97,7 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
     if minion.step is Step.WAITING:
         interval = BUSY_INTERVAL if minion.tries >= MOST_TRIES else ATTEMPT_INTERVAL
         minion.not_before = rollout.elapsed + interval
-        if minion.busy_since is None:
+        if busy and minion.busy_since is None:
             minion.busy_since = rollout.elapsed
     elif minion.step.settled or minion.step is Step.TO_REBOOT:
         minion.busy_since = None
@@ -159,9 +160,9 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
     if wave is None or rollout.mode is not Mode.RUNNING or not _is_over(rollout, wave):
         return told
     if why := _too_few(rollout, wave):
-        if _is_awaited(rollout, wave):
-            return told
-        return told + _stop(rollout, why, now)
+        awaited = _awaited(rollout, wave)
+        waits = awaited and not _too_few(rollout, wave, awaited)
+        return told if waits else told + _stop(rollout, why, now)
     last = max((rollout.minions[name].settled_at for name in wave.minions), default=0.0)
     soaked = rollout.elapsed - max(last, rollout.wave_began)
     if rollout.wave + 1 < len(rollout.plan.waves) and soaked < rollout.plan.request.soak:
@@ -249,11 +250,11 @@ def _is_busy(minion: Minion) -> bool:
     return minion.busy_since is not None and minion.tries >= MOST_TRIES
 
 
-def _is_awaited(rollout: Rollout, wave: Wave) -> bool:
-    """Tell whether the next wave waits for minions of this one that are busy."""
-    known = (rollout.minions[name] for name in wave.minions)
-    times = [since(rollout, m.busy_since) for m in known if m.step is Step.WAITING and _is_busy(m)]
-    return bool(times) and max(times) < rollout.plan.request.late_timeout
+def _awaited(rollout: Rollout, wave: Wave) -> list[str]:
+    """Return those of a wave that are busy, and have not been for too long."""
+    longest, known = rollout.plan.request.late_timeout, rollout.minions
+    busy = [n for n in wave.minions if known[n].step is Step.WAITING and _is_busy(known[n])]
+    return [name for name in busy if since(rollout, known[name].busy_since) < longest]
 
 
 def _goes_on_without(minion: Minion) -> bool:
@@ -261,8 +262,8 @@ def _goes_on_without(minion: Minion) -> bool:
     return minion.step is Step.TO_REBOOT and minion.forgiven
 
 
-def _too_few(rollout: Rollout, wave: Wave) -> str:
-    """Return why too few of a wave that is over are done; empty if enough are."""
+def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
+    """Return why too few of a wave that is over are done, or *awaited*; empty if enough are."""
     if rollout.wave + 1 >= len(rollout.plan.waves):
         return ""
     sample = rollout.plan.request.sample
@@ -276,6 +277,7 @@ def _too_few(rollout: Rollout, wave: Wave) -> str:
         if rollout.minions[name].step is Step.DONE
         or rollout.minions[name].forgiven
         or rollout.minions[name].excused
+        or name in awaited
     ]
     if len(done) >= needed:
         return ""

@@ -690,6 +690,45 @@ def test_one_that_failed_may_try_again() -> None:
     assert len(world.hosts["m0000"].taken) == 2
 
 
+@pytest.mark.parametrize("how", ["postponed", "refused"])
+def test_a_busy_host_is_no_failure_and_is_asked_again_until_it_can(how: str) -> None:
+    """It was called failed after three attempts, and as a canary it stopped the rollout."""
+    busy = Host("m0000", ends="postponed") if how == "postponed" else Host("m0000", refuses=BUSY)
+    world = World(fleet(20, busy=busy), canaries=2, soak=0, jitter=0, stage=False)
+    world.run(5 * 3600, watch=World.check)
+    assert (world.rollout.mode, world.rollout.wave) == (Mode.RUNNING, 0), "nobody goes on without"
+    told = {row["minion"]: (row["what"], row["why"]) for row in summary.problems(world.rollout)}
+    assert told["m0000"] == (
+        "busy",
+        BUSY if how == "refused" else "postponed: its jobs did not end in time",
+    )
+    starts = [each for each in world.told if isinstance(each, Start) and each.minion == "m0000"]
+    assert 8 <= len({each.question for each in starts}) <= 14, "and not all the time"
+    busy.ends, busy.refuses = "committed", ""
+    world.run(DAY, watch=World.check)
+    assert (world.rollout.mode, set(world.steps().values())) == (Mode.FINISHED, {"done"})
+    assert world.rollout.minions["m0000"].busy_since is None
+
+
+def test_others_go_on_beside_one_that_is_busy_and_it_is_missed_if_it_stays_so() -> None:
+    busy = Host("m0019", ends="postponed")
+    world = World(fleet(20, busy=busy), canaries=1, waves=[10, 5, 4], soak=0, late_timeout=7200)
+    world.run(2 * DAY, watch=World.check)
+    assert world.rollout.mode is Mode.FINISHED
+    assert {n for n, s in world.steps().items() if s != "done"} == {"m0019"}
+    assert world.steps()["m0019"] == "missed"
+    assert "was busy (postponed" in world.rollout.minions["m0019"].reason
+    assert summary.exit_status(world.rollout) == 1
+
+
+def test_a_wave_waits_for_busy_hosts_no_longer_than_for_any_others() -> None:
+    busy = Host("m0000", ends="postponed")
+    world = World(fleet(6, busy=busy), canaries=1, soak=0, late_timeout=7200).run(DAY)
+    assert world.rollout.mode is Mode.STOPPED
+    assert "only 0 of 1 minions of wave 1 are done" in world.rollout.why
+    assert world.rollout.elapsed < 3 * 7200
+
+
 @pytest.mark.parametrize("how", ["held", "locked"])
 def test_one_whose_administrator_holds_it_is_left_alone_and_stops_nothing(how: str) -> None:
     """It was in the plan, and is held since."""
