@@ -136,6 +136,16 @@ def for_runner(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def caller() -> str:
+    """
+    Return whom Salt has authenticated as the caller of a runner function; empty if it says nobody.
+
+    Salt puts that into the module in which the function is, which is this one: see
+    :func:`for_runner`.
+    """
+    return str(globals().get("__user__") or "")
+
+
 def _names(signature: inspect.Signature) -> str:
     names = [p.name for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     return ", ".join(f"'{name}'" for name in names) or "no arguments"

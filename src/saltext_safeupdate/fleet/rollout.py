@@ -183,6 +183,8 @@ class Rollout:
         The number of the wave that is under way, from 0.
     part
         The number of the goal that is under way, from 0: the extension comes before Salt.
+    by
+        Who began it, as people know them; empty if nobody said so.
     owner
         The master whose engine drives it. No other one does.
     first
@@ -204,6 +206,7 @@ class Rollout:
 
     plan: Plan
     minions: dict[str, Minion]
+    by: str = ""
     owner: str = ""
     first: int = 0
     mode: Mode = Mode.RUNNING
@@ -255,13 +258,18 @@ class Rollout:
         return sum(minion.step in steps for minion in self.minions.values())
 
 
-def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0) -> Rollout:
+def begin(plan: Plan, now: float, *, owner: str = "", first: int = 0, by: str = "") -> Rollout:
     """Return a rollout that has just begun."""
     minions = {name: Minion(away=name in plan.away) for name in plan.minions}
-    made = Rollout(plan, minions, owner=owner, first=first)
+    made = Rollout(plan, minions, owner=owner, first=first, by=by)
     made.began = made.looked = now
-    made.note(now, f"began: {len(made.minions)} minions in {len(plan.waves)} waves")
+    made.note(now, f"began{said(by)}: {len(made.minions)} minions in {len(plan.waves)} waves")
     return made
+
+
+def said(by: str) -> str:
+    """Return who has done something as a part of a line; empty if nobody is known."""
+    return f" by {by}" if by else ""
 
 
 def taken_up(rollout: Rollout, now: float) -> Rollout:

@@ -1,4 +1,8 @@
-"""What a person does with a rollout: pause, resume, retry, abort."""
+"""
+What a person does with a rollout: pause, resume, retry, abort.
+
+*by* is who does it, for the history.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,18 @@ from collections.abc import Iterable
 
 from . import controller, sending
 from .actions import Action
-from .rollout import LEFT, Minion, Mode, Rollout, Step
+from .rollout import LEFT, Minion, Mode, Rollout, Step, said
 
 
-def pause(rollout: Rollout, why: str, now: float) -> list[Action]:
+def pause(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
     """Start nobody more; who has begun goes on."""
     if rollout.mode is Mode.RUNNING:
         rollout.mode, rollout.why = Mode.PAUSED, why
-        rollout.note(now, f"paused: {why}")
+        rollout.note(now, f"paused{said(by)}: {why}")
     return []
 
 
-def resume(rollout: Rollout, now: float) -> list[Action]:
+def resume(rollout: Rollout, now: float, by: str = "") -> list[Action]:
     """
     Go on, and accept who has failed or is away. What was taken back is to begin again.
 
@@ -37,11 +41,11 @@ def resume(rollout: Rollout, now: float) -> list[Action]:
                 _try_again(minion)
         rollout.full_since = None
         _go_on(rollout)
-        rollout.note(now, "resumed")
+        rollout.note(now, f"resumed{said(by)}")
     return []
 
 
-def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
+def retry(rollout: Rollout, names: Iterable[str], now: float, by: str = "") -> list[Action]:
     """
     Let minions that have failed try again, in the wave that is under way.
 
@@ -55,7 +59,7 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
                 rollout.first = max(rollout.first, int(now * 1e6))
                 minion.cancelled = True
             _try_again(minion)
-            rollout.note(now, f"{name}: is to try again")
+            rollout.note(now, f"{name}: is to try again{said(by)}")
     # Everybody says first where he is: one may await its boot, and would refuse another update.
     rollout.counting = None
     if rollout.mode is Mode.STOPPED and not controller.failures(rollout):
@@ -63,12 +67,12 @@ def retry(rollout: Rollout, names: Iterable[str], now: float) -> list[Action]:
     return []
 
 
-def abort(rollout: Rollout, why: str, now: float) -> list[Action]:
+def abort(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
     """Start nobody more, and take back what has not begun."""
     if rollout.mode.final:
         return []
     rollout.mode, rollout.why = Mode.ABORTING, why
-    rollout.note(now, f"aborted: {why}")
+    rollout.note(now, f"aborted{said(by)}: {why}")
     return sending.take_back(rollout)
 
 

@@ -50,6 +50,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "why": rollout.why,
         "version": wanted.version,
         "extension": wanted.extension,
+        "by": rollout.by,
         "began": rollout.began,
         "looked": rollout.looked,
         "goal": " ".join(part for part in rollout.goal if part),

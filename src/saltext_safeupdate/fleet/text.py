@@ -143,7 +143,8 @@ def _of(waves: Sequence[Mapping[str, Any]], key: str) -> int:
 
 
 def _pace(found: Mapping[str, Any]) -> str:
-    parts = [f"begun {moment(found['began'])}"]
+    by = f" by {clean(found['by'])}" if found["by"] else ""
+    parts = [f"begun {moment(found['began'])}{by}"]
     if found["seconds"]:
         parts.append(f"one minion takes {seconds(found['seconds']['median'])}")
     if found["rate"]:

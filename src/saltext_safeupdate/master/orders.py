@@ -58,13 +58,14 @@ def run(
     plan: str | None = None,
     max_age: object = planning.MOST_AGE,
     background: bool = False,
+    by: str = "",
     ask: Ask = questions.ask,
 ) -> dict[str, Any]:
     """
     Run the rollout of a stored plan, or of a new one; return how it stands, and what has changed.
 
     Whatever speaks against it is raised, and nothing was started then. If it runs in the
-    *background*, only its beginning is waited for.
+    *background*, only its beginning is waited for. *by* is who asks for it.
     """
     store = Store(opts)
     if plan is None:
@@ -81,7 +82,7 @@ def run(
         changed = planning.check(opts, found, store=store, most_age=age, ask=ask)
     if not found.waves:
         return {**_nothing_to_do(found), "changed": changed}
-    order(opts, rollouts.BEGIN, {"plan": found.id})
+    order(opts, rollouts.BEGIN, {"plan": found.id, "by": by})
     told = shown(store, found.id, opts=opts) if background else follow(opts, found.id)
     return {**told, "changed": changed}
 

@@ -334,7 +334,9 @@ class Rollouts:
             refuse_beside(other, plan.minions, now)
         newest = (outline.newest for outline in self._store.outlines().values())
         first = 1 + max(newest, default=0)
-        made = rollout.begin(plan, now, owner=self._owner, first=max(first, int(now * 1e6)))
+        by = str(given.get("by") or "")
+        first = max(first, int(now * 1e6))
+        made = rollout.begin(plan, now, owner=self._owner, first=first, by=by)
         driven = _Driven(made)
         try:
             self._save(driven)
@@ -343,11 +345,11 @@ class Rollouts:
             self._load_at = self._since_boot()
             raise
         self._driven[plan.id] = driven
-        self._say(driven, Tell("began", {"minions": len(made.minions)}))
+        self._say(driven, Tell("began", {"minions": len(made.minions), "by": by}))
         return {"rollout": plan.id}
 
     def _steer(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        name, now = str(given["rollout"]), self._clock()
+        name, now, by = str(given["rollout"]), self._clock(), str(given.get("by") or "")
         driven = self._mine(name, take_over=bool(given.get("take_over")))
         found = driven.rollout
         if what != ABORT and not given.get("take_over"):
@@ -360,15 +362,15 @@ class Rollouts:
         driven.stale = True
         actions: list[Action] = []
         if what == PAUSE:
-            actions = steering.pause(found, str(given["why"]), now)
+            actions = steering.pause(found, str(given["why"]), now, by)
         elif what == RESUME:
-            actions = steering.resume(found, now)
+            actions = steering.resume(found, now, by)
         elif what == RETRY:
-            actions = steering.retry(found, _failed(found, given.get("minions") or []), now)
+            actions = steering.retry(found, _failed(found, given.get("minions") or []), now, by)
         elif what == ABORT:
-            actions = steering.abort(found, str(given["why"]), now)
+            actions = steering.abort(found, str(given["why"]), now, by)
         self._save(driven)
-        self._say(driven, Tell(_TOLD[what], {"why": str(given.get("why") or "")}))
+        self._say(driven, Tell(_TOLD[what], {"why": str(given.get("why") or ""), "by": by}))
         self._act(driven, actions)
         return {"rollout": name, "mode": found.mode.value}
 

@@ -14,6 +14,7 @@ import salt.version
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import (
     orders,
+    people,
     planning,
     progress,
     redelivery,
@@ -267,7 +268,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
         rollout that is not over. Nothing is started then.
     """
     settings = salt.utils.args.clean_kwargs(**settings)
-    more = {"plan": plan, "max_age": max_age, "background": bool(background)}
+    more = {"plan": plan, "max_age": max_age, "background": bool(background), "by": _by()}
     found = orders.run(__opts__, target, tgt_type, settings, **more)
     retcode = 0 if background else found["exit_status"]
     # By this an orchestration knows that it failed.
@@ -287,6 +288,7 @@ def status(rollout=None, rows=False):
     ``--out json``, or called by a program, it returns data. ``mode`` is ``running``, ``paused``,
     ``stopped`` (see ``why``: too much has failed, the version is in quarantine, or nobody can
     begin), ``aborting``, ``aborted`` or ``finished``.
+    ``by`` is who began it, and ``history`` says who has paused, resumed or aborted it.
     ``looked_after`` is ``False`` if no engine has driven it for two minutes, or if that of this
     master stands down: ``stood_down`` says why.
 
@@ -446,7 +448,11 @@ def allow(version):
 
 
 def _ordered(what, rollout, **given):
-    return orders.order(__opts__, what, {"rollout": str(rollout), **given})
+    return orders.order(__opts__, what, {"rollout": str(rollout), "by": _by(), **given})
+
+
+def _by():
+    return people.told(errors.caller())
 
 
 @errors.for_runner

@@ -113,6 +113,25 @@ def test_a_pause_an_abort_and_what_is_over(master, fleet):
         master.order(rollouts.PAUSE, "other", why="")
 
 
+def test_it_is_told_who_has_done_what(master):
+    plan = master.plan()
+    master.order(rollouts.BEGIN, plan.id, plan=plan.id, by="jo on here, /dev/pts/3")
+    master.order(rollouts.PAUSE, plan.id, why="night", by="ann on there")
+    master.start()
+    master.order(rollouts.RESUME, plan.id, by="ben")
+    master.order(rollouts.ABORT, plan.id, why="enough")
+    found = master.until(plan.id, "aborted")
+    lines = [line for _, line in found.history]
+    assert lines[0] == "began by jo on here, /dev/pts/3: 6 minions in 4 waves"
+    assert {"paused by ann on there: night", "resumed by ben", "aborted: enough"} <= set(lines)
+    told = orders.shown(master.store(), plan.id)
+    assert told["by"] == "jo on here, /dev/pts/3"
+    assert "by jo on here, /dev/pts/3" in progress.text(told)
+    events = {tag.rpartition("/")[2]: data.get("by") for tag, data in master.told}
+    wanted = {"began": told["by"], "paused": "ann on there", "resumed": "ben", "aborting": ""}
+    assert wanted.items() <= events.items()
+
+
 def test_a_dead_engine_is_told_of_at_once(master, monkeypatch):
     name = master.begin(master.plan())
     looks = [master.time.now]
