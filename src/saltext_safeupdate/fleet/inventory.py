@@ -277,6 +277,8 @@ def drift_summary(drifts: Iterable[Drift], minions: Sequence[str]) -> str:
 def lines(found: Mapping[str, Any], *, details: bool = False) -> list[str]:
     """Return what is known, or what has drifted, as lines: the sums first, then the minions."""
     shown = [found["summary"]]
+    if found.get("only"):
+        shown.append(f"{len(found['rows'])} of them are {' or '.join(found['only'])}")
     for minion, row in found.get("rows", {}).items():
         shown.append(f"{text(minion)}: {line(row, found['at'])}")
         if details:

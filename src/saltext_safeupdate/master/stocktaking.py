@@ -10,7 +10,7 @@ from typing import Any
 import salt.version
 
 from ..core.errors import InputError, RecordError, one_line
-from ..fleet import inventory, platforms, repairs, share
+from ..fleet import inventory, platforms, repairs, selection, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
@@ -42,6 +42,11 @@ def expected(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[
             "asked; 'salt-key -l acc' lists them."
         )
     return found
+
+
+def only(given: object) -> tuple[str, ...]:
+    """Return which minions are to be shown, as :func:`.selection.parse` does."""
+    return selection.parse(given)
 
 
 def unsure(opts: Mapping[str, Any], target: object, tgt_type: object) -> list[str]:
@@ -77,15 +82,25 @@ class Inventory:
         self._now = 0.0
         self._heard: set[str] | None = None
 
-    def versions(self, minions: list[str], timeout: float, *, asks: bool = True) -> dict[str, Any]:
-        """Return what runs on these minions: the sums, and a row for each."""
+    def versions(
+        self,
+        minions: list[str],
+        timeout: float,
+        *,
+        asks: bool = True,
+        only: tuple[str, ...] = (),
+    ) -> dict[str, Any]:
+        """Return what runs on these minions: the sums, and a row for each that is wanted."""
         records = self._records(minions, timeout, asks=asks)
+        rows = inventory.rows(records, minions, self._now, self._heard)
+        drifted = {drift.minion for drift in self._drifts(minions, records)}
         return {
             "schema": inventory.SCHEMA,
             **inventory.roll_up(records.values(), minions, self._now, self._heard),
             "asked": asks,
             "at": self._now,
-            "rows": inventory.rows(records, minions, self._now, self._heard),
+            "only": list(only),
+            "rows": selection.chosen(rows, only, master=self._master, drifted=drifted),
             "unreadable": list(self._store.problems),
         }
 
@@ -112,13 +127,7 @@ class Inventory:
             )
         at_once = max(share.parse("batch", batch).allows(len(minions)), 1)
         records = self._records(minions, timeout, asks=asks)
-        drifts = [
-            drift
-            for minion in minions
-            for drift in inventory.drift(
-                records.get(minion), minion, self._master, self._now, self._heard
-            )
-        ]
+        drifts = self._drifts(minions, records)
         found: dict[str, Any] = {
             "schema": inventory.SCHEMA,
             "summary": inventory.drift_summary(drifts, minions),
@@ -136,6 +145,14 @@ class Inventory:
         done = found["repaired"]["done"] if repair else {}
         open_ones = [d for d in drifts if not (d.repair and d.minion in done)]
         return {**found, "retcode": int(bool(open_ones))}
+
+    def _drifts(self, minions: Iterable[str], records: Mapping[str, Record]) -> list[Drift]:
+        master, now, heard = self._master, self._now, self._heard
+        return [
+            drift
+            for minion in minions
+            for drift in inventory.drift(records.get(minion), minion, master, now, heard)
+        ]
 
     def _records(self, minions: list[str], timeout: float, *, asks: bool) -> dict[str, Record]:
         """Return what is known, newest answers included; those count who have answered now."""

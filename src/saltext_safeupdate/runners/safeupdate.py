@@ -535,7 +535,7 @@ def metrics(path=""):
 
 
 @errors.for_runner
-def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
+def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only=None):
     """
     Show what runs on the minions whose keys are accepted.
 
@@ -550,6 +550,8 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
         salt-run safeupdate.versions
         salt-run safeupdate.versions 'G@os:Debian' tgt_type=compound --out=json
         salt-run safeupdate.versions ask=False
+        salt-run safeupdate.versions only=outdated,silent
+        salt-run safeupdate.versions only=3007 --out=json
 
     tgt
         The minions. Defaults to ``*``.
@@ -568,14 +570,22 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True):
         Whether to ask the minions. Otherwise, what they have answered last is shown, and one is
         silent if that is more than a day ago. Defaults to ``True``.
 
+    only
+        Which minions have a line, as a list or with commas between them: a version of Salt or the
+        beginning of one, such as ``3007``; ``outdated`` (older than its master), ``drift`` (not as
+        :py:func:`check` wants it), ``busy`` (an update is under way), ``held``, ``silent``,
+        ``plain`` (without this extension) or ``unsupported``. One of them is enough. The sums are
+        of all minions. Defaults to all.
+
     :raises CommandExecutionError: if no minion is meant, or a value is not valid. Nothing is asked
         then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
+    wanted = stocktaking.only(only)
     minions = stocktaking.expected(__opts__, tgt, tgt_type)
     timeout = redelivery.seconds("timeout", timeout)
-    found = stocktaking.made(__opts__).versions(minions, timeout, asks=bool(ask))
+    found = stocktaking.made(__opts__).versions(minions, timeout, asks=bool(ask), only=wanted)
     return _told({**found, "details": bool(details)})
 
 

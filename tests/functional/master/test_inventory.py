@@ -79,6 +79,44 @@ class Fleet:
         return sum(len(names) for each, names in self.calls if each == fun)
 
 
+ONLY = {
+    "web1": {},
+    "web2": OLD | {"intended": "3007.15"},
+    "web3": OLD | {"running": "3006.28", "held": "ask Jo", "intended": "3007.15"},
+    "db1": {"phase": "installing"},
+    "old1": "'safeupdate.report' is not available.",
+}
+
+
+@pytest.mark.parametrize(
+    ("only", "shown"),
+    [
+        (None, {"web1", "web2", "web3", "db1", "old1", "gone"}),
+        ("outdated", {"web2", "web3"}),
+        ("3007", {"web2"}),
+        ("3007.15", {"web2"}),
+        ("3007.1", set()),
+        (3006, {"web3"}),
+        ("held, busy", {"web3", "db1"}),
+        (["silent", "plain"], {"gone", "old1"}),
+        ("drift", {"web3", "old1", "gone"}),
+        ("unsupported", set()),
+    ],
+)
+def test_only_some_are_shown_and_the_sums_are_of_all(of, only: object, shown: set[str]) -> None:
+    made = of(Fleet(ONLY))
+    found = made.versions([*ONLY, "gone"], 5.0, only=stocktaking.only(only))
+    assert set(found["rows"]) == shown
+    assert found["minions"] == 6
+    assert (" of them are " in stocktaking.shown(found)) is bool(only)
+
+
+@pytest.mark.parametrize("only", ["new", "outdated,", "", "*", "-"])
+def test_what_nobody_can_be_is_refused(only: str) -> None:
+    with pytest.raises(InputError, match="nothing to show only for"):
+        stocktaking.only(only)
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 1_780_000_000.0
