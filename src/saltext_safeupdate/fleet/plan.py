@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import InputError
 from . import request as requests
+from . import sizes
 from .request import Group, Request
 from .versions import reached
 
@@ -62,6 +63,8 @@ class Plan:
         Minions that are in another rollout that is not over, each with the name of that one.
     unfit
         Minions that are left out because of a problem.
+    sized
+        What was set by the size of small groups, in words; empty if nothing was.
     reboots
         Minions whose update a reboot of the host activates.
     expected
@@ -82,6 +85,7 @@ class Plan:
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     unfit: frozenset[str] = frozenset()
     reboots: frozenset[str] = frozenset()
+    sized: str = ""
 
     @property
     def minions(self) -> tuple[str, ...]:
@@ -143,7 +147,7 @@ def make(
         for group, minions in chosen
         for wave in _waves(wanted, group, minions, away, len(members[group.name]), draw)
     ]
-    unavailable = wanted.max_unavailable.of(total, "max_unavailable", len(seen))
+    unavailable = sizes.unavailable(wanted, total, len(seen))
     steps = {m: facts[m].steps for m in sorted(facts) if m not in left_out and facts[m].steps}
     return Plan(
         id=plan_id,
@@ -160,6 +164,7 @@ def make(
         elsewhere={m: elsewhere[m] for w in waves for m in w.minions if m in elsewhere},
         unfit=frozenset(stuck),
         reboots=frozenset(m for m in facts if m not in left_out and facts[m].reboot),
+        sized=sizes.told(wanted, {group.name: len(members[group.name]) for group, _ in chosen}),
     )
 
 
@@ -207,12 +212,13 @@ def _waves(
     *meant* is how many the target of the group means.
     """
     present = [minion for minion in minions if minion not in away]
-    canaries = sorted(draw(present, min(wanted.canaries, len(present))))
+    canaries = sorted(draw(present, min(sizes.canaries(wanted, meant), len(present))))
     rest = [minion for minion in minions if minion not in canaries]
     found = [Wave(group.name, tuple(canaries), canary=True)] if canaries else []
-    sizes = [size.of(len(rest), "waves", meant) for size in wanted.waves] if rest else []
+    shares = sizes.waves(wanted, meant) if rest else ()
+    counts = [share.of(len(rest), "waves", meant) for share in shares]
     while rest:
-        size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
+        size = counts.pop(0) if len(counts) > 1 else counts[0]
         found.append(Wave(group.name, tuple(rest[:size])))
         rest = rest[size:]
     return found
@@ -255,6 +261,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "elsewhere": dict(plan.elsewhere),
         "unfit": sorted(plan.unfit),
         "reboots": sorted(plan.reboots),
+        "sized": plan.sized,
     }
 
 
@@ -283,4 +290,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         elsewhere=dict(data.get("elsewhere") or {}),
         unfit=frozenset(data.get("unfit", ())),
         reboots=frozenset(data.get("reboots", ())),
+        sized=str(data.get("sized") or ""),
     )

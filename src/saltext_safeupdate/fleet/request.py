@@ -40,11 +40,11 @@ class Request:
     extension
         The version of this extension that comes before Salt; empty to leave it alone.
     canaries
-        How many minions of each group go first, on their own.
+        How many minions of each group go first, on their own; None: by its size.
     waves
-        Sizes of the waves of a group, one after the other; the last one repeats.
+        Sizes of the waves of a group, one after the other; the last one repeats. None: by its size.
     max_unavailable
-        How many minions may be away at once, for whatever reason.
+        How many minions may be away at once, for whatever reason; None: by how many there are.
     max_failed
         How many may fail or be rolled back before the rollout stops. A canary never may.
     sample
@@ -72,9 +72,9 @@ class Request:
     groups: tuple[Group, ...]
     version: str = ""
     extension: str = ""
-    canaries: int = 2
-    waves: tuple[Share, ...] = WAVES
-    max_unavailable: Share = UNAVAILABLE
+    canaries: int | None = None
+    waves: tuple[Share, ...] | None = None
+    max_unavailable: Share | None = None
     max_failed: Share = FAILED
     sample: Share = SAMPLE
     soak: float = 300.0

@@ -243,6 +243,8 @@ def plan_text(plan: Plan) -> str:
         f"  takes {'about ' + seconds(plan.expected) if plan.expected else 'nobody knows how long'}"
         f", {plan.unavailable} may be away at once, stops when more than {plan.failed} fail",
     ]
+    if plan.sized:
+        result.append(f"  {clean(plan.sized)}")
     if wanted.windows:
         result.append(f"  only {clean('; '.join(each.text for each in wanted.windows))}")
     if wanted.at:

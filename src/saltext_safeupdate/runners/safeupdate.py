@@ -171,13 +171,16 @@ def plan(target=None, tgt_type="glob", **settings):
 
     canaries
         How many minions of each group go first, on their own. They are drawn by chance when the
-        plan is made. Defaults to ``2``.
+        plan is made. Defaults to ``2``, and to ``1`` if the target of the group means fewer than
+        10 minions.
 
     waves
-        Sizes of the waves of a group; the last one repeats. Defaults to ``[10%, 30%, 100%]``.
+        Sizes of the waves of a group; the last one repeats. Defaults to ``[10%, 30%, 100%]``, and
+        to ``[100%]`` for such a small group.
 
     max_unavailable
-        How many minions may be away at once, for whatever reason. Defaults to ``10%``.
+        How many minions may be away at once, for whatever reason. Defaults to ``10%``, at least to
+        1, and to 2 if that is a third at most.
 
     max_failed
         How many may fail or be rolled back before the rollout stops. A canary never may.

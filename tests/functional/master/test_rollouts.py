@@ -122,7 +122,7 @@ def test_it_is_told_who_has_done_what(master):
     master.order(rollouts.ABORT, plan.id, why="enough")
     found = master.until(plan.id, "aborted")
     lines = [line for _, line in found.history]
-    assert lines[0] == "began by jo on here, /dev/pts/3: 6 minions in 4 waves"
+    assert lines[0] == "began by jo on here, /dev/pts/3: 6 minions in 2 waves"
     assert {"paused by ann on there: night", "resumed by ben", "aborted: enough"} <= set(lines)
     told = orders.shown(master.store(), plan.id)
     assert told["by"] == "jo on here, /dev/pts/3"

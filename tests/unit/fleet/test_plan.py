@@ -7,7 +7,7 @@ import zoneinfo
 import pytest
 
 from saltext_safeupdate.core.errors import InputError
-from saltext_safeupdate.fleet import plan, request, rollout, share, window
+from saltext_safeupdate.fleet import plan, request, rollout, share, text, window
 from saltext_safeupdate.fleet.plan import Facts
 
 NAMES = [f"m{number:02}" for number in range(20)]
@@ -27,6 +27,40 @@ def test_canaries_then_growing_waves() -> None:
     assert [wave.canary for wave in found.waves] == [True, False, False, False]
     assert sorted(found.minions) == NAMES
     assert (found.unavailable, found.failed) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "waves", "unavailable"),
+    [
+        (1, [1], 1),
+        (2, [1, 1], 1),
+        (5, [1, 4], 1),
+        (6, [1, 5], 2),
+        (9, [1, 8], 2),
+        (10, [2, 1, 2, 5], 2),
+        (29, [2, 2, 8, 17], 2),
+        (30, [2, 2, 8, 18], 3),
+    ],
+)
+def test_the_defaults_are_those_for_a_fleet_of_this_size(count, waves, unavailable) -> None:
+    names = [f"m{number:02}" for number in range(count)]
+    facts = {name: Facts(version="3007.15") for name in names}
+    found = made(facts, {"group 1": names})
+    assert [len(wave.minions) for wave in found.waves] == waves
+    assert found.unavailable == unavailable
+    said = "canaries and waves as for a small group: group 1" if count < 10 else ""
+    assert found.sized == said
+    assert said in text.plan_text(found)
+    assert plan.from_data(json.loads(json.dumps(plan.to_data(found)))) == found
+    given = made(facts, {"group 1": names}, canaries=0, waves=["100%"], max_unavailable=1)
+    assert (len(given.waves), given.unavailable, given.sized) == (1, 1, "")
+
+
+def test_a_few_that_are_left_of_a_large_group_are_not_a_small_one() -> None:
+    facts = {name: Facts(version="3007.15" if name < "m05" else "3008.3") for name in NAMES}
+    found = made(facts)
+    assert ([len(wave.minions) for wave in found.waves], found.sized) == ([2, 1, 1, 1], "")
+    assert found.unavailable == 1
 
 
 def test_the_last_size_repeats() -> None:

@@ -168,7 +168,8 @@ def test_a_plan() -> None:
     assert lines[0] == f"Plan p1: extension 1.2, then Salt {NEW} for 30 of 33 minions in 5 waves"
     assert "about" in lines[1]
     assert "3 may be away at once" in lines[1]
-    assert "mon-fri 22:00-04:00 Europe/Berlin" in lines[2]
+    assert lines[2] == "  canaries and waves as for a small group: db"
+    assert "mon-fri 22:00-04:00 Europe/Berlin" in lines[3]
     assert "web (canaries)      2  web0, web10" in told
     assert "Away now, updated when they come back (1)\n  web7" in told
     assert "A reboot of the host activates it (1)\n  web2" in told

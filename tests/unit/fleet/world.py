@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saltext_safeupdate.fleet import controller, plan, request, rollout
 from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start
@@ -119,7 +119,7 @@ class World:
         self.hosts = {host.name: host for host in hosts}
         self.random = random.Random(seed)
         self.now = NOW
-        asked = request.from_mapping({"groups": "*", "version": NEW, **wanted})
+        asked = _as_large(request.from_mapping({"groups": "*", "version": NEW, **wanted}))
         facts = {
             name: plan.Facts(version=host.version)
             for name, host in self.hosts.items()
@@ -257,6 +257,14 @@ class World:
 
     def _taken(self, names: Iterable[str]) -> bool:
         return any(self.hosts[name].taken for name in names)
+
+
+def _as_large(asked: request.Request) -> request.Request:
+    """Return what is asked with the defaults of a large fleet, however few there are."""
+    canaries = 2 if asked.canaries is None else asked.canaries
+    waves = asked.waves or request.WAVES
+    limit = asked.max_unavailable or request.UNAVAILABLE
+    return replace(asked, canaries=canaries, waves=waves, max_unavailable=limit)
 
 
 def ended(world: World) -> bool:
