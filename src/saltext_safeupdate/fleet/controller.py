@@ -67,7 +67,7 @@ def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Act
         if minion is None or report.question > rollout.question:
             continue
         fresh, before = report.question > minion.answered, minion.step
-        moved = judge.heed(minion, report, rollout.goals[minion.part])
+        moved = judge.heed(minion, report, rollout.goal_of(report.minion, minion.part))
         if fresh:
             minion.silent_since, minion.away, minion.excused = None, False, False
         if moved:
@@ -192,12 +192,12 @@ def _quarantine(rollout: Rollout) -> list[Action]:
     if not rollout.because or rollout.kept:
         return []
     # Until it is stored: a master may die before that.
-    return [Quarantine(rollout.plan.request.version, rollout.because)]
+    return [Quarantine(rollout.keeps or rollout.plan.request.version, rollout.because)]
 
 
 def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> list[Action]:
     """Stop, and take back what has not begun: the version is in quarantine by now."""
-    version = rollout.plan.request.version
+    version = rollout.plan.request.version or kept
     why = f"{version} is in quarantine: {because}. 'allow {kept or version}', then 'resume' goes on"
     stops = rollout.mode in (Mode.RUNNING, Mode.PAUSED)
     return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout)
@@ -328,6 +328,8 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
     minion.asked = rollout.elapsed
     minion.engaged, minion.forgiven, minion.cancelled = True, False, False
     minion.part = minion.done
+    if rollout.goals[minion.part][0] and not minion.before:
+        minion.before = minion.installed or minion.version
     return sending.send(rollout, name, minion)
 
 

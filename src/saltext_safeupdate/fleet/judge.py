@@ -124,7 +124,7 @@ def heed(minion: Minion, report: Report, goal: Goal) -> bool:
     if report.question <= minion.answered:
         return False
     minion.answered = report.question
-    minion.version = report.version
+    minion.version, minion.installed = report.version, report.installed
     if report.staged and minion.staged == "asked":
         minion.staged = report.staged
     minion.engaged = _at_work(minion, report)

@@ -63,6 +63,8 @@ class Plan:
         Minions that are in another rollout that is not over, each with the name of that one.
     unfit
         Minions that are left out because of a problem.
+    versions
+        Where each minion goes back to, if the rollout takes another one back.
     sized
         What was set by the size of small groups, in words; empty if nothing was.
     reboots
@@ -86,6 +88,7 @@ class Plan:
     unfit: frozenset[str] = frozenset()
     reboots: frozenset[str] = frozenset()
     sized: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def minions(self) -> tuple[str, ...]:
@@ -109,15 +112,17 @@ def make(
     now: float,
     seconds: float = 0.0,
     elsewhere: Mapping[str, str] = MappingProxyType({}),
+    before: Mapping[str, str] = MappingProxyType({}),
     draw: Draw = _first,
 ) -> Plan:
     """
     Return the plan for the minions that each group's target means, by group name.
 
     *facts* are those of the minions that have answered. *seconds* is what one minion usually
-    takes, *elsewhere* has the rollouts that are not over, by minion. *draw* takes so many of some
-    minions to be canaries. A plan without waves has nothing to do: all who are meant run what is
-    wanted. Raises InputError if nobody else is left to update, or a share is less than one minion.
+    takes, *elsewhere* has the rollouts that are not over, by minion. *before* is where minions go
+    back to, if that is asked for. *draw* takes so many of some minions to be canaries. A plan
+    without waves has nothing to do: all who are meant run what is wanted. Raises InputError if
+    nobody else is left to update, or a share is less than one minion.
     """
     empty = [group.name for group in wanted.groups if not members.get(group.name)]
     if empty:
@@ -131,11 +136,17 @@ def make(
     for group in wanted.groups:
         fresh = [minion for minion in sorted(set(members[group.name])) if minion not in seen]
         seen.update(fresh)
-        left_out |= {m: why for m in fresh if (why := _why_not(wanted, m, facts.get(m)))}
+        left_out |= {m: why for m in fresh if (why := _why_not(wanted, m, facts.get(m), before))}
         chosen.append((group, [minion for minion in fresh if minion not in left_out]))
     total = sum(len(minions) for _, minions in chosen)
-    there = {m for m, known in facts.items() if not known.problem and _there(wanted, known)}
+    there = {
+        m
+        for m, known in facts.items()
+        if not known.problem and _there(wanted, known, _goal(wanted, m, before))
+    }
     alone = wanted.exclude | {m for m, k in facts.items() if k.held or k.unsupported}
+    if wanted.back:
+        alone |= seen.difference(before)
     stuck = {m: why for m, why in left_out.items() if m not in alone | there}
     if not total and (stuck or alone.difference(there).issuperset(left_out)):
         raise InputError(
@@ -165,28 +176,36 @@ def make(
         unfit=frozenset(stuck),
         reboots=frozenset(m for m in facts if m not in left_out and facts[m].reboot),
         sized=sizes.told(wanted, {group.name: len(members[group.name]) for group, _ in chosen}),
+        versions={m: before[m] for wave in waves for m in wave.minions if m in before},
     )
 
 
-def _why_not(wanted: Request, minion: str, known: Facts | None) -> str:
+def _why_not(wanted: Request, minion: str, known: Facts | None, before: Mapping[str, str]) -> str:
     """Return why a minion is not updated; empty if it is."""
-    if minion in wanted.exclude:
-        return "excluded"
+    strange = bool(wanted.back) and minion not in before
+    if minion in wanted.exclude or strange:
+        return f"was not asked to update by {wanted.back}" if strange else "excluded"
     if known is None:
         return ""
-    there = _there(wanted, known)
+    there = _there(wanted, known, _goal(wanted, minion, before))
     if known.unsupported or (known.held and not there):
         return f"unsupported: {known.unsupported}" if known.unsupported else f"held: {known.held}"
     if known.problem:
         return known.problem
     if there:
-        what = known.version if wanted.version else f"the extension {known.extension}"
+        salt = wanted.version or wanted.back
+        what = known.version if salt else f"the extension {known.extension}"
         return f"runs {what} already"
     return ""
 
 
-def _there(wanted: Request, known: Facts) -> bool:
-    there = not wanted.version or reached(known.version, known.installed, wanted.version)
+def _goal(wanted: Request, minion: str, before: Mapping[str, str]) -> str:
+    """Return the version of Salt that a minion is brought to; empty if it is none."""
+    return before.get(minion, "") if wanted.back else wanted.version
+
+
+def _there(wanted: Request, known: Facts, version: str) -> bool:
+    there = not version or reached(known.version, known.installed, version)
     return there and wanted.extension in ("", known.extension)
 
 
@@ -262,6 +281,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "unfit": sorted(plan.unfit),
         "reboots": sorted(plan.reboots),
         "sized": plan.sized,
+        "versions": dict(plan.versions),
     }
 
 
@@ -291,4 +311,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         unfit=frozenset(data.get("unfit", ())),
         reboots=frozenset(data.get("reboots", ())),
         sized=str(data.get("sized") or ""),
+        versions=dict(data.get("versions") or {}),
     )

@@ -25,7 +25,7 @@
 
   // -- what stands above the rows ------------------------------------------------------------
   const s = data.summary;
-  const goal = [s.version && `Salt ${s.version}`, s.extension && `extension ${s.extension}`]
+  const goal = [s.back && `back from ${s.back}`, s.version && `Salt ${s.version}`, s.extension && `extension ${s.extension}`]
     .filter(Boolean).join(" and ");
   document.title = `Rollout ${s.rollout}: ${s.mode}`;
   get("title").textContent = `Rollout ${s.rollout}: ${s.mode}`;

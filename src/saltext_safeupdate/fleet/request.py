@@ -67,6 +67,12 @@ class Request:
         How long the rollout waits at its end for minions that are away.
     exclude
         Minions that are left alone.
+    allow_downgrade
+        Whether the version may be older than what minions run.
+    back
+        The rollout that is taken back: each minion goes to what it ran before. Empty if it is none.
+    keep
+        Whether the version that is taken back is kept from everybody.
     """
 
     groups: tuple[Group, ...]
@@ -86,6 +92,9 @@ class Request:
     silence_timeout: float = 120.0
     late_timeout: float = 86400.0
     exclude: frozenset[str] = field(default_factory=frozenset)
+    allow_downgrade: bool = False
+    back: str = ""
+    keep: bool = False
 
 
 def from_mapping(given: Mapping[str, Any]) -> Request:
@@ -98,8 +107,11 @@ def from_mapping(given: Mapping[str, Any]) -> Request:
     values = {key: _READERS[key](key, value) for key, value in given.items() if value is not None}
     if not values.get("groups"):
         raise InputError("A rollout needs a target.")
-    if not values.get("version") and not values.get("extension"):
-        raise InputError("A rollout needs a 'version' of Salt, an 'extension' version, or both.")
+    if not any(values.get(name) for name in ("version", "extension", "back")):
+        raise InputError(
+            "A rollout needs a 'version' of Salt, an 'extension' version, or both; or the name of "
+            "another one to go 'back' from."
+        )
     return Request(**values)
 
 
@@ -116,6 +128,17 @@ def refuse_time_of_day(given: Mapping[str, Any]) -> None:
             "command line and in YAML, 20:00 is the number 1200; for times of the day there are "
             "'windows'."
         )
+
+
+def manner(request: Request) -> dict[str, bool]:
+    """Return what is told to minions besides the version; nothing that older ones do not know."""
+    told = {"allow_downgrade": request.allow_downgrade, "back": bool(request.back)}
+    return {name: value for name, value in told.items() if value}
+
+
+def group(name: str, target: object, tgt_type: str) -> Group:
+    """Return the group of such a target. Raises InputError if it is none."""
+    return _groups("groups", [{"name": name, "target": target, "tgt_type": tgt_type}])[0]
 
 
 def to_mapping(request: Request) -> dict[str, Any]:
@@ -231,4 +254,7 @@ _READERS: dict[str, Any] = {
     "silence_timeout": _timeout,
     "late_timeout": _seconds,
     "exclude": lambda _, value: _names(value),
+    "allow_downgrade": _flag,
+    "back": lambda _, value: str(value),
+    "keep": _flag,
 }

@@ -117,6 +117,9 @@ class Minion:
         The number of the newest question that it has answered.
     waits_for
         How many jobs its update waits for.
+    before
+        The version of Salt that was there when it was asked for another one first; empty if it
+        was not.
     busy_since
         Since when it has not begun because its jobs do not end, or another update is in the way;
         None if that is not so.
@@ -143,6 +146,7 @@ class Minion:
     sent: float = 0.0
     not_before: float = 0.0
     silent_since: float | None = None
+    before: str = ""
     busy_since: float | None = None
     answered: int = 0
     away: bool = False
@@ -155,6 +159,7 @@ class Minion:
     phase: str = ""
     waits_for: int = 0
     version: str = ""
+    installed: str = ""
     reason: str = ""
     seconds: float = 0.0
     settled_at: float = 0.0
@@ -202,6 +207,9 @@ class Rollout:
     quarantined, because, kept
         Its canaries have rolled the version back, why it is kept from everybody, and whether that
         has been stored.
+    keeps
+        The version that is kept from everybody because this rollout takes it back; empty if it
+        keeps its own one.
     """
 
     plan: Plan
@@ -226,16 +234,33 @@ class Rollout:
     quarantined: bool = False
     because: str = ""
     kept: bool = False
+    keeps: str = ""
     history: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def goals(self) -> tuple[Goal, ...]:
         """What every minion is brought to, one after the other."""
         wanted = self.plan.request
+        if wanted.back:
+            # Each has its own: see goal_of.
+            return (("", ""),)
         return (
             *((("", wanted.extension),) if wanted.extension else ()),
             *(((wanted.version, ""),) if wanted.version else ()),
         )
+
+    def goal_of(self, name: str, part: int) -> Goal:
+        """Return what a minion is brought to by a part."""
+        if self.plan.request.back:
+            return self.plan.versions.get(name, ""), ""
+        return self.goals[part]
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of Salt that it brings."""
+        if self.plan.request.back:
+            return tuple(sorted(set(self.plan.versions.values())))
+        return tuple(filter(None, (self.plan.request.version,)))
 
     @property
     def goal(self) -> Goal:

@@ -121,7 +121,7 @@ def send(rollout: Rollout, name: str, minion: Minion) -> Action:
     _awaited(rollout, minion)
     if minion.cancelled:
         return Cancel(name, minion.number, rollout.question)
-    return Start(name, rollout.goals[minion.part], minion.number, rollout.question)
+    return Start(name, rollout.goal_of(name, minion.part), minion.number, rollout.question)
 
 
 def _awaited(rollout: Rollout, minion: Minion) -> None:

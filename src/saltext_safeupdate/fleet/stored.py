@@ -7,7 +7,7 @@ import operator
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from ..core.errors import InputError
@@ -43,6 +43,8 @@ class Outline:
         Seconds that a minion took, the median of those that are done; 0 if none is.
     counts
         How many minions are at each step, by the name of the step.
+    back
+        The rollout that it takes back; empty if it takes none back.
     unfit
         How many are left out because of a problem.
     """
@@ -57,6 +59,7 @@ class Outline:
     usual: float
     counts: Mapping[str, int]
     unfit: int
+    back: str = ""
 
 
 _OUTLINE_TYPES = {each.name: str(each.type) for each in fields(Outline) if each.name != "mode"}
@@ -76,6 +79,7 @@ def outline_of(rollout: Rollout) -> Outline:
         usual=statistics.median(done) if done else 0.0,
         counts={step.value: n for step, n in Counter(minion.step for minion in known).items()},
         unfit=len(rollout.plan.unfit),
+        back=rollout.plan.request.back,
     )
 
 
@@ -88,9 +92,18 @@ def outline(told: Mapping[str, Any]) -> Outline:
     rollouts.refuse_other(told)
     _check("it", told, _OUTLINE_TYPES)
     try:
-        return Outline(mode=Mode(told["mode"]), **{name: told[name] for name in _OUTLINE_TYPES})
+        return Outline(mode=Mode(told["mode"]), **_values(told))
     except KeyError as err:
         raise ValueError(f"it has no {err}") from err
+
+
+def _values(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an outline; what earlier versions did not store has its default."""
+    return {
+        each.name: told[each.name]
+        for each in fields(Outline)
+        if each.name != "mode" and (each.default is MISSING or each.name in told)
+    }
 
 
 def head(rollout: Rollout) -> dict[str, Any]:
@@ -169,6 +182,7 @@ def plan(data: object) -> Plan:
     names = [found.id, *found.minions, *found.away, *found.unfit]
     texts = [*names, *found.left_out, *found.left_out.values()]
     texts += [*found.elsewhere, *found.elsewhere.values()]
+    texts += [*found.versions, *found.versions.values()]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a name in it is no text")
     if len(set(found.minions)) < len(found.minions):

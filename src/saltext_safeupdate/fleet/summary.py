@@ -50,6 +50,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "why": rollout.why,
         "version": wanted.version,
         "extension": wanted.extension,
+        "back": wanted.back,
         "by": rollout.by,
         "began": rollout.began,
         "looked": rollout.looked,
@@ -197,6 +198,7 @@ def line(outline: Outline) -> dict[str, Any]:
         "why": outline.why,
         "version": outline.version,
         "extension": outline.extension,
+        "back": outline.back,
         "counts": {s.value: outline.counts[s.value] for s in ORDER if s.value in outline.counts},
         "minions": minions,
         "exit_status": _exit_status(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,9 @@ def lines(found: Mapping[str, Any]) -> list[Line]:
     return [*_whole(found), *_problems(found), *_waves(found)]
 
 
-def goal(version: str, extension: str) -> str:
+def goal(version: str, extension: str, back: str = "") -> str:
+    if back:
+        return clean(f"back from {back}")
     parts = [f"extension {extension}"] if extension else []
     parts += [f"Salt {version}"] if version else []
     return clean(", then ".join(parts))
@@ -92,7 +95,7 @@ def _whole(found: Mapping[str, Any]) -> list[Line]:
             (mode, kind),
             (
                 f", wave {found['wave']} of {len(found['waves'])},"
-                f" {goal(found['version'], found['extension'])}",
+                f" {goal(found['version'], found['extension'], found['back'])}",
                 "",
             ),
         ]
@@ -235,14 +238,18 @@ def plan_text(plan: Plan) -> str:
     """Return a plan as text: groups, waves, canaries, the estimate, and who is left out and why."""
     wanted = plan.request
     if told := nothing_to_do(plan):
-        return f"{goal(wanted.version, wanted.extension)}: {clean(told)}"
+        return f"{goal(wanted.version, wanted.extension, wanted.back)}: {clean(told)}"
     total = len(plan.minions) + len(plan.left_out)
     result = [
-        f"Plan {clean(plan.id)}: {goal(wanted.version, wanted.extension)} for"
+        f"Plan {clean(plan.id)}: {goal(wanted.version, wanted.extension, wanted.back)} for"
         f" {len(plan.minions)} of {total} minions in {len(plan.waves)} waves",
         f"  takes {'about ' + seconds(plan.expected) if plan.expected else 'nobody knows how long'}"
         f", {plan.unavailable} may be away at once, stops when more than {plan.failed} fail",
     ]
+    if plan.versions:
+        counted = Counter(plan.versions.values()).most_common()
+        told = ", ".join(f"{number} to {version}" for version, number in counted)
+        result.append(f"  {clean(told)}")
     if plan.sized:
         result.append(f"  {clean(plan.sized)}")
     if wanted.windows:

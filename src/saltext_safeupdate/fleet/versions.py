@@ -25,14 +25,18 @@ def reached(running: str, installed: str, wanted: str) -> bool:
     return known and (same(running, wanted) or names(running, wanted))
 
 
-def kept_from_all(quarantined: Mapping[str, str], wanted: str) -> tuple[str, str]:
+def kept_from_all(quarantined: Mapping[str, str], *versions: str) -> tuple[str, str]:
     """
-    Return what is in quarantine of a version, and why: it, or what it may stand for.
+    Return what is in quarantine of some versions, and why: one of them, or what it may stand for.
 
-    Both are empty if it may be brought.
+    Both are empty if they may be brought.
     """
     for version, because in quarantined.items():
-        one_of = names(version, wanted) or names(wanted, version)
-        if wanted and (one_of or same(version, wanted) or same(wanted, version)):
+        if any(wanted and stand_for_each_other(version, wanted) for wanted in versions):
             return version, because or "nobody noted why"
     return "", ""
+
+
+def stand_for_each_other(one: str, other: str) -> bool:
+    """Tell whether two versions are one, as far as they say: one may leave out a part."""
+    return names(one, other) or names(other, one) or same(one, other) or same(other, one)

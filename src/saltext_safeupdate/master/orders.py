@@ -69,7 +69,7 @@ def run(
     """
     store = Store(opts)
     if plan is None:
-        wanted = planning.requested(target, tgt_type, settings)
+        wanted = planning.requested(store, target, tgt_type, settings)
         found, changed = planning.make(opts, wanted, store=store, at_once=True, ask=ask), []
     elif target is not None or settings:
         given = ", ".join(["a target"] * (target is not None) + sorted(settings))

@@ -15,11 +15,12 @@ from typing import Any
 
 from ..core.errors import InputError, one_line, visible
 from ..core.record.phase import Phase
-from ..fleet import inventory, platforms
+from ..fleet import inventory, platforms, way_back
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
+from ..fleet.rollout import Rollout
 from ..fleet.versions import reached
 from . import questions, targets
 from .progress import say_that_minions_are_asked
@@ -66,16 +67,17 @@ def make(
     then.
     """
     store = store or Store(opts)
-    refuse_quarantined(store, wanted.version)
+    before = came_from(store, wanted)
+    refuse_quarantined(store, wanted.version, *sorted(set(before.values())))
     _refuse_nobody(opts, wanted)
     members, unknown = _members(opts, wanted)
     everybody = sorted({minion for minions in members.values() for minion in minions})
     # The cheap mistakes before hundreds of package managers are asked.
-    plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0)
+    plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0, before=before)
     if at_once:
         _refuse_in_others(store, set(everybody).difference(wanted.exclude), clock())
     facts = {
-        **_facts(opts, wanted, [m for m in everybody if m not in unknown], ask),
+        **_facts(opts, wanted, [m for m in everybody if m not in unknown], before, ask),
         **unknown,
     }
     now = clock()
@@ -87,6 +89,7 @@ def make(
         number=int(now * 1e6),
         now=now,
         seconds=_usual_seconds(store),
+        before=before,
         elsewhere={m: other.plan.id for other in store.under_way() for m in other.minions},
         draw=draw,
     )
@@ -96,9 +99,25 @@ def make(
     return found
 
 
-def refuse_quarantined(store: Store, version: str) -> None:
-    """Raise InputError for a version that is kept from everybody."""
-    refuse_kept(store.quarantined(), version)
+def refuse_quarantined(store: Store, *versions: str) -> None:
+    """Raise InputError for versions that are kept from everybody."""
+    refuse_kept(store.quarantined(), *versions)
+
+
+def came_from(store: Store, wanted: Request) -> dict[str, str]:
+    """Return where each minion goes back to; empty if no rollout is taken back."""
+    return way_back.before(taken_back(store, wanted.back)) if wanted.back else {}
+
+
+def taken_back(store: Store, name: str) -> Rollout:
+    """Return the rollout that is to be taken back, or raise InputError."""
+    found = store.rollout(name)
+    if found is None:
+        raise InputError(
+            f"There is no rollout {name} to go back from. Nothing was started; "
+            "'salt-run safeupdate.status' lists all."
+        )
+    return found
 
 
 def check(
@@ -121,7 +140,7 @@ def check(
             f"The plan {found.id} is {age / 3600:.1f} hours old, and {most_age / 3600:.1f} are "
             "allowed. Nothing was started; make a new plan, or give 'max_age' in seconds."
         )
-    refuse_quarantined(store, found.request.version)
+    refuse_quarantined(store, found.request.version, *sorted(set(found.versions.values())))
     _refuse_in_others(store, found.minions, clock(), found.id)
     members, _ = _members(opts, found.request)
     now = {minion for minions in members.values() for minion in minions}
@@ -158,7 +177,8 @@ def _changed(found: Plan, minion: str, said: Mapping[str, Any]) -> list[str]:
         return [f"{minion}: answers again"]
     wanted = found.request
     known = _described(said)
-    there = wanted.version and reached(known.version, known.installed, wanted.version)
+    version = found.versions.get(minion, "") if wanted.back else wanted.version
+    there = version and reached(known.version, known.installed, version)
     if there and not wanted.extension:
         return [f"{minion}: runs {known.version} already"]
     return []
@@ -216,10 +236,16 @@ def _target(group: Group) -> str | list[str]:
 
 
 def _facts(
-    opts: Mapping[str, Any], wanted: Request, minions: Sequence[str], ask: Ask
+    opts: Mapping[str, Any],
+    wanted: Request,
+    minions: Sequence[str],
+    before: Mapping[str, str],
+    ask: Ask,
 ) -> dict[str, Facts]:
     """Return what is known of the minions that answer."""
     asked = [minion for minion in minions if minion not in wanted.exclude]
+    if wanted.back:
+        asked = [minion for minion in asked if minion in before]
     say_that_minions_are_asked(opts, len(asked), REPORT_TIMEOUT + PLAN_TIMEOUT)
     reports = ask(opts, asked, "safeupdate.report", (), REPORT_TIMEOUT)
     lacking = [minion for minion, said in reports.items() if inventory.is_lacking(said)]
@@ -230,17 +256,17 @@ def _facts(
         else _described(said)
         for minion, said in reports.items()
     }
-    checked = [
-        minion
-        for minion, known in found.items()
-        if not known.problem
-        and not (known.held or known.unsupported)
-        and wanted.version
-        and not reached(known.version, known.installed, wanted.version)
-    ]
-    answers = ask(opts, checked, "safeupdate.plan", {"version": wanted.version}, PLAN_TIMEOUT)
-    for minion in checked:
-        found[minion] = _checked(found[minion], answers.get(minion))
+    checked: dict[str, list[str]] = {}
+    for minion, known in found.items():
+        version = before.get(minion, "") if wanted.back else wanted.version
+        fit = not (known.problem or known.held or known.unsupported)
+        if fit and version and not reached(known.version, known.installed, version):
+            checked.setdefault(version, []).append(minion)
+    for version, these in checked.items():
+        given = {"version": version, **requests.manner(wanted)}
+        answers = ask(opts, these, "safeupdate.plan", given, PLAN_TIMEOUT)
+        for minion in these:
+            found[minion] = _checked(found[minion], answers.get(minion))
     return found
 
 
@@ -304,10 +330,20 @@ def _name(now: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(2)}"
 
 
-def requested(target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Request:
-    """Return what is asked for: a target, or ``groups`` among the settings."""
+def requested(store: Store, target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Request:
+    """
+    Return what is asked for: a target, or ``groups`` among the settings.
+
+    With ``back`` among them, it is what takes that rollout back, for a part of it if there is a
+    target.
+    """
     settings = dict(wanted)
-    if target is not None:
+    if settings.get("back"):
+        part = None
+        if target is not None:
+            part = requests.group("a part", target, tgt_type)
+        settings = way_back.settings(taken_back(store, str(settings["back"])), settings, part)
+    elif target is not None:
         if settings.get("groups"):
             raise InputError("Give a target or 'groups', not both.")
         settings["groups"] = [{"target": target, "tgt_type": tgt_type}]

@@ -111,7 +111,7 @@ def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
         counts = ", ".join(f"{n} {step.replace('_', ' ')}" for step, n in told["counts"].items())
         why = f" ({clean(told['why'])})" if told["why"] else ""
         why += "" if told.get("looked_after", True) else " (nobody looks after it)"
-        what = goal(told["version"], told["extension"])
+        what = goal(told["version"], told["extension"], told["back"])
         rows.append(f"{clean(name)}  {told['mode']:8}  {what}: {counts}{why}")
     return "\n".join(rows) or "There are no rollouts."
 

@@ -38,6 +38,7 @@ FUNCTIONS = frozenset(
         "request",
         "restart",
         "status",
+        "unquarantine",
         "update",
         "withdraw",
     )

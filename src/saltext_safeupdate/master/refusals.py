@@ -9,10 +9,12 @@ from ..fleet import versions
 from ..fleet.rollout import Mode, Rollout
 
 
-def refuse_kept(quarantined: Mapping[str, str], version: str) -> None:
+def refuse_kept(quarantined: Mapping[str, str], *wanted: str) -> None:
     """Raise InputError for a version that is kept from everybody."""
-    kept, because = versions.kept_from_all(quarantined, version)
-    if kept:
+    for version in wanted:
+        kept, because = versions.kept_from_all(quarantined, version)
+        if not kept:
+            continue
         raise InputError(
             f"{version} is in quarantine: {because}. Nothing was started; if it is sound after "
             f"all, salt-run safeupdate.allow \"'{kept}'\" allows it again."

@@ -18,7 +18,8 @@ from salt.exceptions import SaltException
 
 from ..core.errors import InputError, SafeUpdateError
 from ..core.host import processes
-from ..fleet import controller, judge, rollout, steering, versions
+from ..fleet import controller, judge, rollout, steering, versions, way_back
+from ..fleet import request as requests
 from ..fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
 from ..fleet.judge import Report
 from ..fleet.rollout import Mode, Rollout
@@ -196,10 +197,9 @@ class Rollouts:
 
     def _kept_from_all(self, found: Rollout) -> tuple[str, str]:
         """Return what of its version is in quarantine by now, and why; empty if it is not."""
-        version = found.plan.request.version
-        if not version or found.mode.final or found.mode is Mode.ABORTING:
+        if not found.versions or found.mode.final or found.mode is Mode.ABORTING:
             return "", ""
-        return versions.kept_from_all(self._store.quarantined(), version)
+        return versions.kept_from_all(self._store.quarantined(), *found.versions)
 
     def _stands(self, driven: _Driven, err: Exception) -> None:
         """Note that a rollout could not be read or stored; say so once a minute."""
@@ -235,6 +235,7 @@ class Rollouts:
         # Many in one publication: the newest question of them is newer than all before it.
         for (goal, number), those in starts.items():
             wanted = {"number": number, "version": goal[0], "extension": goal[1]}
+            wanted |= requests.manner(driven.rollout.plan.request)
             self._send(driven, those, "request", wanted)
         for number, these in cancels.items():
             self._send(driven, these, "withdraw", {"number": number})
@@ -328,7 +329,6 @@ class Rollouts:
                 f"The plan {plan.id} has been run already, and one runs once. See "
                 f"'salt-run safeupdate.status {plan.id}', or make a new plan."
             )
-        refuse_kept(self._store.quarantined(), plan.request.version)
         now = self._clock()
         for other in self._store.under_way():
             refuse_beside(other, plan.minions, now)
@@ -337,6 +337,9 @@ class Rollouts:
         by = str(given.get("by") or "")
         first = max(first, int(now * 1e6))
         made = rollout.begin(plan, now, owner=self._owner, first=first, by=by)
+        refuse_kept(self._store.quarantined(), *made.versions)
+        if plan.request.back and (taken := self._store.outline(plan.request.back)):
+            way_back.keep(made, taken.version)
         driven = _Driven(made)
         try:
             self._save(driven)
@@ -355,7 +358,7 @@ class Rollouts:
         if what != ABORT and not given.get("take_over"):
             refuse_aborting(found)
         if what in (RESUME, RETRY):
-            refuse_kept(self._store.quarantined(), found.plan.request.version)
+            refuse_kept(self._store.quarantined(), *found.versions)
         # Not before: a refusal leaves it to whoever drives it.
         self._driven[name] = driven
         # If it cannot be stored it has not happened, and what is stored counts.

@@ -114,7 +114,7 @@ def restart(reason="safeupdate.restart", jitter=0):
         return asked or steering.restart(Host(__opts__), str(reason), jitter)
 
 
-def plan(version=None, allow_downgrade=False, refresh=True):
+def plan(version=None, allow_downgrade=False, refresh=True, back=False):
     """
     Return what an update would do, and what speaks against it. Nothing is installed.
 
@@ -142,6 +142,10 @@ def plan(version=None, allow_downgrade=False, refresh=True):
         Whether the index of the packages is refreshed first, as an update does it. Defaults to
         ``True``.
 
+    back
+        Whether it is about :py:func:`rollback`: then the packages that are kept count, if they
+        are of this version, and no repository has to offer it. Defaults to ``False``.
+
     :raises CommandExecutionError: if Salt was not installed from packages.
     """
     with errors.as_salts():
@@ -151,6 +155,7 @@ def plan(version=None, allow_downgrade=False, refresh=True):
             version,
             allow_downgrade=bool(allow_downgrade),
             refresh=bool(refresh),
+            back=bool(back),
         )
 
 
@@ -552,7 +557,7 @@ def report(question=0):
         return rollout_requests.report(Host(__opts__), question)
 
 
-def request(number, version="", extension="", question=0):
+def request(number, version="", extension="", question=0, allow_downgrade=False, back=False):
     """
     Begin an update by a numbered request of a rollout, and return :py:func:`report`.
 
@@ -579,11 +584,25 @@ def request(number, version="", extension="", question=0):
     question
         As for :py:func:`report`.
 
+    allow_downgrade
+        As for :py:func:`update`. Defaults to ``False``.
+
+    back
+        Whether it is a way back, by the packages that are kept if they are of this version.
+        Defaults to ``False``.
+
     :raises CommandExecutionError: if an argument is not valid.
     """
     with errors.as_salts():
         return rollout_requests.request(
-            Host(__opts__), __salt__, number, version, extension, question
+            Host(__opts__),
+            __salt__,
+            number,
+            version,
+            extension,
+            question,
+            allow_downgrade=bool(allow_downgrade),
+            back=bool(back),
         )
 
 

@@ -13,12 +13,12 @@ import salt.version
 
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import (
+    allowing,
     orders,
     people,
     planning,
     progress,
     redelivery,
-    refusals,
     reports,
     rollouts,
     stocktaking,
@@ -148,6 +148,7 @@ def plan(target=None, tgt_type="glob", **settings):
 
         salt-run safeupdate.plan '*' version="'3008.3'"
         salt-run safeupdate.plan 'G@os:Debian' tgt_type=compound version="'3008.3'" canaries=3
+        salt-run safeupdate.plan back=20261122-061503-9f3a
         salt-run safeupdate.plan version="'3008.3'" groups='[{"target": "web*"}, {"target": "db*"}]'
 
     target
@@ -219,14 +220,29 @@ def plan(target=None, tgt_type="glob", **settings):
     exclude
         The IDs of minions that are left alone, as a list or with commas between them.
 
+    allow_downgrade
+        Whether the version may be older than what minions run. Defaults to ``False``.
+
+    back
+        A rollout to take back: each of its minions goes to the version that it ran before. Groups,
+        waves and limits are those of that rollout, unless they are given; there is no soak. With a
+        ``target`` only a part of them goes back. There is no ``version`` then.
+
+    keep
+        Whether the version that is taken back is kept from all other rollouts, until
+        :py:func:`allow`. Defaults to ``True`` if all of a rollout is taken back, and to ``False``
+        for a part of it.
+
     :raises CommandExecutionError: if nobody is meant, if nobody of those who need it can be
         updated, if a version is in quarantine, or if a setting is not valid. Nothing is stored
         then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
-    wanted = planning.requested(target, tgt_type, salt.utils.args.clean_kwargs(**settings))
-    found = planning.make(__opts__, wanted)
+    store = Store(__opts__)
+    settings = salt.utils.args.clean_kwargs(**settings)
+    wanted = planning.requested(store, target, tgt_type, settings)
+    found = planning.make(__opts__, wanted, store=store)
     return progress.plan_text(found) if progress.for_person(__opts__) else planning.as_data(found)
 
 
@@ -252,6 +268,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
 
         salt-run safeupdate.rollout plan=20261122-061503-9f3a
         salt-run safeupdate.rollout '*' version="'3008.3'" background=True
+        salt-run safeupdate.rollout back=20261122-061503-9f3a
 
     plan
         The plan, as :py:func:`plan` has returned it. It runs once, and as it is.
@@ -425,29 +442,39 @@ def abort(rollout, why="by an administrator"):
 
 
 @errors.for_runner
-def allow(version):
+def allow(version, everywhere=False):
     """
-    Let rollouts bring a version again that two canaries have rolled back.
+    Let rollouts bring a version again that two canaries have rolled back, or that was taken back.
 
-    Minions that have rolled it back keep it in quarantine themselves, until
-    ``safeupdate.unquarantine`` is called there.
+    Minions that have rolled it back themselves keep it in quarantine, unless it is allowed
+    ``everywhere``. Then this returns ``lifted`` (whether rollouts were kept from it), ``minions``
+    (what was in quarantine on which), ``failed`` (where it could not be lifted, and why) and
+    ``silent`` (who did not answer); the exit status is 1 if there are such.
 
     CLI Example:
 
     .. code-block:: bash
 
         salt-run safeupdate.allow "'3008.3'"
+        salt-run safeupdate.allow "'3008.3'" everywhere=True
 
     version
         The version as it is in quarantine: the message that refuses it names it.
 
-    :raises CommandExecutionError: if it is not in quarantine. The message says what is.
-    :raises CommandExecutionError: if the cache of the master cannot be used.
+    everywhere
+        Whether minions allow it again as well. Defaults to ``False``.
+
+    :raises CommandExecutionError: if it is not in quarantine, unless it is allowed ``everywhere``.
+        The message says what is.
+    :raises CommandExecutionError: if the cache of the master cannot be used; and for
+        ``everywhere``, if its engine does not run.
     """
     store, wanted = Store(__opts__), errors.version_text("version", version)
-    if not store.allow(wanted):
-        refusals.refuse_unkept(store.quarantined(), wanted)
-    return True
+    if not everywhere:
+        return allowing.allow(store, wanted)
+    found = allowing.allow_everywhere(__opts__, store, wanted)
+    __context__["retcode"] = found["retcode"]
+    return found
 
 
 def _ordered(what, rollout, **given):

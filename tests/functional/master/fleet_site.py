@@ -45,7 +45,7 @@ class Fleet:
         if name in self.failing:
             return self.failing[name], False
         given = arg[0] if arg else {}
-        question = given.get("question", 0)
+        question = given.get("question", 0) if isinstance(given, dict) else 0
         refused = ""
         if fun == "safeupdate.request":
             goal = (given["version"], given["extension"])
@@ -54,6 +54,9 @@ class Fleet:
             host.cancel(given["number"])
         elif fun == "safeupdate.prefetch":
             host.staged = "done"
+        elif fun == "safeupdate.unquarantine":
+            host.kept.remove(given)
+            return [f"salt {given}"], True
         elif fun == "safeupdate.plan":
             return {
                 "findings": self.findings.get(name, []),
@@ -61,7 +64,7 @@ class Fleet:
                 "reboot": name == "m0",
             }, True
         self.most_busy = max(self.most_busy, sum(each.busy for each in self.hosts.values()))
-        found = vars(host.report(question, refused))
+        found = vars(host.report(question, refused)) | {"quarantined": list(host.kept)}
         return {key: value for key, value in found.items() if key != "minion"}, True
 
 
@@ -138,7 +141,8 @@ class Master:
         )
 
     def plan(self, target="*", tgt_type="glob", *, at_once=False, **settings):
-        wanted = planning.requested(target, tgt_type, {**WANTED, **settings})
+        given = settings if "back" in settings else {**WANTED, **settings}
+        wanted = planning.requested(self.store(), target, tgt_type, given)
         return planning.make(
             self.opts,
             wanted,

@@ -651,7 +651,8 @@ def test_canaries_are_drawn_by_chance(master, monkeypatch):
         return minions[-count:]
 
     monkeypatch.setattr(random.SystemRandom, "sample", sample)
-    wanted = planning.requested("*", "glob", {**WANTED, "canaries": 2, "exclude": ["m5"]})
+    given = {**WANTED, "canaries": 2, "exclude": ["m5"]}
+    wanted = planning.requested(master.store(), "*", "glob", given)
     found = planning.make(master.opts, wanted, store=master.store(), ask=master.ask)
     assert found.waves[0].minions == ("m3", "m4")
     assert master.store().plan(found.id) == found, "the plan has them for good"

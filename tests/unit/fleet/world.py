@@ -37,6 +37,7 @@ class Host:
     boots: float = -1.0  # seconds after the installation until somebody reboots it
     lies: bool = False
     version: str = OLD
+    kept: list[str] = field(default_factory=list)  # versions in quarantine
     extension: str = "1.0"
     goal: tuple[str, str] = ("", "")
     number: int = 0

@@ -30,6 +30,7 @@ from ...core.packages.choice import matches
 from ...core.prepare import holds, resolution
 from ...core.prepare.staging import PACKAGES
 from ...core.record import fence
+from ...core.record.parts import Request
 from ...core.record.phase import Phase
 from ...core.record.typed import Fact
 from ...core.record.update import Update
@@ -70,12 +71,23 @@ def request(
     version: object = "",
     extension: object = "",
     question: object = 0,
+    *,
+    allow_downgrade: bool = False,
+    back: bool = False,
 ) -> dict[str, Any]:
-    """Begin an update unless a request of this number or a higher one was taken; report."""
+    """
+    Begin an update unless a request of this number or a higher one was taken; report.
+
+    *back* has it go back to a version, by the packages that are kept if they are of this one.
+    """
     wanted, asked = _number("number", number), _number("question", question, least=0)
     goal = _goal(version, extension)
+    salt_version, of_extension = goal
     try:
-        _take(host, functions, wanted, *goal)
+        asked_for = resolution.request(
+            salt_version or None, when="now", allow_downgrade=allow_downgrade, back=back
+        )
+        _take(host, functions, wanted, asked_for, of_extension)
     except SafeUpdateError as err:
         log.info("safeupdate: request %s is not taken: %s", wanted, err)
         told = {"refused": str(err), "again": isinstance(err, _SOON)}
@@ -118,7 +130,7 @@ def prefetch(
 
 
 def _take(
-    host: Host, functions: updating.Functions, number: int, version: str, extension: str
+    host: Host, functions: updating.Functions, number: int, wanted: Request, extension: str
 ) -> None:
     """Begin what is asked for. Raise SafeUpdateError, and change nothing, if that cannot be."""
     from ...core.supervisor import asking
@@ -138,7 +150,6 @@ def _take(
         by, runs = extension_updates.initiator(host, jid), extension_updates.runs(extension)
     else:
         # It waits for the jobs that run, but not for ever: the rollout asks again.
-        wanted = resolution.request(version, when="now")
         resolved = updating.resolve(host, functions, wanted)
         if not resolved.in_place:
             _refuse_locked(host)

@@ -36,6 +36,8 @@ _BY_BOOT = (
     "The update is under way. It installs into a new snapshot when no job runs. A reboot of the "
     "host activates it: {who}. 'safeupdate.status' shows what becomes of it."
 )
+# Findings about packages that somebody has to offer, and that are downloaded.
+_OF_OFFERS = ("target-unavailable", "removes-packages", "signature-policy", "clock")
 _WHO = {True: "it is asked for then", False: "reboot when it suits you"}
 
 
@@ -46,11 +48,12 @@ def plan(
     *,
     allow_downgrade: bool = False,
     refresh: bool = True,
+    back: bool = False,
 ) -> dict[str, Any]:
-    """Return what an update would do, and every problem that there is."""
+    """Return what an update, or the way *back*, would do, and every problem that there is."""
     steps.fetch(host, functions)
     resolver = _resolver(host)
-    wanted = resolution.request(version, allow_downgrade=allow_downgrade)
+    wanted = resolution.request(version, allow_downgrade=allow_downgrade, back=back)
     _refresh_for(host, resolver, wanted, refresh)
     resolved = _with_findings(host, functions, resolver, wanted)
     return {
@@ -76,7 +79,11 @@ def _with_findings(
         problem = err
         installed = resolver.installer.installed(resolver.own)
         resolved = Resolved(request=wanted, installed=installed, targets={})
-    return replace(resolved, findings=tuple(findings(host, functions, resolved, problem)))
+    found = findings(host, functions, resolved, problem)
+    if resolver.is_kept(wanted):
+        # Nobody has to offer what lies here.
+        found = [item for item in found if item.code not in _OF_OFFERS]
+    return replace(resolved, findings=tuple(found))
 
 
 def stage(host: Host, functions: Functions, version: object = None) -> dict[str, Any]:
@@ -220,8 +227,9 @@ def _needs_reboot(host: Host, resolved: Resolved) -> bool:
 
 
 def _refresh_for(host: Host, resolver: Resolver, wanted: Request, refresh: bool) -> None:
-    """Have the index of the packages up to date, unless what is wanted is staged."""
-    if refresh and not resolution.names(wanted, resolver.staged):
+    """Have the index of the packages up to date, unless what is wanted is staged, or kept."""
+    there = resolution.names(wanted, resolver.staged) or resolver.is_kept(wanted)
+    if refresh and not there:
         refresh_index(host.known_manager())
 
 

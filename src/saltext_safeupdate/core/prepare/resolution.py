@@ -106,6 +106,13 @@ class Resolver:
             staged=bool(targets) and dict(self.staged) == targets,
         )
 
+    def is_kept(self, wanted: Request) -> bool:
+        """Tell whether the request goes back to packages that are kept on this minion."""
+        previous = self.revisions.previous() if wanted.back else None
+        if previous is None:
+            return False
+        return wanted.version is None or names(wanted, previous.versions)
+
     def refuse(self, resolved: Resolved) -> None:
         """Raise InputError for versions that were rolled back, or are older by mistake."""
         rows = self.store.quarantined() if self.store.exists() else ()
@@ -124,7 +131,7 @@ class Resolver:
         if not wanted.back:
             return None
         previous = self.revisions.previous()
-        if previous is not None and (wanted.version is None or names(wanted, previous.versions)):
+        if previous is not None and self.is_kept(wanted):
             return previous.versions
         if wanted.version is None:
             raise InputError(

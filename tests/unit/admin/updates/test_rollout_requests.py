@@ -10,10 +10,11 @@ import salt.version
 
 from saltext_safeupdate import factory
 from saltext_safeupdate.admin.status import facts
-from saltext_safeupdate.admin.updates import rollout_requests
+from saltext_safeupdate.admin.updates import rollout_requests, updating
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.core.extensions import ourselves
 from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
 from saltext_safeupdate.core.record import fence
 from saltext_safeupdate.core.record.parts import Request
 from saltext_safeupdate.core.record.phase import Phase
@@ -64,6 +65,59 @@ def _ask(made, number, version=NEW, **kwargs):
 
 def _at_once(work):
     work()
+
+
+OLDEST = "3006.28"
+
+
+class TestWayBack:
+    @pytest.fixture
+    def kept(self, made, tmp_path):
+        """A minion that keeps packages which nobody offers any more."""
+        path = tmp_path / "salt.deb"
+        path.write_text("")
+        packages = ("salt", "salt-minion")
+        files = tuple((name, OLDEST, str(path), "") for name in packages)
+        versions = dict.fromkeys(packages, OLDEST)
+        made.store.set_fact(PREVIOUS, Previous(update="u0", versions=versions, files=files))
+        return made
+
+    def test_it_goes_back_by_the_packages_that_are_kept(self, kept):
+        plan = updating.plan(kept, {}, OLDEST, back=True)
+        assert not [each for each in plan["findings"] if each["blocking"]]
+        assert plan["targets"] == {"salt": OLDEST, "salt-minion": OLDEST}
+        told = _ask(kept, N, OLDEST, back=True)
+        assert (told["phase"], told["refused"], told["number"]) == ("requested", "", N)
+        update = kept.store.latest()
+        assert (update.request.back, update.versions_to["salt"]) == (True, OLDEST)
+
+    def test_without_the_word_it_is_refused(self, kept):
+        assert "is older than the installed" in updating_refusal(kept, OLDEST)
+        assert kept.store.latest() is None
+
+    def test_what_is_not_kept_has_to_be_on_offer(self, made):
+        told = _ask(made, N, OLDEST, back=True)
+        assert "[target-unavailable]" in told["refused"]
+        assert (told["number"], made.launched) == (0, 0)
+
+    def test_one_that_is_held_does_not_go_back_either(self, kept):
+        kept.opts["safeupdate"]["hold"] = "ask Jo"
+        assert _ask(_again(kept), N, OLDEST, back=True)["held"] == "ask Jo"
+        assert kept.store.latest() is None
+
+    def test_a_downgrade_has_to_be_meant(self, made):
+        for versions in made.manager.offers.values():
+            versions.append(OLDEST)
+        assert "say 'allow_downgrade=True'" in _ask(made, N, OLDEST)["refused"]
+        assert _ask(made, N, OLDEST, allow_downgrade=True)["phase"] == "requested"
+        assert made.store.latest().versions_to["salt"] == OLDEST
+
+
+def updating_refusal(made, version):
+    """Return why a request without a word about going back is refused, if somebody offers that."""
+    for versions in made.manager.offers.values():
+        versions.append(version)
+    return _ask(made, N, version)["refused"]
 
 
 class TestFence:

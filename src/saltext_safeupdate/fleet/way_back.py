@@ -1,0 +1,93 @@
+"""What a rollout that takes another one back asks for: where each minion came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import InputError
+from . import request as requests
+from . import versions
+from .request import Group
+from .rollout import Rollout, said
+
+# What a way back takes over from the rollout that it takes back, unless somebody says otherwise.
+_SAME = (
+    "canaries",
+    "waves",
+    "max_unavailable",
+    "max_failed",
+    "sample",
+    "jitter",
+    "windows",
+    "minion_timeout",
+    "silence_timeout",
+    "late_timeout",
+)
+# What would say twice where minions go to.
+_NOT_BESIDE = ("version", "extension", "groups", "allow_downgrade", "stage")
+
+
+def before(rollout: Rollout) -> dict[str, str]:
+    """Return what each minion ran when the rollout asked it for another version of Salt."""
+    return {name: each.before for name, each in rollout.minions.items() if each.before}
+
+
+def settings(rollout: Rollout, given: Mapping[str, Any], group: Group | None) -> dict[str, Any]:
+    """
+    Return the settings of the rollout that takes this one back; *group* is a part of it.
+
+    The groups, waves and limits are the same; it does not soak, and its packages are kept on the
+    minions. The version is kept from everybody then, unless only a part goes back. Raises
+    InputError if nobody can go back, or *given* says otherwise where to.
+    """
+    name = rollout.plan.id
+    if odd := sorted(set(_NOT_BESIDE).intersection(given)):
+        raise InputError(
+            f"{', '.join(odd)} cannot be given with 'back': each minion goes to what it ran "
+            "before. Nothing was started."
+        )
+    if not rollout.plan.request.version:
+        raise InputError(
+            f"The rollout {name} did not bring a version of Salt, so there is nothing to go back "
+            "from. Nothing was started."
+        )
+    known = before(rollout)
+    if not known:
+        raise InputError(
+            f"No minion was asked to update by the rollout {name} as far as it says, so there is "
+            "nothing to go back from. Nothing was started; for one that an earlier version of the "
+            "extension has driven, name the version, with 'allow_downgrade=True'."
+        )
+    old = requests.to_mapping(rollout.plan.request)
+    groups = [group] if group is not None else _groups(rollout, known)
+    return {
+        **{key: old[key] for key in _SAME if key in old},
+        "soak": 0,
+        "stage": False,
+        "keep": group is None,
+        **given,
+        "back": name,
+        "groups": [
+            {"name": each.name, "target": each.target, "tgt_type": each.tgt_type} for each in groups
+        ],
+    }
+
+
+def keep(made: Rollout, version: str) -> None:
+    """Have the *version* that is taken back kept from everybody, from the first look on."""
+    if not made.plan.request.keep:
+        return
+    if any(versions.stand_for_each_other(version, each) for each in made.versions):
+        # Two builds of one version: nobody could go back to the other one.
+        return
+    made.keeps = version
+    made.because = f"taken back by the rollout {made.plan.id}{said(made.by)}"
+
+
+def _groups(rollout: Rollout, known: Mapping[str, str]) -> list[Group]:
+    """Return the groups of the rollout by the names of those who can go back."""
+    found: dict[str, list[str]] = {}
+    for wave in rollout.plan.waves:
+        found.setdefault(wave.group, []).extend(name for name in wave.minions if name in known)
+    return [Group(group, tuple(names), "list") for group, names in found.items() if names]
