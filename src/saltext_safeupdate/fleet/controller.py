@@ -226,7 +226,7 @@ def failures(rollout: Rollout) -> str:
             f"{len(counted)} minions have failed, and {rollout.plan.failed} may; {first} is "
             f"{_described(counted[first])}"
         )
-    return ""
+    return gates.over(rollout)
 
 
 def _described(minion: Minion) -> str:

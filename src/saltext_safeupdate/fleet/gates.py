@@ -14,7 +14,17 @@ def open_now(rollout: Rollout, now: float) -> bool:
     wanted = rollout.plan.request
     if rollout.mode is not Mode.RUNNING or now < wanted.at:
         return False
-    return window.is_open(wanted.windows, now)
+    return window.is_open(wanted.windows, now, wanted.closed)
+
+
+def over(rollout: Rollout) -> str:
+    """Return that nobody may ever be started again, and somebody is still to be; else empty."""
+    wanted = rollout.plan.request
+    waiting = any(minion.step is Step.WAITING for minion in rollout.minions.values())
+    at = max(rollout.looked, wanted.at)
+    if not waiting or window.next_begin(wanted.windows, at, wanted.closed) < window.NEVER:
+        return ""
+    return "no window opens any more, so nobody else can begin; make a new plan for the rest"
 
 
 def full(rollout: Rollout) -> str:

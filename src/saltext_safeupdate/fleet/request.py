@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import InputError, version_text
 from . import share, window
 from .share import Share
-from .window import Window
+from .window import Period, Window
 
 TARGET_TYPES = ("glob", "list", "grain", "nodegroup", "compound", "pcre", "pillar", "ipcidr")
 # A beginning before that (in 2001) is none: somebody has meant a time of the day.
@@ -57,6 +57,8 @@ class Request:
         Whether packages are downloaded before the wave of a minion begins.
     windows
         When minions may be started; empty for always.
+    closed
+        Days on which no minion is started, whatever the windows say.
     at
         When the rollout begins, in epoch seconds; 0 for now.
     minion_timeout
@@ -87,6 +89,7 @@ class Request:
     jitter: float = 30.0
     stage: bool = True
     windows: tuple[Window, ...] = ()
+    closed: tuple[Period, ...] = ()
     at: float = 0.0
     minion_timeout: float = 3600.0
     silence_timeout: float = 120.0
@@ -161,7 +164,8 @@ def to_mapping(request: Request) -> dict[str, Any]:
             found[name] = [str(size) for size in found[name]]
         else:
             found[name] = str(found[name])
-    found["windows"] = [each.text for each in request.windows]
+    for name in ("windows", "closed"):
+        found[name] = [each.text for each in found[name]]
     found["exclude"] = sorted(request.exclude)
     return found
 
@@ -249,6 +253,7 @@ _READERS: dict[str, Any] = {
     "jitter": _seconds,
     "stage": _flag,
     "windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
+    "closed": lambda _, value: tuple(window.period(each) for each in _listed(value)),
     "at": _seconds,
     "minion_timeout": _timeout,
     "silence_timeout": _timeout,

@@ -41,7 +41,8 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
     """Return where the rollout stands, without a row for each minion."""
     known = durations.usual(m.seconds for m in rollout.minions.values() if m.step is Step.DONE)
     wanted = rollout.plan.request
-    closed = not window.is_open(wanted.windows, now)
+    closed = not window.is_open(wanted.windows, now, wanted.closed)
+    begins = window.next_begin(wanted.windows, now, wanted.closed) if closed else window.NEVER
     return {
         "schema": SCHEMA,
         "rollout": rollout.plan.id,
@@ -69,7 +70,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         else {"mean": known.mean, "median": known.median, "longest": known.longest},
         "rate": durations.rate(rollout),
         "remaining": durations.remaining(rollout),
-        "window_begins": window.next_begin(wanted.windows, now) if closed else None,
+        "window_begins": begins if begins < window.NEVER else None,
         "problems": problems(rollout),
     }
 

@@ -254,23 +254,25 @@ def plan_text(plan: Plan) -> str:
         result.append(f"  {clean(plan.sized)}")
     if wanted.windows:
         result.append(f"  only {clean('; '.join(each.text for each in wanted.windows))}")
+    if wanted.closed:
+        result.append(f"  not on {clean('; '.join(each.text for each in wanted.closed))}")
     if wanted.at:
         result.append(f"  not before {moment(wanted.at)}")
     result += ["", "Waves"]
     groups = [_group({"group": wave.group, "canary": wave.canary}) for wave in plan.waves]
     width = max(map(len, groups), default=0)
     result += [
-        f"  {number:3}  {group:{width}}  {len(wave.minions):5}  {_names(wave.minions)}"
+        f"  {number:3}  {group:{width}}  {len(wave.minions):5}  {names(wave.minions)}"
         for number, (group, wave) in enumerate(zip(groups, plan.waves, strict=True), 1)
     ]
     if plan.away:
         result += ["", f"Away now, updated when they come back ({len(plan.away)})"]
-        result.append(f"  {_names(sorted(plan.away))}")
+        result.append(f"  {names(sorted(plan.away))}")
         if len(plan.away) >= plan.unavailable:
             result.append("  Nobody begins before some are back: exclude them, or allow more")
     if plan.reboots:
         result += ["", f"A reboot of the host activates it ({len(plan.reboots)})"]
-        result.append(f"  {_names(sorted(plan.reboots))}")
+        result.append(f"  {names(sorted(plan.reboots))}")
     result += _gathered("Left out", plan.left_out.items())
     result += _gathered(
         "In a rollout that is not over, so this plan waits for its end", (plan.elsewhere.items())
@@ -287,11 +289,12 @@ def _gathered(title: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     if not by:
         return []
     rows = sorted(by.items(), key=lambda row: -len(row[1]))
-    head = ["", f"{title} ({sum(len(names) for _, names in rows)})"]
-    return [*head, *(f"  {len(names):5}  {clean(what)}: {_names(names)}" for what, names in rows)]
+    head = ["", f"{title} ({sum(len(these) for _, these in rows)})"]
+    return [*head, *(f"  {len(these):5}  {clean(what)}: {names(these)}" for what, these in rows)]
 
 
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - MOST
-    shown = ", ".join(clean(name, 60) for name in names[:MOST])
+def names(given: Sequence[str]) -> str:
+    """Return the names of minions, the first ones of many."""
+    more = len(given) - MOST
+    shown = ", ".join(clean(name, 60) for name in given[:MOST])
     return f"{shown} and {more} more" if more > 0 else shown

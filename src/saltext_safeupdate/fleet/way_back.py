@@ -20,6 +20,7 @@ _SAME = (
     "sample",
     "jitter",
     "windows",
+    "closed",
     "minion_timeout",
     "silence_timeout",
     "late_timeout",

@@ -1,19 +1,35 @@
-"""Maintenance windows: the times of a week in which minions may be started on their update."""
+"""Maintenance windows: the times in which minions may be started on their update, and never."""
 
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import zoneinfo
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..core.errors import InputError
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DAY, _MINUTES = 86400, 1440
+# Which of the days of that name in a month; the last one is counted from its end.
+WHICH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": -1}
+# When a window begins that does not come again.
+NEVER = math.inf
+_MINUTES = 1440
+# Days in which each day of the week has been the first, or the last, of its name in a month.
+_AHEAD, _MONTHS_AHEAD = 9, 70
+# Closed periods that are passed on the way to the next open moment.
+_MOST_PERIODS = 1000
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _FORM = re.compile(
-    r"(?:(?P<days>[a-z,\- ]+?)\s+)?(?P<begin>\d\d:\d\d)\s*-\s*(?P<end>\d\d:\d\d)"
-    r"(?:\s+(?P<zone>[\w/+\-]+))?",
+    r"(?:(?P<days>[a-z0-9,\- ]+?)\s+)?(?P<begin>\d\d:\d\d)\s*-\s*(?P<end>\d\d:\d\d)"
+    r"(?:\s+(?P<zone>[a-z][\w/+\-]*))?",
+    re.I,
+)
+_PERIOD = re.compile(
+    r"(?P<first>\d{4}-\d\d-\d\d)(?:\s*(?:-|\.\.|to)\s*(?P<last>\d{4}-\d\d-\d\d))?"
+    r"(?:\s+(?P<zone>[a-z][\w/+\-]*))?",
     re.I,
 )
 
@@ -23,9 +39,10 @@ class Window:
     """
     Minutes of the day from *begin* to *end*, on *days* (0 is Monday), in the time of *zone*.
 
-    One whose end is not after its begin lasts over midnight; it belongs to the day on which it
-    begins. The wall clock counts: on the night in which clocks are put forward or back, a window
-    is an hour shorter or longer.
+    If there are *dates*, it is only on these; if it is the *which* of a month, only on that day of
+    its name (-1 is the last one). One whose end is not after its begin lasts over midnight; it
+    belongs to the day on which it begins. The wall clock counts: on the night in which clocks are
+    put forward or back, a window is an hour shorter or longer.
     """
 
     text: str
@@ -33,66 +50,138 @@ class Window:
     begin: int
     end: int
     zone: str
+    which: int = 0
+    dates: frozenset[datetime.date] = frozenset()
 
     def contains(self, now: float) -> bool:
         """Tell whether *now* (epoch seconds) lies in the window."""
         local = datetime.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(self.zone))
-        minute, day = local.hour * 60 + local.minute, local.weekday()
+        minute, day = local.hour * 60 + local.minute, local.date()
         if self.begin < self.end:
-            return day in self.days and self.begin <= minute < self.end
+            return self._is_on(day) and self.begin <= minute < self.end
         if minute >= self.begin:
-            return day in self.days
-        return (day - 1) % 7 in self.days and minute < self.end
+            return self._is_on(day)
+        return self._is_on(day - datetime.timedelta(days=1)) and minute < self.end
 
     def begins(self, now: float) -> float:
-        """Return when it begins next, in epoch seconds; *now* if it is open."""
+        """Return when it begins next, in epoch seconds; *now* if it is open, ``NEVER`` if never."""
         if self.contains(now):
             return now
         zone = zoneinfo.ZoneInfo(self.zone)
         today = datetime.datetime.fromtimestamp(now, zone).date()
         hour, minute = divmod(self.begin, 60)
-        for ahead in range(9):
-            day = today + datetime.timedelta(days=ahead)
-            if day.weekday() not in self.days:
-                continue
+        for day in self._days_from(today):
             at = datetime.datetime.combine(day, datetime.time(hour, minute), zone).timestamp()
             # A time that the clocks leave out that night is taken from the hour before.
             if at > now and (self.contains(at) or self.contains(at + 3600)):
                 return at
-        raise AssertionError("a window without days")  # pragma: no cover
+        return NEVER
+
+    def _is_on(self, day: datetime.date) -> bool:
+        """Tell whether it begins on that day."""
+        if self.dates:
+            return day in self.dates
+        if day.weekday() not in self.days:
+            return False
+        if self.which < 0:
+            return (day + datetime.timedelta(days=7)).month != day.month
+        return self.which in (0, (day.day - 1) // 7 + 1)
+
+    def _days_from(self, today: datetime.date) -> Iterator[datetime.date]:
+        if self.dates:
+            yield from sorted(day for day in self.dates if day >= today)
+            return
+        for ahead in range(_MONTHS_AHEAD if self.which else _AHEAD):
+            day = today + datetime.timedelta(days=ahead)
+            if self._is_on(day):
+                yield day
+
+
+@dataclass(frozen=True)
+class Period:
+    """Whole days, from *first* to *last*, in the time of *zone*, in which nobody is started."""
+
+    text: str
+    first: datetime.date
+    last: datetime.date
+    zone: str
+
+    def contains(self, now: float) -> bool:
+        local = datetime.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(self.zone))
+        return self.first <= local.date() <= self.last
+
+    def ends(self) -> float:
+        """Return when it is over, in epoch seconds."""
+        after = self.last + datetime.timedelta(days=1)
+        zone = zoneinfo.ZoneInfo(self.zone)
+        return datetime.datetime.combine(after, datetime.time(), zone).timestamp()
 
 
 def parse(text: object) -> Window:
     """
     Return the window that is meant by ``mon-fri 22:00-04:00 Europe/Berlin``.
 
-    Days are optional (then every day), and so is the zone (then UTC). Raises InputError.
+    In place of the days of the week there may be dates (``2026-11-25``), or one day of a month
+    (``first sun``). Days are optional (then every day), and so is the zone (then UTC). Raises
+    InputError.
     """
     found = _FORM.fullmatch(str(text).strip())
     if found is None:
         raise InputError(
             f"The window {text!r} is not understood. Write 'mon-fri 22:00-04:00 Europe/Berlin': "
-            "days, times and the time zone; without days it is every day, without zone UTC."
+            "days, times and the time zone; without days it is every day, without zone UTC. For "
+            "days, there may be dates such as '2026-11-25', or 'first sun'."
         )
     begin, end = (_minutes(found[key], text) for key in ("begin", "end"))
     if begin in (end, _MINUTES):
         raise InputError(f"The window {text!r} has no length.")
-    zone = found["zone"] or "UTC"
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as err:
-        raise InputError(f"The window {text!r} names the unknown time zone {zone!r}.") from err
-    return Window(str(text).strip(), _days(found["days"], text), begin, end, zone)
+    days, which, dates = _days(found["days"], text)
+    zone = _zone(found["zone"], f"The window {text!r}")
+    return Window(str(text).strip(), days, begin, end, zone, which, dates)
 
 
-def is_open(windows: tuple[Window, ...], now: float) -> bool:
-    """Tell whether minions may be started now. Without windows they always may."""
-    return not windows or any(window.contains(now) for window in windows)
+def period(text: object) -> Period:
+    """
+    Return the closed period that is meant by ``2026-12-20 - 2027-01-06 Europe/Berlin``.
+
+    One date is one day; without a zone it is UTC. Raises InputError.
+    """
+    found = _PERIOD.fullmatch(str(text).strip())
+    if found is None:
+        raise InputError(
+            f"The closed period {text!r} is not understood. Write '2026-12-20 - 2027-01-06 "
+            "Europe/Berlin': the first day, the last one, and the time zone; one date is one day, "
+            "without zone it is UTC."
+        )
+    what = f"The closed period {text!r}"
+    first = _date(found["first"], what)
+    last = _date(found["last"], what) if found["last"] else first
+    if last < first:
+        raise InputError(f"{what} ends before it begins.")
+    return Period(str(text).strip(), first, last, _zone(found["zone"], what))
 
 
-def next_begin(windows: tuple[Window, ...], now: float) -> float:
-    """Return when one of the windows is open next, in epoch seconds."""
-    return min((window.begins(now) for window in windows), default=now)
+def is_open(windows: Iterable[Window], now: float, closed: Iterable[Period] = ()) -> bool:
+    """Tell whether minions may be started now. Without windows they may, but in closed periods."""
+    listed = tuple(windows)
+    if any(each.contains(now) for each in closed):
+        return False
+    return not listed or any(each.contains(now) for each in listed)
+
+
+def next_begin(windows: Iterable[Window], now: float, closed: Iterable[Period] = ()) -> float:
+    """Return when minions may be started next, in epoch seconds; ``NEVER`` if never again."""
+    listed, shut = tuple(windows), tuple(closed)
+    at = now
+    for _ in range(_MOST_PERIODS):
+        at = min((each.begins(at) for each in listed), default=at)
+        if at == NEVER:
+            break
+        ends = [each.ends() for each in shut if each.contains(at)]
+        if not ends:
+            return at
+        at = max(ends)
+    return NEVER
 
 
 def _minutes(text: str, whole: object) -> int:
@@ -102,17 +191,40 @@ def _minutes(text: str, whole: object) -> int:
     return hours * 60 + minutes
 
 
-def _days(text: str | None, whole: object) -> frozenset[int]:
+def _zone(given: str | None, what: str) -> str:
+    zone = given or "UTC"
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as err:
+        raise InputError(f"{what} names the unknown time zone {zone!r}.") from err
+    return zone
+
+
+def _date(text: str, what: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{what} has the impossible date {text}.") from None
+
+
+def _days(text: str | None, whole: object) -> tuple[frozenset[int], int, frozenset[datetime.date]]:
+    """Return the days of the week, which of them in a month, and the dates, if these are meant."""
     if not text:
-        return frozenset(range(7))
+        return frozenset(range(7)), 0, frozenset()
+    parts = re.split(r"[,\s]+", text.strip().lower())
+    if all(map(_DATE.fullmatch, parts)):
+        dates = frozenset(_date(part, f"The window {whole!r}") for part in parts)
+        return frozenset(range(7)), 0, dates
+    which = WHICH.get(parts[0], 0) if len(parts) == 2 else 0
     days: set[int] = set()
-    for part in re.split(r"[,\s]+", text.strip().lower()):
+    for part in parts[1:] if which else parts:
         first, dash, last = part.partition("-")
         try:
             one, other = (DAYS.index(day[:3]) for day in (first, last if dash else first))
         except ValueError:
             raise InputError(
-                f"The window {whole!r} has the unknown day {part!r}. Days are {', '.join(DAYS)}."
+                f"The window {whole!r} has the unknown day {part!r}. Days are {', '.join(DAYS)}, "
+                f"{', '.join(WHICH)} of one of them in a month, or dates."
             ) from None
         days |= {(one + step) % 7 for step in range((other - one) % 7 + 1)}
-    return frozenset(days)
+    return frozenset(days), which, frozenset()

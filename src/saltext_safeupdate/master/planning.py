@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import InputError, one_line, visible
 from ..core.record.phase import Phase
-from ..fleet import inventory, platforms, way_back
+from ..fleet import inventory, platforms, way_back, window
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.plan import Draw, Facts, Plan
@@ -66,6 +66,7 @@ def make(
     *at_once* and one of the minions is in another rollout that is not over; nothing is stored
     then.
     """
+    _refuse_never(wanted, clock())
     store = store or Store(opts)
     before = came_from(store, wanted)
     refuse_quarantined(store, wanted.version, *sorted(set(before.values())))
@@ -97,6 +98,16 @@ def make(
         return replace(found, id="")
     store.save_plan(found)
     return found
+
+
+def _refuse_never(wanted: Request, now: float) -> None:
+    """Raise InputError if nobody could ever be started."""
+    at = max(now, wanted.at)
+    if window.next_begin(wanted.windows, at, wanted.closed) == window.NEVER:
+        raise InputError(
+            "None of the 'windows' opens again, or the days of all are closed, so nobody could be "
+            "started. Nothing was started; give another one."
+        )
 
 
 def refuse_quarantined(store: Store, *versions: str) -> None:

@@ -200,8 +200,12 @@ def plan(target=None, tgt_type="glob", **settings):
         Whether packages are downloaded before the wave of a minion begins. Defaults to ``True``.
 
     windows
-        When minions may be started, such as ``[mon-fri 22:00-04:00 Europe/Berlin]``. Defaults to
-        always.
+        When minions may be started, such as ``[mon-fri 22:00-04:00 Europe/Berlin]``,
+        ``[first sun 02:00-06:00]`` or ``[2026-11-25 22:00-04:00]``. Defaults to always.
+
+    closed
+        Days on which no minion is started, such as ``[2026-12-20 - 2027-01-06 Europe/Berlin]``.
+        Defaults to none.
 
     at
         When the rollout begins, in seconds since 1970. Defaults to ``0``: at once. For times of
