@@ -75,6 +75,7 @@ SURFACE = {
             "metrics",
             "pause",
             "plan",
+            "policy",
             "redeliver",
             "report",
             "resume",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from ..fleet.policy_text import policy_lines
 from ..fleet.text import Line, changes, clean, goal, lines, plan_text, seconds, text
 
 __all__ = ["follow", "for_person", "listed_text", "plan_text", "text"]
@@ -114,6 +115,11 @@ def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
         what = goal(told["version"], told["extension"], told["back"])
         rows.append(f"{clean(name)}  {told['mode']:8}  {what}: {counts}{why}")
     return "\n".join(rows) or "There are no rollouts."
+
+
+def policy_text(found: Mapping[str, Any]) -> str:
+    """Return how a fleet stands by its policy as text."""
+    return policy_lines(found)
 
 
 def _stands(found: Mapping[str, Any]) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import salt.version
 
 from ..core.errors import InputError, RecordError, one_line
-from ..fleet import inventory, platforms, repairs, selection, share
+from ..fleet import adrift, inventory, platforms, repairs, selection, share
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
@@ -114,11 +115,14 @@ class Inventory:
         batch: object = "10%",
         repair_timeout: float = 3600.0,
         unsure: Iterable[str] = (),
+        meant: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+        broken: str = "",
     ) -> dict[str, Any]:
         """
         Return what is not as it should be on these minions; *repair* what can be repaired.
 
-        Those of whom it is *unsure* whether they are meant are not repaired.
+        Those of whom it is *unsure* whether they are meant are not repaired. *meant* has the
+        versions that the policy wants, with its groups, and *broken* is what is wrong with it.
         """
         if repair and not asks:
             raise InputError(
@@ -128,6 +132,7 @@ class Inventory:
         at_once = max(share.parse("batch", batch).allows(len(minions)), 1)
         records = self._records(minions, timeout, asks=asks)
         drifts = self._drifts(minions, records)
+        drifts += adrift.by_policy(records, meant, self._heard)
         found: dict[str, Any] = {
             "schema": inventory.SCHEMA,
             "summary": inventory.drift_summary(drifts, minions),
@@ -136,7 +141,7 @@ class Inventory:
             "at": self._now,
             "minions": len(minions),
             "drift": [vars(drift) for drift in drifts],
-            "unreadable": list(self._store.problems),
+            "unreadable": [*self._store.problems, *filter(None, (broken,))],
         }
         if repair:
             found["repaired"] = self._repair(
@@ -144,7 +149,7 @@ class Inventory:
             )
         done = found["repaired"]["done"] if repair else {}
         open_ones = [d for d in drifts if not (d.repair and d.minion in done)]
-        return {**found, "retcode": int(bool(open_ones))}
+        return {**found, "retcode": int(bool(open_ones or broken))}
 
     def _drifts(self, minions: Iterable[str], records: Mapping[str, Record]) -> list[Drift]:
         master, now, heard = self._master, self._now, self._heard
@@ -153,6 +158,11 @@ class Inventory:
             for minion in minions
             for drift in inventory.drift(records.get(minion), minion, master, now, heard)
         ]
+
+    def asked(self, minions: list[str], timeout: float) -> tuple[dict[str, Record], frozenset[str]]:
+        """Ask minions; return what is known of them, and who has answered."""
+        records = self._records(minions, timeout, asks=True)
+        return records, frozenset(self._heard or ())
 
     def _records(self, minions: list[str], timeout: float, *, asks: bool) -> dict[str, Record]:
         """Return what is known, newest answers included; those count who have answered now."""

@@ -17,6 +17,7 @@ from saltext_safeupdate.master import (
     orders,
     people,
     planning,
+    policies,
     progress,
     redelivery,
     reports,
@@ -446,6 +447,41 @@ def abort(rollout, why="by an administrator"):
 
 
 @errors.for_runner
+def policy(apply=False):
+    """
+    Show what the policy of this master wants, and what it would do now; or do that.
+
+    The policy is a file: it says what each group of minions is to run, when, and within which
+    limits; see :doc:`its page </topics/howto/policy>`. With ``apply``, the rollout that comes next
+    is begun, in the background: one at a time, and only if no other one is under way. Have the
+    schedule of the master apply it every ten minutes, say.
+
+    At a terminal it is shown as text; with ``--out json``, or called by a program, it returns data:
+    ``groups`` with a row for each (``group``, ``goal``, ``version``, ``minions``, ``there``: how
+    many run it; ``bring``: whom a rollout would bring along; ``left``: who is left out and why;
+    ``waits``: why no rollout of it may begin now), ``next`` (the group whose rollout comes next, or
+    has begun) and ``begun`` (the name of the rollout).
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.policy
+        salt-run safeupdate.policy apply=True
+
+    apply
+        Whether to begin the rollout that comes next. Defaults to ``False``: nothing starts.
+
+    :raises CommandExecutionError: if there is no policy, others could write it, it is not
+        understood as a whole, or another process applies it just now. Nothing is started then.
+    :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
+        configured or does not run, or the cache of the master cannot be used.
+    """
+    found = policies.step(__opts__, apply=bool(apply), by=_by())
+    return progress.policy_text(found) if progress.for_person(__opts__) else found
+
+
+@errors.for_runner
 def allow(version, everywhere=False):
     """
     Let rollouts bring a version again that two canaries have rolled back, or that was taken back.
@@ -637,10 +673,10 @@ def check(
     Show which minions are not as they should be, and what would repair each.
 
     That is: something else runs than is installed, something else is installed than was asked
-    for last, a version is newer than its master's, a version is in quarantine, the set-up has a
-    problem; a minion has never answered, is silent, lacks this extension, or gives senseless
-    answers. The exit status is 0 if all are as they should be, or were repaired, and 1
-    otherwise.
+    for last, a version is newer than its master's, something else runs than the policy wants
+    (:py:func:`policy`), a version is in quarantine, the set-up has a problem; a minion has never
+    answered, is silent, lacks this extension, or gives senseless answers. The exit status is 0 if
+    all are as they should be, or were repaired, and 1 otherwise, also if the policy is of no use.
 
     With ``repair``, minions are restarted, or updated to the version that was asked for last.
     Some are repaired at a time; if one of them does not come back well, no more are begun.
@@ -671,6 +707,7 @@ def check(
         known which minions are in a rollout. Nothing is changed then.
     """
     minions = stocktaking.expected(__opts__, tgt, tgt_type)
+    meant, broken = policies.wanted(__opts__, minions)
     found = stocktaking.made(__opts__).check(
         minions,
         redelivery.seconds("timeout", timeout),
@@ -679,6 +716,8 @@ def check(
         batch=batch,
         repair_timeout=redelivery.seconds("repair_timeout", repair_timeout),
         unsure=stocktaking.unsure(__opts__, tgt, tgt_type) if repair else (),
+        meant=meant,
+        broken=broken,
     )
     return _told(found)
 

@@ -5,8 +5,10 @@ import random
 import re
 
 import pytest
+import salt.utils.yaml
 
-from saltext_safeupdate.fleet import plan, request, rollout, summary, text
+from saltext_safeupdate.fleet import inventory, plan, policy, request, rollout, summary, text
+from saltext_safeupdate.fleet.policy_text import policy_lines
 from saltext_safeupdate.fleet.rollout import Step
 from saltext_safeupdate.master import progress
 from tests.unit.fleet.world import NEW, NUMBER, OLD, Host, World
@@ -96,3 +98,46 @@ def test_every_key_of_a_status_is_explained_and_no_other() -> None:
     assert set(re.findall(r"`([a-z_]+)`", line)) == set(summary.rows(world.rollout)[0])
     assert all(f"`{step.value}`" in STATUS for step in Step)
     assert all(f"`{mode.value}`" in STATUS for mode in rollout.Mode)
+
+
+POLICY = (DOCS / "topics" / "howto" / "policy.md").read_text(encoding="utf-8")
+
+
+def _blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", POLICY, re.DOTALL)
+
+
+def _record(name: str, running: str = OLD, **more: object) -> inventory.Record:
+    answer = {"running": running, "installed": running, "extension": "1.0", "phase": "idle"}
+    return inventory.from_answer(name, answer | more, BEGIN)
+
+
+def test_the_page_of_policies_shows_one_and_what_is_printed_of_it() -> None:
+    found = policy.parse(salt.utils.yaml.safe_load(_blocks("yaml")[0]))
+    databases = [f"db{number}" for number in range(1, 4)]
+    rest = [f"web{number}" for number in range(1, 42)] + ["build1"]
+    records = {name: _record(name) for name in rest}
+    records |= {name: _record(name, NEW) for name in ("test1", "test2")}
+    records |= {"db1": _record("db1", "3007.16"), "db2": _record("db2")}
+    records["db3"] = _record("db3", held="ask Jo")
+    records |= {name: _record(name, "3006.28") for name in ("web7", "web9")}
+    looked = policy.look(
+        found,
+        policy.Known(
+            members={
+                "test": ["test1", "test2"],
+                "databases": databases,
+                "rest": rest,
+            },
+            records=records,
+            heard=frozenset(records),
+            # Monday, 2026-11-30, 22:30 UTC.
+            now=1796077800.0,
+            master=NEW,
+            newest={"3007": "3007.16"},
+        ),
+    )
+    told = {"policy": "/etc/salt/safeupdate/policy.yml", "enabled": True, "begun": ""}
+    told |= {"groups": [vars(each) for each in looked]}
+    told["next"] = policy.following(looked)[0].group
+    assert policy_lines(told) == _blocks("text")[0].rstrip("\n")

@@ -1,0 +1,277 @@
+"""What a fleet is to run, and which rollout comes next for it: a function of what is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..core.errors import InputError, version_text
+from . import inventory, window
+from . import request as requests
+from .inventory import REPORT, Record
+from .request import Request
+from .text import moment
+from .versions import kept_from_all, reached, stand_for_each_other
+
+# A series: its newest patch is meant.
+_SERIES = re.compile(r"\d{4}")
+# What a group says of itself; all else are settings of its rollouts.
+_OWN = ("name", "target", "tgt_type")
+# What a policy decides by itself, or what is for one rollout only.
+_NOT_HERE = ("groups", "back", "keep", "at")
+_SETTINGS = tuple(each.name for each in fields(Request) if each.name not in _NOT_HERE)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Minions and what they are to run. *wanted* has the settings of their rollouts."""
+
+    name: str
+    wanted: Request
+
+    @property
+    def series(self) -> str:
+        """The series whose newest patch is meant; empty if it is a version."""
+        return self.wanted.version if _SERIES.fullmatch(self.wanted.version) else ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The groups of a fleet. A minion of two groups belongs to the first."""
+
+    groups: tuple[Group, ...]
+    enabled: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """
+    What a master knows when it looks.
+
+    members, unsure
+        The minions that each group means, and those of whom that is not known, by group.
+    records, heard
+        What minions have answered, and who has just now; None if nobody was asked.
+    rollouts
+        Those that are not over: their mode by name.
+    taken
+        Their minions, each with the name of its rollout.
+    quarantined
+        Versions that are kept from everybody, and why.
+    given_up
+        By version, whom it cannot be brought to as long as nobody has looked, and why.
+    newest
+        The newest version of each series that is pinned; a series is missing if that is not known.
+    master
+        The version of the master.
+    """
+
+    members: Mapping[str, Sequence[str]]
+    records: Mapping[str, Record]
+    now: float
+    master: str
+    unsure: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    heard: Container[str] | None = None
+    rollouts: Mapping[str, str] = field(default_factory=dict)
+    taken: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    given_up: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    newest: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """
+    How a group stands: whom a rollout would bring along, who is left out, and what it waits for.
+
+    *goal* is what it is to run, in words, *version* the version of Salt; *there* run it.
+    """
+
+    group: str
+    goal: str
+    version: str
+    minions: int
+    there: int
+    bring: tuple[str, ...]
+    left: Mapping[str, str]
+    waits: str
+
+
+# -- reading it ----------------------------------------------------------------------------
+
+
+def parse(data: object) -> Policy:
+    """Return the policy that plain data mean. Raises InputError for whatever is not understood."""
+    if not isinstance(data, Mapping):
+        raise InputError("A policy is a mapping with 'groups'.")
+    _refuse_strange("A policy", data, ("enabled", "defaults", "groups"))
+    enabled, listed = data.get("enabled", True), data.get("groups")
+    if not isinstance(enabled, bool):
+        raise InputError("'enabled' of a policy must be true or false.")
+    if not isinstance(listed, list) or not listed:
+        raise InputError("'groups' of a policy must be a list of groups.")
+    defaults = data.get("defaults") or {}
+    if not isinstance(defaults, Mapping):
+        raise InputError("'defaults' of a policy must be a mapping.")
+    _refuse_strange("'defaults' of a policy", defaults, _SETTINGS)
+    groups = tuple(_group(number, each, defaults) for number, each in enumerate(listed, 1))
+    if len({group.name for group in groups}) < len(groups):
+        raise InputError("Two groups of a policy have one name.")
+    return Policy(groups, enabled)
+
+
+def _group(number: int, data: object, defaults: Mapping[str, Any]) -> Group:
+    if not isinstance(data, Mapping):
+        raise InputError(f"Group {number} of the policy is no mapping.")
+    _refuse_strange(f"Group {number} of a policy", data, (*_OWN, *_SETTINGS))
+    name = data.get("name")
+    if not isinstance(name, str) or not name:
+        raise InputError(f"Group {number} of the policy has no 'name'.")
+    settings = {**defaults, **{key: value for key, value in data.items() if key not in _OWN}}
+    target = {key: data[key] for key in ("target", "tgt_type") if key in data}
+    try:
+        if settings.get("version") is not None:
+            settings["version"] = version_text("version", settings["version"])
+        wanted = requests.from_mapping({**settings, "groups": [{"name": name, **target}]})
+    except InputError as err:
+        raise InputError(f"Group {name!r} of the policy: {err}") from err
+    return Group(name, wanted)
+
+
+def _refuse_strange(what: str, data: Mapping[Any, Any], known: Collection[str]) -> None:
+    if strange := sorted(str(key) for key in data if key not in known):
+        raise InputError(
+            f"{what} has no setting {', '.join(strange)}. Known: {', '.join(sorted(known))}."
+        )
+
+
+# -- what comes next -----------------------------------------------------------------------
+
+
+def look(policy: Policy, known: Known) -> list[Standing]:
+    """Return how each group stands."""
+    return [_standing(policy, group, known, mine) for group, mine in _divided(policy, known)]
+
+
+def following(standings: Sequence[Standing]) -> list[Standing]:
+    """Return the groups of which a rollout may begin now, the next one first."""
+    return [each for each in standings if each.bring and not each.waits]
+
+
+def wanted_by(policy: Policy, known: Known) -> dict[str, tuple[str, str]]:
+    """Return the version of Salt that each minion is to run, and its group; empty for any."""
+    return {
+        minion: (_version(group, known), group.name)
+        for group, mine in _divided(policy, known)
+        for minion in mine
+        if minion not in group.wanted.exclude
+    }
+
+
+def _divided(policy: Policy, known: Known) -> Iterator[tuple[Group, list[str]]]:
+    """Yield each group with its minions; nobody is in two."""
+    seen: set[str] = set()
+    for group in policy.groups:
+        members = {*known.members.get(group.name, ()), *known.unsure.get(group.name, ())}
+        yield group, sorted(members - seen)
+        seen |= members
+
+
+def _version(group: Group, known: Known) -> str:
+    return known.newest.get(group.series, "") if group.series else group.wanted.version
+
+
+def _standing(policy: Policy, group: Group, known: Known, mine: Sequence[str]) -> Standing:
+    version = _version(group, known)
+    there, bring, left = 0, [], {}
+    for minion in mine if version or not group.series else ():
+        if minion not in group.wanted.exclude and _is_there(group, version, known, minion):
+            there += 1
+        elif why := _why_not(group, version, known, minion):
+            left[minion] = why
+        else:
+            bring.append(minion)
+    goal = " and ".join(
+        filter(
+            None,
+            (
+                f"the extension {group.wanted.extension}" if group.wanted.extension else "",
+                f"Salt {group.wanted.version}" if group.wanted.version else "",
+            ),
+        )
+    )
+    return Standing(
+        group=group.name,
+        goal=f"{goal} ({version})" if group.series and version else goal,
+        version=version,
+        minions=len(mine),
+        there=there,
+        bring=tuple(bring),
+        left=left,
+        waits=_waits_for(policy, group, version, known),
+    )
+
+
+def _is_there(group: Group, version: str, known: Known, minion: str) -> bool:
+    record = known.records.get(minion)
+    if record is None or record.answer != REPORT or (group.wanted.version and not version):
+        return False
+    if group.wanted.extension not in ("", record.extension):
+        return False
+    return not version or reached(record.running, record.installed, version)
+
+
+def _why_not(group: Group, version: str, known: Known, minion: str) -> str:
+    """Return why a minion is not brought along now; empty if it is."""
+    if minion in group.wanted.exclude:
+        return "excluded"
+    if minion in known.unsure.get(group.name, ()):
+        return "nothing is known of its grains or pillar, so whether it is meant is not known"
+    record = known.records.get(minion)
+    if record is None or inventory.silent(record, known.now, known.heard):
+        return "does not answer; it is brought along when it does"
+    if record.answer != REPORT:
+        return inventory.line({"heard": record.answer, "problems": record.problems}, known.now)
+    if minion in known.taken:
+        return f"is in the rollout {known.taken[minion]}"
+    return _why_not_now(group, version, known, record)
+
+
+def _why_not_now(group: Group, version: str, known: Known, record: Record) -> str:
+    if record.held:
+        return f"held: {record.held}"
+    if record.phase not in inventory.QUIET:
+        return f"an update is under way there: {record.phase}"
+    if any(stand_for_each_other(each, version) for each in record.quarantined if version):
+        return f"has rolled {version} back; 'safeupdate.unquarantine' there allows it again"
+    if inventory.newer(record.running, version) and not group.wanted.allow_downgrade:
+        return f"runs {record.running}, which is newer"
+    return known.given_up.get(version, {}).get(record.minion, "")
+
+
+def _waits_for(policy: Policy, group: Group, version: str, known: Known) -> str:
+    """Return why no rollout of the group may begin now; empty if one may."""
+    return next(_reasons(policy, group, version, known), "")
+
+
+def _reasons(policy: Policy, group: Group, version: str, known: Known) -> Iterator[str]:
+    if not policy.enabled:
+        yield "the policy is switched off"
+    for name, mode in known.rollouts.items():
+        yield f"the rollout {name} is {mode}, and there is one at a time"
+    if group.series and not version:
+        yield (
+            f"which version of {group.series} is the newest is not known: most of those that were "
+            "asked have to offer it"
+        )
+    kept, because = kept_from_all(known.quarantined, version)
+    if kept:
+        yield f"{kept} is in quarantine: {because}"
+    if inventory.newer(version, known.master):
+        yield f"{version} is newer than this master, which has {known.master}"
+    wanted = group.wanted
+    if not window.is_open(wanted.windows, known.now, wanted.closed):
+        begin = window.next_begin(wanted.windows, known.now, wanted.closed)
+        yield f"closed until {moment(begin)}" if begin < window.NEVER else "no window opens again"

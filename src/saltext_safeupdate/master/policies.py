@@ -1,0 +1,334 @@
+"""
+The policy of this master: read from its file, compared with the fleet, and brought about.
+
+A step begins at most one rollout, by the same way as a person does. So whatever stops a rollout
+stops the policy: quarantine, holds, windows, pre-flights, limits, and another rollout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import salt.utils.yaml
+import salt.version
+
+from ..core.errors import InputError, LockHeldError, SafeUpdateError, one_line
+from ..core.host.files import make_private, open_private
+from ..fleet import policy
+from ..fleet.policy import Group, Known, Policy, Standing
+from ..fleet.request import Group as Target
+from ..fleet.request import Request
+from ..fleet.rollout import BAD, Step
+from ..fleet.versions import stand_for_each_other
+from . import orders, planning, questions, rollouts, stocktaking, targets
+from .cache import ROOT
+from .planning import Ask
+from .store import Store
+
+# The option of the master that names the file, and where it is by default, beside its own file.
+OPTION = "safeupdate_policy"
+PLACE = os.path.join("safeupdate", "policy.yml")
+# Seconds that minions have to say what runs on them.
+REPORT_TIMEOUT = 30.0
+# How often a minion is brought to a version within a day: who never stays there is given up.
+MOST_TIMES, DAY = 3, 86400.0
+# Minions that are asked for the newest version of a series, at most.
+MOST_ASKED = 5
+# The version of Salt in that of a package.
+_RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d{1,9})+)(?:[-+~][\w.+~-]*)?")
+_LOCK = "policy.lock"
+
+
+def path_of(opts: Mapping[str, Any]) -> str:
+    """Return the path of the policy of the master with these options."""
+    named = opts.get(OPTION)
+    if named:
+        return os.path.abspath(str(named))
+    return os.path.join(os.path.dirname(os.path.abspath(str(opts["conf_file"]))), PLACE)
+
+
+def read(opts: Mapping[str, Any]) -> Policy | None:
+    """
+    Return the policy; None if there is none.
+
+    Raises InputError if somebody else could write it, or if it is not understood as a whole.
+    """
+    path = path_of(opts)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise _broken(path, f"it cannot be read: {err.strerror}") from err
+    with os.fdopen(fd, encoding="utf-8") as file:
+        told = os.fstat(file.fileno())
+        if told.st_uid not in (0, os.geteuid()) or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _broken(
+                path,
+                "others than the user of the master may write to it. Let root own it, and nobody "
+                "else write to it",
+            )
+        try:
+            return policy.parse(salt.utils.yaml.safe_load(file))
+        except InputError as err:
+            raise _broken(path, str(err)) from err
+        except (salt.utils.yaml.YAMLError, UnicodeDecodeError) as err:
+            raise _broken(path, f"it is no YAML: {one_line(err)}") from err
+
+
+def _broken(path: str, why: str) -> InputError:
+    return InputError(
+        f"The policy {path} is of no use: {why.rstrip('.')}. Nothing was started; mend it, and "
+        "'salt-run safeupdate.policy' shows what it means."
+    )
+
+
+def step(
+    opts: Mapping[str, Any],
+    *,
+    apply: bool = False,
+    by: str = "",
+    store: Store | None = None,
+    ask: Ask = questions.ask,
+    clock: Callable[[], float] = time.time,
+    order: Callable[..., object] = orders.order,
+) -> dict[str, Any]:
+    """
+    Return how the fleet stands by the policy; with *apply*, begin the rollout that comes next.
+
+    *by* is who asks for it. Raises InputError if the policy is missing or broken, and
+    LockHeldError if another process applies it just now; nothing was started then.
+    """
+    found = read(opts)
+    if found is None:
+        raise InputError(
+            f"There is no policy: {path_of(opts)} is not there. Nothing was started; write it, or "
+            f"name another file as '{OPTION}' in the configuration of the master."
+        )
+    store = store or Store(opts)
+    with _alone(opts) if apply else contextlib.nullcontext():
+        known = _known(opts, found, store, ask, clock())
+        standings = policy.look(found, known)
+        begun, rollout = "", ""
+        if apply:
+            begun, rollout, standings = _begin(
+                opts, found, standings, store, by, ask=ask, clock=clock, order=order
+            )
+    following = policy.following(standings)
+    return {
+        "policy": path_of(opts),
+        "enabled": found.enabled,
+        "at": known.now,
+        "groups": [vars(each) | {"bring": list(each.bring)} for each in standings],
+        "next": begun or (following[0].group if following else ""),
+        "begun": rollout,
+    }
+
+
+def _begin(
+    opts: Mapping[str, Any],
+    found: Policy,
+    standings: list[Standing],
+    store: Store,
+    by: str,
+    *,
+    ask: Ask,
+    clock: Callable[[], float],
+    order: Callable[..., object],
+) -> tuple[str, str, list[Standing]]:
+    """Begin the first rollout that can; return its group, its name, and how all stand then."""
+    groups = {group.name: group for group in found.groups}
+    told = list(standings)
+    for each in policy.following(standings):
+        try:
+            plan = planning.make(
+                opts,
+                _request(groups[each.group], each),
+                store=store,
+                at_once=True,
+                ask=ask,
+                clock=clock,
+            )
+            if plan.waves:
+                who = f"the policy, group {each.group}" + (f", for {by}" if by else "")
+                order(opts, rollouts.BEGIN, {"plan": plan.id, "by": who})
+                return each.group, plan.id, told
+            why = "the minions say that there is nothing to do"
+        except SafeUpdateError as err:
+            why = one_line(err)
+        told[standings.index(each)] = replace(each, waits=why)
+    return "", "", told
+
+
+def _request(group: Group, standing: Standing) -> Request:
+    """Return the rollout that brings those along who are to be."""
+    named = Target(group.name, standing.bring, "list")
+    return replace(group.wanted, groups=(named,), version=standing.version, exclude=frozenset())
+
+
+@contextlib.contextmanager
+def _alone(opts: Mapping[str, Any]) -> Iterator[None]:
+    """Apply the policy in one process at a time: two would each begin a rollout."""
+    directory = os.path.join(str(opts["cachedir"]), ROOT)
+    make_private(directory)
+    fd = open_private(os.path.join(directory, _LOCK))
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise LockHeldError(
+                "The policy is being applied by another process just now. Nothing was started."
+            ) from err
+        yield
+    finally:
+        os.close(fd)
+
+
+# -- what is known -------------------------------------------------------------------------
+
+
+def wanted(
+    opts: Mapping[str, Any], minions: Iterable[str]
+) -> tuple[dict[str, tuple[str, str]], str]:
+    """
+    Return what these minions are to run by the policy, each with its group, and what is wrong.
+
+    A pinned series is left out: nobody is asked here which its newest version is.
+    """
+    try:
+        found = read(opts)
+    except InputError as err:
+        return {}, str(err)
+    if found is None:
+        return {}, ""
+    members, unsure = _members(opts, found)
+    known = Known(members=members, unsure=unsure, records={}, now=0.0, master="")
+    meant = policy.wanted_by(found, known)
+    return {m: meant[m] for m in minions if m in meant and meant[m][0]}, ""
+
+
+def _members(
+    opts: Mapping[str, Any], found: Policy
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    members, unsure = {}, {}
+    for group in found.groups:
+        (target,) = group.wanted.groups
+        given = list(target.target) if isinstance(target.target, tuple) else target.target
+        members[group.name], unsure[group.name] = targets.resolved(opts, given, target.tgt_type)
+    return members, unsure
+
+
+def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: float) -> Known:
+    """Ask the minions of all groups what runs there, and gather what else decides."""
+    members, unsure = _members(opts, found)
+    everybody = sorted({minion for minions in members.values() for minion in minions})
+
+    def asking(
+        minions: list[str], fun: str, given: Mapping[str, Any], timeout: float
+    ) -> Mapping[str, object]:
+        return ask(opts, minions, fun, given or (), timeout)
+
+    master = str(salt.version.__version__)
+    stock = stocktaking.Inventory(
+        store,
+        asking,
+        lambda: 0,
+        master=master,
+        grains=lambda minions: targets.grains_of(opts, minions),
+        clock=lambda: now,
+    )
+    records, heard = stock.asked(everybody, REPORT_TIMEOUT) if everybody else ({}, frozenset())
+    under_way = list(store.under_way())
+    # While a rollout is under way none begins, so nobody has to look into repositories.
+    looks = found.enabled and not under_way
+    newest = _newest(opts, found, members, heard, ask) if looks else {}
+    versions = {group.wanted.version for group in found.groups} | set(newest.values())
+    return Known(
+        members=members,
+        unsure=unsure,
+        records=records,
+        heard=heard,
+        now=now,
+        master=master,
+        rollouts={each.plan.id: each.mode.value for each in under_way},
+        taken={minion: each.plan.id for each in under_way for minion in each.minions},
+        quarantined=store.quarantined(),
+        given_up={v: _given_up(store, v, now) for v in versions if v},
+        newest=newest,
+    )
+
+
+def _given_up(store: Store, version: str, now: float) -> dict[str, str]:
+    """
+    Return whom nobody should bring to the version again before somebody has looked, and why.
+
+    That is who has failed in the newest rollout that brought it there, and who does not stay there.
+    """
+    found: dict[str, str] = {}
+    times: Counter[str] = Counter()
+    for name, outline in store.outlines().items():
+        if not stand_for_each_other(outline.version, version) or not outline.mode.final:
+            continue
+        bad = any(outline.counts.get(step.value) for step in BAD)
+        recent = now - outline.looked < DAY
+        rollout = store.rollout(name) if bad or recent or found else None
+        for minion, each in rollout.minions.items() if rollout is not None else ():
+            if each.step in BAD:
+                reason = f" ({each.reason})" if each.reason else ""
+                told = each.step.value.replace("_", " ")
+                found[minion] = f"{told} in the rollout {name}{reason}; update it yourself"
+            elif each.step is Step.DONE:
+                found.pop(minion, None)
+                times[minion] += recent
+    return found | {
+        minion: f"was brought to {version} {number} times within a day, and does not stay there"
+        for minion, number in times.items()
+        if number >= MOST_TIMES
+    }
+
+
+def _newest(
+    opts: Mapping[str, Any],
+    found: Policy,
+    members: Mapping[str, Iterable[str]],
+    heard: Iterable[str],
+    ask: Ask,
+) -> dict[str, str]:
+    """
+    Return the newest version of each series that is pinned, as far as minions can install it.
+
+    Some minions that are drawn by chance say what they would install without a version. More than
+    half of them have to say the same: none decides alone.
+    """
+    newest: dict[str, str] = {}
+    there = set(heard)
+    for group in found.groups:
+        if not group.series or group.series in newest:
+            continue
+        meant = sorted(there.intersection(members[group.name]))
+        asked = sorted(planning.by_chance(meant, min(len(meant), MOST_ASKED)))
+        answers = ask(opts, asked, "safeupdate.plan", (), planning.PLAN_TIMEOUT)
+        offers = [_offered(said) for said in answers.values()]
+        for version, number in Counter(filter(None, offers)).items():
+            if 2 * number > len(answers) and version.startswith(f"{group.series}."):
+                newest[group.series] = version
+    return newest
+
+
+def _offered(said: object) -> str:
+    """Return the version of Salt that a minion would install; empty if it does not say one."""
+    told = said.get("targets") if isinstance(said, Mapping) else None
+    if not isinstance(told, Mapping):
+        return ""
+    found = [_RELEASE.fullmatch(version) for version in told.values() if isinstance(version, str)]
+    versions = {each[1] for each in found if each}
+    return versions.pop() if len(versions) == 1 else ""

@@ -1,0 +1,384 @@
+"""A policy in its file, and what it has a master do: by rollouts, and never around them."""
+
+import os
+
+import pytest
+import salt.version
+
+from saltext_safeupdate.core.errors import CacheError, InputError, LockHeldError
+from saltext_safeupdate.master import policies, rollouts, stocktaking
+from saltext_safeupdate.runners import safeupdate
+from tests.functional.master.fleet_site import Fleet, Master, Time
+from tests.unit.fleet.world import BUSY, NEW, OLD, Host
+
+NAMES = [f"m{number}" for number in range(6)]
+LIMITS = "canaries: 1, max_unavailable: 1, soak: 0, jitter: 0"
+ALL = f"groups: [{{name: all, target: '*', version: '{NEW}', {LIMITS}}}]"
+DAY = 86400.0
+
+
+@pytest.fixture
+def fleet():
+    return Fleet(NAMES)
+
+
+@pytest.fixture
+def master(tmp_path, fleet, monkeypatch):
+    monkeypatch.setattr(salt.version, "__version__", NEW)
+    made = Master(tmp_path, tmp_path / "cache", fleet, Time())
+    # What a real minion says of itself for the inventory as well.
+    hears = fleet.hears
+
+    def told(name, fun, arg, now):
+        said, good = hears(name, fun, arg, now)
+        if fun == "safeupdate.report" and good:
+            said |= {"running": said["version"]}
+        if fun == "safeupdate.plan" and good:
+            said |= {"targets": {"salt": fleet.offers.get(name, f"{NEW}-1")}}
+        return said, good
+
+    fleet.offers = {}
+    fleet.hears = told
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def write(master):
+    path = policies.path_of(master.opts)
+    os.makedirs(os.path.dirname(path))
+
+    def write(text, mode=0o600):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    return write
+
+
+def step(master, apply=True, **more):
+    def order(opts, what, given):
+        return master.order(what, given["plan"], **given)
+
+    return policies.step(
+        master.opts,
+        apply=apply,
+        store=master.store(),
+        ask=master.ask,
+        clock=master._clock,
+        order=order,
+        **more,
+    )
+
+
+def runs(fleet):
+    return {host.name: host.version for host in fleet.hosts.values()}
+
+
+def asked(fleet):
+    return {host.name for host in fleet.hosts.values() if host.taken}
+
+
+def test_what_it_would_do_is_shown_first_and_starts_nothing(master, fleet, write):
+    write(ALL)
+    found = step(master, apply=False)
+    assert (found["next"], found["begun"]) == ("all", "")
+    assert [(row["there"], row["bring"], row["waits"]) for row in found["groups"]] == [
+        (0, NAMES, "")
+    ]
+    assert master.store().rollouts() + master.store().plans() == []
+    assert asked(fleet) == set()
+
+
+def test_it_brings_the_fleet_to_what_it_wants_and_rests_then(master, fleet, write):
+    path = write(ALL)
+    found = step(master, by="root on here")
+    told = master.until(found["begun"], "finished")
+    assert told.by == "the policy, group all, for root on here"
+    assert runs(fleet) == dict.fromkeys(NAMES, NEW)
+    assert fleet.most_busy == 1, "the limits of the group count"
+    for _ in range(3):
+        again = step(master)
+        assert (again["begun"], again["next"], again["policy"]) == ("", "", path)
+    assert len(master.store().rollouts()) == 1
+
+
+def test_newcomers_and_those_that_come_back_are_brought_along(master, fleet, write):
+    write(ALL)
+    fleet.silent.add("m5")
+    master.until(step(master)["begun"], "finished")
+    found = step(master)
+    assert (found["begun"], list(found["groups"][0]["left"])) == ("", ["m5"])
+    master.time.now += 30 * DAY
+    fleet.silent.clear()
+    fleet.hosts["new"] = Host("new", takes=20.0)
+    with open(os.path.join(master.opts["pki_dir"], "minions", "new"), "w", encoding="utf-8") as key:
+        key.write("a key")
+    found = step(master)
+    assert found["groups"][0]["bring"] == ["m5", "new"]
+    master.until(found["begun"], "finished")
+    assert set(runs(fleet).values()) == {NEW}
+
+
+def test_one_rollout_at_a_time_also_if_a_person_has_begun_it(master, fleet, write):
+    write(
+        f"groups: [{{name: a, target: 'm[0-2]', version: '{NEW}', {LIMITS}}}, "
+        f"{{name: b, target: '*', version: '{NEW}', {LIMITS}}}]"
+    )
+    name = master.begin(master.plan("m5"))
+    found = step(master)
+    assert found["begun"] == ""
+    waits = f"the rollout {name} is running, and there is one at a time"
+    assert [row["waits"] for row in found["groups"]] == [waits, waits]
+    master.until(name, "finished")
+    begun = []
+    while (found := step(master))["begun"]:
+        begun.append((found["next"], sorted(master.until(found["begun"], "finished").minions)))
+    assert begun == [("a", NAMES[:3]), ("b", ["m3", "m4"])]
+
+
+def test_it_never_goes_around_a_quarantine(master, fleet, write):
+    write(ALL)
+    master.store().quarantine(NEW, "it is bad")
+    found = step(master)
+    assert (found["begun"], found["groups"][0]["waits"]) == (
+        "",
+        f"{NEW} is in quarantine: it is bad",
+    )
+    assert asked(fleet) == set()
+
+
+def test_a_fleet_that_was_taken_back_stays_back(master, fleet, write):
+    write(ALL)
+    name = step(master)["begun"]
+    master.until(name, "finished")
+    master.until(master.begin(master.plan(None, back=name)), "finished")
+    found = step(master)
+    assert found["begun"] == ""
+    assert "taken back by the rollout" in found["groups"][0]["waits"]
+    assert runs(fleet) == dict.fromkeys(NAMES, OLD)
+
+
+def test_it_leaves_out_who_is_held_and_who_has_failed_until_somebody_looks(master, fleet, write):
+    write(ALL.replace("jitter: 0", "jitter: 0, max_failed: 3, sample: 0"))
+    fleet.hosts["m1"].held = "ask Jo"
+    fleet.hosts["m4"].ends = "rolled_back"
+    name = step(master)["begun"]
+    master.until(name, "finished")
+    for _ in range(3):
+        found = step(master)
+        assert found["begun"] == "", "it does not try again and again"
+    left = found["groups"][0]["left"]
+    assert left["m1"] == "held: ask Jo"
+    assert left["m4"].startswith(f"rolled back in the rollout {name}")
+    assert len(fleet.hosts["m4"].taken) == 1
+    # A person has it updated.
+    fleet.hosts["m4"].ends = "committed"
+    master.until(master.begin(master.plan("m4", canaries=0)), "finished")
+    fleet.hosts["m4"].version = OLD
+    assert step(master, apply=False)["groups"][0]["bring"] == ["m4"], "and that is over then"
+
+
+def test_a_rollout_that_stands_is_not_gone_around(master, fleet, write):
+    write(ALL)
+    fleet.hosts["m0"].ends = "failed"
+    fleet.hosts["m1"].ends = "failed"
+    name = step(master)["begun"]
+    master.until(name, "stopped")
+    before = asked(fleet)
+    for _ in range(3):
+        master.tick(3600.0)
+        found = step(master)
+        assert found["groups"][0]["waits"].startswith(f"the rollout {name} is stopped")
+    assert asked(fleet) == before
+
+
+def test_who_never_stays_there_is_given_up(master, fleet, write):
+    """Something else on the host installs another version each time."""
+    write(ALL)
+    for _ in range(policies.MOST_TIMES):
+        fleet.hosts["m2"].version = OLD
+        master.until(step(master)["begun"], "finished")
+    fleet.hosts["m2"].version = OLD
+    found = step(master)
+    assert found["begun"] == ""
+    assert found["groups"][0]["left"] == {
+        "m2": f"was brought to {NEW} 3 times within a day, and does not stay there"
+    }
+    master.time.now += 2 * DAY
+    assert step(master)["begun"], "the next day it is tried again"
+
+
+def test_a_group_that_cannot_begin_says_why_and_the_next_one_does(master, fleet, write):
+    write(
+        f"groups: [{{name: full, target: 'm[0-2]', version: '{NEW}', {LIMITS}}}, "
+        f"{{name: rest, target: '*', version: '{NEW}', {LIMITS}}}]"
+    )
+    no_space = [{"code": "disk-space", "problem": "It is full.", "fix": "", "blocking": True}]
+    fleet.findings = dict.fromkeys(NAMES[:3], no_space)
+    found = step(master)
+    full, rest = found["groups"]
+    assert "No minion is left to update" in full["waits"]
+    assert (found["next"], rest["waits"]) == ("rest", "")
+    master.until(found["begun"], "finished")
+    assert asked(fleet) == {"m3", "m4", "m5"}
+
+
+def test_outside_its_windows_it_begins_nothing(master, fleet, write):
+    # It is 20:26 UTC on 2026-05-28.
+    write(ALL.replace("soak: 0", "soak: 0, windows: ['02:00-03:00'], closed: 2026-05-29"))
+    found = step(master)
+    assert (found["begun"], found["groups"][0]["waits"]) == (
+        "",
+        "closed until 2026-05-30 02:00:00 UTC",
+    )
+    assert master.store().plans() == []
+    master.time.now += 29.7 * 3600
+    assert step(master)["begun"]
+
+
+def test_a_pinned_series_is_its_newest_patch_that_most_offer(master, fleet, write):
+    write(f"groups: [{{name: lts, target: '*', version: 3007, {LIMITS}}}]")
+    fleet.offers = dict.fromkeys(NAMES, "1:3007.16-2") | {"m3": "3007.99-1"}
+    found = step(master, apply=False)
+    assert (found["groups"][0]["version"], found["groups"][0]["bring"]) == ("3007.16", NAMES)
+    master.until(step(master)["begun"], "finished")
+    assert set(runs(fleet).values()) == {"3007.16"}
+    assert step(master)["begun"] == ""
+    fleet.offers = dict.fromkeys(NAMES, "3007.17-1")
+    assert step(master, apply=False)["groups"][0]["version"] == "3007.17"
+
+
+@pytest.mark.parametrize("offered", ["3008.3-1", "3007", "", "3007.16.1.x3", "no version"])
+def test_a_series_that_nobody_offers_brings_nobody_along(master, fleet, write, offered):
+    write(f"groups: [{{name: lts, target: '*', version: '3007', {LIMITS}}}]")
+    fleet.offers = dict.fromkeys(NAMES, offered)
+    found = step(master)
+    assert found["begun"] == ""
+    waits, bring = found["groups"][0]["waits"], found["groups"][0]["bring"]
+    assert "which version of 3007 is the newest is not known" in waits
+    assert bring == []
+
+
+def test_no_minion_decides_alone_which_version_is_the_newest(master, fleet, write):
+    write(f"groups: [{{name: lts, target: 'm[0-1]', version: '3007', {LIMITS}}}]")
+    fleet.offers = {"m0": "3007.99-1", "m1": "3007.16-1"}
+    assert step(master)["begun"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("groups: [", 0o600, "it is no YAML"),
+        ("groups: []", 0o600, "must be a list of groups"),
+        ("groups: [{name: a, target: '*', version: 3007.10}]", 0o600, "arrived as the number"),
+        (ALL.replace("soak: 0", "soak: -1"), 0o600, "'soak' must be"),
+        (f"{ALL}\n{ALL}", 0o600, "it is no YAML"),
+        ("groups: !!python/object/apply:os.system ['false']", 0o600, "it is no YAML"),
+        (b"\xff\xfe".decode("latin-1"), 0o600, "policy"),
+        (ALL, 0o666, "others than the user of the master may write to it"),
+        (ALL, 0o620, "others than the user of the master may write to it"),
+    ],
+)
+def test_a_broken_policy_does_nothing_and_says_so(master, fleet, write, text, mode, said):
+    path = write(text, mode)
+    for apply in (False, True):
+        with pytest.raises(InputError, match=f"The policy {path} is of no use.*{said}.*Nothing"):
+            step(master, apply=apply)
+    assert (asked(fleet), master.published) == (set(), [])
+
+
+def test_without_a_policy_nothing_is_done(master):
+    with pytest.raises(InputError, match=r"There is no policy: .*policy.yml is not there"):
+        step(master)
+    assert policies.wanted(master.opts, NAMES) == ({}, "")
+
+
+def test_another_file_may_be_named(master, tmp_path):
+    path = tmp_path / "other.yml"
+    path.write_text(ALL)
+    path.chmod(0o644)
+    master.opts[policies.OPTION] = str(path)
+    assert step(master, apply=False)["policy"] == str(path)
+
+
+def test_it_can_be_switched_off(master, fleet, write):
+    write(f"enabled: false\n{ALL}")
+    found = step(master)
+    assert (found["enabled"], found["begun"]) == (False, "")
+    assert found["groups"][0]["waits"] == "the policy is switched off"
+    assert asked(fleet) == set()
+
+
+def test_two_processes_do_not_apply_it_at_once(master, fleet, write):
+    write(ALL)
+
+    def ask(opts, minions, fun, arg=(), timeout=5.0):
+        if fun == "safeupdate.report":
+            with pytest.raises(LockHeldError, match="by another process just now"):
+                step(master)
+        return master.ask(opts, minions, fun, arg, timeout)
+
+    def order(opts, what, given):
+        return master.order(what, given["plan"], **given)
+
+    more = {"ask": ask, "clock": master._clock, "order": order, "store": master.store()}
+    found = policies.step(master.opts, apply=True, **more)
+    assert found["begun"]
+    assert len(master.store().rollouts()) == 1
+
+
+def test_an_engine_that_does_not_begin_it_is_told(master, fleet, write):
+    write(ALL)
+
+    def order(opts, what, given):
+        raise CacheError("the disk is full")
+
+    more = {"ask": master.ask, "clock": master._clock, "order": order, "store": master.store()}
+    found = policies.step(master.opts, apply=True, **more)
+    assert (found["begun"], found["groups"][0]["waits"]) == ("", "the disk is full")
+
+
+def test_an_inventory_says_who_does_not_run_what_the_policy_wants(master, fleet, write):
+    write(ALL)
+    fleet.hosts["m0"].version = NEW
+    meant, broken = policies.wanted(master.opts, NAMES)
+    assert (meant["m1"], broken) == ((NEW, "all"), "")
+
+    def ask(minions, fun, given, timeout):
+        return master.ask(master.opts, minions, fun, given or (), timeout)
+
+    made = stocktaking.Inventory(master.store(), ask, lambda: 0, master=NEW, clock=master._clock)
+    found = made.check(NAMES, 5.0, meant=meant)
+    adrift = {row["minion"] for row in found["drift"] if row["code"] == "not-by-policy"}
+    assert (adrift, found["retcode"]) == (set(NAMES) - {"m0"}, 1)
+    write("groups: [")
+    meant, broken = policies.wanted(master.opts, NAMES)
+    assert meant == {}
+    found = made.check(["m0"], 5.0, meant=meant, broken=broken)
+    assert found["retcode"] == 1
+    assert any("is of no use" in line for line in found["unreadable"])
+
+
+def test_the_runner_shows_it_and_refuses_in_one_line(master, write, monkeypatch):
+    monkeypatch.setattr(safeupdate, "__opts__", master.opts, raising=False)
+    with pytest.raises(safeupdate.errors.RefusedError, match="There is no policy"):
+        safeupdate.policy()
+    write(ALL)
+    monkeypatch.setattr(policies, "step", lambda opts, apply, by: {"apply": apply, "by": bool(by)})
+    monkeypatch.setattr(safeupdate.progress, "for_person", lambda opts: False)
+    assert safeupdate.policy(apply=True) == {"apply": True, "by": True}
+
+
+def test_a_busy_host_is_brought_along_when_it_can_be(master, fleet, write):
+    write(ALL.replace("jitter: 0", "jitter: 0, sample: 0, late_timeout: 600"))
+    fleet.hosts["m5"].refuses = BUSY
+    name = step(master)["begun"]
+    master.until(name, "finished", most=20_000)
+    assert runs(fleet) == {**dict.fromkeys(NAMES[:5], NEW), "m5": OLD}
+    fleet.hosts["m5"].refuses = ""
+    again = step(master)["begun"]
+    master.until(again, "finished")
+    assert set(runs(fleet).values()) == {NEW}
+    assert rollouts.BEGIN == "begin"
