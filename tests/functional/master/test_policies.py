@@ -1,6 +1,7 @@
 """A policy in its file, and what it has a master do: by rollouts, and never around them."""
 
 import os
+import random
 
 import pytest
 import salt.version
@@ -382,3 +383,48 @@ def test_a_busy_host_is_brought_along_when_it_can_be(master, fleet, write):
     master.until(again, "finished")
     assert set(runs(fleet).values()) == {NEW}
     assert rollouts.BEGIN == "begin"
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
+)
+def test_whatever_happens_it_comes_to_what_it_wants_or_says_why_not(master, fleet, write, seed):
+    """Days with a schedule, an engine that dies, and hosts that break, are away, busy, or held."""
+    dice, limit = random.Random(seed), 2
+    write(
+        f"groups: [{{name: all, target: '*', version: '{NEW}', canaries: 1, soak: 60, jitter: 0, "
+        f"max_unavailable: {limit}, max_failed: 2, sample: 0, late_timeout: 7200, "
+        "windows: ['20:00-06:00'], closed: ['2026-05-29']}]"
+    )
+    # The canary is well: else somebody has to look at once, which has a test of its own.
+    for host in list(fleet.hosts.values())[1:]:
+        host.ends = dice.choice(["committed", "committed", "committed", "rolled_back"])
+        host.refuses = dice.choice(["", "", BUSY])
+        host.held = dice.choice(["", "", "", "ask Jo"])
+        gone = master.time.now + dice.uniform(0, DAY)
+        host.away = ((gone, gone + dice.uniform(600, DAY)),) if dice.random() < 0.4 else ()
+    for half_hour in range(5 * 48):
+        if half_hour == 3 * 48:
+            for host in fleet.hosts.values():
+                host.refuses = ""
+        # The windows of a night: nothing is to be seen in the rest of the day.
+        if not master.time.now % DAY / 3600 >= 19 and master.time.now % DAY / 3600 > 7:
+            master.time.now += 1800.0
+            continue
+        found = step(master)
+        if found["begun"]:
+            hour = master.time.now % DAY / 3600
+            assert hour >= 20 or hour < 6, hour
+            assert not DAY * 20602 <= master.time.now < DAY * 20603, "a closed day"
+        for _ in range(15):
+            master.tick(120.0)
+            if dice.random() < 0.02:
+                master.start()
+        assert fleet.most_busy <= limit
+    (row,) = step(master, apply=False)["groups"]
+    left = {name for name, version in runs(fleet).items() if version != NEW}
+    stands = "is stopped" in row["waits"]
+    assert left <= set(row["left"]) or stands, (row, left)
+    assert "m0" not in left
+    taken = {host.name: len(host.taken) for host in fleet.hosts.values()}
+    assert max(taken.values()) <= 1, f"nobody is updated twice: {taken}"
