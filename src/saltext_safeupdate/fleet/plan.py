@@ -22,6 +22,7 @@ class Facts:
     """
     What a minion has answered to the pre-flight. *problem* is why it cannot be updated, *held* why
     its administrator keeps it as it is, *unsupported* why nobody can update it with this extension.
+    *busy* is what is under way there: only a way back waits for that.
 
     *version* runs, *installed* is the version of the package, and a *reboot* of the host
     activates what is installed.
@@ -35,6 +36,7 @@ class Facts:
     reboot: bool = False
     held: str = ""
     unsupported: str = ""
+    busy: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Plan:
         How many may fail before the rollout stops.
     away
         Minions that did not answer; they are updated when they come back.
+    busy
+        Minions on which an update was under way, each with what that was; they are no canaries.
     elsewhere
         Minions that are in another rollout that is not over, each with the name of that one.
     unfit
@@ -89,6 +93,7 @@ class Plan:
     reboots: frozenset[str] = frozenset()
     sized: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    busy: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def minions(self) -> tuple[str, ...]:
@@ -153,10 +158,11 @@ def make(
             f"No minion is left to update: {_sample(stuck or left_out)}. Nothing was started."
         )
     away = frozenset(m for _, minions in chosen for m in minions if m not in facts)
+    busy = {m: facts[m].busy for _, ms in chosen for m in ms if m in facts and facts[m].busy}
     waves = [
         wave
         for group, minions in chosen
-        for wave in _waves(wanted, group, minions, away, len(members[group.name]), draw)
+        for wave in _waves(wanted, group, minions, away.union(busy), len(members[group.name]), draw)
     ]
     unavailable = sizes.unavailable(wanted, total, len(seen))
     steps = {m: facts[m].steps for m in sorted(facts) if m not in left_out and facts[m].steps}
@@ -176,6 +182,7 @@ def make(
         unfit=frozenset(stuck),
         reboots=frozenset(m for m in facts if m not in left_out and facts[m].reboot),
         sized=sizes.told(wanted, {group.name: len(members[group.name]) for group, _ in chosen}),
+        busy=busy,
         versions={m: before[m] for wave in waves for m in wave.minions if m in before},
     )
 
@@ -190,8 +197,8 @@ def _why_not(wanted: Request, minion: str, known: Facts | None, before: Mapping[
     there = _there(wanted, known, _goal(wanted, minion, before))
     if known.unsupported or (known.held and not there):
         return f"unsupported: {known.unsupported}" if known.unsupported else f"held: {known.held}"
-    if known.problem:
-        return known.problem
+    if known.problem or (known.busy and not wanted.back):
+        return known.problem or known.busy
     if there:
         salt = wanted.version or wanted.back
         what = known.version if salt else f"the extension {known.extension}"
@@ -205,6 +212,9 @@ def _goal(wanted: Request, minion: str, before: Mapping[str, str]) -> str:
 
 
 def _there(wanted: Request, known: Facts, version: str) -> bool:
+    if known.busy:
+        # It may be about to come back from that version.
+        return False
     there = not version or reached(known.version, known.installed, version)
     return there and wanted.extension in ("", known.extension)
 
@@ -221,16 +231,16 @@ def _waves(
     wanted: Request,
     group: Group,
     minions: Sequence[str],
-    away: frozenset[str],
+    absent: frozenset[str],
     meant: int,
     draw: Draw,
 ) -> list[Wave]:
     """
-    Deal the minions of a group to waves. Who does not answer is no canary.
+    Deal the minions of a group to waves. Who is *absent*, away or busy, is no canary.
 
     *meant* is how many the target of the group means.
     """
-    present = [minion for minion in minions if minion not in away]
+    present = [minion for minion in minions if minion not in absent]
     canaries = sorted(draw(present, min(sizes.canaries(wanted, meant), len(present))))
     rest = [minion for minion in minions if minion not in canaries]
     found = [Wave(group.name, tuple(canaries), canary=True)] if canaries else []
@@ -282,6 +292,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "reboots": sorted(plan.reboots),
         "sized": plan.sized,
         "versions": dict(plan.versions),
+        "busy": dict(plan.busy),
     }
 
 
@@ -312,4 +323,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         reboots=frozenset(data.get("reboots", ())),
         sized=str(data.get("sized") or ""),
         versions=dict(data.get("versions") or {}),
+        busy=dict(data.get("busy") or {}),
     )

@@ -182,7 +182,7 @@ def plan(data: object) -> Plan:
     names = [found.id, *found.minions, *found.away, *found.unfit]
     texts = [*names, *found.left_out, *found.left_out.values()]
     texts += [*found.elsewhere, *found.elsewhere.values()]
-    texts += [*found.versions, *found.versions.values()]
+    texts += [*found.versions, *found.versions.values(), *found.busy, *found.busy.values()]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a name in it is no text")
     if len(set(found.minions)) < len(found.minions):

@@ -270,6 +270,7 @@ def plan_text(plan: Plan) -> str:
         result.append(f"  {names(sorted(plan.away))}")
         if len(plan.away) >= plan.unavailable:
             result.append("  Nobody begins before some are back: exclude them, or allow more")
+    result += _gathered("Busy now, updated when they can be", plan.busy.items())
     if plan.reboots:
         result += ["", f"A reboot of the host activates it ({len(plan.reboots)})"]
         result.append(f"  {names(sorted(plan.reboots))}")

@@ -270,7 +270,7 @@ def _facts(
     checked: dict[str, list[str]] = {}
     for minion, known in found.items():
         version = before.get(minion, "") if wanted.back else wanted.version
-        fit = not (known.problem or known.held or known.unsupported)
+        fit = not (known.problem or known.held or known.unsupported or known.busy)
         if fit and version and not reached(known.version, known.installed, version):
             checked.setdefault(version, []).append(minion)
     for version, these in checked.items():
@@ -293,11 +293,9 @@ def _described(answer: object, unsupported: str = "") -> Facts:
     phase = str(answer.get("phase") or "idle")
     under_way = phase in _PHASES and not Phase(phase).final
     # It would hold all other questions until that is over.
-    problem = f"an update is under way there ({phase})" if under_way else ""
+    busy = f"an update is under way there ({phase})" if under_way else ""
     held = one_line(answer.get("held") or "")[:_LONGEST]
-    return Facts(
-        version=version, installed=installed, extension=extension, problem=problem, held=held
-    )
+    return Facts(version=version, installed=installed, extension=extension, busy=busy, held=held)
 
 
 def _checked(known: Facts, answer: object) -> Facts:

@@ -116,6 +116,22 @@ def test_who_is_away_or_busy_then_goes_back_later_and_is_no_failure(master, flee
     assert (ran(fleet), master.status(begun)) == (BEFORE, 0), steps_of(master, begun)
 
 
+def test_one_that_is_at_work_when_it_is_planned_is_waited_for_and_goes_back(master, fleet, name):
+    """Left behind, it would be the one that runs the bad version."""
+    fleet.hosts["m0"].phase = "installing"
+    fleet.hosts["m0"].began, fleet.hosts["m0"].takes = master.time.now, 1200.0
+    fleet.hosts["m0"].goal = (NEW, "")
+    plan = master.plan(None, back=name, max_unavailable=3)
+    assert plan.busy == {"m0": "an update is under way there (installing)"}
+    assert plan.waves[0].minions == ("m1",), "it is no canary"
+    assert "Busy now, updated when they can be (1)" in text.plan_text(plan)
+    assert master.store().plan(plan.id) == plan
+    begun = master.begin(plan)
+    fleet.hosts["m0"].takes = 600.0
+    assert master.until(begun, "finished", most=20_000).count(Step.DONE) == len(NAMES)
+    assert (ran(fleet), master.status(begun)) == (BEFORE, 0)
+
+
 def steps_of(master, name):
     found = master.store().rollout(name)
     return {minion: (each.step.value, each.reason) for minion, each in found.minions.items()}
