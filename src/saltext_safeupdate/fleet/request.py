@@ -19,6 +19,10 @@ WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
 UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
 
 
+# Settings that were added later; each is off by default.
+_LATER = ("closed", "allow_downgrade", "back", "keep")
+
+
 @dataclass(frozen=True)
 class Group:
     """Minions that are updated before those of the next group."""
@@ -166,6 +170,11 @@ def to_mapping(request: Request) -> dict[str, Any]:
             found[name] = str(found[name])
     for name in ("windows", "closed"):
         found[name] = [each.text for each in found[name]]
+    # Earlier versions refuse what they do not know: after a way back of this extension, they go on
+    # with rollouts that do not need it.
+    for name in _LATER:
+        if not found[name]:
+            del found[name]
     found["exclude"] = sorted(request.exclude)
     return found
 

@@ -186,6 +186,15 @@ def test_a_plan_and_a_rollout_are_data() -> None:
             module.from_data({**data, "schema": 99})
 
 
+def test_an_earlier_version_is_told_nothing_that_it_does_not_know_unless_it_is_needed() -> None:
+    later = {"closed", "allow_downgrade", "back", "keep"}
+    assert not later.intersection(request.to_mapping(made().request))
+    asked = {"closed": "2026-12-24", "allow_downgrade": True, "keep": True, "back": "r1"}
+    needed = request.from_mapping({"groups": "*", "version": "3008.3", **asked})
+    assert later.issubset(request.to_mapping(needed))
+    assert request.from_mapping(request.to_mapping(needed)) == needed
+
+
 def test_what_a_later_version_has_added_is_left_out() -> None:
     data = rollout.to_data(rollout.begin(made(), 5.0))
     data["later"] = 1
