@@ -64,13 +64,16 @@ def read(opts: Mapping[str, Any]) -> Policy | None:
     """
     path = path_of(opts)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
     except OSError as err:
         raise _broken(path, f"it cannot be read: {err.strerror}") from err
+    told = os.fstat(fd)
+    if not stat.S_ISREG(told.st_mode):
+        os.close(fd)
+        raise _broken(path, "it is no regular file")
     with os.fdopen(fd, encoding="utf-8") as file:
-        told = os.fstat(file.fileno())
         if told.st_uid not in (0, os.geteuid()) or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise _broken(
                 path,
@@ -206,11 +209,11 @@ def wanted(
     """
     try:
         found = read(opts)
-    except InputError as err:
+        if found is None:
+            return {}, ""
+        members, unsure = _members(opts, found)
+    except SafeUpdateError as err:
         return {}, str(err)
-    if found is None:
-        return {}, ""
-    members, unsure = _members(opts, found)
     known = Known(members=members, unsure=unsure, records={}, now=0.0, master="")
     meant = policy.wanted_by(found, known)
     return {m: meant[m] for m in minions if m in meant and meant[m][0]}, ""

@@ -290,6 +290,23 @@ def test_a_broken_policy_does_nothing_and_says_so(master, fleet, write, text, mo
     assert (asked(fleet), master.published) == (set(), [])
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_policy(master, make):
+    path = policies.path_of(master.opts)
+    os.makedirs(os.path.dirname(path))
+    make(path)
+    with pytest.raises(InputError, match="it is no regular file"):
+        step(master)
+    assert "it is no regular file" in policies.wanted(master.opts, NAMES)[1]
+
+
+def test_whom_nobody_can_tell_is_no_end_of_the_check(master, write):
+    write(ALL.replace("target: '*'", "target: 'os:Debian', tgt_type: grain"))
+    master.opts["minion_data_cache"] = False
+    meant, broken = policies.wanted(master.opts, NAMES)
+    assert (meant, "does not keep grains" in broken) == ({}, True)
+
+
 def test_without_a_policy_nothing_is_done(master):
     with pytest.raises(InputError, match=r"There is no policy: .*policy.yml is not there"):
         step(master)
