@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from devtools import venvs
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.support.waiting import wait_for
@@ -41,6 +42,14 @@ rm -rf /srv/extra
 cd /srv/builds
 python3 -m saltext_safeupdate.core.slots.describe --version {VERSION} salt-{VERSION}.tar.gz
 """
+# Salt's own wheels, and those of all that it needs, for the Python of the host.
+_WHEELS = f"""\
+set -e
+mkdir -p /srv/builds
+cp /srv/wheels/*.whl /srv/builds
+cd /srv/builds
+python3 -m saltext_safeupdate.core.slots.describe --version {VERSION} --python 3.11 *.whl
+"""
 _CALL = """
 import glob, json, sys
 from saltext_safeupdate.core.host.command import run
@@ -59,7 +68,12 @@ def stage(version):
     assert not offer.problem, offer.problem
     files = {name: source.path(name) for name in offer.manifest.files}
     home = site + "/saltext_safeupdate"
-    return slots.stage(offer.manifest, files, furnish=lambda it: furnish(it, home, "/none", run))
+    return slots.stage(
+        offer.manifest,
+        files,
+        python="/usr/bin/python3.11",
+        furnish=lambda it: furnish(it, home, "/none", run),
+    )
 
 unit = SlotUnit("salt-minion", installer.program(directory, "salt-minion"), run=run)
 it = installer.SlotInstaller(slots, "salt-minion", unit, before=version, stage=stage)
@@ -82,8 +96,8 @@ class Host:
         result = self.container.run(argv, env=self.env, stdin=json.dumps(arguments))
         return json.loads(result.stdout)
 
-    def build(self) -> None:
-        self.container.run(["sh", "-c", _BUILD], env=self.env)
+    def build(self, script: str = _BUILD) -> None:
+        self.container.run(["sh", "-c", script], env=self.env)
 
     def restart(self) -> None:
         self.container.run(["systemctl", "restart", "salt-minion"])
@@ -107,7 +121,8 @@ class Host:
 
 @pytest.fixture
 def host(lab: Lab, site: Path) -> Iterator[Host]:
-    container = lab.container(VERSION, binds={"/srv/site": str(site)})
+    wheels = str(venvs.wheels(lab.cache.cache, VERSION))
+    container = lab.container(VERSION, binds={"/srv/site": str(site), "/srv/wheels": wheels})
     container.write("/etc/salt/minion.d/here.conf", json.dumps({"master": "127.0.0.1"}))
     container.up()
     try:
@@ -154,3 +169,21 @@ def test_a_minion_runs_from_its_slot_also_after_a_boot_and_again_from_its_packag
     assert host.prefix() == package
     after = sorted(path.name for path in host.container.path("/etc/systemd/system").iterdir())
     assert after == units
+
+
+def test_a_minion_runs_from_wheels(host: Host) -> None:
+    host.restart()
+    host.prefix()
+    host.build(_WHEELS)
+    slot = host("download", {"salt": VERSION}, "/none")
+    host("verify", slot)
+    host("install", slot)
+    host.restart()
+    host.prefix()
+    active = f"{SLOTS}/minions/salt-minion/active/bin"
+    assert host.words()[1] == f"{active}/salt-minion"
+    asked = [f"{active}/salt-call", "--local", "--out=json", "grains.get", "saltpath"]
+    ((_, _, directory, _),) = slot
+    answer = json.loads(host.container.run(asked).stdout)
+    assert answer == {"local": f"{directory}/tree/lib/salt"}
+    host("verify", slot)
