@@ -381,8 +381,8 @@ class Handover(Host):
         [path] = Path(f"/proc/{self.minion.pid}/task").glob("*/children")
         return [int(pid) for pid in path.read_text().split()]
 
-    def restart(self, way="handover", path=None):
-        argv = [PROGRAM, self.run_dir, "salt-minion.service", 60, 77, way]
+    def restart(self, way="handover", path=None, unit="salt-minion.service"):
+        argv = [PROGRAM, self.run_dir, unit, 60, 77, way]
         places = [self._mounted, self.seen, self.group]
         return self.popen(
             ["unshare", "--mount", "sh", "-c", UNIT, "sh", *places, *argv],
@@ -624,6 +624,10 @@ UNFIT = [
     (["PrivateTmp=yes", "PrivateTmpEx=connected"], "PrivateTmp="),
     (["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=no"], "RuntimeDirectory="),
     (["User=salt"], "User="),
+    (["MemoryMax=1073741824"], "MemoryMax="),
+    (["MemoryMax=infinity", "CPUQuotaPerSecUSec=500ms"], "CPUQuotaPerSecUSec="),
+    (["DevicePolicy=closed", "DeviceAllow=char-rtc r"], "DevicePolicy="),
+    (["IPAddressAllow=", "IPAddressDeny=::/0 0.0.0.0/0"], "IPAddressDeny="),
 ]
 FIT = [
     [],
@@ -632,6 +636,8 @@ FIT = [
     ["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=restart"],
     ["RuntimeDirectory=salt", "RuntimeDirectoryPreserve=yes"],
     ["User=root"],
+    ["MemoryMax=infinity", "MemoryHigh=18446744073709551615", "CPUQuotaPerSecUSec=infinity"],
+    ["AllowedCPUs=", "DevicePolicy=auto", "IPAddressAllow=", "IPAddressDeny="],
 ]
 RESTART = "123 salt-minion.service restart running"
 
@@ -644,6 +650,18 @@ def test_if_the_unit_takes_something_from_jobs_nothing_is_handed_over(handover, 
     assert not handover.waits(guard)
     assert named in guard.stdout.read()
     assert named in (handover.run_dir / "waited").read_text()
+
+
+@pytest.mark.parametrize("name", [None, "few.slice"])
+def test_jobs_stay_in_the_slice_of_the_unit(handover, name):
+    """What it limits is to hold for them, too."""
+    properties, words = ([f"Slice={name}"], [f"--slice={name}"]) if name else ([], [])
+    handover.jobs(RESTART, properties=properties)
+    guard = handover.restart()
+    handover.agrees()
+    assert guard.wait(WAIT) == 0
+    said = (handover.bin / "systemd-run.words").read_text().split()
+    assert [each for each in said if each.startswith("--slice")] == words
 
 
 @pytest.mark.parametrize("properties", FIT, ids=str)
@@ -766,6 +784,20 @@ def test_a_minion_that_has_not_begun_waits_for_no_job_of_an_earlier_one(handover
     assert handover.ended_for_the_next()
     handover.until(lambda: handover.members(handover.unit) == [])
     assert handover.left() == []
+
+
+def test_an_earlier_minion_is_looked_for_in_the_slice_of_the_unit(handover):
+    handover.meeting.end()
+    name = handover.unit.name
+    handover.jobs(f"123 {name} restart running")
+    scope = handover.unit.parent / f"{name}-before-{os.getpid()}.scope"
+    scope.mkdir()
+    try:
+        with handover.held("jobs"):
+            assert handover.restart(unit=name).wait(WAIT) == 0
+        assert handover.ended_for_the_next()
+    finally:
+        scope.rmdir()
 
 
 def test_what_is_left_in_the_background_of_an_earlier_minion_is_none(handover):

@@ -134,9 +134,18 @@ forget_pid() {
     rm -f "$pidfile" "${pidfile%/*}/process_responsibility_${pidfile##*/}"
 } 2>/dev/null
 
+# Where the scopes of earlier minions are: beside the unit, in its slice.
+beside() {
+    own=$(group self)
+    case $own/ in
+        */"$unit"/*) echo "$groups${own%/"$unit"*}" ;;
+        *) echo "$groups/system.slice" ;;
+    esac
+}
+
 # Whether an earlier minion is there, and not only what its jobs have left in the background.
 earlier() {
-    for scope in "$groups/system.slice/$name-before-"*.scope; do
+    for scope in "$(beside)/$name-before-"*.scope; do
         before=${scope##*-before-}
         [ ! -d "/proc/${before%.scope}" ] || return 0
     done
@@ -146,7 +155,7 @@ earlier() {
 # What jobs of earlier minions have left in the background goes back to the unit, to fare as its
 # KillMode= says: a scope ends all that is in it. The minion and its jobs stay there.
 give_back() {
-    for scope in "$groups/system.slice/$name-before-"*.scope; do
+    for scope in "$(beside)/$name-before-"*.scope; do
         before=${scope##*-before-} before=${before%.scope}
         for pid in $(cat "$scope/cgroup.procs"); do
             ancestor=$pid
@@ -158,9 +167,10 @@ give_back() {
     done
 } 2>/dev/null
 
-# What of the unit is in the way. At its end, systemd removes what its jobs still use.
+# What of the unit is in the way. At its end, systemd removes what its jobs still use; and outside of
+# it nothing holds them to its limits, which protect the host from them.
 obstacle() {
-    tmp= kind= directories= preserve= user=
+    tmp= kind= directories= preserve= user= limits=
     while IFS='=' read -r key value; do
         case $key in
             PrivateTmp) tmp=$value ;;
@@ -168,16 +178,26 @@ obstacle() {
             RuntimeDirectory) directories=$value ;;
             RuntimeDirectoryPreserve) preserve=$value ;;
             User) user=$value ;;
+            Memory* | CPUQuota* | AllowedCPUs | Device* | IPAddress*)
+                # Older versions of systemd say by a number that there is no limit.
+                case $value in
+                    '' | infinity | auto | 18446744073709551615 | '['*']') ;;
+                    *) limits=${limits:-$key=} ;;
+                esac
+                ;;
         esac
     done <<EOF
 $(systemctl show --property=PrivateTmp,PrivateTmpEx,RuntimeDirectory,RuntimeDirectoryPreserve,User \
-    -- "$unit" 2>/dev/null)
+    --property=MemoryMax,MemoryHigh,MemorySwapMax,CPUQuotaPerSecUSec,AllowedCPUs \
+    --property=DevicePolicy,DeviceAllow,IPAddressAllow,IPAddressDeny -- "$unit" 2>/dev/null)
 EOF
     if [ "$tmp" = yes ] && [ "$kind" != disconnected ]; then
         echo "$unit has 'PrivateTmp=', so its jobs would lose their /tmp"
     elif [ "$directories" ] && [ "$preserve" = no ]; then
         echo "$unit has 'RuntimeDirectory=' without 'RuntimeDirectoryPreserve=restart', so its jobs" \
             "would lose what is in there"
+    elif [ "$limits" ]; then
+        echo "$unit has '$limits', which its jobs would not be held to any more"
     else
         case $user in
             '' | root | 0) ;;
@@ -261,10 +281,12 @@ handover() {
         waits "$why"
         return 1
     fi
+    # What limits the slice of the unit holds for its jobs, too.
+    slice=$(systemctl show --property=Slice -- "$unit" 2>/dev/null | sed -n 's/^Slice=//p')
     # The minion in the scope is told by SIGCONT that the scope is stopped, as at the shutdown: it
     # takes no more jobs, and ends after those that it has.
     systemd-run --scope --quiet --collect --unit="$name-before-$main" \
-        --description="Jobs of an earlier $unit" --property=Delegate=yes \
+        ${slice:+--slice="$slice"} --description="Jobs of an earlier $unit" --property=Delegate=yes \
         --property=KillSignal=SIGCONT --property=SendSIGHUP=no \
         --property=TimeoutStopSec="$shutdown_limit" --property=After=network.target \
         /bin/sh "$0" --move "$(group "$MAINPID")" "$MAINPID" $$ || {
