@@ -9,9 +9,11 @@ the host removes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -55,11 +57,35 @@ def make(
         raise OSError(errno.ESRCH, "there is no /proc")
     bounds = bounds or linked_copy.Bounds(_FILES, _SECONDS)
     try:
-        return {root: _take(root, process, bounds, clock) for root in roots}
+        copies = {root: _take(root, process, bounds, clock) for root in roots}
+        for root, copy in copies.items():
+            _try_to_read(root, copy)
     except OSError:
         while _held:
             os.close(_held.pop())
         raise
+    return copies
+
+
+def _try_to_read(root: str, copy: str) -> None:
+    """
+    Read in a copy what this process has already read in the root. Raises OSError.
+
+    Where programs may read only what the host knows by its path (fapolicyd, AppArmor), a copy is
+    denied to them, although they have made it.
+    """
+    top = os.path.join(root, "")
+    for module in list(sys.modules.values()):
+        # Some modules import others if they are asked for more.
+        path = getattr(module, "__dict__", {}).get("__file__")
+        path = os.path.realpath(path) if isinstance(path, str) else ""
+        if not path.startswith(top) or not path.endswith(".py"):
+            continue
+        # It may be gone since it was imported.
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(copy, path.removeprefix(top)), "rb") as file:
+                file.read(1)
+            return
 
 
 def _take(root: str, process: str, bounds: Bounds, clock: Callable[[], float]) -> str:

@@ -4,7 +4,9 @@ import errno
 import os
 import pathlib
 import shutil
+import sys
 import time
+import types
 
 import pytest
 
@@ -319,6 +321,30 @@ def test_the_copy_of_another_minion_that_runs_from_the_same_tree_stays(root, me)
         os.close(fd)
     own_tree.sweep([root], everything=True)
     assert len(beside(root)) == 1
+
+
+def test_one_that_the_host_lets_nobody_read_is_none(root, me, monkeypatch):
+    """Whoever may read only what is known by its path finds no module in a copy."""
+
+    def known_only(path, *args, **kwargs):
+        if str(path).endswith(".py") and not str(path).startswith(os.path.join(root, "")):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        return open(path, *args, **kwargs)
+
+    module = types.ModuleType("a")
+    module.__file__ = f"{root}/modules/a.py"
+    monkeypatch.setitem(sys.modules, "modules.a", module)
+    make(root, me)
+    dies()
+    monkeypatch.setattr(own_tree, "open", known_only, raising=False)
+    for _ in range(2):
+        with pytest.raises(PermissionError):
+            make(root, me)
+        assert not own_tree.is_read()
+        assert own_tree.of([root], me) == {}
+    replace(root)
+    sweep(root)
+    assert beside(root) == []
 
 
 def test_without_a_process_there_is_none(root):
