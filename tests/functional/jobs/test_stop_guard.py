@@ -619,6 +619,15 @@ def test_without_systemd_run_nothing_is_handed_over(handover, tmp_path):
     assert not handover.waits(handover.restart(path=str(tools)))
 
 
+def test_on_a_kernel_that_tells_no_children_nothing_is_handed_over(handover):
+    """The next minion would find the PID file of this one, and not start."""
+    cat = shutil.which("cat")
+    handover.program("cat", f'#!/bin/sh\ncase $* in */children) ;; *) exec {cat} "$@" ;; esac\n')
+    guard = handover.restart()
+    assert not handover.waits(guard)
+    assert "does not tell the children" in guard.stdout.read()
+
+
 UNFIT = [
     (["PrivateTmp=yes"], "PrivateTmp="),
     (["PrivateTmp=yes", "PrivateTmpEx=connected"], "PrivateTmp="),

@@ -254,6 +254,11 @@ handover() {
     }
     meeting=$run_dir/handover.$MAINPID main=
     for pid in $(cat "/proc/$MAINPID/task"/*/children); do main=$pid; done
+    # Else the next minion would find the PID file of this one, and not start.
+    [ "$main" ] || [ ! -d "$meeting.open" ] || {
+        waits "the kernel does not tell the children of a process (CONFIG_PROC_CHILDREN)"
+        return 1
+    }
     for reached in taking taken refused moved back withdrawn; do rm -rf "$meeting.$reached"; done
     if ! step open asked; then
         # One that has just started has no job yet, and an earlier one serves: it ends at once. In
