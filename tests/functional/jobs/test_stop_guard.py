@@ -132,6 +132,16 @@ def test_what_was_killed_while_it_waited_does_not_come_back(host, tmp_path):
     assert comes_back(f"another{main}")
 
 
+def test_what_was_killed_is_written_into_no_file_of_others(host, tmp_path):
+    """The directory may be that of the minion's user, and the guard is root."""
+    other = tmp_path / "shadow"
+    other.write_text("root:x\n")
+    (host.run_dir / "jobs.lock").symlink_to(other)
+    assert host.guard().wait(WAIT) == 0
+    assert host.stopped()
+    assert other.read_text() == "root:x\n"
+
+
 def test_it_waits_within_its_bound(host):
     with host.held("jobs"):
         guard = host.guard(limit=1)

@@ -3,7 +3,8 @@ The stop guard: a drop-in of the minion's unit that delays a stop until no job r
 
 The program beside this file does the waiting, in shell, so that it works when Salt, Python
 or the database do not. The drop-in names a copy of it in the state directory, which no update
-of a package removes.
+of a package removes. If that directory is another user's, the copy is beside the drop-in: systemd
+runs it as root.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ class StopGuard:
         unit = settings.service
         self._unit = unit if "." in unit else f"{unit}.service"
         self._settings = settings
-        self.program = os.path.join(settings.state_dir, _PROGRAM)
         self.drop_in = guard_file.path(self._unit, self._units)
+        others = _is_of_others(settings.state_dir)
+        place = os.path.dirname(self.drop_in) if others else settings.state_dir
+        self.program = os.path.join(place, _PROGRAM)
 
     def with_settings(self, settings: Settings) -> StopGuard:
         """Return the stop guard of a minion that has other settings."""
@@ -89,9 +92,10 @@ class StopGuard:
         differing = self.differing()
         wanted = self.wanted()
         for path in differing:
-            mode = 0o700 if path == self.program else 0o755
+            place = os.path.dirname(path)
+            mode = 0o755 if place == os.path.dirname(self.drop_in) else 0o700
             try:
-                os.makedirs(os.path.dirname(path), mode=mode, exist_ok=True)
+                os.makedirs(place, mode=mode, exist_ok=True)
                 write_atomic(path, wanted[path], mode=0o644)
             except OSError as err:
                 raise SafeUpdateError(
@@ -106,8 +110,10 @@ class StopGuard:
         """Remove the drop-in; say whether it was there."""
         if not remove(self.drop_in):
             return False
+        place = os.path.dirname(self.drop_in)
+        remove(os.path.join(place, _PROGRAM))
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(self.drop_in))
+            os.rmdir(place)
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
         return True
 
@@ -165,3 +171,12 @@ class StopGuard:
             ("systemctl", "show", "--property=ExecStop", "--", self._unit), timeout=_TIMEOUT
         )
         return self.program in shown.stdout
+
+
+def _is_of_others(directory: str) -> bool:
+    """Tell whether a directory belongs to another user than root, as one of the option 'user'."""
+    try:
+        return os.stat(directory).st_uid != 0
+    except OSError:
+        # Root makes it.
+        return False

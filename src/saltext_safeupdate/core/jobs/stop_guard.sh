@@ -62,8 +62,9 @@ let_go() {
             case $holders in
                 *" $ancestor "*)
                     say "job in process $ancestor waits for this stop itself: it goes on ($words)"
-                    # Its state says so.
-                    (umask 077 && echo "$words" >"$run_dir/let_go.$ancestor")
+                    # Its state says so. The directory may be that of another user.
+                    rm -f "$run_dir/let_go.$ancestor"
+                    (umask 077 && set -C && echo "$words" >"$run_dir/let_go.$ancestor")
                     kill -TERM "$client"
                     break
                     ;;
@@ -357,11 +358,14 @@ until bypassed || flock -n -x 9; do
 done
 
 # If this has waited for all jobs, what is not ended of these processes was killed: the next minion
-# does not begin it again. The file of the lock says so.
-flock -n -x 9 && {
+# does not begin it again. The file of the lock says so, if it is no link to another one.
+lock_is_file() {
+    [ "$(stat -c %d:%i "$run_dir/jobs.lock")" = "$(stat -L -c %d:%i /proc/self/fd/9)" ]
+} 2>/dev/null
+flock -n -x 9 && lock_is_file && {
     cat /proc/sys/kernel/random/boot_id
     echo "$MAINPID" "$(cat "/proc/$MAINPID/task"/*/children)"
-} 2>/dev/null >"$run_dir/jobs.lock"
+} 2>/dev/null >/proc/self/fd/9
 
 # This still has the locks, so that no job begins in between.
 kill -TERM "$MAINPID" 2>/dev/null

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
-from saltext_safeupdate.core.jobs import guard_file
+from saltext_safeupdate.core.jobs import guard_file, stop_guard
 from saltext_safeupdate.core.jobs.stop_guard import StopGuard
 from saltext_safeupdate.core.settings import Settings
 from tests.support.fakes import FakeRunner
@@ -36,6 +36,29 @@ def test_it_is_installed_once(make):
     assert guard.install() == []
     assert guard.runner.calls == [RELOAD]
     assert stat.S_IMODE(os.stat(os.path.dirname(guard.program)).st_mode) == 0o700
+
+
+def test_no_other_user_may_change_what_systemd_runs(make, tmp_path, monkeypatch):
+    """The state directory of a minion with the option ``user`` belongs to that user."""
+    ours = make()
+    ours.install()
+    monkeypatch.setattr(stop_guard, "_is_of_others", lambda directory: True)
+    guard = make()
+    assert guard.program != ours.program
+    assert os.path.dirname(guard.program) == os.path.dirname(guard.drop_in)
+    assert sorted(guard.install()) == sorted([guard.program, guard.drop_in])
+    assert stat.S_IMODE(os.stat(os.path.dirname(guard.program)).st_mode) == 0o755
+    assert guard.remove()
+    assert os.listdir(tmp_path / "units") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser gives a directory away")
+def test_whose_the_directory_is_is_found(tmp_path):
+    os.chown(tmp_path, 0, 0)
+    assert not stop_guard._is_of_others(str(tmp_path))
+    assert not stop_guard._is_of_others(str(tmp_path / "none"))
+    os.chown(tmp_path, 65534, 65534)
+    assert stop_guard._is_of_others(str(tmp_path))
 
 
 def test_a_file_of_other_bytes_is_written_anew(make):
