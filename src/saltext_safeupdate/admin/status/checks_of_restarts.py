@@ -37,7 +37,7 @@ def handover(host: Host) -> Iterator[Problem]:
             f"{unit} did not come up, and the minion before it goes on serving, without its "
             "engines and its beacons.",
             f"'journalctl -u {unit}' says why. Then start it; to end the earlier one as well, run "
-            "'systemctl stop \"salt-minion-before-*.scope\"'.",
+            f"{_ending(unit)}.",
         )
     yield from _earlier(host)
     yield from _waiting(host)
@@ -74,5 +74,10 @@ def _earlier(host: Host) -> Iterator[Problem]:
         f"Earlier minions still have jobs: {len(ages)}, of which one was started "
         f"{max(ages) / 3600:.1f} h ago.{waits}",
         "'safeupdate.jobs' shows the jobs, and 'saltutil.kill_job <JID>' ends one. To end these "
-        "minions with their jobs, run 'systemctl stop \"salt-minion-before-*.scope\"'.",
+        f"minions with their jobs, run {_ending(host.settings.service)}.",
     )
+
+
+def _ending(unit: str) -> str:
+    """Return what ends the earlier minions of a unit, as the stop guard has named their scopes."""
+    return f"'systemctl stop \"{unit.removesuffix('.service')}-before-*.scope\"'"

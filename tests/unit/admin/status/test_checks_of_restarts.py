@@ -61,6 +61,19 @@ def test_as_many_as_may_stay_are_one(host, alive):
     assert "5, of which one was started 0.0 h ago. As many may stay" in problem.problem
 
 
+@pytest.mark.parametrize("unit", ["venv-salt-minion", "venv-salt-minion.service"])
+def test_what_ends_them_is_said_by_the_name_of_their_unit(host, alive, unit, monkeypatch):
+    host.services.state = lambda unit: SimpleNamespace(running=False)
+    stand(host, alive[:1], Standing.OVERLAPPING)
+    stand(host, alive[1:], Standing.LEAVING)
+    monkeypatch.setattr(host_wait, "age", lambda pid: 30 * 3600.0)
+    host.settings = Settings(service=unit, restart="wait")
+    problems = list(checks_of_restarts.handover(host))
+    assert [each.code for each in problems] == ["not-taken-over", "earlier-minions"]
+    for problem in problems:
+        assert "'systemctl stop \"venv-salt-minion-before-*.scope\"'" in problem.fix
+
+
 def test_an_old_one_is_one(host, alive, monkeypatch):
     stand(host, alive[:1], Standing.LEAVING)
     monkeypatch.setattr(host_wait, "age", lambda pid: 30 * 3600.0)
