@@ -111,7 +111,10 @@ class Period:
         return self.first <= local.date() <= self.last
 
     def ends(self) -> float:
-        """Return when it is over, in epoch seconds."""
+        """Return when it is over, in epoch seconds; ``NEVER`` if it is to last for ever."""
+        if self.last.year == datetime.MAXYEAR:
+            # No date could be reckoned from it.
+            return NEVER
         after = self.last + datetime.timedelta(days=1)
         zone = zoneinfo.ZoneInfo(self.zone)
         return datetime.datetime.combine(after, datetime.time(), zone).timestamp()
@@ -181,6 +184,8 @@ def next_begin(windows: Iterable[Window], now: float, closed: Iterable[Period] =
         if not ends:
             return at
         at = max(ends)
+        if at == NEVER:
+            break
     return NEVER
 
 

@@ -75,6 +75,17 @@ def test_what_is_refused(read: object, given: str, said: str) -> None:
         read(given)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("last", ["9999-12-30", "9999-12-31"])
+@pytest.mark.parametrize("windows", [(), (window.parse("22:00-04:00"),)])
+def test_a_closed_period_may_last_for_ever(last: str, windows: tuple[window.Window, ...]) -> None:
+    """The engine of the master ended by it again and again, and published nothing any more."""
+    closed = [window.period(f"2026-06-01 - {last}")]
+    # 2026-05-28, and 2027-01-15.
+    assert window.next_begin(windows, 1_780_000_000.0, closed) < window.NEVER
+    assert window.next_begin(windows, 1_800_000_000.0, closed) == window.NEVER
+    assert not window.is_open(windows, 1_800_000_000.0, closed)
+
+
 def test_a_date_that_yaml_has_read_is_one() -> None:
     given = {"groups": "*", "version": "3008.3", "closed": datetime.date(2026, 12, 24)}
     asked = request.from_mapping(given)
