@@ -39,4 +39,6 @@ def kept_from_all(quarantined: Mapping[str, str], *versions: str) -> tuple[str, 
 
 def stand_for_each_other(one: str, other: str) -> bool:
     """Tell whether two versions are one, as far as they say: one may leave out a part."""
+    if not one or not other:
+        return False
     return names(one, other) or names(other, one) or same(one, other) or same(other, one)

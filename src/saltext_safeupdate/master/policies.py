@@ -274,16 +274,26 @@ def _given_up(store: Store, version: str, now: float) -> dict[str, str]:
     """
     Return whom nobody should bring to the version again before somebody has looked, and why.
 
-    That is who has failed in the newest rollout that brought it there, and who does not stay there.
+    That is who has failed in the newest rollout that brought it there, who was taken back from it
+    while it is not kept from everybody, and who does not stay there.
     """
     found: dict[str, str] = {}
     times: Counter[str] = Counter()
-    for name, outline in store.outlines().items():
-        if not stand_for_each_other(outline.version, version) or not outline.mode.final:
+    outlines = store.outlines()
+    for name, outline in outlines.items():
+        taken = outlines.get(outline.back)
+        brought = taken.version if taken is not None else outline.version
+        if not stand_for_each_other(brought, version) or not outline.mode.final:
             continue
         bad = any(outline.counts.get(step.value) for step in BAD)
         recent = now - outline.looked < DAY
-        rollout = store.rollout(name) if bad or recent or found else None
+        rollout = store.rollout(name) if bad or recent or found or outline.back else None
+        if rollout is not None and outline.back:
+            # Of all of a fleet, the version is in quarantine until somebody allows it again.
+            if not rollout.keeps:
+                back = f"was taken back by the rollout {name}; update it yourself"
+                found |= dict.fromkeys(rollout.minions, back)
+            continue
         for minion, each in rollout.minions.items() if rollout is not None else ():
             if each.step in BAD:
                 reason = f" ({each.reason})" if each.reason else ""

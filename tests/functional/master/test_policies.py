@@ -161,6 +161,41 @@ def test_a_fleet_that_was_taken_back_stays_back(master, fleet, write):
     assert runs(fleet) == dict.fromkeys(NAMES, OLD)
 
 
+def test_a_part_that_was_taken_back_stays_back_until_somebody_brings_it(master, fleet, write):
+    write(ALL)
+    name = step(master)["begun"]
+    master.until(name, "finished")
+    back = master.begin(master.plan("m[3-5]", back=name))
+    master.until(back, "finished")
+    found = step(master)
+    assert found["begun"] == "", "a part of a fleet is kept from nothing, and was brought again"
+    why = f"was taken back by the rollout {back}; update it yourself"
+    assert found["groups"][0]["left"] == dict.fromkeys(NAMES[3:], why)
+    master.until(master.begin(master.plan("m5")), "finished")
+    fleet.hosts["m5"].version = OLD
+    assert step(master, apply=False)["groups"][0]["bring"] == ["m5"], "and that is over then"
+
+
+def test_a_fleet_that_was_taken_back_is_brought_again_when_that_is_allowed(master, fleet, write):
+    write(ALL)
+    name = step(master)["begun"]
+    master.until(name, "finished")
+    master.until(master.begin(master.plan(None, back=name)), "finished")
+    assert master.store().allow(NEW)
+    assert step(master, apply=False)["groups"][0]["bring"] == NAMES
+
+
+def test_who_has_failed_is_not_well_because_the_extension_was_brought_there(master, fleet, write):
+    write(ALL.replace("jitter: 0", "jitter: 0, max_failed: 3, sample: 0"))
+    fleet.hosts["m4"].ends = "rolled_back"
+    name = step(master)["begun"]
+    master.until(name, "finished")
+    fleet.hosts["m4"].ends = "committed"
+    only = master.plan("m4", version=None, extension="1.1", canaries=0)
+    master.until(master.begin(only), "finished")
+    assert step(master)["groups"][0]["left"]["m4"].startswith("rolled back in the rollout")
+
+
 def test_it_leaves_out_who_is_held_and_who_has_failed_until_somebody_looks(master, fleet, write):
     # Canaries are drawn by chance, and one that goes back stops all.
     write(ALL.replace("canaries: 1", "canaries: 0, max_failed: 3, sample: 0"))
