@@ -14,6 +14,7 @@ from .actions import Action, Quarantine, Tell
 from .judge import Report
 from .plan import Wave
 from .rollout import Minion, Mode, Rollout, Step, since, time_between
+from .versions import stand_for_each_other
 
 # Seconds until a minion whose update was postponed or refused for now is asked again; and after so
 # many times, until which its wave waits for it alone.
@@ -328,8 +329,12 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
     minion.asked = rollout.elapsed
     minion.engaged, minion.forgiven, minion.cancelled = True, False, False
     minion.part = minion.done
-    if rollout.goals[minion.part][0] and not minion.before:
+    wanted, _ = rollout.goals[minion.part]
+    if wanted and not minion.before:
         minion.before = minion.installed or minion.version
+        if minion.version and stand_for_each_other(minion.before, wanted):
+            # It is installed already, and something else runs.
+            minion.before = minion.version
     return sending.send(rollout, name, minion)
 
 

@@ -34,6 +34,27 @@ def before(rollout: Rollout) -> dict[str, str]:
     return {name: each.before for name, each in rollout.minions.items() if each.before}
 
 
+def barred(
+    rollout: Rollout, known: Mapping[str, str], quarantined: Mapping[str, str]
+) -> dict[str, str]:
+    """
+    Return who cannot go back to where it came from, and why; *known* is what each ran before.
+
+    Minions say themselves what they ran: one that names a bad version stays, and keeps nobody else
+    from going back. If all came from another build of the version, all may.
+    """
+    version = rollout.plan.request.version
+    same = {name for name, each in known.items() if versions.stand_for_each_other(each, version)}
+    found: dict[str, str] = {}
+    for name, each in known.items():
+        kept, because = versions.kept_from_all(quarantined, each)
+        if kept:
+            found[name] = f"came from {each}, and {kept} is in quarantine: {because}"
+        elif name in same and len(same) < len(known):
+            found[name] = f"came from {each}, which is what is taken back; name another version"
+    return found
+
+
 def settings(rollout: Rollout, given: Mapping[str, Any], group: Group | None) -> dict[str, Any]:
     """
     Return the settings of the rollout that takes this one back; *group* is a part of it.

@@ -69,9 +69,10 @@ def make(
     _refuse_never(wanted, clock())
     store = store or Store(opts)
     before = came_from(store, wanted)
-    refuse_quarantined(store, wanted.version, *sorted(set(before.values())))
+    refuse_quarantined(store, wanted.version)
     _refuse_nobody(opts, wanted)
     members, unknown = _members(opts, wanted)
+    unknown |= _barred(store, wanted, before)
     everybody = sorted({minion for minions in members.values() for minion in minions})
     # The cheap mistakes before hundreds of package managers are asked.
     plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0, before=before)
@@ -118,6 +119,14 @@ def refuse_quarantined(store: Store, *versions: str) -> None:
 def came_from(store: Store, wanted: Request) -> dict[str, str]:
     """Return where each minion goes back to; empty if no rollout is taken back."""
     return way_back.before(taken_back(store, wanted.back)) if wanted.back else {}
+
+
+def _barred(store: Store, wanted: Request, before: Mapping[str, str]) -> dict[str, Facts]:
+    """Return those who cannot go back to what they ran before."""
+    if not wanted.back:
+        return {}
+    barred = way_back.barred(taken_back(store, wanted.back), before, store.quarantined())
+    return {minion: Facts(problem=why) for minion, why in barred.items()}
 
 
 def taken_back(store: Store, name: str) -> Rollout:

@@ -3,7 +3,7 @@
 import pytest
 
 from saltext_safeupdate.core.errors import InputError
-from saltext_safeupdate.fleet import text
+from saltext_safeupdate.fleet import text, way_back
 from saltext_safeupdate.fleet.rollout import Step
 from saltext_safeupdate.master import allowing, orders, progress, rollouts
 from tests.functional.master.fleet_site import Fleet, Master, Time
@@ -161,6 +161,46 @@ def test_the_engine_may_die_before_the_version_is_kept_from_everybody(master, fl
         master.tick()
     assert set(master.store().quarantined()) == {NEW}
     master.until(begun, "finished")
+
+
+def lies_of(master, name, **before):
+    """Store what minions have said that they ran."""
+    store = master.store()
+    told = store.rollout(name)
+    for minion, version in before.items():
+        told.minions[minion].before = version
+    store.save_rollout(told)
+
+
+def test_one_that_came_from_a_bad_version_keeps_nobody_else_from_going_back(master, fleet, name):
+    """A minion says itself what it ran, so one could have closed the way down to all."""
+    master.store().quarantine("3007.1", "it is bad")
+    lies_of(master, name, m5="3007.1")
+    plan = master.plan(None, back=name)
+    assert plan.left_out == {"m5": "came from 3007.1, and 3007.1 is in quarantine: it is bad"}
+    assert plan.unfit == {"m5"}
+    begun = master.begin(plan)
+    master.until(begun, "finished")
+    assert (ran(fleet), master.status(begun)) == (BEFORE | {"m5": NEW}, 1)
+    assert set(master.store().quarantined()) == {"3007.1", NEW}
+
+
+@pytest.mark.parametrize("lie", [NEW, f"{NEW}-1", f"1:{NEW}-2"])
+def test_one_that_names_the_bad_version_keeps_it_from_no_quarantine(master, fleet, name, lie):
+    lies_of(master, name, m5=lie)
+    plan = master.plan(None, back=name)
+    assert list(plan.left_out) == ["m5"]
+    assert plan.left_out["m5"].startswith(f"came from {lie}, which is what is taken back")
+    begun = master.begin(plan)
+    master.until(begun, "finished")
+    assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
+
+
+def test_all_may_go_back_to_another_build_of_the_version(master, name):
+    taken = master.store().rollout(name)
+    builds = dict.fromkeys(NAMES, f"{NEW}-1")
+    assert way_back.barred(taken, builds, {}) == {}
+    assert list(way_back.barred(taken, builds | {"m0": OLD}, {})) == NAMES[1:]
 
 
 @pytest.mark.parametrize(

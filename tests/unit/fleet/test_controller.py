@@ -1,5 +1,7 @@
 """What a rollout does, simulated with a clock of its own."""
 
+import dataclasses
+
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -936,3 +938,14 @@ def test_a_plan_may_be_older_than_another_rollout() -> None:
     world.rollout = rollout.begin(world.rollout.plan, world.now, first=NUMBER + 101)
     world.run(DAY, watch=World.check)
     assert set(world.steps().values()) == {"done"}
+
+
+def test_one_that_has_the_version_installed_and_runs_another_goes_back_to_that() -> None:
+    world = World([Host("m0"), Host("m1")], canaries=0, soak=0, jitter=0)
+    told = world.hosts["m0"].report
+    world.hosts["m0"].report = lambda *given: dataclasses.replace(told(*given), installed=NEW)  # type: ignore[method-assign]
+    world.run(DAY)
+    assert {name: each.before for name, each in world.rollout.minions.items()} == {
+        "m0": OLD,
+        "m1": OLD,
+    }
