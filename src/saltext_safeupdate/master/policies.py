@@ -319,21 +319,25 @@ def _newest(
     """
     Return the newest version of each series that is pinned, as far as minions can install it.
 
-    Some minions that are drawn by chance say what they would install without a version. More than
-    half of them have to say the same: none decides alone.
+    Some minions that are drawn by chance say what they would install without a version, of all
+    groups that are pinned to the series: a group of one would decide for the others. More than
+    half of those that are asked have to say the same: none decides alone.
     """
-    newest: dict[str, str] = {}
+    meant: dict[str, set[str]] = {}
     there = set(heard)
     for group in found.groups:
-        if not group.series or group.series in newest:
-            continue
-        meant = sorted(there.intersection(members[group.name]))
-        asked = sorted(planning.by_chance(meant, min(len(meant), MOST_ASKED)))
+        mine = there.intersection(members[group.name])
+        there -= mine
+        if group.series:
+            meant.setdefault(group.series, set()).update(mine - group.wanted.exclude)
+    newest: dict[str, str] = {}
+    for series, minions in meant.items():
+        asked = sorted(planning.by_chance(sorted(minions), min(len(minions), MOST_ASKED)))
         answers = ask(opts, asked, "safeupdate.plan", (), planning.PLAN_TIMEOUT)
         offers = [_offered(said) for said in answers.values()]
         for version, number in Counter(filter(None, offers)).items():
-            if 2 * number > len(answers) and version.startswith(f"{group.series}."):
-                newest[group.series] = version
+            if 2 * number > len(asked) and version.startswith(f"{series}."):
+                newest[series] = version
     return newest
 
 

@@ -305,6 +305,40 @@ def test_no_minion_decides_alone_which_version_is_the_newest(master, fleet, writ
     assert step(master)["begun"] == ""
 
 
+def test_a_group_of_one_does_not_decide_for_the_other_groups_of_a_series(master, fleet, write):
+    """Whoever is the first to get a version would have kept all others from newer ones."""
+    write(
+        f"groups: [{{name: test, target: m0, version: '3007', {LIMITS}}}, "
+        f"{{name: rest, target: '*', version: '3007', {LIMITS}}}]"
+    )
+    fleet.offers = dict.fromkeys(NAMES, "3007.16-1") | {"m0": "3007.2-1"}
+    found = step(master, apply=False)
+    assert [row["version"] for row in found["groups"]] == ["3007.16", "3007.16"]
+
+
+def test_one_that_answers_alone_does_not_decide(master, fleet, write):
+    write(f"groups: [{{name: lts, target: '*', version: '3007', {LIMITS}}}]")
+    fleet.offers = dict.fromkeys(NAMES, "3007.16-1")
+    hears = fleet.hears
+
+    def slow(name, fun, arg, now):
+        if fun == "safeupdate.plan":
+            fleet.silent |= set(NAMES) - {name}
+        return hears(name, fun, arg, now)
+
+    fleet.hears = slow
+    assert step(master)["groups"][0]["version"] == ""
+
+
+def test_who_belongs_to_another_group_has_no_say_in_a_series(master, fleet, write):
+    write(
+        f"groups: [{{name: new, target: 'm[0-3]', version: '{NEW}', {LIMITS}}}, "
+        f"{{name: rest, target: '*', version: '3007', {LIMITS}}}]"
+    )
+    fleet.offers = dict.fromkeys(("m4", "m5"), "3007.16-1")
+    assert step(master, apply=False)["groups"][1]["version"] == "3007.16"
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
