@@ -61,7 +61,8 @@ class Known:
     quarantined
         Versions that are kept from everybody, and why.
     given_up
-        By version, whom it cannot be brought to as long as nobody has looked, and why.
+        By version of Salt, or of the extension if a group wants nothing else, whom it cannot be
+        brought to as long as nobody has looked, and why.
     newest
         The newest version of each series that is pinned; a series is missing if that is not known.
     master
@@ -248,7 +249,8 @@ def _why_not_now(group: Group, version: str, known: Known, record: Record) -> st
         return f"has rolled {version} back; 'safeupdate.unquarantine' there allows it again"
     if inventory.newer(record.running, version) and not group.wanted.allow_downgrade:
         return f"runs {record.running}, which is newer"
-    return known.given_up.get(version, {}).get(record.minion, "")
+    goal = version or group.wanted.extension
+    return known.given_up.get(goal, {}).get(record.minion, "")
 
 
 def _waits_for(policy: Policy, group: Group, version: str, known: Known) -> str:

@@ -254,7 +254,8 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
     # While a rollout is under way none begins, so nobody has to look into repositories.
     looks = found.enabled and not under_way
     newest = _newest(opts, found, members, heard, ask) if looks else {}
-    versions = {group.wanted.version for group in found.groups} | set(newest.values())
+    goals = {group.wanted.version or group.wanted.extension for group in found.groups}
+    goals.update(newest.values())
     return Known(
         members=members,
         unsure=unsure,
@@ -265,25 +266,27 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
         rollouts={each.plan.id: each.mode.value for each in under_way},
         taken={minion: each.plan.id for each in under_way for minion in each.minions},
         quarantined=store.quarantined(),
-        given_up={v: _given_up(store, v, now) for v in versions if v},
+        given_up={goal: _given_up(store, goal, now) for goal in goals},
         newest=newest,
     )
 
 
-def _given_up(store: Store, version: str, now: float) -> dict[str, str]:
+def _given_up(store: Store, goal: str, now: float) -> dict[str, str]:
     """
-    Return whom nobody should bring to the version again before somebody has looked, and why.
+    Return whom nobody should bring to the goal again before somebody has looked, and why.
+
+    It is a version of Salt, or one of this extension for groups that want nothing else.
 
     That is who has failed in the newest rollout that brought it there, who was taken back from it
-    while it is not kept from everybody, and who does not stay there.
+    while it is not kept from everybody, and who does not come there, or does not stay.
     """
     found: dict[str, str] = {}
     times: Counter[str] = Counter()
     outlines = store.outlines()
     for name, outline in outlines.items():
         taken = outlines.get(outline.back)
-        brought = taken.version if taken is not None else outline.version
-        if not stand_for_each_other(brought, version) or not outline.mode.final:
+        brought = taken.version if taken is not None else outline.version or outline.extension
+        if not stand_for_each_other(brought, goal) or not outline.mode.final:
             continue
         bad = any(outline.counts.get(step.value) for step in BAD)
         recent = now - outline.looked < DAY
@@ -299,11 +302,12 @@ def _given_up(store: Store, version: str, now: float) -> dict[str, str]:
                 reason = f" ({each.reason})" if each.reason else ""
                 told = each.step.value.replace("_", " ")
                 found[minion] = f"{told} in the rollout {name}{reason}; update it yourself"
-            elif each.step is Step.DONE:
-                found.pop(minion, None)
+            elif each.step in (Step.DONE, Step.HELD, Step.MISSED):
+                if each.step is Step.DONE:
+                    found.pop(minion, None)
                 times[minion] += recent
     return found | {
-        minion: f"was brought to {version} {number} times within a day, and does not stay there"
+        minion: f"was to be brought to {goal} {number} times within a day, and is not there"
         for minion, number in times.items()
         if number >= MOST_TIMES
     }

@@ -242,10 +242,49 @@ def test_who_never_stays_there_is_given_up(master, fleet, write):
     found = step(master)
     assert found["begun"] == ""
     assert found["groups"][0]["left"] == {
-        "m2": f"was brought to {NEW} 3 times within a day, and does not stay there"
+        "m2": f"was to be brought to {NEW} 3 times within a day, and is not there"
     }
     master.time.now += 2 * DAY
     assert step(master)["begun"], "the next day it is tried again"
+
+
+def test_who_never_stays_at_a_version_of_the_extension_is_given_up_too(master, fleet, write):
+    write(ALL.replace(f"version: '{NEW}'", "extension: '1.1'"))
+    for _ in range(policies.MOST_TIMES):
+        fleet.hosts["m2"].extension = "1.0"
+        master.until(step(master)["begun"], "finished")
+    fleet.hosts["m2"].extension = "1.0"
+    found = step(master)
+    assert found["begun"] == ""
+    assert found["groups"][0]["left"] == {
+        "m2": "was to be brought to 1.1 3 times within a day, and is not there"
+    }
+
+
+def test_who_fails_to_get_the_extension_is_not_asked_again(master, fleet, write):
+    write(ALL.replace(f"version: '{NEW}'", "extension: '1.1', max_failed: 3, sample: 0"))
+    fleet.hosts["m4"].ends = "rolled_back"
+    plan = master.plan(version=None, extension="1.1", max_failed=3, sample=0, canaries=0)
+    name = master.begin(plan)
+    master.until(name, "finished")
+    found = step(master)
+    assert found["begun"] == ""
+    assert found["groups"][0]["left"]["m4"].startswith(f"rolled back in the rollout {name}")
+
+
+def test_one_that_is_held_only_when_it_is_asked_keeps_no_other_group_back(master, fleet, write):
+    """A minion could have said that for ever, and nobody behind it got anything."""
+    write(
+        f"groups: [{{name: first, target: m0, version: '{NEW}', {LIMITS}}}, "
+        f"{{name: rest, target: '*', version: '{NEW}', {LIMITS}}}]"
+    )
+    fleet.hosts["m0"].locked = "the version of salt-minion is locked"
+    begun = []
+    while (found := step(master))["begun"] and len(begun) < 9:
+        begun.append(found["next"])
+        master.until(found["begun"], "finished")
+    assert begun == ["first"] * policies.MOST_TIMES + ["rest"]
+    assert runs(fleet) == dict.fromkeys(NAMES, NEW) | {"m0": OLD}
 
 
 def test_a_group_that_cannot_begin_says_why_and_the_next_one_does(master, fleet, write):
