@@ -9,7 +9,7 @@ from ..core.errors import InputError
 from . import request as requests
 from . import versions
 from .request import Group
-from .rollout import Rollout, said
+from .rollout import Minion, Rollout, Step, said
 
 # What a way back takes over from the rollout that it takes back, unless somebody says otherwise.
 _SAME = (
@@ -25,13 +25,27 @@ _SAME = (
     "silence_timeout",
     "late_timeout",
 )
+# Who has not gone anywhere, or has come back.
+_STAYED = (Step.REFUSED, Step.HELD, Step.CANCELLED, Step.ROLLED_BACK)
 # What would say twice where minions go to.
 _NOT_BESIDE = ("version", "extension", "groups", "allow_downgrade", "stage")
 
 
 def before(rollout: Rollout) -> dict[str, str]:
-    """Return what each minion ran when the rollout asked it for another version of Salt."""
-    return {name: each.before for name, each in rollout.minions.items() if each.before}
+    """
+    Return what each minion ran when the rollout asked it for another version of Salt.
+
+    That is empty for those of whom nobody has noted it: an earlier version of the extension was
+    driving the rollout when they were asked.
+    """
+    found = rollout.minions.items()
+    return {name: each.before for name, each in found if each.before or _went(rollout, each)}
+
+
+def _went(rollout: Rollout, minion: Minion) -> bool:
+    """Tell whether it was asked for another version of Salt, and may be there."""
+    version, _ = rollout.goals[min(minion.part, len(rollout.goals) - 1)]
+    return bool(version) and minion.number > 0 and minion.step not in _STAYED
 
 
 def barred(
@@ -48,9 +62,14 @@ def barred(
     found: dict[str, str] = {}
     for name, each in known.items():
         kept, because = versions.kept_from_all(quarantined, each)
-        if kept:
+        if not each:
+            found[name] = (
+                f"what it ran before {rollout.plan.id} is not known: an earlier version of the "
+                "extension has asked it. Name the version, with 'allow_downgrade=True'"
+            )
+        elif kept:
             found[name] = f"came from {each}, and {kept} is in quarantine: {because}"
-        elif name in same and len(same) < len(known):
+        elif name in same and len(same) < sum(map(bool, known.values())):
             found[name] = f"came from {each}, which is what is taken back; name another version"
     return found
 
@@ -75,7 +94,7 @@ def settings(rollout: Rollout, given: Mapping[str, Any], group: Group | None) ->
             "from. Nothing was started."
         )
     known = before(rollout)
-    if not known:
+    if not any(known.values()):
         raise InputError(
             f"No minion was asked to update by the rollout {name} as far as it says, so there is "
             "nothing to go back from. Nothing was started; for one that an earlier version of the "

@@ -196,6 +196,21 @@ def test_one_that_names_the_bad_version_keeps_it_from_no_quarantine(master, flee
     assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
 
 
+def test_whom_an_earlier_engine_has_asked_is_not_forgotten(master, fleet, name):
+    """It was left at the bad version, as if nobody had asked it, and the exit status was 0."""
+    lies_of(master, name, m1="", m2="")
+    plan = master.plan(None, back=name)
+    assert list(plan.left_out) == ["m1", "m2"]
+    assert plan.left_out["m1"].startswith(f"what it ran before {name} is not known")
+    begun = master.begin(plan)
+    master.until(begun, "finished")
+    assert ran(fleet) == BEFORE | {"m1": NEW, "m2": NEW}
+    assert master.status(begun) == 1
+    lies_of(master, name, **dict.fromkeys(NAMES, ""))
+    with pytest.raises(InputError, match="for one that an earlier version of the extension"):
+        master.plan(None, back=name)
+
+
 def test_all_may_go_back_to_another_build_of_the_version(master, name):
     taken = master.store().rollout(name)
     builds = dict.fromkeys(NAMES, f"{NEW}-1")
