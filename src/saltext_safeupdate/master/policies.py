@@ -152,6 +152,7 @@ def _begin(
     groups = {group.name: group for group in found.groups}
     told = list(standings)
     for each in policy.following(standings):
+        place, name = standings.index(each), ""
         try:
             plan = planning.make(
                 opts,
@@ -161,14 +162,18 @@ def _begin(
                 ask=ask,
                 clock=clock,
             )
-            if plan.waves:
-                who = f"the policy, group {each.group}" + (f", for {by}" if by else "")
-                order(opts, rollouts.BEGIN, {"plan": plan.id, "by": who})
-                return each.group, plan.id, told
-            why = "the minions say that there is nothing to do"
+            name = plan.id
+            if not plan.waves:
+                raise InputError("the minions say that there is nothing to do")
+            who = f"the policy, group {each.group}" + (f", for {by}" if by else "")
+            order(opts, rollouts.BEGIN, {"plan": name, "by": who})
         except SafeUpdateError as err:
-            why = one_line(err)
-        told[standings.index(each)] = replace(each, waits=why)
+            told[place] = replace(each, waits=one_line(err))
+            if name and not isinstance(err, InputError):
+                # It may have begun all the same, and there is one at a time.
+                break
+        else:
+            return each.group, name, told
     return "", "", told
 
 

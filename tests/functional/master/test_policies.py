@@ -7,7 +7,12 @@ import types
 import pytest
 import salt.version
 
-from saltext_safeupdate.core.errors import CacheError, InputError, LockHeldError
+from saltext_safeupdate.core.errors import (
+    CacheError,
+    InputError,
+    LockHeldError,
+    SafeUpdateError,
+)
 from saltext_safeupdate.master import planning, policies, rollouts, stocktaking
 from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import Fleet, Master, Time
@@ -466,6 +471,25 @@ def test_an_engine_that_does_not_begin_it_is_told(master, fleet, write):
     more = {"ask": master.ask, "clock": master._clock, "order": order, "store": master.store()}
     found = policies.step(master.opts, apply=True, **more)
     assert (found["begun"], found["groups"][0]["waits"]) == ("", "the disk is full")
+
+
+def test_no_other_group_begins_while_it_is_not_known_whether_one_has(master, fleet, write):
+    """The engine may end when it has begun a rollout, and before it has said so."""
+    write(
+        f"groups: [{{name: a, target: 'm[0-2]', version: '{NEW}', {LIMITS}}}, "
+        f"{{name: b, target: '*', version: '{NEW}', {LIMITS}}}]"
+    )
+
+    def order(opts, what, given):
+        master.order(what, given["plan"], **given)
+        raise SafeUpdateError("The engine has ended meanwhile.")
+
+    more = {"ask": master.ask, "clock": master._clock, "order": order, "store": master.store()}
+    found = policies.step(master.opts, apply=True, **more)
+    assert found["groups"][0]["waits"] == "The engine has ended meanwhile."
+    assert len(master.store().rollouts()) == 1
+    (name,) = master.store().rollouts()
+    assert step(master)["groups"][1]["waits"].startswith(f"the rollout {name} is running")
 
 
 def test_an_inventory_says_who_does_not_run_what_the_policy_wants(master, fleet, write):
