@@ -13,6 +13,9 @@ from .refusals import refuse_unkept
 from .replies import Failed
 from .store import Store
 
+# Builds of one version that a minion may keep: each is asked for on its own.
+MOST = 20
+
 
 def allow(store: Store, version: str) -> bool:
     """Let rollouts bring a version again. Raises InputError if it is not in quarantine."""
@@ -35,13 +38,17 @@ def allow_everywhere(
     reports = ask(opts, minions, "safeupdate.report", (), REPORT_TIMEOUT)
     kept: dict[str, list[str]] = {}
     for minion, said in reports.items():
-        for each in _quarantined(said):
-            if versions.stand_for_each_other(each, version):
-                kept.setdefault(each, []).append(minion)
+        same = [v for v in _quarantined(said) if versions.stand_for_each_other(v, version)]
+        for each in same[:MOST]:
+            kept.setdefault(each, []).append(minion)
     lifted: dict[str, list[str]] = {}
     failed: dict[str, str] = {}
     silent = set(minions).difference(reports)
-    for each, these in sorted(kept.items()):
+    for each, found in sorted(kept.items()):
+        # Who has not answered is not waited for again and again.
+        these = [minion for minion in found if minion not in silent]
+        if not these:
+            continue
         answers = ask(opts, these, "safeupdate.unquarantine", (each,), REPORT_TIMEOUT)
         silent.update(set(these).difference(answers))
         for minion, said in answers.items():

@@ -291,3 +291,22 @@ def test_where_it_cannot_be_allowed_is_told(master, fleet):
 
     found = allowing.allow_everywhere(master.opts, master.store(), NEW, ask=ask)
     assert (found["failed"], found["retcode"]) == ({"m1": "the database? is locked"}, 1)
+
+
+def test_one_that_keeps_thousands_of_versions_and_answers_nothing_delays_nobody(master, fleet):
+    """Each was asked for on its own, for half a minute: the version was allowed days later."""
+    store = master.store()
+    store.quarantine(NEW, "elsewhere")
+    fleet.hosts["m1"].kept = [NEW, *(f"{NEW}-{number}" for number in range(1000))]
+    fleet.hosts["m2"].kept = [NEW]
+    asked = []
+
+    def ask(opts, minions, fun, arg=(), timeout=5.0):
+        if fun == "safeupdate.unquarantine":
+            asked.append((arg[0], list(minions)))
+            fleet.silent.add("m1")
+        return master.ask(opts, minions, fun, arg, timeout)
+
+    found = allowing.allow_everywhere(master.opts, store, NEW, ask=ask)
+    assert asked == [(NEW, ["m1", "m2"])]
+    assert (found["lifted"], found["silent"], found["minions"]) == (True, ["m1"], {"m2": [NEW]})
