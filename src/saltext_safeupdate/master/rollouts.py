@@ -49,6 +49,9 @@ ANSWER_TIMEOUT = 60.0
 OWNER = "owner"
 BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
 ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
+# What is raised by a mistake of ours. Salt starts an engine anew that ends by it, and it would end
+# again: then nothing is published again either, and no other rollout goes on.
+_MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 # What the world is told when somebody has done that.
 _TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
 
@@ -190,6 +193,10 @@ class Rollouts:
         except (SafeUpdateError, SaltException, OSError) as err:
             self._stands(driven, err)
             return
+        except _MISTAKES as err:
+            log.debug("safeupdate: a look at %s failed", driven.rollout.plan.id, exc_info=True)
+            self._stands(driven, err)
+            return
         self._act(driven, actions)
         if driven.rollout.mode.final:
             log.info("safeupdate: the rollout %s is over", driven.rollout.plan.id)
@@ -202,10 +209,11 @@ class Rollouts:
         return versions.kept_from_all(self._store.quarantined(), *found.versions)
 
     def _stands(self, driven: _Driven, err: Exception) -> None:
-        """Note that a rollout could not be read or stored; say so once a minute."""
+        """Note that a rollout could not be read, looked at or stored; say so once a minute."""
         driven.stale = True
         if self._may_complain(driven):
-            log.error("safeupdate: the rollout %s stands still: %s", driven.rollout.plan.id, err)
+            told = f"{type(err).__name__}: {err}" if isinstance(err, _MISTAKES) else str(err)
+            log.error("safeupdate: the rollout %s stands still: %s", driven.rollout.plan.id, told)
 
     def _may_complain(self, driven: _Driven) -> bool:
         now = self._since_boot()

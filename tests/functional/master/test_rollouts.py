@@ -665,3 +665,23 @@ def test_nobody_is_asked_twice_a_second_in_publications(master):
     master.until(name, "finished")
     requests = [tgt for fun, tgt, _ in master.published if fun == "safeupdate.request"]
     assert requests == [NAMES]
+
+
+def test_a_mistake_in_one_rollout_ends_no_engine_and_no_other_rollout(
+    master, fleet, monkeypatch, caplog
+):
+    """Salt starts an engine anew that ends, and it would end again."""
+    first = master.begin(master.plan("m0"))
+    other = master.begin(master.plan("m1"))
+    advance = rollouts.controller.advance
+
+    def fails(rollout, *more):
+        if rollout.plan.id == first:
+            raise OverflowError("date value out of range")
+        return advance(rollout, *more)
+
+    monkeypatch.setattr(rollouts.controller, "advance", fails)
+    master.until(other, "finished")
+    assert f"rollout {first} stands still: OverflowError: date value out of range" in caplog.text
+    monkeypatch.setattr(rollouts.controller, "advance", advance)
+    master.until(first, "finished")
