@@ -71,10 +71,13 @@ class Window:
         today = datetime.datetime.fromtimestamp(now, zone).date()
         hour, minute = divmod(self.begin, 60)
         for day in self._days_from(today):
-            at = datetime.datetime.combine(day, datetime.time(hour, minute), zone).timestamp()
-            # A time that the clocks leave out that night is taken from the hour before.
-            if at > now and (self.contains(at) or self.contains(at + 3600)):
-                return at
+            local = datetime.datetime.combine(day, datetime.time(hour, minute), zone)
+            first, last = sorted(local.replace(fold=fold).timestamp() for fold in (0, 1))
+            # In the night in which clocks are changed, it may be there twice, or left out: then it
+            # begins when they are put forward.
+            for at in range(int(first), int(last) + 1, 60):
+                if at > now and self.contains(at):
+                    return float(at)
         return NEVER
 
     def _is_on(self, day: datetime.date) -> bool:

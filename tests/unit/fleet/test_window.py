@@ -75,6 +75,29 @@ def test_what_is_refused(read: object, given: str, said: str) -> None:
         read(given)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("text", "now", "begins"),
+    [
+        # At 01:00 UTC it becomes 03:00 there.
+        ("2027-03-28 02:30-03:30 Europe/Berlin", "2027-03-28T00:30", "2027-03-28T01:00"),
+        ("2027-03-28 02:10-02:50 Europe/Berlin", "2027-03-28T00:30", ""),
+        # At 01:00 UTC it becomes 02:00 there again.
+        ("2027-10-31 02:15-02:45 Europe/Berlin", "2027-10-31T00:00", "2027-10-31T00:15"),
+        ("2027-10-31 02:15-02:45 Europe/Berlin", "2027-10-31T00:50", "2027-10-31T01:15"),
+    ],
+)
+def test_a_window_begins_when_it_is_open_also_when_clocks_are_changed(
+    text: str, now: str, begins: str
+) -> None:
+    """What is open was called closed for ever, and a rollout stopped."""
+
+    def seconds(told: str) -> float:
+        return datetime.datetime.fromisoformat(f"{told}+00:00").timestamp()
+
+    found = window.next_begin([window.parse(text)], seconds(now))
+    assert found == (seconds(begins) if begins else window.NEVER)
+
+
 @pytest.mark.parametrize("last", ["9999-12-30", "9999-12-31"])
 @pytest.mark.parametrize("windows", [(), (window.parse("22:00-04:00"),)])
 def test_a_closed_period_may_last_for_ever(last: str, windows: tuple[window.Window, ...]) -> None:
