@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+# What is raised by a mistake of ours. Whatever is started anew when it ends would end by it again.
+MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 def visible(text: object) -> str:
     """Return a text in which nothing is left that a terminal obeys or hides: it is escaped."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 
-from . import gates, judge, sending, standing
+from . import gates, judge, sending, standing, way_back
 from .actions import Action, Quarantine, Tell
 from .judge import Report
 from .plan import Wave
 from .rollout import Minion, Mode, Rollout, Step, since, time_between
-from .versions import stand_for_each_other
 
 # Seconds until a minion whose update was postponed or refused for now is asked again; and after so
 # many times, until which its wave waits for it alone.
@@ -329,12 +328,8 @@ def _begin(rollout: Rollout, name: str, minion: Minion) -> Action:
     minion.asked = rollout.elapsed
     minion.engaged, minion.forgiven, minion.cancelled = True, False, False
     minion.part = minion.done
-    wanted, _ = rollout.goals[minion.part]
-    if wanted and not minion.before:
-        minion.before = minion.installed or minion.version
-        if minion.version and stand_for_each_other(minion.before, wanted):
-            # It is installed already, and something else runs.
-            minion.before = minion.version
+    if (wanted := rollout.goals[minion.part][0]) and not minion.before:
+        minion.before = way_back.ran(minion, wanted)
     return sending.send(rollout, name, minion)
 
 

@@ -31,6 +31,15 @@ _STAYED = (Step.REFUSED, Step.HELD, Step.CANCELLED, Step.ROLLED_BACK)
 _NOT_BESIDE = ("version", "extension", "groups", "allow_downgrade", "stage")
 
 
+def ran(minion: Minion, wanted: str) -> str:
+    """Return what a minion is to go back to that is asked for the *wanted* version."""
+    there = minion.installed or minion.version
+    if minion.version and versions.stand_for_each_other(there, wanted):
+        # It is installed already, and something else runs.
+        return minion.version
+    return there
+
+
 def before(rollout: Rollout) -> dict[str, str]:
     """
     Return what each minion ran when the rollout asked it for another version of Salt.

@@ -16,7 +16,7 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import InputError, SafeUpdateError
+from ..core.errors import MISTAKES, InputError, SafeUpdateError
 from ..core.host import processes
 from ..fleet import controller, judge, rollout, steering, versions, way_back
 from ..fleet import request as requests
@@ -49,9 +49,6 @@ ANSWER_TIMEOUT = 60.0
 OWNER = "owner"
 BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
 ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
-# What is raised by a mistake of ours. Salt starts an engine anew that ends by it, and it would end
-# again: then nothing is published again either, and no other rollout goes on.
-_MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 # What the world is told when somebody has done that.
 _TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
 
@@ -190,11 +187,7 @@ class Rollouts:
             due = self._since_boot() - driven.saved >= SAVE_INTERVAL
             if actions or reports or due:
                 self._save(driven)
-        except (SafeUpdateError, SaltException, OSError) as err:
-            self._stands(driven, err)
-            return
-        except _MISTAKES as err:
-            log.debug("safeupdate: a look at %s failed", driven.rollout.plan.id, exc_info=True)
+        except (SafeUpdateError, SaltException, OSError, *MISTAKES) as err:
             self._stands(driven, err)
             return
         self._act(driven, actions)
@@ -212,8 +205,8 @@ class Rollouts:
         """Note that a rollout could not be read, looked at or stored; say so once a minute."""
         driven.stale = True
         if self._may_complain(driven):
-            told = f"{type(err).__name__}: {err}" if isinstance(err, _MISTAKES) else str(err)
-            log.error("safeupdate: the rollout %s stands still: %s", driven.rollout.plan.id, told)
+            name, trace = driven.rollout.plan.id, isinstance(err, MISTAKES)
+            log.error("safeupdate: the rollout %s stands still: %s", name, err, exc_info=trace)
 
     def _may_complain(self, driven: _Driven) -> bool:
         now = self._since_boot()

@@ -682,6 +682,7 @@ def test_a_mistake_in_one_rollout_ends_no_engine_and_no_other_rollout(
 
     monkeypatch.setattr(rollouts.controller, "advance", fails)
     master.until(other, "finished")
-    assert f"rollout {first} stands still: OverflowError: date value out of range" in caplog.text
+    assert f"the rollout {first} stands still: date value out of range" in caplog.text
+    assert "Traceback" in caplog.text
     monkeypatch.setattr(rollouts.controller, "advance", advance)
     master.until(first, "finished")
