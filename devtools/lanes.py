@@ -9,7 +9,7 @@ import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +157,7 @@ class Lane:
         text = log.read_text(errors="replace") if log.exists() else ""
         closings = re.findall(r"^=+ .*\b(?:passed|failed|error|no tests ran)\b.*$", text, re.M)
         durations: tuple[tuple[float, str], ...] = ()
+        printed: tuple[tuple[str, str], ...] = ()
         counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
         if report.exists():
             # Our own pytest has written it.
@@ -167,6 +168,7 @@ class Lane:
             durations = tuple(
                 (float(case.get("time", 0)), _test(case)) for case in tree.iter("testcase")
             )
+            printed = told(tree.iter("testcase"))
         failed = counts["failures"] + counts["errors"]
         return LaneResult(
             self.name,
@@ -180,7 +182,7 @@ class Lane:
             log=self.log,
             end=excerpt(text),
             durations=durations,
-            told=told(report) if report.exists() else (),
+            told=printed,
         )
 
 
@@ -196,10 +198,8 @@ def _test(case: ElementTree.Element) -> str:
     return f"{str(case.get('classname', '')).removeprefix('tests.')}::{case.get('name')}"
 
 
-def told(report: Path) -> tuple[tuple[str, str], ...]:
+def told(cases: Iterable[ElementTree.Element]) -> tuple[tuple[str, str], ...]:
     """Return the tests of a report that passed and printed something, with that: their counts."""
-    # Our own pytest has written it.
-    cases = ElementTree.parse(report).iter("testcase")  # noqa: S314
     passed = (case for case in cases if case.find("failure") is None and case.find("error") is None)
     printed = ((_test(case), case.findtext("system-out") or "") for case in passed)
     return tuple((test, text) for test, out in printed if (text := _PRINTED.sub("", out).strip()))

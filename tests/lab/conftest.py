@@ -100,3 +100,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()
     if report.when == "call":
         item.failed_call = report.failed
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    """The rows of a table of faults; they are printed when all of a module have run."""
+    rows: list[str] = []
+    yield rows
+    print("\n" + "\n".join(sorted(rows)))

@@ -136,7 +136,7 @@ def survive(
     get_ready(scene, pair)
     scene.container.write(FAULT_FILE, BROKEN if phase == "rolling_back" else "")
     began = time.monotonic()
-    asked = _ambushed(scene, pair, phase, fault, happen or _happen)
+    asked = _ambushed(scene, pair, phase, fault, happen or strike)
     record = scene.wait_end(400)
     assert record["id"] == asked, record
     row = f"{phase:<14}{fault:<18}{record['phase']:<14}{time.monotonic() - began:.0f}"
@@ -178,7 +178,8 @@ def _ambushed(scene: EngineScene, pair: Pair, phase: str, fault: str, happen: Ha
     return str(asked)
 
 
-def _happen(scene: EngineScene, fault: str, pid: str) -> None:
+def strike(scene: EngineScene, fault: str, pid: str) -> None:
+    """Have the fault happen, and the supervisor *pid*, which is stopped, go on."""
     run = scene.container.run
     if fault == "power":
         scene.container.power_cut()

@@ -94,13 +94,6 @@ def scene(
         made.down()
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[list[str]]:
-    rows: list[str] = []
-    yield rows
-    print("\n" + "\n".join(sorted(rows)))
-
-
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("scene", "phase", "fault"),
@@ -155,13 +148,10 @@ def ends_or_is_reported(scene: HandoverScene, jid: str, fault: str) -> None:
 
 def happen(scene: EngineScene, fault: str, pid: str) -> None:
     """Have something die while the supervisor *pid* is stopped, and have that go on."""
+    if fault in ("power", "supervisor"):
+        faults.strike(scene, fault, pid)
+        return
     run = scene.container.run
-    if fault == "power":
-        scene.container.power_cut()
-        return
-    if fault == "supervisor":
-        run(["kill", "-KILL", pid])
-        return
     ambush = None
     if fault == "guard":
         ambush = scene.container.popen(["python3", "-c", AMBUSH_OF_GUARD])

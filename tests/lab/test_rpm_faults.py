@@ -32,13 +32,6 @@ def scene(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[RpmS
         made.down()
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[list[str]]:
-    rows: list[str] = []
-    yield rows
-    print("\n" + "\n".join(sorted(rows)))
-
-
 @pytest.mark.parametrize(
     ("scene", "phase", "fault"),
     [
