@@ -128,6 +128,7 @@ class FakeServices:
         self.dies = 0  # so many of the next starts end at once
         self.dies_while = lambda: False  # as do all as long as this holds
         self.last = LastRun()  # what is known of how the last run ended
+        self.left = False  # whether nobody is about to start it
         self.hinders = ""  # why it cannot be restarted
         self.armed = {}  # what is started at every boot and every minute
         self.rests = False  # until the next boot
@@ -168,6 +169,10 @@ class FakeServices:
     def last_run(self, unit):
         self.alive()
         return self.last
+
+    def is_left_stopped(self, unit):
+        self.alive()
+        return self.left
 
     def obstacle(self, unit):
         return self.hinders

@@ -52,6 +52,9 @@ class Direct:
     def last_run(self, unit: str) -> LastRun:
         return LastRun()
 
+    def is_left_stopped(self, unit: str) -> bool:
+        return False
+
     def obstacle(self, unit: str) -> str:
         if not shutil.which("service"):
             return "this host has neither systemd nor the program 'service'"

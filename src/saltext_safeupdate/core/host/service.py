@@ -55,6 +55,14 @@ class Services(Protocol):
 
     def last_run(self, unit: str) -> LastRun: ...
 
+    def is_left_stopped(self, unit: str) -> bool:
+        """
+        Tell whether nobody is about to start the unit, and nothing keeps its start back.
+
+        After a restart was asked for, somebody has asked for a stop in its place then.
+        """
+        ...
+
     def obstacle(self, unit: str) -> str:
         """Return why the unit cannot be restarted on this host; empty if it can."""
         ...

@@ -79,6 +79,9 @@ _TIMES = (
     "ExecMainExitTimestampMonotonic",
     "ActiveExitTimestampMonotonic",
 )
+# What a start of a unit may come to nothing by, and the units that have to be active for it.
+_CONDITIONS = ("ConditionResult", "AssertResult")
+_NEEDS = ("Requires", "Requisite", "BindsTo")
 _DROP_IN = "50-safeupdate-quiet.conf"
 _QUIET = """\
 # An update of the minion is under way; see 'salt-call --local safeupdate.status'.
@@ -128,6 +131,19 @@ class Systemd:
             # A stop may have ended so, too.
             not stopped and _was_killed(*ended),
         )
+
+    def is_left_stopped(self, unit: str) -> bool:
+        shown = self._show(unit, "ActiveState", "Job", *_CONDITIONS, *_NEEDS)
+        if shown.get("ActiveState") not in ("inactive", "failed") or _number(shown, "Job"):
+            return False
+        if "no" in (shown.get(name) for name in _CONDITIONS):
+            return False
+        needed = " ".join(shown.get(name, "") for name in _NEEDS).split()
+        if not needed:
+            return True
+        argv = ("systemctl", "show", "--property=ActiveState", "--", *needed)
+        said = self._run(argv, timeout=_TIMEOUT).stdout.split()
+        return set(said) == {"ActiveState=active"}
 
     def obstacle(self, unit: str) -> str:
         return ""

@@ -142,9 +142,12 @@ class Watch:
         down = not came and self._was_new(state) and state.active in ("inactive", "failed")
         # On a unit with Restart= it is only known until the next process is there.
         gone = not came and self._was_new(state) and not state.pid
-        last = self._last_run() if gone or sight.loops >= LOOP else LastRun()
+        # Our own restart has ended it, or a stop that somebody has asked for in its place.
+        ended = not came and self._was_former(state) and state.active in ("inactive", "failed")
+        last = self._last_run() if gone or ended or sight.loops >= LOOP else LastRun()
         if gone and last.status:
             sight.status = last.status
+        down = down or (ended and last.stopped and self._is_left_stopped())
         stopped = self._stays_stopped(sight, stopped=down and last.stopped)
         if self._is_being_stopped(state) or (down and last.stopped and not stopped):
             return WAIT
@@ -203,6 +206,13 @@ class Watch:
         except CommandError as err:
             log.warning("%s cannot be looked at: %s", self.context.unit, err)
             return LastRun()
+
+    def _is_left_stopped(self) -> bool:
+        try:
+            return self.context.services.is_left_stopped(self.context.unit)
+        except CommandError as err:
+            log.warning("%s cannot be looked at: %s", self.context.unit, err)
+            return False
 
     def _stays_stopped(self, sight: _Sight, *, stopped: bool) -> bool:
         now = self.context.monotonic()
@@ -314,6 +324,9 @@ class Watch:
 
     def _was_new(self, state: ServiceState) -> bool:
         return bool(state.invocation) and state.invocation != self.update.former.invocation
+
+    def _was_former(self, state: ServiceState) -> bool:
+        return bool(state.invocation) and state.invocation == self.update.former.invocation
 
     def _report(self) -> float | None:
         """Return when the engine of another minion than the one before has reported, if it has."""

@@ -106,6 +106,45 @@ def test_whether_something_else_has_killed_it(ended, times, stopped, killed):
     assert systemd.last_run(UNIT) == LastRun(stopped, ended[2], killed=killed)
 
 
+LEFT = (
+    "systemctl",
+    "show",
+    "--property=ActiveState,Job,ConditionResult,AssertResult,Requires,Requisite,BindsTo",
+    "--",
+    "salt-minion.service",
+)
+NEEDED = ("systemctl", "show", "--property=ActiveState", "--", "system.slice", "vpn.service")
+
+
+@pytest.mark.parametrize(
+    ("told", "needed", "left"),
+    [
+        ({}, "active", True),
+        ({"ActiveState": "failed"}, "active", True),
+        ({"ActiveState": "activating"}, "active", False),
+        ({"Job": "812"}, "active", False),
+        ({"ConditionResult": "no"}, "active", False),
+        ({"AssertResult": "no"}, "active", False),
+        ({}, "failed", False),
+    ],
+)
+def test_whether_somebody_wants_a_unit_stopped(told, needed, left):
+    shown = {
+        **{"ActiveState": "inactive", "ConditionResult": "yes", "AssertResult": "yes"},
+        **{"Requires": "system.slice", "BindsTo": "vpn.service", **told},
+    }
+    lines = "".join(f"{name}={value}\n" for name, value in shown.items())
+    units = f"ActiveState=active\n\nActiveState={needed}\n"
+    systemd, _ = _systemd({LEFT: (0, lines, ""), NEEDED: (0, units, "")})
+    assert systemd.is_left_stopped(UNIT) is left
+
+
+def test_a_unit_that_needs_no_other_one_is_asked_about_alone():
+    systemd, run = _systemd({LEFT: (0, "ActiveState=inactive\n", "")})
+    assert systemd.is_left_stopped(UNIT)
+    assert run.calls == [LEFT]
+
+
 def test_a_systemd_that_tells_nothing_of_the_last_run():
     systemd, _ = _systemd({LAST_RUN: (0, "ActiveState=inactive\n", "")})
     assert systemd.last_run(UNIT) == LastRun()

@@ -515,6 +515,49 @@ class TestSomebody:
         assert host.last.phase is Phase.COMMITTED, host.last
         assert host.restarts() == ["restart"]
 
+    @pytest.mark.parametrize("ends", ["inactive", "failed"])
+    def test_a_stop_in_the_place_of_our_own_restart_is_left(self, host, ends):
+        """systemd replaces the restart: the minion before it stops, and none is started."""
+        _installed(host)
+        services = host.services
+
+        def stopping(unit):
+            services._do("restart")
+            services.active = "deactivating"
+            host.clock.after(20, stop)
+
+        def stop():
+            services.active, services.pid = ends, 0
+            services.last, services.left = LastRun(stopped=True), True
+
+        services.begin_restart = stopping
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert "Somebody has stopped salt-minion" in host.last.reason
+        assert services.active == ends
+        assert host.restarts() == ["restart"]
+        assert host.store.quarantined() == []
+        host.assert_at_peace()
+
+    @pytest.mark.parametrize("known", [{"left": False}, {"last": LastRun()}])
+    def test_a_minion_whose_start_came_to_nothing_is_started(self, host, known):
+        """A unit that it needs has failed, or it had ended by itself before the restart came."""
+        _installed(host)
+        services = host.services
+
+        def stopping(unit):
+            services._do("restart")
+            services.active, services.pid = "inactive", 0
+            services.last, services.left = LastRun(stopped=True), True
+            vars(services).update(known)
+
+        services.begin_restart = stopping
+        services.report = host.report
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED, host.last
+        assert services.active == "active"
+        assert host.restarts() == ["restart", "start"]
+
     def test_its_restarts_are_no_loop(self, host):
         _installed(host)
         host.services.last = LastRun(restarts=0)
