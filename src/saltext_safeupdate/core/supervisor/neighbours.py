@@ -203,11 +203,7 @@ def comes_up(context: Context, update: Update) -> str:
                 break
             if state.active == "failed" and is_new:
                 break
-            if (
-                state.active == "inactive"
-                and is_new
-                and context.services.last_run(each.unit).stopped
-            ):
+            if state.active == "inactive" and _is_stopped(context, each, is_new=is_new):
                 # Somebody has decided so.
                 calm = _CALM
                 break
@@ -218,6 +214,12 @@ def comes_up(context: Context, update: Update) -> str:
                 f"{state.active}. 'journalctl -u {each.unit}' says why."
             )
     return problem
+
+
+def _is_stopped(context: Context, minion: Minion, *, is_new: bool) -> bool:
+    """Tell whether somebody has stopped it, since its restart or in the place of that."""
+    stopped = context.services.last_run(minion.unit).stopped
+    return stopped and (is_new or context.services.is_left_stopped(minion.unit))
 
 
 def _note(context: Context, update: Update) -> Update:

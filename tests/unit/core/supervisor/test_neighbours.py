@@ -9,6 +9,7 @@ import pytest
 from saltext_safeupdate.core.errors import LockHeldError, LockUnavailableError, SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.minions import Minion, register
+from saltext_safeupdate.core.host.service import LastRun
 from saltext_safeupdate.core.prepare import resolution
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
@@ -110,6 +111,25 @@ def test_the_update_of_one_is_the_update_of_both(host):
     assert host.restarts() == ["restart"]
     assert host.beside.calls.count("restart") == 1
     assert host.beside.invocation != before
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("place", ["before", "since"])
+def test_a_stop_of_the_other_is_left_and_no_fault_of_the_update(host, place):
+    host.ask()
+    beside = host.beside
+
+    def restart(unit):
+        beside._do("restart")
+        if place == "since":
+            beside.run()
+        beside.active, beside.pid = "inactive", 0
+        beside.last, beside.left = LastRun(stopped=True), True
+
+    beside.begin_restart = restart
+    host.supervise()
+    assert (host.last.phase, host.packages.versions) == (Phase.COMMITTED, NEW)
+    assert beside.active == "inactive"
     host.assert_at_peace()
 
 
