@@ -90,12 +90,21 @@ def of_process(opts: Mapping[str, Any], bus: str, generations: Generations) -> s
 def crowded(generations: Generations) -> str:
     """Return why one more minion may not stay beside the next one; empty if it may."""
     try:
-        earlier = len(generations.overlapping()) + len(generations.leaving())
+        earlier = len(generations.overlapping()) + len(with_jobs(generations))
     except SafeUpdateError as err:
         return str(err)
     if earlier < MOST:
         return ""
     return f"{earlier} earlier minions still have jobs, which is as many as may stay"
+
+
+def with_jobs(generations: Generations) -> list[str]:
+    """
+    Return the processes of earlier minions that take no job any more and still have some.
+
+    One without ends within seconds. Raises SafeUpdateError.
+    """
+    return [each for each in generations.leaving() if processes.has_children(processes.pid(each))]
 
 
 def announce(settings: Settings, store: Store) -> None:

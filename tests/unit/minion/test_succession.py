@@ -149,6 +149,7 @@ def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch,
     monkeypatch.setattr(
         processes, "alive", lambda name: name not in gone and (name in before or alive(name))
     )
+    monkeypatch.setattr(processes, "has_children", lambda pid: True)
     world.earlier.succession._former = []
     assert world.asks() is Step.REFUSED
     assert "5 earlier minions still have jobs" in caplog.text
@@ -157,6 +158,18 @@ def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch,
     assert world.meeting.go(Step.REFUSED, Step.ASKED)
     world.earlier.looks()
     assert world.meeting.is_at(Step.TAKEN)
+
+
+def test_minions_that_are_just_about_to_end_are_not_many(world, monkeypatch):
+    """They have no job any more, and a restart need not wait for the jobs of others for them."""
+    before = [f"{EARLIER}{number}" for number in range(1, handing_over.MOST + 1)]
+    for each in before:
+        world.generations.stands(each, Standing.LEAVING)
+    alive = processes.alive
+    monkeypatch.setattr(processes, "alive", lambda name: name in before or alive(name))
+    monkeypatch.setattr(processes, "has_children", lambda pid: False)
+    world.earlier.succession._former = []
+    assert world.asks() is Step.TAKEN
 
 
 def test_a_minion_whose_sockets_cannot_be_linked_is_not_asked(world, caplog):

@@ -62,7 +62,7 @@ def _waiting(host: Host) -> Iterator[Problem]:
 def _earlier(host: Host) -> Iterator[Problem]:
     """Look for minions before this one that stay, as they still have jobs."""
     try:
-        earlier = Generations(host.store).leaving()
+        earlier = handing_over.with_jobs(Generations(host.store))
     except SafeUpdateError:
         return
     ages = [host_wait.age(processes.pid(each)) or 0.0 for each in earlier]

@@ -49,6 +49,21 @@ def parent(pid: int) -> int:
     return int(fields[_PARENT_FIELD]) if fields else 0
 
 
+def has_children(pid: int) -> bool:
+    """Tell whether a process has begun others that have not ended; yes if the kernel cannot say."""
+    told = False
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            # The thread may have ended: what it has begun is another one's then.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
+                    if children.read().strip():
+                        return True
+                told = True
+    # A kernel without CONFIG_PROC_CHILDREN tells nothing.
+    return not told and bool(start_time(pid))
+
+
 def opened(pid: int) -> Iterator[str]:
     """
     Yield what a process has open, by the names in ``/proc/<pid>/fd``.

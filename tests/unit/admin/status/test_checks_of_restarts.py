@@ -21,8 +21,9 @@ from tests.support.guarded import have_guard
 
 
 @pytest.fixture
-def alive():
-    """Return processes that are there, by their identities."""
+def alive(monkeypatch):
+    """Return processes that are there, by their identities, each of which has a job."""
+    monkeypatch.setattr(processes, "has_children", lambda pid: True)
     with ExitStack() as stack:
         children = [stack.enter_context(forked(lambda hear, say: hear())) for _ in range(5)]
         yield [processes.identity(each.pid) for each in children]
@@ -80,6 +81,13 @@ def test_an_old_one_is_one(host, alive, monkeypatch):
     (problem,) = checks_of_restarts.handover(host)
     assert "1, of which one was started 30.0 h ago." in problem.problem
     assert "As many" not in problem.problem
+
+
+def test_one_that_is_about_to_end_is_none(host, alive, monkeypatch):
+    stand(host, alive[:5], Standing.LEAVING)
+    about_to_end = processes.pid(alive[2])
+    monkeypatch.setattr(processes, "has_children", lambda pid: pid != about_to_end)
+    assert found(host) == []
 
 
 def test_one_that_has_ended_is_none(host, alive, monkeypatch):

@@ -1,6 +1,7 @@
 import os
 
 from saltext_safeupdate.core.host import processes
+from tests.support.forked import forked
 
 
 def test_the_start_time_tells_a_process_from_a_later_one():
@@ -33,3 +34,28 @@ def test_an_identity_names_a_process_for_ever():
 def test_ancestors_are_ours():
     assert next(processes.ancestors(), 1) == os.getppid()
     assert 1 not in processes.ancestors()
+
+
+def test_whether_a_process_has_begun_others_that_have_not_ended():
+    def begin(hear, say):
+        hear()
+        with forked(lambda hear, say: hear()) as grandchild:
+            say(str(grandchild.pid))
+            hear()
+        say("none any more")
+        hear()
+
+    with forked(begin) as child:
+        assert not processes.has_children(child.pid)
+        child.say()
+        child.hear()
+        assert processes.has_children(child.pid)
+        child.say()
+        child.hear()
+        assert not processes.has_children(child.pid)
+    assert not processes.has_children(child.pid), "it has ended"
+
+
+def test_a_kernel_that_tells_no_children_may_have_some(monkeypatch):
+    monkeypatch.setattr(os, "listdir", lambda path: ["no such thread"])
+    assert processes.has_children(os.getpid())
