@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import SafeUpdateError
-from ..core.generations.claims import Claims
 from ..core.generations.generation import Standing
 from ..core.generations.meeting import Meeting, Step
 from ..core.generations.table import Generations
@@ -34,8 +33,10 @@ from . import handing_over, own_bus, parentless, publication
 from .commands import Commands
 from .complaints import Complaints
 from .end_of_engines import EndOfEngines
+from .former_ones import FormerOnes
 from .masters import are_connected
 from .next_one import NextOne
+from .own_claims import OwnClaims
 from .trial import Trial
 
 log = logging.getLogger(__name__)
@@ -52,9 +53,6 @@ _LONGEST_REST = 1.0
 # Seconds that jobs wait for the next minion to say that it claims its jobs, from the moment it has
 # bound its sockets and has a connection.
 _UNANNOUNCED = 20.0
-# Seconds for which the next one goes on claiming when the one before takes no more: it may be that
-# late with what both have heard.
-_LATE = 300.0
 # Seconds without any job before it ends.
 _QUIET = 5.0
 # What the main process does once, whichever generation does it.
@@ -78,15 +76,13 @@ class Succession:
         end: Callable[[int], Any] = os._exit,
     ) -> None:
         self._settings = settings
+        self._store = store
         self._generations = Generations(store)
-        self._claims = Claims(store)
         self._complaints = complaints
         self._monotonic = monotonic
         self._end = end
         self._standing = Standing.SERVING
-        # Those before this one that still take jobs; None: not looked yet.
-        self._former: list[str] | None = None
-        self._claims_until = 0.0
+        self._former = FormerOnes(self._generations, complaints, monotonic)
         self._minions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._bus: str | None = None
         self._parent = 0
@@ -138,12 +134,11 @@ class Succession:
         return self._standing is Standing.SERVING or not self._next.is_there
 
     def _claim(self, name: str, job: str) -> bool:
-        try:
-            return self._claims.claim(name, self._me)
-        except SafeUpdateError as err:
-            self._complaints.log("who runs job %s cannot be written down", job, err)
+        mine = self._claims.claim(name, job)
+        if mine is None:
             # The one that goes on runs it; that is this one as long as no other one is there.
             return self._standing is Standing.SERVING or not self._next.is_there
+        return mine
 
     def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
         """Keep a job if it does not show yet who runs it; tell whether that is so."""
@@ -151,22 +146,18 @@ class Succession:
             # Whether the next minion claims its jobs shows in a moment.
             self._waiting.append((minion, data))
             return True
-        if self._leaves_jobs and not self._trial.insists:
+        if self._trial.insists:
+            return False
+        if self._leaves_jobs or (self._is_shared and self._claims.are_unsettled()):
             self._trial.leave(minion, data)
             return True
         return False
 
     def _has_former(self) -> bool:
         """Tell whether the one before this one takes jobs, or did so a moment ago."""
-        if self._former is None:
-            try:
-                self._former = self._generations.overlapping()
-                if self._former:
-                    self._trial.look()
-            except SafeUpdateError:
-                # The one before claims nothing then, so it runs nothing. Each job tells of it.
-                return False
-        return bool(self._former) or self._monotonic() < self._claims_until
+        if self._former.are_found():
+            self._trial.look()
+        return self._former.may_run_the_same()
 
     @property
     def serves_on(self) -> bool:
@@ -183,7 +174,12 @@ class Succession:
     def _leaves_jobs(self) -> bool:
         """Whether this one is of the new version, handed over itself or not, and not proven."""
         unproven = self._trial.goes_on and self._me not in self._trial.before
-        return unproven and bool(self._former)
+        return unproven and self._former.are_there
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether another one may have begun what this one hears."""
+        return self._standing is Standing.SERVING or self._next.is_there
 
     def _is_unannounced(self) -> bool:
         return self._next.is_unannounced(self._me, serves_on=self.serves_on)
@@ -205,19 +201,16 @@ class Succession:
         return self._standing is not Standing.SERVING or self.is_on_trial
 
     def _do_what_is_due(self, minion: Any, now: float, lags: bool) -> None:
-        if self._standing is Standing.SERVING and self._former is None:
+        if self._standing is Standing.SERVING:
             # Its queues are those of the one before, also if no job is published for a while.
             self._has_former()
-        if self._standing is Standing.OVERLAPPING or self._former:
+        if self._standing is Standing.OVERLAPPING or self._former.are_there:
             self._trial.look()
-        if self._former:
-            self._former = self._still(self._former)
-            if not self._former:
-                self._claims_until = now + _LATE
+        self._former.look()
         if self._standing is not Standing.SERVING:
             self._commands.tell(minion.opts, self._place)
         if self._standing is Standing.SERVING:
-            self._trial.start_left(leaves=self.is_on_trial)
+            self._trial.start_left(leaves=self.is_on_trial or self._claims.settle)
             if self._meeting.is_at(Step.ASKED):
                 self._hand_over(minion)
         elif self._standing is Standing.OVERLAPPING:
@@ -234,6 +227,7 @@ class Succession:
         self._meeting = Meeting(self._settings.run_dir, self._parent)
         self._place = str(minion.opts.get("sock_dir", ""))
         names = own_bus.names(minion.opts)
+        self._claims = OwnClaims(self._store, self._complaints, self._monotonic, self._me)
         self._next = NextOne(self._generations, self._complaints, self._monotonic, names)
         if handing_over.is_set_up(minion.opts, self._settings):
             try:
@@ -258,13 +252,6 @@ class Succession:
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return False
-
-    def _still(self, former: list[str]) -> list[str]:
-        try:
-            return [each for each in self._generations.overlapping() if each in former]
-        except SafeUpdateError as err:
-            self._complaints.tell(err)
-            return former
 
     def _hand_over(self, minion: Any) -> None:
         """Agree to be handed over, or say why not."""
@@ -324,7 +311,7 @@ class Succession:
                 self._take_no_more()
         else:
             self._start_waiting()
-            self._trial.start_left(leaves=self._leaves_jobs)
+            self._trial.start_left(leaves=self._leaves_jobs or self._claims.settle)
             if not self._next_is_ready():
                 self._ready_at = None
             elif self._ready_at is None or lags:
@@ -335,6 +322,7 @@ class Succession:
     def _serve_alone_or_not(self) -> None:
         """Leave the jobs to the next one, if that may hear of them; else have them, and say so."""
         self._is_unannounced()
+        self._claims.renew()
         if self._next.is_there:
             log.warning("safeupdate: the database was lost: only the next minion takes jobs now")
             self._take_no_more()

@@ -143,6 +143,7 @@ def test_a_minion_of_another_program_refuses(world, monkeypatch, caplog):
 @pytest.mark.parametrize("standing", [Standing.LEAVING, Standing.OVERLAPPING])
 def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch, standing, caplog):
     before = [f"{EARLIER}{number}" for number in range(1, handing_over.MOST + 1)]
+    world.earlier.looks()
     for each in before:
         world.generations.stands(each, standing)
     gone, alive = set(), processes.alive
@@ -150,7 +151,6 @@ def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch,
         processes, "alive", lambda name: name not in gone and (name in before or alive(name))
     )
     monkeypatch.setattr(processes, "has_children", lambda pid: True)
-    world.earlier.succession._former = []
     assert world.asks() is Step.REFUSED
     assert "5 earlier minions still have jobs" in caplog.text
     _serves(world.earlier)
@@ -163,12 +163,12 @@ def test_a_minion_with_many_before_it_that_have_jobs_refuses(world, monkeypatch,
 def test_minions_that_are_just_about_to_end_are_not_many(world, monkeypatch):
     """They have no job any more, and a restart need not wait for the jobs of others for them."""
     before = [f"{EARLIER}{number}" for number in range(1, handing_over.MOST + 1)]
+    world.earlier.looks()
     for each in before:
         world.generations.stands(each, Standing.LEAVING)
     alive = processes.alive
     monkeypatch.setattr(processes, "alive", lambda name: name in before or alive(name))
     monkeypatch.setattr(processes, "has_children", lambda pid: False)
-    world.earlier.succession._former = []
     assert world.asks() is Step.TAKEN
 
 
@@ -943,6 +943,45 @@ def test_if_the_database_is_lost_only_the_next_one_takes_jobs(world):
     assert len(set(started)) == len(started) == 600
     assert world.next.started[-500:] == [job(number)["jid"] for number in range(100, 600)]
     assert not world.earlier.listens
+
+
+@pytest.mark.parametrize("first", ["earlier", "next"])
+def test_a_job_in_flight_when_it_is_lost_runs_once(world, first):
+    """One has begun it and the other one hears of it later: who has it was in the database."""
+    world.overlaps()
+    world.reports("m")
+    world.generations.notes_masters(NEXT, (("m", False),))
+    sides = [world.earlier, world.next]
+    one, other = sides if first == "earlier" else sides[::-1]
+    for each in sides:
+        each.looks()
+        each.hears(job(0))
+    one.hears(job(1))
+    assert one.started[-1] == job(1)["jid"]
+    loses_its_database(world)
+    other.hears(job(1))
+    for number in range(2, 20):
+        world.clock.work(1)
+        for each in sides:
+            each.looks()
+            each.hears(job(number))
+    started = world.earlier.started + world.next.started
+    assert sorted(started) == [job(number)["jid"] for number in range(20)]
+
+
+def test_if_it_is_lost_and_the_other_one_is_gone_jobs_start_within_seconds(world, monkeypatch):
+    world.overlaps()
+    world.reports("m")
+    world.next.looks()
+    world.next.hears(job(0))
+    alive = processes.alive
+    monkeypatch.setattr(processes, "alive", lambda name: name != EARLIER and alive(name))
+    loses_its_database(world)
+    for number in range(1, 9):
+        world.next.hears(job(number))
+        world.next.looks_for(1)
+    world.next.looks_for(1)
+    assert world.next.started == [job(number)["jid"] for number in range(9)]
 
 
 def test_if_it_is_lost_before_the_next_one_is_there_the_earlier_one_goes_on(world):

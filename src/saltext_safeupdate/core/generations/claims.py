@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..record.store import Store
 
@@ -31,6 +31,15 @@ class Claims:
             )
             row = db.execute("SELECT process FROM claims WHERE name = ?", (name,)).fetchone()
         return bool(row[0] == process)
+
+    def renew(self, names: Iterable[str], process: str) -> None:
+        """Write down again which jobs are those of *process*, unless another one has them now."""
+        now = self._clock()
+        with self._store.transaction(durable=False) as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO claims (name, process, at) VALUES (?, ?, ?)",
+                [(name, process, now) for name in names],
+            )
 
     def forget(self) -> None:
         """Forget those that are old, by whichever clock."""
