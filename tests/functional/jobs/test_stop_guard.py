@@ -825,7 +825,8 @@ def test_what_is_left_in_the_background_of_an_earlier_minion_is_none(handover):
     handover.waits(handover.restart())
 
 
-def test_what_jobs_have_left_in_the_background_goes_back_to_the_unit_at_a_stop(handover):
+@pytest.mark.parametrize("way", ["handover", "wait"])
+def test_what_jobs_have_left_in_the_background_goes_back_to_the_unit_at_a_stop(handover, way):
     """It fares there as its KillMode= says, as with plain Salt, and keeps no scope from ending."""
     handover.jobs("123 salt-minion.service stop running")
     main = handover.popen(["sh", "-c", "sleep 300 & echo; wait"], stdout=subprocess.PIPE)
@@ -839,7 +840,7 @@ def test_what_jobs_have_left_in_the_background_goes_back_to_the_unit_at_a_stop(h
     scopes.mkdir()
     name = f"salt-minion-before-{main.pid}.scope"
     (scopes / name).symlink_to(f"/sys/fs/cgroup{handover.group}/scope")
-    assert handover.restart().wait(WAIT) == 0
+    assert handover.restart(way).wait(WAIT) == 0
     assert sorted(handover.members(handover.scope)) == sorted(ours)
     assert left.pid in handover.members(handover.unit)
     assert handover.requested() == ["stop salt-minion-before-*.scope"]

@@ -144,6 +144,14 @@ beside() {
     esac
 }
 
+# Whether the scope of an earlier minion is there, also if the setting is another one by now.
+has_scopes() {
+    for scope in "$(beside)/$name-before-"*.scope; do
+        [ ! -d "$scope" ] || return 0
+    done
+    return 1
+}
+
 # Whether an earlier minion is there, and not only what its jobs have left in the background.
 earlier() {
     for scope in "$(beside)/$name-before-"*.scope; do
@@ -380,7 +388,7 @@ while running; do
 done
 rm -rf "$run_dir/handover.$MAINPID".*
 # A stop is also the end of earlier minions, whose jobs have had the same time.
-[ "$way" = wait ] || [ "${only-}" = unit ] || restarts || {
+[ "$way" = wait ] && ! has_scopes || [ "${only-}" = unit ] || restarts || {
     give_back
     systemctl stop "$name-before-*.scope" 2>/dev/null
 }
