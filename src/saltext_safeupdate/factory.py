@@ -117,7 +117,14 @@ def initiator(host: Host, jid: str = "") -> Initiator:
         jobs=RunningJobs(names=lambda: host.awaited_jobs(jid), pids=lambda: host.job_pids(jid)),
         arm=partial(arm, host),
         stage_extensions=partial(stage_extensions, host),
+        obstacle_to_handover=partial(_obstacle_to_handover, host),
     )
+
+
+def _obstacle_to_handover(host: Host) -> str:
+    """Return why the stop guard would not hand this host's minion over now; empty if it would."""
+    guard = host.stop_guard
+    return f"the minion is a service of {host.services.name}" if guard is None else guard.obstacle()
 
 
 def transaction(

@@ -13,6 +13,7 @@ from .host import inherited, init_system
 from .host.locks import Lock
 from .host.service import ServiceManager
 from .jobs.ledger import Ledger, State
+from .jobs.stop_guard import StopGuard
 from .packages.manager import PackageManager
 from .record.store import Store
 from .settings import Settings
@@ -90,4 +91,5 @@ def context(
         others=lambda roots: neighbours.of(settings, roots),
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),
         owed=ledger.owed,
+        obstacle_to_handover=StopGuard(settings).obstacle,
     )

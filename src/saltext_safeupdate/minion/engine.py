@@ -175,7 +175,7 @@ def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) ->
         hooked=hooked,
         took=host_wait.age(minion),
         startup_delay=float(delay) if isinstance(delay, int | float) else 0.0,
-        hands_over=bool(hooked) and handing_over.is_possible(host),
+        hands_over=bool(hooked) and handing_over.is_set_up(opts, host.settings),
         own_tree=own_tree.is_read(),
     )
 

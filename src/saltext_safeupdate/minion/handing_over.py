@@ -39,11 +39,6 @@ def obstacle(host: Host) -> str:
     return of_opts(host.opts) or guard.obstacle()
 
 
-def is_possible(host: Host) -> bool:
-    """Tell whether a restart waits for nobody, once the minion is ready for it."""
-    return not obstacle(host)
-
-
 def described(host: Host) -> str:
     """
     Return what becomes of jobs in the next restart by others: ``handover``, or ``wait: <why>``.

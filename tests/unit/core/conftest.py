@@ -79,6 +79,7 @@ class Host:
         self.launches = True
         self.reachable = True  # whether this host reaches its master
         self.engine = True  # whether the engine of the minion runs
+        self.obstacle = ""  # why the stop guard would have a restart wait for jobs
         self.share = 1.0  # of all time, what the host has for its minion
         self._asked = 0.0
         self.open = []
@@ -193,6 +194,7 @@ class Host:
                 "clock": self.clock,
                 "monotonic": self.clock.monotonic,
                 "sleep": self.clock.sleep,
+                "obstacle_to_handover": lambda: self.obstacle,
                 **kwargs,
             }
         )
@@ -251,6 +253,7 @@ class Host:
                 "engine_runs": lambda: self.engine,
                 "reaches": lambda addresses: self.reachable,
                 "seen": lambda pid: f"Process {pid} was there. ",
+                "obstacle_to_handover": lambda: self.obstacle,
                 **kwargs,
             }
         )

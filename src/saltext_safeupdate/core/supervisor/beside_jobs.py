@@ -9,7 +9,7 @@ not given to new ones while packages change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ..errors import SafeUpdateError
@@ -40,6 +40,8 @@ class Host(Protocol):
     def store(self) -> Store: ...
     @property
     def activation(self) -> Activation: ...
+    @property
+    def obstacle_to_handover(self) -> Callable[[], str]: ...
 
 
 def whose(
@@ -69,7 +71,13 @@ def whose(
     whole = all(own_tree.of(roots, each).keys() >= set(roots) for each in running)
     if not running or not whole:
         return ()
-    return tuple(running) if meeting.can_be_asked(host.settings.run_dir, running[-1]) else ()
+    if not meeting.can_be_asked(host.settings.run_dir, running[-1]):
+        return ()
+    why_not = host.obstacle_to_handover()
+    if why_not:
+        # Jobs would run on beside the change, and the restart after it would wait for them.
+        log.info("the update waits for jobs: %s", why_not)
+    return () if why_not else tuple(running)
 
 
 def wait(context: Context, update: Update, timeout: float | None) -> Update | None:

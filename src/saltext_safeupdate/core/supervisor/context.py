@@ -89,6 +89,8 @@ class Context:
     minions of this host that run from directories of code; *neighbours* are those of this update.
     *manager* is the package manager of the host. An update of this extension has none: *extension*
     returns its installer, which is *pip* then. Nor has one to a slot: that is what *slots* returns.
+    *obstacle_to_handover* says why the stop guard would not hand the minion over now; empty if it
+    would.
     *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
     *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
     host since it was last asked, *reaches* whether this host reaches one of these masters, and
@@ -119,6 +121,7 @@ class Context:
     reaches: Callable[[Sequence[Address]], bool] = reaches_any
     seen: Callable[[int], str] = describe
     engine_runs: Callable[[], bool] | None = None
+    obstacle_to_handover: Callable[[], str] = lambda: ""
 
     @property
     def unit(self) -> str:
@@ -155,7 +158,13 @@ class Context:
             return False
         if serving is None or report is None or not report.hands_over:
             return False
-        return meeting.can_be_asked(self.settings.run_dir, serving.process)
+        if not meeting.can_be_asked(self.settings.run_dir, serving.process):
+            return False
+        # The unit may be another one than when the minion started.
+        why_not = self.obstacle_to_handover()
+        if why_not:
+            log.info("the restart waits for jobs: %s", why_not)
+        return not why_not
 
     @property
     def revisions(self) -> Revisions:

@@ -72,6 +72,8 @@ class Initiator:
     *others* are the other minions of this host that run from the same packages; *unaware* says of
     those without this extension why an update has to be refused.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
+    *obstacle_to_handover* says why the stop guard would not hand the minion over now; empty if it
+    would.
     *clock* is the time of day, for the record only; waiting goes by *monotonic*.
     """
 
@@ -89,6 +91,7 @@ class Initiator:
     others: Sequence[Minion] = ()
     unaware: Callable[[], Sequence[str]] = tuple
     write_timeout: float = 5.0
+    obstacle_to_handover: Callable[[], str] = lambda: ""
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

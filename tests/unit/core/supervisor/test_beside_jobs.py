@@ -332,3 +332,25 @@ def test_one_that_cannot_be_asked_is_not_handed_over(host):
     host.can_be_asked = False
     assert whose(host) == ()
     assert not host.context([None] * 4).hands_over
+
+
+def test_one_whose_unit_is_changed_while_it_runs_is_not_handed_over_any_more(host):
+    """The guard would wait for jobs, and end them at the end of its patience."""
+    assert whose(host) == (host.old,)
+    host.obstacle = "salt-minion.service has 'PrivateTmp=', so its jobs would lose their /tmp"
+    assert whose(host) == ()
+    assert not host.context([None] * 4).hands_over
+    host.obstacle = ""
+    assert whose(host) == (host.old,)
+    assert host.context([None] * 4).hands_over
+
+
+def test_a_request_waits_for_jobs_then(host):
+    job, seen = host.job(), []
+    host.obstacle = "salt-minion.service has 'PrivateTmp='"
+    host.ask()
+    host.clock.after(20, job.close)
+    host.packages.installs = lambda files: seen.append(host.clock.passed >= 20)
+    host.supervise()
+    assert seen == [True]
+    assert host.last.phase is Phase.COMMITTED
