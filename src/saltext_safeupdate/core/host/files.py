@@ -39,6 +39,17 @@ def make_private(path: str) -> None:
             give_to_owner(each)
 
 
+def close_to_others(path: str) -> None:
+    """
+    Have nobody else write into a directory of ours that has nothing yet which is to be trusted.
+
+    One of another user is left alone. Raises OSError.
+    """
+    found = os.stat(path)
+    if found.st_uid == os.geteuid() and found.st_mode & 0o022:
+        os.chmod(path, stat.S_IMODE(found.st_mode) & ~0o022)
+
+
 def open_private(path: str) -> int:
     """Open a file for reading and writing; make it, for nobody else to look into, if need be."""
     flags = os.O_RDWR | os.O_CLOEXEC
@@ -64,7 +75,9 @@ def who_else_writes(path: str) -> str:
     file, place = os.stat(path), os.stat(directory)
     for found, name in ((file, path), (place, directory)):
         if found.st_mode & 0o022:
-            return f"others may write {name} (mode {stat.S_IMODE(found.st_mode):04o})"
+            mode = stat.S_IMODE(found.st_mode)
+            group = "" if mode & 0o002 else f" by their group (GID {found.st_gid})"
+            return f"others may write {name}{group} (mode {mode:04o})"
     me = os.geteuid()
     for found, name, ours in (
         (file, path, (me, place.st_uid) if me == 0 else (me,)),

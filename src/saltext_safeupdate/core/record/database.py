@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import RecordError
-from ..host.files import make_private, open_private, who_else_writes
+from ..host.files import close_to_others, make_private, open_private, who_else_writes
 from . import set_aside
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,9 @@ _LOG_INTERVAL = 0.02
 _OPEN_TO_OTHERS = (
     "The database {path} is not used: {other}. Jobs run as usual, without a record, and no update "
     "starts. Look whether somebody has changed it, and move it away if you do not know; then give "
-    "file and directory to the user of the daemon, with the modes 0600 and 0700."
+    "file and directory to the user of the daemon, with the modes 0600 and 0700. If it is so after "
+    "each start of a container, something gives the volume to a group: in Kubernetes 'fsGroup', "
+    "unless 'fsGroupChangePolicy' is 'OnRootMismatch'."
 )
 
 # What jobs were called with and return is apart from them, so that its space is free for
@@ -240,6 +242,7 @@ class Database:
         directory = os.path.dirname(self.path)
         try:
             make_private(directory)
+            close_to_others(directory)
             os.close(open_private(self.path))
         except OSError as err:
             raise RecordError(

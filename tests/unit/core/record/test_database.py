@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import threading
 
 import pytest
@@ -219,6 +220,35 @@ def test_a_file_that_others_may_write_is_not_used(path, which, mode):
     os.chmod(path, 0o600)
     os.chmod(os.path.dirname(path), 0o700)
     assert [job.key for job in ledger.open()] == ["1"], "it was left as it was"
+
+
+def test_a_directory_of_ours_is_closed_to_others_before_a_file_is_made_in_it(path):
+    """As a volume of a container that was given to a group."""
+    place = os.path.dirname(path)
+    os.makedirs(place, exist_ok=True)
+    os.chmod(place, 0o2770)
+    accept(path)
+    assert stat.S_IMODE(os.stat(place).st_mode) == 0o2750
+    accept(path, "2")
+    assert sorted(job.key for job in Ledger(path).open()) == ["1", "2"]
+
+
+def test_a_directory_of_another_user_is_not_closed_by_us(path, monkeypatch):
+    place = os.path.dirname(path)
+    os.makedirs(place, exist_ok=True)
+    os.chmod(place, 0o2770)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(RecordError, match="by their group"):
+        accept(path)
+    assert stat.S_IMODE(os.stat(place).st_mode) == 0o2770
+
+
+def test_a_file_that_was_given_to_a_group_says_what_does_that(path):
+    accept(path)
+    os.chmod(path, 0o660)
+    told = rf"by their group \(GID {os.stat(path).st_gid}\) \(mode 0660\).*fsGroupChangePolicy"
+    with pytest.raises(RecordError, match=told):
+        accept(path, "2")
 
 
 def test_a_file_that_others_may_read_is_closed_to_them(path):
