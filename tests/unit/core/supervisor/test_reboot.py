@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.generations import meeting
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record.parts import Code, Owed, WayBack
 from saltext_safeupdate.core.record.phase import Phase
@@ -272,6 +273,36 @@ class TestWhatElseHappensBeforeTheBoot:
         assert machine.boot().phase is Phase.COMMITTED
         assert host.restarts() == ["restart"]
         host.assert_at_peace()
+
+    @pytest.mark.parametrize("pending", [False, True], ids=["nothing pending", "an update waits"])
+    def test_a_restart_that_hands_over_waits_for_no_job(self, machine, host, monkeypatch, pending):
+        """A plain restart runs the same snapshot: no boot is waited for, and no job."""
+        monkeypatch.setattr(meeting, "can_be_asked", lambda run_dir, process: True)
+        host.reported_with(hands_over=True)
+        if pending:
+            machine.ask()
+        host.clock.now += 10
+        job = host.job()
+        host.request_restart(reason="configuration")
+        host.end_supervisor()
+        host.supervise()
+        assert host.restarts() == ["restart"]
+        last = host.store.latest()
+        assert (last.kind == "update") is pending
+        assert last.phase is (Phase.WAITING_FOR_BOOT if pending else Phase.COMMITTED)
+        job.close()
+
+    def test_an_update_waits_for_jobs_and_the_boot_though_the_minion_hands_over(
+        self, machine, host, monkeypatch
+    ):
+        monkeypatch.setattr(meeting, "can_be_asked", lambda run_dir, process: True)
+        host.reported_with(hands_over=True, own_tree=True)
+        host.clock.after(20, host.job().close)
+        last = machine.ask()
+        assert host.clock.passed >= 20
+        assert last.phase is Phase.WAITING_FOR_BOOT
+        assert not last.beside_jobs
+        assert host.restarts() == []
 
     def test_a_restart_that_had_given_way(self, machine, host):
         host.ask()
