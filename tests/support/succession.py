@@ -117,6 +117,7 @@ class Process:
             world.store,
             world.complaints,
             monotonic=world.clock.monotonic,
+            clock=world.clock,
             end=self.ended.append,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ..core.errors import SafeUpdateError
@@ -17,14 +18,21 @@ class FormerOnes:
     """Whether others that began before this one still take jobs, or did so a moment ago."""
 
     def __init__(
-        self, generations: Generations, complaints: Complaints, monotonic: Callable[[], float]
+        self,
+        generations: Generations,
+        complaints: Complaints,
+        monotonic: Callable[[], float],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._generations = generations
         self._complaints = complaints
         self._monotonic = monotonic
+        self._clock = clock
         # None: not looked yet.
         self._processes: list[str] | None = None
         self._late_until = 0.0
+        # When they took no more, in epoch seconds.
+        self._left_at = 0.0
 
     @property
     def are_there(self) -> bool:
@@ -46,6 +54,10 @@ class FormerOnes:
         """Tell whether one of them may have, or still get, what this one hears."""
         return self.are_there or self._monotonic() < self._late_until
 
+    def may_have_run(self, at: float) -> bool:
+        """Tell whether one of them may have run a job that was due at that time, also long ago."""
+        return 0.0 < at <= self._left_at
+
     def look(self) -> None:
         """Note which of them still take jobs."""
         if not self._processes:
@@ -58,3 +70,4 @@ class FormerOnes:
         self._processes = [each for each in there if each in self._processes]
         if not self._processes:
             self._late_until = self._monotonic() + _LATE
+            self._left_at = self._clock()

@@ -87,7 +87,7 @@ class Scheduled:
         """Run a job."""
         if data.get("dry_run"):
             return original(schedule, func, data, *rest, **kwargs)
-        if self._looks and not self._succession.starts(_due(schedule, data)):
+        if self._looks and not self._succession.starts(*_due(schedule, data)):
             instead(original)
             return None
         lock, may_start = self._admission.share()
@@ -117,10 +117,10 @@ class Scheduled:
                 current.begin(previous)
 
 
-def _due(schedule: Any, data: Mapping[str, Any]) -> str:
-    """Name a job that is due by a time which it names; empty: it names none."""
+def _due(schedule: Any, data: Mapping[str, Any]) -> tuple[str, float]:
+    """Name a job that is due by a time which it names, and that; empty and 0.0: it names none."""
     at = scheduled_times.last_of(data, schedule.opts, datetime.datetime.now())
-    return "" if at is None else f"schedule {data.get('name')} {at}"
+    return ("", 0.0) if at is None else (f"schedule {data.get('name')} {at}", at.timestamp())
 
 
 def _in_thread(

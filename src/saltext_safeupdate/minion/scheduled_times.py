@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import salt.utils.schedule
@@ -20,13 +20,17 @@ def is_of_one_time(job: object) -> bool:
 
 def of_one_time(opts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the names and the descriptions of such jobs, of the pillar and of the minion."""
+    for name, job in _jobs(opts).items():
+        if is_of_one_time(job) and job.get("enabled", True):
+            yield name, job
+
+
+def _jobs(opts: Mapping[str, Any]) -> dict[str, Any]:
     jobs: dict[str, Any] = {}
     for source in (opts.get("pillar"), opts):
         given = source.get("schedule") if isinstance(source, Mapping) else None
         jobs |= given if isinstance(given, dict) else {}
-    for name, job in jobs.items():
-        if is_of_one_time(job) and job.get("enabled", True):
-            yield name, job
+    return jobs
 
 
 def interval(opts: Mapping[str, Any]) -> datetime.timedelta:
@@ -75,6 +79,42 @@ def last_of(
         return None
     named = {key: value for key, value in job.items() if key != "_next_fire_time"}
     return max((at for at in of(named, opts) if at <= now), default=None)
+
+
+def bring_forward(opts: Mapping[str, Any], now: datetime.datetime) -> bool:
+    """
+    Have jobs start at the next look that a ``splay`` has put off from a time which has passed.
+
+    Any moment up to the end of their splay is as good as the one that Salt has drawn. Return
+    whether there are any.
+    """
+    found = False
+    for job in _jobs(opts).values():
+        if isinstance(job, dict) and _is_put_off(job, opts, now):
+            job["_splay"], found = now, True
+    return found
+
+
+def _is_put_off(job: Mapping[str, Any], opts: Mapping[str, Any], now: datetime.datetime) -> bool:
+    drawn, splay = job.get("_splay"), job.get("splay")
+    most = splay.get("end") if isinstance(splay, Mapping) else splay
+    # Salt does not put off a job with 'once'.
+    if not isinstance(drawn, datetime.datetime) or not isinstance(most, int) or "once" in job:
+        return False
+    at, drawn = last_of(job, opts, now), drawn.replace(tzinfo=None)
+    if at is None or has_run(job, at):
+        return False
+    # It may be put off from a time that is to come.
+    return now < drawn <= at + datetime.timedelta(seconds=most)
+
+
+def start_what_is_put_off(minions: Iterable[Any]) -> None:
+    """Start the jobs that a splay puts off from a time which has passed, of these minions."""
+    # With several masters there is one for all of them; none before the first connection.
+    found = {id(each): each for each in (getattr(one, "schedule", None) for one in minions) if each}
+    for schedule in found.values():
+        if bring_forward(schedule.opts, datetime.datetime.now()):
+            schedule.eval()
 
 
 def has_run(job: Mapping[str, Any], at: datetime.datetime) -> bool:

@@ -15,7 +15,7 @@ class Single:
         """Return that this generation starts the job."""
         return True
 
-    def starts(self, due: str) -> bool:
+    def starts(self, due: str, at: float) -> bool:
         """Return that this generation starts the job of its schedule."""
         return True
 

@@ -37,6 +37,7 @@ from .former_ones import FormerOnes
 from .masters import are_connected
 from .next_one import NextOne
 from .own_claims import OwnClaims
+from .scheduled_times import start_what_is_put_off
 from .trial import Trial
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Succession:
         complaints: Complaints,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
         end: Callable[[int], Any] = os._exit,
     ) -> None:
         self._settings = settings
@@ -82,7 +84,7 @@ class Succession:
         self._monotonic = monotonic
         self._end = end
         self._standing = Standing.SERVING
-        self._former = FormerOnes(self._generations, complaints, monotonic)
+        self._former = FormerOnes(self._generations, complaints, monotonic, clock)
         self._minions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._bus: str | None = None
         self._parent = 0
@@ -119,15 +121,18 @@ class Succession:
             return False
         return self._claim(name, str(data.get("jid")))
 
-    def starts(self, due: str) -> bool:
+    def starts(self, due: str, at: float) -> bool:
         """
         Tell whether this generation starts a job of its schedule.
 
-        *due* is the job with its time, if that is the same for both; empty: it runs now and then.
+        *due* is the job with its time, if that is the same for both, and *at* that time, in epoch
+        seconds; it may start long after that (``splay``). Empty, and 0.0: it runs now and then.
         """
         if not self._me or self._standing is Standing.LEAVING:
             return not self._me
-        if self._standing is Standing.SERVING and not self._has_former():
+        if self._standing is Standing.SERVING and not (
+            self._has_former() or self._former.may_have_run(at)
+        ):
             return True
         if due:
             return self._claim(due, due)
@@ -317,6 +322,8 @@ class Succession:
             elif self._ready_at is None or lags:
                 self._ready_at = now
             elif now > self._ready_at + _OVERLAP and not self.serves_on:
+                # The next one was not there when they were due.
+                start_what_is_put_off(self._minions.values())
                 self._take_no_more()
 
     def _serve_alone_or_not(self) -> None:

@@ -220,8 +220,8 @@ class Shared:
     def __init__(self, *, starts):
         self.asked, self._starts = [], starts
 
-    def starts(self, due):
-        self.asked.append(due)
+    def starts(self, due, at):
+        self.asked.append((due, at))
         return self._starts
 
 
@@ -263,8 +263,93 @@ def test_a_job_that_is_due_is_started_by_one_of_two_minions(world, calls, starts
             scheduled.run(calls, schedule, "test.ping", each)
 
     scheduled.evaluate(look, Schedule())
-    assert shared.asked == ["schedule backup 2026-01-01 00:00:00", ""]
+    at = datetime.datetime(2026, 1, 1).timestamp()
+    assert shared.asked == [("schedule backup 2026-01-01 00:00:00", at), ("", 0.0)]
     assert len(calls.jobs) == 2 * starts
     # Whoever wants it now gets it.
     scheduled.run(calls, Schedule(), "test.ping", named)
     assert len(calls.jobs) == 2 * starts + 1
+
+
+# -- put off by a splay --------------------------------------------------------
+
+
+class Ran(salt.utils.schedule.Schedule):
+    """Salt's own schedule, which notes what it runs."""
+
+    def _run_job(self, func, data, jid=None):
+        self.ran.append(data["name"])
+
+
+def salts_schedule(**jobs):
+    """Return Salt's schedule with these jobs, by name, after its first look."""
+    opts = {"schedule": jobs, "loop_interval": 1, "pillar": {}, "grains": {}, "id": "m1"}
+    functions = {"test.ping": None}
+    made = Ran(opts, functions, utils=functions, standalone=True, new_instance=True)
+    made.ran = []
+    made.eval()
+    assert made.ran == []
+    return made
+
+
+def ago(seconds):
+    return datetime.datetime.now() - datetime.timedelta(seconds=seconds)
+
+
+def put_off(schedule, name, at, seconds):
+    """Have Salt's draw be that many seconds after the time that the job names."""
+    job = schedule.opts["schedule"][name]
+    job |= {"_splay": at + datetime.timedelta(seconds=seconds), "_next_fire_time": at, "_run": True}
+    return job
+
+
+def looks_after(schedule):
+    """Have the schedule looked at once more, and return what has run."""
+    scheduled_times.bring_forward(schedule.opts, datetime.datetime.now())
+    schedule.eval()
+    schedule.eval()
+    return schedule.ran
+
+
+def test_a_job_that_is_put_off_starts_when_its_minion_takes_no_more():
+    """The next minion did not run when it was due, and knows nothing of it."""
+    at = ago(30)
+    when = {"function": "test.ping", "when": at.strftime("%Y-%m-%d %H:%M:%S"), "splay": 600}
+    schedule = salts_schedule(backup=when)
+    put_off(schedule, "backup", at, 500)
+    schedule.eval()
+    assert schedule.ran == [], "it is put off"
+    assert looks_after(schedule) == ["backup"]
+
+
+@pytest.mark.parametrize("splay", [600, {"start": 400, "end": 600}])
+def test_so_does_one_with_a_time_of_cron(monkeypatch, splay):
+    at = ago(30)
+    monkeypatch.setattr(scheduled_times, "last_of", lambda job, opts, now: at)
+    schedule = salts_schedule(
+        often={"function": "test.ping", "cron": "0 4 * * *", "splay": splay, "maxrunning": 1}
+    )
+    put_off(schedule, "often", at, 500)
+    assert looks_after(schedule) == ["often"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"seconds": 3600, "splay": 600},
+        {"once": "2026-01-01T00:00:00", "splay": 600},
+        {"cron": "0 4 * * *"},
+        # It is put off from a time that is to come.
+        {"cron": "0 4 * * *", "splay": 60},
+        {"cron": "0 4 * * *", "splay": 600, "_last_run": datetime.datetime.now()},
+    ],
+)
+def test_no_other_job_starts_then(told, monkeypatch):
+    at = ago(30)
+    named = scheduled_times.last_of
+    monkeypatch.setattr(
+        scheduled_times, "last_of", lambda job, *rest: at if "cron" in job else named(job, *rest)
+    )
+    job = {"function": "test.ping", "_splay": at + datetime.timedelta(seconds=500), **told}
+    assert not scheduled_times.bring_forward({"schedule": {"job": job}}, datetime.datetime.now())
+    assert job["_splay"] == at + datetime.timedelta(seconds=500)

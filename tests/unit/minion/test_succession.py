@@ -1,5 +1,6 @@
 """One generation of the minion that follows another, with both of their main processes."""
 
+import datetime
 import glob
 import inspect
 import os
@@ -858,9 +859,9 @@ def test_it_takes_no_more_though_that_cannot_be_written(world, monkeypatch):
 DUE = "schedule backup 2026-01-01 00:00:00"
 
 
-def starts(process, due=DUE):
+def starts(process, due=DUE, at=1.0):
     with process.at_work():
-        return process.succession.starts(due)
+        return process.succession.starts(due, at if due else 0.0)
 
 
 def test_a_minion_alone_starts_what_its_schedule_has(world):
@@ -914,6 +915,56 @@ def test_if_nobody_can_write_down_who_starts_it_the_next_one_does(world, monkeyp
     world.earlier.looks()
     fails(monkeypatch, Claims, "claim")
     assert (starts(world.earlier), starts(world.next)) == (False, True)
+
+
+class PutOff:
+    """A schedule with one job that a splay puts off from a time that has passed."""
+
+    def __init__(self, process):
+        at = datetime.datetime.now() - datetime.timedelta(seconds=30)
+        drawn = at + datetime.timedelta(seconds=500)
+        job = {"when": at.strftime("%Y-%m-%d %H:%M:%S"), "splay": 600, "_splay": drawn}
+        self.opts, self.evaluated, self._process = {"schedule": {"backup": job}}, [], process
+
+    def eval(self):
+        self.evaluated.append(self._process.standing)
+
+
+def test_what_a_splay_has_put_off_starts_before_its_minion_takes_no_more(build):
+    """The next one was not there when it was due."""
+    world = build(masters=MANY)
+    schedule = PutOff(world.earlier)
+    for part in world.earlier.parts:
+        part.schedule = schedule
+    world.overlaps()
+    world.earlier.looks_for(30)
+    assert schedule.evaluated == []
+    world.reports(*MANY)
+    world.earlier.looks_until(lambda: not world.earlier.listens)
+    assert schedule.evaluated == [Standing.OVERLAPPING]
+
+
+def test_a_minion_that_is_stopped_starts_nothing_that_is_put_off(world):
+    schedule = world.earlier.parts[0].schedule = PutOff(world.earlier)
+    world.overlaps()
+    world.handlers[signal.SIGCONT](signal.SIGCONT, None)
+    world.earlier.looks_until(lambda: not world.earlier.listens)
+    assert schedule.evaluated == []
+
+
+def test_the_next_one_asks_however_late_its_splay_is_for_what_was_due_before(world):
+    world.overlaps()
+    world.reports("m")
+    world.next.looks()
+    due, at = "schedule backup", world.clock.now
+    assert starts(world.earlier, due, at)
+    world.earlier.looks_until(lambda: not world.earlier.listens)
+    world.next.looks_for(600)
+    assert not starts(world.next, due, at)
+    assert starts(world.next, "schedule backup later", world.clock.now + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        fails(patch, Claims, "claim")
+        assert starts(world.next, "schedule much later", world.clock.now + 1), "it asks nobody"
 
 
 # -- the database is lost ------------------------------------------------------
