@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from devtools.experiment import MINION
 from devtools.lab.container import Lab
+from devtools.master import Master
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene, other
-from tests.lab.jobs import WORK, Stream, thirty
+from tests.lab.jobs import ENGINE, WORK, Stream, thirty
 from tests.lab.series import series
+
+SECOND = "127.0.0.2"
 
 pytestmark = pytest.mark.parametrize("version", series("3008.3"))
 
@@ -69,6 +76,29 @@ def test_no_job_waits_for_a_restart_and_none_is_ended(scene: HandoverScene) -> N
     assert scene.traces() == ["start", "end"]
     scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
     assert list(scene.generations().values())[-2:] == ["gone", "serving"]
+
+
+def test_jobs_of_both_are_seen_and_ended_as_those_of_one(scene: HandoverScene) -> None:
+    work = f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}"
+    jobs = [scene.publish("cmd.run", work) for _ in range(2)]
+    scene.master.wait(lambda: scene.traces() == ["start"] * 2, 60, "the jobs of the earlier one")
+    before = list(scene.generations())[-1]
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.master.wait(lambda: scene.generations()[before] == "leaving", 90, "the next one to serve")
+    jobs.append(scene.publish("cmd.run", work))
+    scene.master.wait(lambda: scene.traces() == ["start"] * 3, 60, "the job of the next one")
+    assert {each["jid"] for each in scene.call("saltutil.running")} >= set(jobs)
+    assert {each["jid"] for each in scene.call("safeupdate.jobs")["recorded"]} >= set(jobs)
+    assert [str(pid) for pid in scene.call("safeupdate.status")["earlier"]] == [before]
+    for jid, function in zip(jobs, ("term_job", "kill_job", "term_job"), strict=True):
+        assert scene.call("saltutil.find_job", jid, timeout=30)["jid"] == jid
+        scene.call(f"saltutil.{function}", jid)
+        assert not scene.returned(jid, 60)["success"]
+    # What the jobs have started in a shell goes on, as with plain Salt.
+    scene.container.write(FLAG, "")
+    scene.master.wait(lambda: scene.left() == [], 60, f"nothing to be left ({scene.left()})")
+    assert scene.generations()[before] == "gone"
+    assert scene.open_jobs() == []
 
 
 def test_a_job_may_ask_for_the_restart_itself(scene: HandoverScene) -> None:
@@ -248,6 +278,93 @@ def test_by_whichever_transport_one_that_leaves_keeps_no_master_waiting(
     scene.container.write(FLAG, "")
     assert scene.returned(jid)["return"] == "done"
     scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+
+
+def with_two_masters(
+    scene: HandoverScene, make_master: Callable[..., Master], **config: Any
+) -> Master:
+    """Have the minion know two masters, and be one that can be handed over; return the second."""
+    told = {"master": ["127.0.0.1", SECOND], **config}
+    scene.container.write("/etc/salt/minion.d/masters.conf", yaml.safe_dump(told))
+    settings = {**ENGINE, "interface": SECOND}
+    second = make_master(scene.container, config=settings, pythonpath=scene.site)
+    # The masters of one minion have one key.
+    shutil.copytree(second.dir / "pki", scene.master.dir / "pki")
+    scene.up()
+    before = scene.pid()
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=120)
+    scene.minion_started(before)
+    scene.answers()
+    scene.master.wait(lambda: scene.left() == [], 90, "the next generation to serve alone")
+    return second
+
+
+def publish(master: Master, line: str) -> str:
+    return master.publish("cmd.run", line, target=MINION, tgt_type="list")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_jobs_of_several_masters_run_once_and_a_master_may_be_away(
+    lab: Lab,
+    site: Path,
+    version: str,
+    begin: Callable[[Any], Any],
+    make_master: Callable[..., Master],
+) -> None:
+    """Each generation is connected to both, and each job of either is run by one of them."""
+    scene = begin(HandoverScene(lab, site, version))
+    masters = (scene.master, with_two_masters(scene, make_master))
+    _, second = masters
+    second.wait_minion(MINION, 90)
+    work = f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    long = [publish(master, work) for master in masters]
+    scene.master.wait(lambda: scene.traces() == ["start"] * 2, 60, "a job of each master")
+    earlier = list(scene.generations())[-1]
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    sent = [
+        (master, publish(master, f"echo {number} >> {WORK}"))
+        for number in range(30)
+        for master in masters
+    ]
+    for master, jid in sent:
+        assert master.wait_return(jid, MINION, 90)["success"]
+    assert Counter(scene.traces()) == {"start": 2, **{str(number): 2 for number in range(30)}}
+    scene.master.wait(lambda: scene.generations()[earlier] == "leaving", 90, "the next to serve")
+    second.stop()
+    scene.container.write(FLAG, "")
+    assert scene.returned(long[0])["return"] == "done"
+    scene.master.wait(lambda: scene.traces().count("end") == 2, 60, "the other job to end")
+    second.start()
+    second.wait(lambda: MINION in second.returns(long[1]), 300, "the return that it has missed")
+    assert second.returns(long[1])[MINION]["return"] == "done"
+    scene.master.wait(lambda: scene.left() == [], 120, f"nothing to be left ({scene.left()})")
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_the_next_one_may_come_to_another_master_than_the_earlier_one(
+    lab: Lab,
+    site: Path,
+    version: str,
+    begin: Callable[[Any], Any],
+    make_master: Callable[..., Master],
+) -> None:
+    """The master of the earlier one is away: nobody waits for it, and the next one has another."""
+    scene = begin(HandoverScene(lab, site, version))
+    second = with_two_masters(scene, make_master, master_type="failover")
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
+    scene.wait_trace("start")
+    earlier = list(scene.generations())[-1]
+    scene.master.stop()
+    scene.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+    second.wait_minion(MINION, 120)
+    second.wait(lambda: scene.generations()[earlier] == "leaving", 120, "the next one to serve")
+    scene.container.write(FLAG, "")
+    second.wait(lambda: MINION in second.returns(jid), 120, "the return of the job")
+    assert second.returns(jid)[MINION]["return"] == "done"
+    second.wait(lambda: scene.left() == [], 120, f"nothing to be left ({scene.left()})")
 
 
 @pytest.mark.timeout(600)
