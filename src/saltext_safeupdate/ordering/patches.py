@@ -89,9 +89,10 @@ def _around_call_function(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(salt_function, *args, **kwargs)
         # The memo is not for what the function calls in its turn.
         memo, run.memo = run.memo, None
+        again, run.calls_again = run.calls_again, run.calls_again or memo.has_called
         try:
             return memo.call(original, (salt_function, *args), kwargs)
         finally:
-            run.memo = memo
+            run.memo, run.calls_again = memo, again
 
     return call_function

@@ -59,6 +59,10 @@ _FOR_EVER = (
     "({names}). If the ID or the name of this state changes with each boot, that would go on for "
     "ever: give it one that stays."
 )
+_AGAIN = (
+    "Nothing was done: a 'module.run' around this run has called other functions, and would call "
+    "them again behind the restart. Give each of its functions a state of its own."
+)
 
 # The digest of what the ledger has of a state that has been found behind its restart.
 _FOUND = "found"
@@ -229,6 +233,8 @@ class Resume:
         process = process or self._owner()
         if job is None or run is None or not process:
             raise RecordError("The ledger does not have this job. Nothing was done.")
+        if run.calls_again:
+            raise InputError(_AGAIN)
         progress = self._of(job)
         lost = progress.lost()
         if len(lost) >= MOST_LOST:

@@ -81,6 +81,11 @@ class Memo:
         self._done: dict[int, Any] = {}
         self._next = 0
 
+    @property
+    def has_called(self) -> bool:
+        """Whether a function has returned: it is called again if the state is."""
+        return bool(self._done)
+
     def rewind(self) -> None:
         self._next = 0
 
@@ -131,6 +136,8 @@ class Run:
     excluded: frozenset[str] = frozenset()
     # Of the ``module.run`` that is being called.
     memo: Memo | None = None
+    # Whether functions around the nested run would be called again if this one were suspended.
+    calls_again: bool = False
     # Why the minion is to restart after the run.
     restart_reason: str = ""
     # Whether the state that is being called has asked for that.
