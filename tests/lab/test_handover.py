@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from devtools.experiment import MINION
-from devtools.lab.container import Lab
+from devtools.lab.container import SITE_PACKAGES, Lab
 from devtools.master import Master
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene, other
 from tests.lab.jobs import ENGINE, WORK, Stream, thirty
@@ -275,6 +275,69 @@ def test_by_whichever_transport_one_that_leaves_keeps_no_master_waiting(
             # As many at once as the minion can run.
             assert scene.call("test.echo", number, timeout=60) == number
     assert scene.generations()[earlier] == "leaving"
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+
+
+UNITS = {
+    "simple": "Type=simple\nRestart=always\nRestartSec=1\nKillMode=control-group\n",
+    "notify": "Type=notify\nNotifyAccess=main\nRestart=on-failure\nKillMode=mixed\n",
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_the_unit_says_of_its_start_and_its_end_is_honoured(
+    scene: HandoverScene, unit: str
+) -> None:
+    """No process that is handed over counts for it: neither as its main one nor as its failure."""
+    run, shown = scene.container.run, "Result,NRestarts,ActiveState"
+    drop_in = "/etc/systemd/system/salt-minion.service.d/70-unit.conf"
+    scene.container.write(drop_in, f"[Service]\n{UNITS[unit]}")
+    run(["systemctl", "daemon-reload"])
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
+    scene.wait_trace("start")
+    for _ in range(2):
+        before = scene.pid()
+        run(["systemctl", "restart", "salt-minion"], timeout=60)
+        comes_next(scene, unit, before)
+        said = run(["systemctl", "show", f"--property={shown}", "salt-minion"]).stdout.split()
+        assert sorted(said) == ["ActiveState=active", "NRestarts=0", "Result=success"]
+    # One that dies is started again, and the job of the earlier one goes on.
+    before = scene.pid()
+    run(["kill", "-KILL", before])
+    scene.minion_started(before)
+    scene.answers()
+    assert scene.call("saltutil.find_job", jid, timeout=30)["jid"] == jid
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    run(["rm", drop_in])
+    run(["systemctl", "daemon-reload"])
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("what", ["a module", "the program"])
+def test_code_that_somebody_replaces_has_the_next_one_serve_and_no_job_waits(
+    lab: Lab, site: Path, version: str, begin: Callable[[Any], Any], what: str
+) -> None:
+    scene = begin(HandoverScene(lab, site, version, on_change="restart")).up()
+    scene.have_own_tree()
+    before = scene.pid()
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
+    scene.wait_trace("start")
+    path = f"{SITE_PACKAGES}/yaml/__init__.py"
+    if what == "the program":
+        path = scene.container.run(["readlink", "-f", f"/proc/{before}/exe"]).stdout.strip()
+    scene.container.run(["cp", "-a", path, f"{path}.new"])
+    scene.container.run(["mv", f"{path}.new", path])
+    scene.minion_started(before, timeout=240)
+    scene.master.wait(scene.has_taken_over, 90, "the next minion to serve")
+    ended = scene.wait_end()
+    assert (ended["kind"], ended["phase"]) == ("restart", "committed")
+    assert path in ended["reason"]
+    assert scene.traces() == ["start"], "the job goes on"
     scene.container.write(FLAG, "")
     assert scene.returned(jid)["return"] == "done"
     scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
