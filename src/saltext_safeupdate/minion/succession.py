@@ -29,16 +29,13 @@ from ..core.generations.table import Generations
 from ..core.host import processes
 from ..core.record.store import Store
 from ..core.settings import Settings
-from . import handing_over, own_bus, parentless, publication
+from . import handing_over, own_bus, parentless
 from .commands import Commands
 from .complaints import Complaints
 from .end_of_engines import EndOfEngines
-from .former_ones import FormerOnes
 from .masters import are_connected
-from .next_one import NextOne
-from .own_claims import OwnClaims
 from .scheduled_times import start_what_is_put_off
-from .trial import Trial
+from .whose_jobs import WhoseJobs
 
 log = logging.getLogger(__name__)
 
@@ -78,13 +75,11 @@ class Succession:
         end: Callable[[int], Any] = os._exit,
     ) -> None:
         self._settings = settings
-        self._store = store
         self._generations = Generations(store)
         self._complaints = complaints
         self._monotonic = monotonic
         self._end = end
-        self._standing = Standing.SERVING
-        self._former = FormerOnes(self._generations, complaints, monotonic, clock)
+        self._jobs = WhoseJobs(store, complaints, monotonic, clock)
         self._minions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._bus: str | None = None
         self._parent = 0
@@ -92,8 +87,6 @@ class Succession:
         self._alone = self._stopped = self._given_up = False
         self._ready_at = self._quiet_at = None
         self._looked_at, self._look_at, self._lags = 0.0, 0.0, False
-        self._waiting: list[tuple[Any, dict[str, Any]]] = []
-        self._trial = Trial(store, complaints, monotonic)
         self._engines = EndOfEngines()
         self._commands = Commands(monotonic, self._is_told)
 
@@ -105,91 +98,24 @@ class Succession:
         """The directory with the event sockets of this generation; empty: those of the minion."""
         return self._bus or ""
 
-    # -- which job is whose ----------------------------------------------------
-
-    def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Tell whether this generation starts a job that was published."""
-        self._begin(minion)
-        if self._standing is Standing.LEAVING:
-            return False
-        if self._standing is Standing.SERVING and not self._has_former():
-            return True
-        name = publication.name(data)
-        if not name:
-            return True
-        if self._is_put_off(minion, data):
-            return False
-        return self._claim(name, str(data.get("jid")))
-
-    def starts(self, due: str, at: float) -> bool:
-        """
-        Tell whether this generation starts a job of its schedule.
-
-        *due* is the job with its time, if that is the same for both, and *at* that time, in epoch
-        seconds; it may start long after that (``splay``). Empty, and 0.0: it runs now and then.
-        """
-        if not self._me or self._standing is Standing.LEAVING:
-            return not self._me
-        if self._standing is Standing.SERVING and not (
-            self._has_former() or self._former.may_have_run(at)
-        ):
-            return True
-        if due:
-            return self._claim(due, due)
-        return self._standing is Standing.SERVING or not self._next.is_there
-
-    def _claim(self, name: str, job: str) -> bool:
-        mine = self._claims.claim(name, job)
-        if mine is None:
-            # The one that goes on runs it; that is this one as long as no other one is there.
-            return self._standing is Standing.SERVING or not self._next.is_there
-        return mine
-
-    def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Keep a job if it does not show yet who runs it; tell whether that is so."""
-        if self._standing is Standing.OVERLAPPING and self._is_unannounced():
-            # Whether the next minion claims its jobs shows in a moment.
-            self._waiting.append((minion, data))
-            return True
-        if self._trial.insists:
-            return False
-        if self._leaves_jobs or (self._is_shared and self._claims.are_unsettled()):
-            self._trial.leave(minion, data)
-            return True
-        return False
-
-    def _has_former(self) -> bool:
-        """Tell whether the one before this one takes jobs, or did so a moment ago."""
-        if self._former.are_found():
-            self._trial.look()
-        return self._former.may_run_the_same()
-
     @property
     def serves_on(self) -> bool:
         """Whether this one takes all jobs, because the one after it may not work."""
-        known = self._me in self._trial.before
-        return self._trial.goes_on and known and self._standing is Standing.OVERLAPPING
+        return self._jobs.serves_on
 
     @property
     def is_on_trial(self) -> bool:
         """Whether the one before this one takes all jobs, because this one may not work."""
-        return self._leaves_jobs and self._standing is Standing.SERVING
+        return self._jobs.is_on_trial
 
-    @property
-    def _leaves_jobs(self) -> bool:
-        """Whether this one is of the new version, handed over itself or not, and not proven."""
-        unproven = self._trial.goes_on and self._me not in self._trial.before
-        return unproven and self._former.are_there
+    def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Tell whether this generation starts a job that was published."""
+        self._begin(minion)
+        return self._jobs.is_mine(minion, data)
 
-    @property
-    def _is_shared(self) -> bool:
-        """Whether another one may have begun what this one hears."""
-        return self._standing is Standing.SERVING or self._next.is_there
-
-    def _is_unannounced(self) -> bool:
-        return self._next.is_unannounced(self._me, serves_on=self.serves_on)
-
-    # -- what is due -----------------------------------------------------------
+    def starts(self, due: str, at: float) -> bool:
+        """Tell whether this generation starts a job of its schedule (see ``WhoseJobs``)."""
+        return self._jobs.starts(due, at)
 
     def look(self, minion: Any) -> bool:
         """Do what is due; tell whether the queues are for another generation to work on."""
@@ -203,22 +129,17 @@ class Succession:
             self._look_at = ended + min(_REST * (ended - now), _LONGEST_REST)
         if self.serves_on:
             return False
-        return self._standing is not Standing.SERVING or self.is_on_trial
+        return self._jobs.standing is not Standing.SERVING or self.is_on_trial
 
     def _do_what_is_due(self, minion: Any, now: float, lags: bool) -> None:
-        if self._standing is Standing.SERVING:
-            # Its queues are those of the one before, also if no job is published for a while.
-            self._has_former()
-        if self._standing is Standing.OVERLAPPING or self._former.are_there:
-            self._trial.look()
-        self._former.look()
-        if self._standing is not Standing.SERVING:
+        self._jobs.look()
+        if self._jobs.standing is not Standing.SERVING:
             self._commands.tell(minion.opts, self._place)
-        if self._standing is Standing.SERVING:
-            self._trial.start_left(leaves=self.is_on_trial or self._claims.settle)
+        if self._jobs.standing is Standing.SERVING:
+            self._jobs.start_left()
             if self._meeting.is_at(Step.ASKED):
                 self._hand_over(minion)
-        elif self._standing is Standing.OVERLAPPING:
+        elif self._jobs.standing is Standing.OVERLAPPING:
             self._overlap(now, lags)
         else:
             self._leave(now)
@@ -231,9 +152,7 @@ class Succession:
         self._me, self._parent = processes.me(), os.getppid()
         self._meeting = Meeting(self._settings.run_dir, self._parent)
         self._place = str(minion.opts.get("sock_dir", ""))
-        names = own_bus.names(minion.opts)
-        self._claims = OwnClaims(self._store, self._complaints, self._monotonic, self._me)
-        self._next = NextOne(self._generations, self._complaints, self._monotonic, names)
+        self._jobs.begin(self._me, own_bus.names(minion.opts))
         if handing_over.is_set_up(minion.opts, self._settings):
             try:
                 self._bus = own_bus.link(minion.opts)
@@ -243,7 +162,7 @@ class Succession:
 
     def told(self, original: Callable[..., Any], minion: Any, package: bytes) -> Any:
         """Let an event tell this main process what to do, and keep that for the next one."""
-        if self._standing is not Standing.SERVING and minion.ready:
+        if self._jobs.standing is not Standing.SERVING and minion.ready:
             self._commands.keep(package)
         return original(minion, package)
 
@@ -266,7 +185,7 @@ class Succession:
         try:
             if why_not:
                 raise SafeUpdateError(f"This minion cannot be handed over: {why_not}.")
-            self._claims.forget()
+            self._jobs.claims.forget()
             self._generations.stands(self._me, Standing.OVERLAPPING)
             self._meeting.leave_word(str(minion.opts.get("pidfile", "")))
         except (SafeUpdateError, OSError) as err:
@@ -277,7 +196,7 @@ class Succession:
             return
         parentless.live_on(self._parent)
         signal.signal(signal.SIGCONT, self._stop)
-        self._standing = Standing.OVERLAPPING
+        self._jobs.standing = Standing.OVERLAPPING
         if self._meeting.go(Step.TAKING, Step.TAKEN):
             log.info("safeupdate: this minion hands over to the next one")
         else:
@@ -300,23 +219,23 @@ class Succession:
         if self._stopped:
             log.info("safeupdate: the service is stopped: this earlier minion takes no more jobs")
             self._take_no_more()
-        elif self._next.has_forgotten(self._me):
+        elif self._jobs.next.has_forgotten(self._me):
             self._serve_alone_or_not()
-        elif self._is_unannounced():
+        elif self._jobs.is_unannounced():
             self._ready_at = None
-            since = self._next.unsure_at
+            since = self._jobs.next.unsure_at
             late = since is not None and now > since + _UNANNOUNCED
             # One that is on trial may be broken there: then this one has to go on.
             if late and not self.serves_on:
                 log.warning(
                     "safeupdate: the next minion runs without this extension. This one takes no "
                     "more jobs; %d that came meanwhile are not run by it",
-                    len(self._waiting),
+                    len(self._jobs.waiting),
                 )
                 self._take_no_more()
         else:
-            self._start_waiting()
-            self._trial.start_left(leaves=self._leaves_jobs or self._claims.settle)
+            self._jobs.start_waiting()
+            self._jobs.start_left()
             if not self._next_is_ready():
                 self._ready_at = None
             elif self._ready_at is None or lags:
@@ -328,9 +247,9 @@ class Succession:
 
     def _serve_alone_or_not(self) -> None:
         """Leave the jobs to the next one, if that may hear of them; else have them, and say so."""
-        self._is_unannounced()
-        self._claims.renew()
-        if self._next.is_there:
+        self._jobs.is_unannounced()
+        self._jobs.claims.renew()
+        if self._jobs.next.is_there:
             log.warning("safeupdate: the database was lost: only the next minion takes jobs now")
             self._take_no_more()
             return
@@ -338,12 +257,6 @@ class Succession:
             self._generations.stands(self._me, Standing.OVERLAPPING)
         except SafeUpdateError as err:
             self._complaints.tell(err)
-
-    def _start_waiting(self) -> None:
-        """Start the jobs that have waited, if the next minion has not claimed them."""
-        waiting, self._waiting = self._waiting, []
-        for minion, data in waiting:
-            minion._invoke_execution(data)
 
     def _take_back(self) -> None:
         """Serve as before: the processes could not be moved."""
@@ -353,11 +266,11 @@ class Succession:
             self._complaints.tell(err)
             return
         log.warning("safeupdate: the minion could not be handed over: its restart waits for jobs")
-        self._standing, self._given_up = Standing.SERVING, False
+        self._jobs.standing, self._given_up = Standing.SERVING, False
         self._commands.drop()
         parentless.end_with_it()
         self._meeting.go(Step.BACK, Step.OPEN)
-        self._start_waiting()
+        self._jobs.start_waiting()
 
     def _do_nothing_twice(self, now: float) -> None:
         """Stop what the next minion does from now on."""
@@ -391,7 +304,7 @@ class Succession:
             self._complaints.tell(err)
         # It reads on, and drops what is published: with websockets a master waits for each that has
         # subscribed, and no minion would hear of a job any more.
-        self._standing, self._waiting = Standing.LEAVING, []
+        self._jobs.take_no_more()
         for minion in list(self._minions.values()):
             minion.remove_periodic_callback("schedule")
         log.info("safeupdate: this earlier minion ends when its jobs have ended")

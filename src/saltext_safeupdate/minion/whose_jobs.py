@@ -1,0 +1,159 @@
+"""
+Which job is whose, while two generations of a minion hear and plan the same ones.
+
+Each job is claimed by one of them. What does not show yet is put off, and decided some looks later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..core.generations.generation import Standing
+from ..core.generations.table import Generations
+from ..core.record.store import Store
+from . import publication
+from .complaints import Complaints
+from .former_ones import FormerOnes
+from .next_one import NextOne
+from .own_claims import OwnClaims
+from .trial import Trial
+
+
+class WhoseJobs:
+    """Tells for one main process which jobs it starts, by how it stands."""
+
+    claims: OwnClaims
+    next: NextOne
+
+    def __init__(
+        self,
+        store: Store,
+        complaints: Complaints,
+        monotonic: Callable[[], float],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._complaints = complaints
+        self._monotonic = monotonic
+        self._generations = Generations(store)
+        self._former = FormerOnes(self._generations, complaints, monotonic, clock)
+        self._trial = Trial(store, complaints, monotonic)
+        self.standing = Standing.SERVING
+        self._me = ""
+        self.waiting: list[tuple[Any, dict[str, Any]]] = []
+
+    def begin(self, me: str, names: Mapping[str, str]) -> None:
+        """Note the identity of this process, and by which *names* its event sockets are found."""
+        self._me = me
+        self.claims = OwnClaims(self._store, self._complaints, self._monotonic, me)
+        self.next = NextOne(self._generations, self._complaints, self._monotonic, names)
+
+    def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Tell whether this generation starts a job that was published."""
+        if self.standing is Standing.LEAVING:
+            return False
+        if self.standing is Standing.SERVING and not self._has_former():
+            return True
+        name = publication.name(data)
+        if not name:
+            return True
+        if self._is_put_off(minion, data):
+            return False
+        return self._claim(name, str(data.get("jid")))
+
+    def starts(self, due: str, at: float) -> bool:
+        """
+        Tell whether this generation starts a job of its schedule.
+
+        *due* is the job with its time, if that is the same for both, and *at* that time, in epoch
+        seconds; it may start long after that (``splay``). Empty, and 0.0: it runs now and then.
+        """
+        if not self._me or self.standing is Standing.LEAVING:
+            return not self._me
+        if self.standing is Standing.SERVING and not (
+            self._has_former() or self._former.may_have_run(at)
+        ):
+            return True
+        if due:
+            return self._claim(due, due)
+        return self._goes_on
+
+    def _claim(self, name: str, job: str) -> bool:
+        mine = self.claims.claim(name, job)
+        # If it cannot be written down, the one that goes on runs it.
+        return self._goes_on if mine is None else mine
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether it is this one that goes on: no other one is there, or that one leaves."""
+        return self.standing is Standing.SERVING or not self.next.is_there
+
+    def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
+        """Keep a job if it does not show yet who runs it; tell whether that is so."""
+        if self.standing is Standing.OVERLAPPING and self.is_unannounced():
+            # Whether the next minion claims its jobs shows in a moment.
+            self.waiting.append((minion, data))
+            return True
+        if self._trial.insists:
+            return False
+        if self._leaves_jobs or (self._is_shared and self.claims.are_unsettled()):
+            self._trial.leave(minion, data)
+            return True
+        return False
+
+    def _has_former(self) -> bool:
+        """Tell whether the one before this one takes jobs, or did so a moment ago."""
+        if self._former.are_found():
+            self._trial.look()
+        return self._former.may_run_the_same()
+
+    @property
+    def serves_on(self) -> bool:
+        """Whether this one takes all jobs, because the one after it may not work."""
+        known = self._me in self._trial.before
+        return self._trial.goes_on and known and self.standing is Standing.OVERLAPPING
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether the one before this one takes all jobs, because this one may not work."""
+        return self._leaves_jobs and self.standing is Standing.SERVING
+
+    @property
+    def _leaves_jobs(self) -> bool:
+        """Whether this one is of the new version, handed over itself or not, and not proven."""
+        unproven = self._trial.goes_on and self._me not in self._trial.before
+        return unproven and self._former.are_there
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether another one may have begun what this one hears."""
+        return self.standing is Standing.SERVING or self.next.is_there
+
+    def is_unannounced(self) -> bool:
+        """Tell whether the next one may hear of jobs, and does not claim its jobs yet."""
+        return self.next.is_unannounced(self._me, serves_on=self.serves_on)
+
+    def look(self) -> None:
+        """Look who is there, and whether an update is on trial."""
+        if self.standing is Standing.SERVING:
+            # Its queues are those of the one before, also if no job is published for a while.
+            self._has_former()
+        if self.standing is Standing.OVERLAPPING or self._former.are_there:
+            self._trial.look()
+        self._former.look()
+
+    def start_left(self) -> None:
+        """Start what was left to another one that has not claimed it in time."""
+        self._trial.start_left(leaves=self._leaves_jobs or self.claims.settle)
+
+    def start_waiting(self) -> None:
+        """Start the jobs that have waited, if the next minion has not claimed them."""
+        waiting, self.waiting = self.waiting, []
+        for minion, data in waiting:
+            minion._invoke_execution(data)
+
+    def take_no_more(self) -> None:
+        """Leave all jobs to the next one from now on, those that wait as well."""
+        self.standing, self.waiting = Standing.LEAVING, []
