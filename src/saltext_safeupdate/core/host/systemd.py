@@ -82,6 +82,8 @@ _TIMES = (
 # What a start of a unit may come to nothing by, and the units that have to be active for it.
 _CONDITIONS = ("ConditionResult", "AssertResult")
 _NEEDS = ("Requires", "Requisite", "BindsTo")
+# What the end of its process leaves; others, such as "start-limit-hit", are of a start.
+_ENDS = ("success", "exit-code", "signal", "core-dump", "timeout")
 _DROP_IN = "50-safeupdate-quiet.conf"
 _QUIET = """\
 # An update of the minion is under way; see 'salt-call --local safeupdate.status'.
@@ -133,10 +135,12 @@ class Systemd:
         )
 
     def is_left_stopped(self, unit: str) -> bool:
-        shown = self._show(unit, "ActiveState", "Job", *_CONDITIONS, *_NEEDS)
+        shown = self._show(unit, "ActiveState", "Job", "Result", *_CONDITIONS, *_NEEDS)
         if shown.get("ActiveState") not in ("inactive", "failed") or _number(shown, "Job"):
             return False
         if "no" in (shown.get(name) for name in _CONDITIONS):
+            return False
+        if shown.get("Result") not in _ENDS:
             return False
         needed = " ".join(shown.get(name, "") for name in _NEEDS).split()
         if not needed:

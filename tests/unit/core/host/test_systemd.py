@@ -109,7 +109,7 @@ def test_whether_something_else_has_killed_it(ended, times, stopped, killed):
 LEFT = (
     "systemctl",
     "show",
-    "--property=ActiveState,Job,ConditionResult,AssertResult,Requires,Requisite,BindsTo",
+    "--property=ActiveState,Job,Result,ConditionResult,AssertResult,Requires,Requisite,BindsTo",
     "--",
     "salt-minion.service",
 )
@@ -125,12 +125,15 @@ NEEDED = ("systemctl", "show", "--property=ActiveState", "--", "system.slice", "
         ({"Job": "812"}, "active", False),
         ({"ConditionResult": "no"}, "active", False),
         ({"AssertResult": "no"}, "active", False),
+        ({"ActiveState": "failed", "Result": "timeout"}, "active", True),
+        ({"ActiveState": "failed", "Result": "start-limit-hit"}, "active", False),
         ({}, "failed", False),
     ],
 )
 def test_whether_somebody_wants_a_unit_stopped(told, needed, left):
     shown = {
-        **{"ActiveState": "inactive", "ConditionResult": "yes", "AssertResult": "yes"},
+        **{"ActiveState": "inactive", "Result": "success"},
+        **{"ConditionResult": "yes", "AssertResult": "yes"},
         **{"Requires": "system.slice", "BindsTo": "vpn.service", **told},
     }
     lines = "".join(f"{name}={value}\n" for name, value in shown.items())
@@ -140,7 +143,7 @@ def test_whether_somebody_wants_a_unit_stopped(told, needed, left):
 
 
 def test_a_unit_that_needs_no_other_one_is_asked_about_alone():
-    systemd, run = _systemd({LEFT: (0, "ActiveState=inactive\n", "")})
+    systemd, run = _systemd({LEFT: (0, "ActiveState=inactive\nResult=success\n", "")})
     assert systemd.is_left_stopped(UNIT)
     assert run.calls == [LEFT]
 
