@@ -17,6 +17,7 @@ from saltext_safeupdate.core.generations.generation import Report, Standing
 from saltext_safeupdate.core.generations.meeting import Meeting, Step
 from saltext_safeupdate.core.generations.table import Generations
 from saltext_safeupdate.core.host import connections, processes
+from saltext_safeupdate.core.host.reach import Address
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import handing_over, own_bus, succession
@@ -144,7 +145,7 @@ class Process:
             self.looks()
 
     def looks_until(self, condition):
-        for _ in range(100):
+        for _ in range(150):
             if condition():
                 return
             self.looks_for(1)
@@ -255,9 +256,14 @@ class World:
         with self.next.at_work():
             handing_over.announce(self.settings, self.store)
 
-    def reports(self, *connected, without=()):
-        """Have the next one say that its engine works, and which masters it has."""
-        self.generations.reports(NEXT, Report(at=1.0))
+    def reports(self, *connected, without=(), wants=("m", "n")):
+        """
+        Have the next one say that its engine works, and which masters it has.
+
+        *wants* are those of its configuration; none: it is to have none.
+        """
+        addresses = tuple(Address(each, 4506) for each in wants)
+        self.generations.reports(NEXT, Report(at=1.0, master=bool(wants), masters=addresses))
         masters = [(master, True) for master in connected] + [(each, False) for each in without]
         self.generations.notes_masters(NEXT, tuple(masters))
 

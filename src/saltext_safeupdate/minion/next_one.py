@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ..core.errors import SafeUpdateError
 from ..core.generations.table import Generations
 from ..core.host import connections, processes
 from . import own_bus
 from .complaints import Complaints
+from .masters import are_connected
+
+# Seconds for which a master of this minion is waited for that the next one, which has others, is
+# not connected to. Then it is away, or one that the next minion is not configured for any more.
+_AWAY = 120.0
 
 
 class NextOne:
@@ -34,6 +40,8 @@ class NextOne:
         # By which the sockets are found.
         self._names = names
         self._connected = self._announced = ""
+        # The one that serves some masters, and since when.
+        self._serving, self._serves_since = "", 0.0
         # Whether there is one that may hear of jobs, and since when that one may have no hooks.
         self.is_there = False
         self.unsure_at: float | None = None
@@ -65,6 +73,33 @@ class NextOne:
         except SafeUpdateError as err:
             self._complaints.tell(err)
             return False
+
+    def is_ready(self, me: str, minions: Iterable[Any]) -> bool:
+        """
+        Tell whether it is connected to the masters that this one has, or to all that it can reach.
+
+        *minions* are the parts of this one, one for each master.
+        """
+        try:
+            serving = self._generations.serving()
+            theirs = None if serving is None else serving.masters
+            report = None if serving is None else serving.report
+        except SafeUpdateError as err:
+            self._complaints.tell(err)
+            return False
+        if serving is None or serving.process == me or not processes.alive(serving.process):
+            return False
+        if are_connected(theirs, minions):
+            return True
+        # One that is to have none ('master_type: disable') is connected to all that it can reach.
+        wants_none = report is not None and not report.master and not report.masters
+        if not wants_none and not any(is_connected for _, is_connected in theirs or ()):
+            self._serving = ""
+            return False
+        now = self._monotonic()
+        if self._serving != serving.process:
+            self._serving, self._serves_since = serving.process, now
+        return now > self._serves_since + _AWAY
 
     def _may_hear(self, pid: int, who: str) -> bool:
         """

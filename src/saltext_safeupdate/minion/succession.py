@@ -236,7 +236,7 @@ class Succession:
         else:
             self._jobs.start_waiting()
             self._jobs.start_left()
-            if not self._next_is_ready():
+            if not self._jobs.next.is_ready(self._me, self._minions.values()):
                 self._ready_at = None
             elif self._ready_at is None or lags:
                 self._ready_at = now
@@ -283,18 +283,6 @@ class Succession:
                 if name != "state_queue" or not self.serves_on:
                     minion.remove_periodic_callback(name)
         self._engines.tell(list(self._minions.values()), now)
-
-    def _next_is_ready(self) -> bool:
-        """Tell whether the next minion is connected to the masters that this one has."""
-        try:
-            serving = self._generations.serving()
-            theirs = None if serving is None else serving.masters
-        except SafeUpdateError as err:
-            self._complaints.tell(err)
-            return False
-        if serving is None or serving.process == self._me:
-            return False
-        return processes.alive(serving.process) and are_connected(theirs, self._minions.values())
 
     def _take_no_more(self) -> None:
         try:

@@ -748,6 +748,44 @@ def test_a_next_one_that_is_connected_to_some_masters_is_not_ready(build, connec
     _stays(world)
 
 
+@pytest.mark.parametrize("theirs", [{"m": True, "n": False}, {"m": True}, {"o": True}])
+def test_a_master_that_the_next_one_does_not_come_to_is_not_waited_for_without_end(build, theirs):
+    # It is away, or the minion was restarted to have other masters.
+    world = build(masters=MANY)
+    world.overlaps()
+    connected = [master for master, is_connected in theirs.items() if is_connected]
+    world.reports(*connected, without=[each for each in theirs if each not in connected])
+    world.earlier.looks_for(110)
+    assert world.earlier.listens
+    world.earlier.looks_for(20)
+    assert world.standings() == (Standing.LEAVING, Standing.SERVING)
+
+
+def test_one_that_is_to_have_no_master_is_waited_for_no_longer_either(world):
+    world.overlaps()
+    world.reports(without=["m"], wants=())
+    world.earlier.looks_until(lambda: not world.earlier.listens)
+
+
+def test_one_that_is_connected_to_no_master_is_waited_for_without_end(build):
+    world = build(masters=MANY)
+    world.overlaps()
+    world.reports(without=MANY)
+    world.earlier.looks_for(1000)
+    assert world.earlier.standing is Standing.OVERLAPPING
+
+
+def test_another_one_has_the_same_time_for_its_masters(build):
+    world = build(masters=MANY)
+    world.overlaps()
+    for _ in range(5):
+        world.reports("m", without=["n"])
+        world.earlier.looks_for(100)
+        world.reports(without=MANY)
+        world.earlier.looks_for(1)
+    assert world.earlier.standing is Standing.OVERLAPPING
+
+
 def test_a_next_one_that_has_not_reported_is_not_ready(world):
     world.overlaps()
     world.generations.notes_masters(NEXT, (("m", True),))
