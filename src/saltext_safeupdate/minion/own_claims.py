@@ -37,10 +37,14 @@ class OwnClaims:
         self._was_known = False
         self._lost_at: float | None = None
 
-    def claim(self, name: str, job: str) -> bool | None:
-        """Tell whether it is this one's from now on; None if that cannot be written down."""
+    def claim(self, name: str, job: str, *, again: bool = False) -> bool | None:
+        """
+        Tell whether it is this one's from now on; None if that cannot be written down.
+
+        *again* is that of :meth:`Claims.claim`.
+        """
         try:
-            mine = self._claims.claim(name, self._me)
+            mine = self._claims.claim(name, self._me, again=again)
         except SafeUpdateError as err:
             self._complaints.log("who runs job %s cannot be written down", job, err)
             return None

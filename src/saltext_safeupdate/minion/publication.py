@@ -26,8 +26,19 @@ def key(data: Mapping[str, Any]) -> str:
 
 def name(data: Mapping[str, Any]) -> str:
     """Return what no other job is called, recorded or not; empty if it has no JID of its own."""
-    if not jids.is_jid(str(data.get("jid", ""))):
-        return ""
+    return _name(data) if jids.is_jid(str(data.get("jid", ""))) else ""
+
+
+def heard(data: Mapping[str, Any]) -> str:
+    """
+    Return by which name two minions know a job that both have heard; empty if none was published.
+
+    Who publishes may choose any text in the place of a JID (``salt --jid``).
+    """
+    return name(data) or (_name(data) if data.get("tgt") else "")
+
+
+def _name(data: Mapping[str, Any]) -> str:
     resource = data.get("resource_target")
     if isinstance(resource, dict):
         return f"{data['jid']}/{resource.get('type')}:{resource.get('id')}"

@@ -56,12 +56,12 @@ class WhoseJobs:
             return False
         if self.standing is Standing.SERVING and not self._has_former():
             return True
-        name = publication.name(data)
+        name = publication.heard(data)
         if not name:
             return True
         if self._is_put_off(minion, data):
             return False
-        return self._claim(name, str(data.get("jid")))
+        return self._claim(name, str(data.get("jid")), again=not publication.name(data))
 
     def starts(self, due: str, at: float) -> bool:
         """
@@ -80,8 +80,8 @@ class WhoseJobs:
             return self._claim(due, due)
         return self._goes_on
 
-    def _claim(self, name: str, job: str) -> bool:
-        mine = self.claims.claim(name, job)
+    def _claim(self, name: str, job: str, *, again: bool = False) -> bool:
+        mine = self.claims.claim(name, job, again=again)
         # If it cannot be written down, the one that goes on runs it.
         return self._goes_on if mine is None else mine
 

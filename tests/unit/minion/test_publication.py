@@ -40,3 +40,10 @@ def test_a_run_that_goes_on_waits_for_others_and_does_not_fail(fun, arg, added):
     data = {"jid": "1", "fun": fun, "arg": arg}
     assert publication.behind_others(data) == {**data, "arg": [*arg, *added]}
     assert data["arg"] is arg
+
+
+def test_two_minions_know_what_they_have_heard_by_whatever_it_was_published_under():
+    data = {"jid": salt.utils.jid.gen_jid({}), "fun": "cmd.run"}
+    assert publication.heard({**data, "tgt": "*"}) == data["jid"]
+    assert publication.heard({**data, "jid": "mine", "tgt": "*"}) == "mine"
+    assert publication.heard({**data, "jid": "req"}) == "", "each start has its startup states"

@@ -572,6 +572,24 @@ def test_what_is_no_job_of_a_master_is_taken_by_each(world):
     assert len(world.earlier.started) == len(world.next.started) == 2
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_job_whose_publisher_has_named_it_is_taken_by_one(world, first):
+    world.overlaps()
+    order = [world.earlier, world.next][:: -1 if first else 1]
+    for process in order:
+        process.hears(job(jid="mine", tgt="*"))
+    assert [process.started for process in order] == [["mine"], []]
+
+
+def test_a_name_that_is_used_again_is_the_next_ones_when_the_earlier_one_leaves(world):
+    world.overlaps()
+    world.earlier.hears(job(jid="mine", tgt="*"))
+    world.reports("m")
+    world.earlier.looks_until(lambda: not world.earlier.listens)
+    world.next.hears(job(jid="mine", tgt="*"))
+    assert world.next.started == ["mine"]
+
+
 def test_what_is_no_job_of_a_master_does_not_wait(world):
     world.hands_over()
     world.binds()

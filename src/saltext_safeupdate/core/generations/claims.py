@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
 
+from ..host import processes
 from ..record.store import Store
+from .generation import Standing
 
 # Seconds after which nobody asks about a claim any more.
 _KEEP = 3600.0
@@ -22,14 +25,22 @@ class Claims:
         self._store = store
         self._clock = clock
 
-    def claim(self, name: str, process: str) -> bool:
-        """Tell whether the job of this *name* is that of *process* from now on, or was already."""
+    def claim(self, name: str, process: str, *, again: bool = False) -> bool:
+        """
+        Tell whether the job of this *name* is that of *process* from now on, or was already.
+
+        *again* tells that there may be later jobs of the same name: a claim ends when its process
+        takes no more jobs.
+        """
         with self._store.transaction(durable=False) as db:
             db.execute(
                 "INSERT OR IGNORE INTO claims (name, process, at) VALUES (?, ?, ?)",
                 (name, process, self._clock()),
             )
             row = db.execute("SELECT process FROM claims WHERE name = ?", (name,)).fetchone()
+            if again and row[0] != process and not _takes_jobs(db, row[0]):
+                db.execute("UPDATE claims SET process = ? WHERE name = ?", (process, name))
+                return True
         return bool(row[0] == process)
 
     def renew(self, names: Iterable[str], process: str) -> None:
@@ -45,3 +56,9 @@ class Claims:
         """Forget those that are old, by whichever clock."""
         with self._store.transaction(durable=False) as db:
             db.execute("DELETE FROM claims WHERE abs(? - at) > ?", (self._clock(), _KEEP))
+
+
+def _takes_jobs(db: sqlite3.Connection, process: str) -> bool:
+    row = db.execute("SELECT standing FROM generations WHERE process = ?", (process,)).fetchone()
+    leaves = row is not None and row[0] in (Standing.LEAVING.value, Standing.GONE.value)
+    return not leaves and processes.alive(process)

@@ -6,6 +6,9 @@ import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.generations.claims import Claims
+from saltext_safeupdate.core.generations.generation import Standing
+from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.record.store import Store
 from tests.support.simulated import Hasty
 
@@ -39,6 +42,27 @@ def test_a_job_is_that_of_whoever_claims_it_first(host):
     assert later.claim("2", "b")
     assert not earlier.claim("2", "a")
     assert earlier.claim("1", "a"), "it asks again about what is its own"
+
+
+@pytest.mark.parametrize("standing", [Standing.LEAVING, Standing.GONE, None])
+def test_a_name_that_is_used_again_is_nobodys_once_its_process_takes_no_more_jobs(host, standing):
+    first, second = processes.identity(1), processes.me()
+    claims = host.claims()
+    assert claims.claim("word", first, again=True)
+    assert not claims.claim("word", second, again=True)
+    if standing is not None:
+        Generations(HastyStore(host.path)).stands(first, standing)
+        assert claims.claim("word", second, again=True)
+        assert not claims.claim("word", first, again=True)
+
+
+def test_a_name_that_is_used_again_is_nobodys_once_its_process_has_ended(host):
+    alive, dead = processes.me(), f"{processes.me()}0"
+    claims = host.claims()
+    assert claims.claim("word", dead, again=True)
+    assert claims.claim("word", alive, again=True)
+    assert claims.claim("1", dead)
+    assert not claims.claim("1", alive), "no other job has the same JID"
 
 
 def test_of_many_that_claim_at_once_one_gets_each_job(host):
