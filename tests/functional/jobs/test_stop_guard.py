@@ -671,6 +671,38 @@ def test_if_the_unit_takes_something_from_jobs_nothing_is_handed_over(handover, 
     assert named in (handover.run_dir / "waited").read_text()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_is_in_groups_of_its_own_in_the_unit_is_waited_for(handover, depth):
+    """systemd ends it with the unit, and the scope has no such groups."""
+    groups = [handover.unit / "/".join(["job"] * number) for number in range(1, depth + 1)]
+    for group in groups:
+        group.mkdir()
+    inside = handover.popen(["sleep", "300"])
+    (groups[-1] / "cgroup.procs").write_text(str(inside.pid))
+    try:
+        guard = handover.restart()
+        assert not handover.waits(guard)
+    finally:
+        inside.kill()
+        inside.wait()
+        for group in reversed(groups):
+            handover.until(lambda group=group: not handover.members(group))
+            group.rmdir()
+    assert "control groups of its own" in guard.stdout.read()
+    assert "control groups of its own" in (handover.run_dir / "waited").read_text()
+
+
+def test_a_group_in_the_unit_that_is_empty_is_not_in_the_way(handover):
+    (handover.unit / "was").mkdir()
+    try:
+        guard = handover.restart()
+        handover.agrees()
+        assert guard.wait(WAIT) == 0
+        assert handover.ended_for_the_next()
+    finally:
+        (handover.unit / "was").rmdir()
+
+
 @pytest.mark.parametrize("name", [None, "few.slice"])
 def test_jobs_stay_in_the_slice_of_the_unit(handover, name):
     """What it limits is to hold for them, too."""

@@ -243,6 +243,15 @@ is_young() {
     [ $(($(now) - ${20} / 100)) -lt 60 ]
 }
 
+# Whether a job has control groups of its own below that of the unit, as a container may. What is in
+# them would be ended with the unit; in the scope, it would be without them and what they limit.
+has_groups() {
+    for procs in $(find "$groups$(group "$MAINPID")" -mindepth 2 -name cgroup.procs); do
+        [ "$procs" = "$groups$(group self)/cgroup.procs" ] || [ -z "$(cat "$procs")" ] || return 0
+    done
+    return 1
+} 2>/dev/null
+
 # Salt has no handler for this signal, and systemd takes this end for a good one.
 end_parent() {
     kill -USR2 "$MAINPID" 2>/dev/null
@@ -259,6 +268,10 @@ handover() {
     why=$(obstacle)
     [ -z "$why" ] || {
         waits "$why"
+        return 1
+    }
+    ! has_groups || {
+        waits "a job has control groups of its own in $unit"
         return 1
     }
     meeting=$run_dir/handover.$MAINPID main=
