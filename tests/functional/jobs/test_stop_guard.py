@@ -2,9 +2,12 @@
 
 import fcntl
 import os
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -890,13 +893,48 @@ def test_but_for_those_of_its_own(handover):
     assert handover.stopped()
 
 
-def test_one_that_has_run_for_long_may_have_jobs_that_it_does_not_tell_of(handover):
+def _has_run_for_long(handover):
     handover.meeting.end()
     _earlier(handover, os.getpid())
     cut = shutil.which("cut")
     later = f'case $* in */proc/uptime) echo 99999999 ;; *) exec {cut} "$@" ;; esac'
     handover.program("cut", f"#!/bin/sh\n{later}\n")
-    assert handover.waits(handover.restart()), "it has not said that it can be asked"
+
+
+CONNECTS = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); "
+LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+
+
+def _main(handover, program, *words):
+    """Have a unit whose minion runs this program."""
+    program += "print(flush=True); import time; time.sleep(300)"
+    quoted = shlex.join([sys.executable, "-c", program, *map(str, words)])
+    handover.minion.kill()
+    handover.minion.wait()
+    text = f"echo $$ >{handover.unit}/cgroup.procs\n{quoted} &\nwhile :; do wait; done"
+    handover.minion = handover.popen(["sh", "-c", text], stdout=subprocess.PIPE)
+    handover.minion.stdout.readline()
+
+
+def test_one_that_has_run_for_long_may_have_jobs_that_it_does_not_tell_of(handover):
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        _main(handover, CONNECTS, master.getsockname()[1])
+        _has_run_for_long(handover)
+        guard = handover.restart()
+        assert handover.waits(guard), "it has not said that it can be asked"
+    assert "does not say that it can be" in guard.stdout.read()
+    assert "does not say that it can be" in (handover.run_dir / "waited").read_text()
+
+
+@pytest.mark.parametrize("program", ["", LISTENS])
+def test_one_that_was_never_connected_has_no_jobs_however_long_it_has_run(handover, program):
+    """Its master is not where its settings say, and somebody has mended that."""
+    _main(handover, program)
+    _has_run_for_long(handover)
+    with handover.held("jobs"):
+        assert handover.restart().wait(WAIT) == 0
+    assert handover.ended_for_the_next()
+    handover.until(lambda: handover.members(handover.unit) == [])
 
 
 def test_its_own_jobs_are_found_by_whatever_name_the_directory_has(handover, tmp_path):

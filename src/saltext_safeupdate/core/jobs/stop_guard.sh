@@ -235,7 +235,7 @@ has_jobs() {
     return 1
 } 2>/dev/null
 
-# Whether the unit has started within the last minute: one without our hooks says nothing of its jobs.
+# Whether the unit has started within the last minute: later, one without our hooks may have jobs.
 is_young() {
     read -r line <"/proc/$MAINPID/stat" || return 1
     # Behind its name, the 20th is when it started, in hundredths of a second of the boot.
@@ -248,6 +248,21 @@ is_young() {
 has_groups() {
     for procs in $(find "$groups$(group "$MAINPID")" -mindepth 2 -name cgroup.procs); do
         [ "$procs" = "$groups$(group self)/cgroup.procs" ] || [ -z "$(cat "$procs")" ] || return 0
+    done
+    return 1
+} 2>/dev/null
+
+# Whether the unit has a connection by TCP. A minion without one has heard of no job, however long it
+# has been there: it sleeps first, or its master is not where its settings say.
+is_connected() {
+    # State 01, as in the kernel's net/tcp_states.h; the 10th field is the socket.
+    any='[^ ]* *' net=/proc/$MAINPID/net
+    line="^ *[0-9]*: $any${any}01 $any$any$any$any$any\\([0-9]*\\) .*"
+    sockets=" $(sed -n "s/$line/socket:[\\1]/p" "$net/tcp" "$net/tcp6" | tr '\n' ' ')"
+    for pid in $(cat "$groups$(group "$MAINPID")/cgroup.procs"); do
+        for file in "/proc/$pid/fd"/*; do
+            case $sockets in *" $(readlink "$file") "*) return 0 ;; esac
+        done
     done
     return 1
 } 2>/dev/null
@@ -283,9 +298,13 @@ handover() {
     }
     for reached in taking taken refused moved back withdrawn; do rm -rf "$meeting.$reached"; done
     if ! step open asked; then
-        # One that has just started has no job yet, and an earlier one serves: it ends at once. In
-        # the seconds that Salt takes to end, it would begin some.
-        earlier && is_young && ! has_jobs || return 1
+        # One that has not begun has no job yet, and an earlier one serves: it ends at once. In the
+        # seconds that Salt takes to end, it would begin some.
+        earlier || return 1
+        ! has_jobs && { is_young || ! is_connected; } || {
+            waits "it does not say that it can be, and an earlier one is there"
+            return 1
+        }
         for pid in $(cat "$groups$(group "$MAINPID")/cgroup.procs"); do
             case $pid in "$MAINPID" | $$) ;; *) kill -KILL "$pid" 2>/dev/null ;; esac
         done
