@@ -218,7 +218,7 @@ class World:
         patch.setattr(own_bus, "listener", self._listening)
         # Whether the next one may have heard of a job.
         self.connected = True
-        patch.setattr(connections, "has_any", lambda pid: self.connected)
+        patch.setattr(connections, "has_any", lambda pid, ports: self.connected)
         self.meeting = Meeting(self.settings.run_dir, PARENT)
         bind(self.opts)
         self.earlier = Process(self, EARLIER, PARENT, masters)

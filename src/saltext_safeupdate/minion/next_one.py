@@ -33,12 +33,13 @@ class NextOne:
         complaints: Complaints,
         monotonic: Callable[[], float],
         names: Mapping[str, str],
+        port: int,
     ) -> None:
         self._generations = generations
         self._complaints = complaints
         self._monotonic = monotonic
-        # By which the sockets are found.
-        self._names = names
+        # By which the sockets are found, and where this one asks its master.
+        self._names, self._port = names, port
         self._connected = self._announced = ""
         # The one that serves some masters, and since when.
         self._serving, self._serves_since = "", 0.0
@@ -106,7 +107,8 @@ class NextOne:
         Tell whether the process that listens on the sockets is another one, and was connected.
 
         One that sleeps first (``random_startup_delay``), or whose grains take long, listens long
-        before it has any connection.
+        before it has any connection to a master. Grains may connect to others: what counts are the
+        ports that this one is connected to itself, and the one at which it asks its master.
         """
         if pid < 0:
             return True
@@ -114,7 +116,7 @@ class NextOne:
         if pid in (0, os.getpid()):
             return False
         if not who or who != self._connected:
-            if not connections.has_any(pid):
+            if not connections.has_any(pid, {self._port, *connections.ports(os.getpid())}):
                 return False
             self._connected = who
         return True

@@ -152,7 +152,8 @@ class Succession:
         self._me, self._parent = processes.me(), os.getppid()
         self._meeting = Meeting(self._settings.run_dir, self._parent)
         self._place = str(minion.opts.get("sock_dir", ""))
-        self._jobs.begin(self._me, own_bus.names(minion.opts))
+        port = int(minion.opts.get("master_port") or 0)
+        self._jobs.begin(self._me, own_bus.names(minion.opts), port)
         if handing_over.is_set_up(minion.opts, self._settings):
             try:
                 self._bus = own_bus.link(minion.opts)

@@ -44,11 +44,15 @@ class WhoseJobs:
         self._me = ""
         self.waiting: list[tuple[Any, dict[str, Any]]] = []
 
-    def begin(self, me: str, names: Mapping[str, str]) -> None:
-        """Note the identity of this process, and by which *names* its event sockets are found."""
+    def begin(self, me: str, names: Mapping[str, str], port: int) -> None:
+        """
+        Note the identity of this process, and by which *names* its event sockets are found.
+
+        *port* is where it asks its master.
+        """
         self._me = me
         self.claims = OwnClaims(self._store, self._complaints, self._monotonic, me)
-        self.next = NextOne(self._generations, self._complaints, self._monotonic, names)
+        self.next = NextOne(self._generations, self._complaints, self._monotonic, names, port)
 
     def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
         """Tell whether this generation starts a job that was published."""

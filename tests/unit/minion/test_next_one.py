@@ -1,5 +1,6 @@
 """How often the earlier minion asks about the next one what takes long."""
 
+import os
 from itertools import pairwise
 
 import pytest
@@ -23,7 +24,7 @@ def asked(world, monkeypatch):
     """Return what is asked of the kernel and of the database about the next one."""
     found = []
 
-    def connected(pid):
+    def connected(pid, ports):
         found.append(pid)
         return world.connected
 
@@ -69,6 +70,26 @@ def test_one_without_a_connection_hears_of_no_job(world, asked):
         world.earlier.hears(job(number))
     assert len(world.earlier.started) == 3
     assert asked == [PID] * 3, "it may have one at any moment"
+
+
+def test_what_grains_connect_to_is_no_master(world, monkeypatch):
+    """Where a cloud tells a host of itself, or a database; they may take long."""
+    places = {PID: {80}, os.getpid(): {4510}}
+    monkeypatch.setattr(connections, "ports", places.get)
+    monkeypatch.setattr(connections, "has_any", lambda pid, ports: bool(places[pid] & ports))
+    world.earlier.parts[0].opts["master_port"] = 4511
+    world.hands_over()
+    world.binds()
+    world.earlier.hears(job(1))
+    world.earlier.looks_for(60)
+    assert world.earlier.started == [job(1)["jid"]]
+    for number, port in ((2, 4510), (3, 4511)):
+        places[PID] = {port}
+        world.earlier.hears(job(number))
+        assert world.earlier.started[1:] == [], "it may have heard of this one"
+    world.announces()
+    world.earlier.looks_for(1)
+    assert len(world.earlier.started) == 3
 
 
 def test_another_one_is_asked_anew(world, asked, monkeypatch):

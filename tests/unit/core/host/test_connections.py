@@ -56,6 +56,25 @@ def test_one_that_has_connected_has_one(family, address):
         assert connections.has_any(pid)
 
 
+@pytest.mark.parametrize(("family", "address"), FAMILIES)
+def test_of_some_ports_only_a_connection_to_one_of_them_counts(family, address):
+    with (
+        socket.create_server((address, 0), family=family) as server,
+        child(connecting(server)) as pid,
+    ):
+        port = server.getsockname()[1]
+        assert connections.ports(pid) == {port}
+        assert connections.has_any(pid, {1, port})
+        assert not connections.has_any(pid, {1, 2})
+
+
+def test_the_ports_of_one_that_is_gone_are_not_known():
+    with child(socket.socket) as pid:
+        pass
+    assert connections.ports(pid) == frozenset()
+    assert connections.has_any(pid, {1})
+
+
 def test_the_connections_of_others_do_not_count():
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
