@@ -74,6 +74,16 @@ def read_own_tree(opts: Mapping[str, Any]) -> None:
     own_code.take(Host(opts), partial(old_tree.redirect, beside=True))
 
 
+def _once_ready(opts: Mapping[str, Any]) -> None:
+    """Do in the main process of a minion what its start does not wait for."""
+    if installed_by() != os.getpid():
+        return
+    from .minion import changed, own_code
+
+    changed.remember(opts)
+    own_code.read()
+
+
 def announce(opts: Mapping[str, Any]) -> None:
     """Say to a minion that is handed over that this one, the next, has the hooks."""
     if installed_by() != os.getpid():
@@ -169,6 +179,7 @@ def _table(host: Host) -> list[Patch]:
                 settings,
                 old_tree.redirect,
                 hands_over=handing_over.is_set_up(host.opts, settings),
+                when_ready=[partial(_once_ready, host.opts)],
             ),
         ]
     except Exception as err:

@@ -28,9 +28,6 @@ def __virtual__():
     try:
         if not hooks.install(__opts__) and not hooks.stood_down():
             return False, hooks.foreign() or "safeupdate runs on minions only"
-        from saltext_safeupdate.minion import changed
-
-        changed.remember(__opts__)
         hooks.read_own_tree(__opts__)
         hooks.announce(__opts__)
     except (SafeUpdateError, ImportError, SyntaxError) as err:
@@ -43,8 +40,9 @@ def start():
     """
     Run until the minion ends.
     """
-    from saltext_safeupdate.minion import engine
+    from saltext_safeupdate.minion import changed, engine
 
+    changed.remember(__opts__)
     engine.run(
         __opts__,
         __salt__,

@@ -3,6 +3,10 @@ The main process of a minion that is handed over reads its own copy of its code 
 
 Then packages may change while it runs, by whomever, and neither the main process nor its jobs read
 one part of another version. Without the copy the minion works as it does otherwise.
+
+The copy is made before the minion is ready (:func:`take`). To have a process read it takes longer
+than that, so the main process does it when it is ready, and each of its children that was forked
+before when it begins (:func:`read`).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ..core.errors import SafeUpdateError
 from ..core.generations import own_tree
@@ -27,13 +32,15 @@ _INTERVAL = 60.0
 _WRITTEN = ("cachedir", "extension_modules", "sock_dir", "pki_dir")
 
 _tried: list[int] = []
+# What has this process read the copy; it is done once.
+_unread: list[Callable[[], None]] = []
 
 
 def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
     """
-    Copy the code and read it from there, once in a process, if the minion is to be handed over.
+    Copy the code, once in a process, if the minion is to be handed over.
 
-    It was remembered before which files the minion runs from: those that others replace.
+    *redirect* has a process read the code below each root from its copy: :func:`read` calls it.
     """
     if _tried or not handing_over.is_set_up(host.opts, host.settings):
         return
@@ -60,8 +67,15 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
     if isinstance(grains, dict) and "pythonpath" in grains:
         # It is the very list that changes now.
         grains["pythonpath"] = list(sys.path)
-    redirect(copies)
+    _unread.append(partial(redirect, copies))
+    os.register_at_fork(after_in_child=read)
     log.debug("safeupdate: this minion reads its code from %s", ", ".join(copies.values()))
+
+
+def read() -> None:
+    """Have this process read its code from the copy that was taken, if it does not yet."""
+    while _unread:
+        _unread.pop()()
 
 
 def _obstacle(host: Host, roots: tuple[str, ...]) -> str:

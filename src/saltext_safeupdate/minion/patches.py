@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import salt.minion
@@ -42,12 +42,13 @@ def patches(
     redirect: Callable[[Mapping[str, str]], None],
     *,
     hands_over: bool = False,
+    when_ready: Iterable[Callable[[], None]] = (),
 ) -> list[Patch]:
     """
     Build what looks after the jobs of this process, and return the table.
 
     *hands_over* tells whether this minion may be handed over. *redirect* has the process read the
-    code below each root from its linked copy.
+    code below each root from its linked copy. *when_ready* is called once the minion is ready.
     """
     complaints = Complaints()
     tickets: dict[int, Ticket] = {}
@@ -57,7 +58,7 @@ def patches(
     intake = Intake(settings, complaints, tickets, admission, succession)
     process = JobProcess(settings, complaints, tickets, admission, redirect, lambda: succession.bus)
     returns = Returns(settings, complaints)
-    scheduled = Scheduled(admission, succession)
+    scheduled = Scheduled(admission, succession, when_ready)
     waiting = WaitingRuns(settings, complaints, admission)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [

@@ -27,6 +27,10 @@ class World:
     def take(self):
         own_code.take(self.host, self.redirected.append)
 
+    def start(self):
+        self.take()
+        own_code.read()
+
     @property
     def copies(self):
         return [name for name in os.listdir(self.root.parent) if name != "salt"]
@@ -37,6 +41,7 @@ def process(monkeypatch, tmp_path):
     held = []
     have_guard(monkeypatch, tmp_path)
     monkeypatch.setattr(own_code, "_tried", [])
+    monkeypatch.setattr(own_code, "_unread", [])
     monkeypatch.setattr(own_tree, "_held", held)
     yield
     for fd in held:
@@ -45,23 +50,41 @@ def process(monkeypatch, tmp_path):
 
 def test_it_reads_a_copy_of_its_own(tmp_path):
     world = World(tmp_path)
-    world.take()
+    world.start()
     copies = own_tree.of([str(world.root)], processes.me())
     assert world.redirected == [copies]
     assert list(copies) == [str(world.root)]
     assert own_tree.is_read()
 
 
-def test_once_whatever_number_of_masters_it_has(tmp_path):
+def test_it_is_read_when_the_minion_is_ready_and_by_children_from_their_begin(tmp_path):
     world = World(tmp_path)
     world.take()
-    world.take()
+    assert world.copies, "it is copied before"
+    pid = os.fork()
+    if not pid:
+        os._exit(len(world.redirected))
+    of_child = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert (of_child, world.redirected) == (1, [])
+    own_code.read()
+    own_code.read()
+    assert len(world.redirected) == 1
+    pid = os.fork()
+    if not pid:
+        os._exit(len(world.redirected))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1, "it has that of its parent"
+
+
+def test_once_whatever_number_of_masters_it_has(tmp_path):
+    world = World(tmp_path)
+    world.start()
+    world.start()
     assert len(world.redirected) == len(world.copies) == 1
 
 
 def test_only_if_it_is_handed_over(tmp_path, caplog):
     world = World(tmp_path, restart="wait")
-    world.take()
+    world.start()
     assert world.copies == world.redirected == []
     assert caplog.text == ""
 
@@ -79,7 +102,7 @@ def test_only_if_it_is_handed_over(tmp_path, caplog):
 def test_where_that_is_not_possible_nothing_is_copied_and_nothing_said(tmp_path, caplog, lacks):
     world = World(tmp_path)
     lacks(world)
-    world.take()
+    world.start()
     assert world.copies == world.redirected == []
     assert caplog.text == ""
 
@@ -87,14 +110,14 @@ def test_where_that_is_not_possible_nothing_is_copied_and_nothing_said(tmp_path,
 def test_if_the_guard_was_written_for_another_setting_nothing_is_copied(tmp_path, monkeypatch):
     have_guard(monkeypatch, tmp_path, "wait")
     world = World(tmp_path)
-    world.take()
+    world.start()
     assert world.copies == []
 
 
 def test_on_a_transactional_system_there_is_nothing_to_copy_or_to_say(tmp_path, caplog):
     world = World(tmp_path)
     world.host.own_roots = tuple
-    world.take()
+    world.start()
     assert world.copies == world.redirected == []
     assert caplog.text == ""
 
@@ -102,7 +125,7 @@ def test_on_a_transactional_system_there_is_nothing_to_copy_or_to_say(tmp_path, 
 def test_the_grain_that_is_the_path_itself_stays(tmp_path):
     world = World(tmp_path)
     world.host.opts["grains"] = {"pythonpath": sys.path}
-    world.take()
+    world.start()
     assert world.host.opts["grains"] == {"pythonpath": sys.path}
     assert world.host.opts["grains"]["pythonpath"] is not sys.path
 
@@ -131,8 +154,8 @@ def _unknown():
 def test_without_a_copy_it_starts_and_says_so_once(tmp_path, monkeypatch, caplog, breaks, said):
     world = World(tmp_path)
     breaks(world, monkeypatch)
-    world.take()
-    world.take()
+    world.start()
+    world.start()
     assert world.redirected == world.copies == []
     assert not own_tree.is_read()
     assert [each.levelname for each in caplog.records] == ["WARNING"]
