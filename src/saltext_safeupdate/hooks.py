@@ -173,13 +173,14 @@ def _table(host: Host) -> list[Patch]:
         from .ordering import patches as ordering
 
         settings = host.settings
+        later = ordering.Later(host, settings)
         return [
-            *ordering.patches(host, settings),
+            *ordering.patches(later),
             *minion.patches(
                 settings,
                 old_tree.redirect,
                 hands_over=handing_over.is_set_up(host.opts, settings),
-                when_ready=[partial(_once_ready, host.opts)],
+                when_ready=[later.build, partial(_once_ready, host.opts)],
             ),
         ]
     except Exception as err:

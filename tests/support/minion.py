@@ -191,7 +191,7 @@ def hooked(minion, *, no_time=NO_TIME):
     init_system.detect = lambda: minion.services
     # No tree is replaced, so none has to be kept.
     minion.host.roots = tuple
-    patches.apply(ordering.patches(minion.host, minion.host.settings, no_time=no_time))
+    patches.apply(ordering.patches(ordering.Later(minion.host, minion.host.settings, no_time)))
     try:
         yield minion
     finally:

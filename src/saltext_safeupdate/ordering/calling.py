@@ -9,12 +9,13 @@ from typing import Any
 import salt.state
 
 from ..patches import Call, contained, instead, tell
-from . import let_go, parallel, results, runs
+from . import let_go, of_thread, parallel, results
 from .chunks import listed
 from .deferring import Deferring, StateCall
+from .names import KEYWORD
 from .ordering import Ordering
 from .own_packages import OwnPackages
-from .resume import KEYWORD, Resume
+from .resume import Resume
 from .runs import Deferral, LeftOut, Memo, Run
 from .testmode import TestMode
 
@@ -44,7 +45,7 @@ class Calling:
     def around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what takes the place of ``State.call``."""
         self._resume.attach(original)
-        call, in_full, local = original, self._in_full, runs.local
+        call, in_full, local = original, self._in_full, of_thread.local
         run_dir = self._run_dir
         no_time = self._resume.no_time
 
@@ -128,7 +129,7 @@ class Calling:
     def _in_full(
         self, call: Call, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
     ) -> Any:
-        run = runs.current()
+        run = of_thread.current()
         if run is None and not state.mocked:
             return self._alone(call, state, low, chunks, running, retries)
         if run is None or run.finishing or retries > 1 or state.mocked:

@@ -21,7 +21,7 @@ from salt.exceptions import CommandExecutionError
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
 from ..this_host import Host
-from . import chosen, old_tree, package_calls, runs, turns
+from . import chosen, names, of_thread, old_tree, package_calls, runs, turns
 from .loaders import Handler
 from .own_packages import OwnPackages
 from .package_calls import Call
@@ -29,16 +29,6 @@ from .quarantine import Quarantine
 from .results import DEFERRED_RESTART
 
 log = logging.getLogger(__name__)
-
-# What opens a transaction of a transactional system.
-_TRANSACTIONS = tuple(
-    f"transactional_update.{name}"
-    for name in (
-        *("apply", "call", "dup", "highstate", "migration", "patch", "pkg_install", "pkg_remove"),
-        *("pkg_update", "run", "single", "sls", "up"),
-    )
-)
-_RESTARTS = ("service.restart", "service.full_restart", "minion.restart")
 
 _inside = threading.local()
 
@@ -57,10 +47,10 @@ class Guard:
         """Return the handlers, by the execution functions that they stand in front of."""
         return {
             **dict.fromkeys(package_calls.ACTIONS, self._package),
-            **dict.fromkeys(_TRANSACTIONS, self._transaction),
-            **dict.fromkeys(_RESTARTS, self._service),
-            "transactional_update.apply_snapshot": self._apply,
-            "transactional_update.rollback": self._back,
+            **dict.fromkeys(names.TRANSACTIONS, self._transaction),
+            **dict.fromkeys(names.RESTARTS, self._service),
+            names.APPLY_SNAPSHOT: self._apply,
+            names.BACK: self._back,
         }
 
     # -- packages --------------------------------------------------------------
@@ -69,7 +59,7 @@ class Guard:
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
         """Call *original*, at once or in a transaction, or raise Deferral."""
-        run = runs.current()
+        run = of_thread.current()
         if _is_inside_transaction() or not self._can_look():
             return original(*args, **kwargs)
         request = package_calls.requested(fun, original, args, kwargs)
@@ -207,7 +197,7 @@ class Guard:
                 return original(*args, **kwargs)
         if not self._can_change():
             return original(*args, **kwargs)
-        run = runs.current()
+        run = of_thread.current()
         if run is not None:
             run.ask_for_restart(f"{fun} in a state run")
         else:

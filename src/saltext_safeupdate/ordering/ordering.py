@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..patches import tell
-from . import ending, parallel, results, runs
+from . import ending, names, of_thread, parallel, results, runs
 from .ending import Ending
 from .loaders import Handler
 from .resume import Resume
 from .runs import Level, Run
-
-# Functions of the module ``state`` that call chunks one by one.
-_RUNS = ("state.sls_id", "state.pkg")
 
 
 class Ordering:
@@ -53,7 +50,7 @@ class Ordering:
 
     def _chunks(self, state: Any, function: Callable[[], Any], chunks: Any) -> Any:
         """Call chunks, in the current run or as a run."""
-        run = runs.current()
+        run = of_thread.current()
         if run is None or run.levels[-1].owner is not state:
             return self.run(state, lambda: self._chunks(state, function, chunks))
         ret = function()
@@ -63,7 +60,7 @@ class Ordering:
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handlers, by the execution functions that they stand in front of."""
-        return dict.fromkeys(_RUNS, self._function)
+        return dict.fromkeys(names.RUNS, self._function)
 
     def _function(
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]

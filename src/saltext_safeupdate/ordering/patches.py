@@ -2,56 +2,93 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import salt.loader.lazy
 import salt.state
 import salt.utils.functools
 
 from ..core.settings import Settings
-from ..patches import Patch, replaced, unchanged
+from ..patches import Patch, replaced, tell, unchanged
 from ..this_host import Host
-from . import loaders, parallel, resume, runs
-from .calling import Calling
-from .deferring import Deferring
-from .ending import Ending
-from .guard import Guard
-from .ordering import Ordering
-from .own_packages import OwnPackages
-from .quarantine import Quarantine
-from .resume import Resume
-from .testmode import TestMode
+from . import loaders, names
+from .of_thread import current
+
+if TYPE_CHECKING:
+    from .built import Built
 
 
-def patches(host: Host, settings: Settings, *, no_time: float = resume.NO_TIME) -> list[Patch]:
-    """Build the objects that order state runs; return the table that puts them into Salt."""
-    own = OwnPackages(host)
-    quarantine = Quarantine(host)
-    guard = Guard(host, own, quarantine)
-    resuming = Resume(settings, no_time)
-    ordering = Ordering(resuming, Ending(guard, resuming.call))
-    calling = Calling(
-        ordering=ordering,
-        deferring=Deferring(own, resuming.call),
-        resume=resuming,
-        test_mode=TestMode(own, quarantine, settings.service),
-        own=own,
-        run_dir=settings.run_dir,
-    )
+class Later:
+    """
+    Builds what orders state runs when it is first asked for.
+
+    A start does not wait for it: it is most of what this extension imports.
+    """
+
+    def __init__(self, host: Host, settings: Settings, no_time: float | None = None) -> None:
+        self._given = host, settings, no_time
+        self._built: dict[str, Built] = {}
+
+    def build(self) -> None:
+        """Build it, for this process and its children."""
+        self._parts()
+
+    def _parts(self) -> Built:
+        if not self._built:
+            from .built import Built
+
+            # Another thread may just do that.
+            self._built.setdefault("", Built(*self._given))
+        return self._built[""]
+
+    def by(self, name: str) -> Callable[..., Any]:
+        """Return the function of that name, which is looked up when it is called."""
+
+        def late(*args: Any, **kwargs: Any) -> Any:
+            return getattr(self._parts(), name)(*args, **kwargs)
+
+        return late
+
+    def handler(self, fun: str, *args: Any) -> Any:
+        """Be in front of an execution function."""
+        return self._parts().handlers[fun](fun, *args)
+
+    def around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what takes the place of ``State.call``; have Salt accept our keyword there."""
+        known = getattr(salt.state, "STATE_INTERNAL_KEYWORDS", ())
+        salt.state.STATE_INTERNAL_KEYWORDS = frozenset((*known, names.KEYWORD))
+        calls: list[Callable[..., Any]] = []
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not calls:
+                try:
+                    calls.append(self._parts().around_call(original))
+                except Exception as err:  # noqa: BLE001 (it is told)
+                    tell("salt.state.State.call", err)
+                    return original(*args, **kwargs)
+            return calls[0](*args, **kwargs)
+
+        return call
+
+
+def patches(later: Later) -> list[Patch]:
+    """Return the table that puts into Salt what orders state runs."""
     state = salt.state.State
     loader = salt.loader.lazy.LazyLoader
-    handlers = {**guard.handlers(), **ordering.handlers()}
+    handlers = dict.fromkeys(names.GUARDED, later.handler)
     return [
-        Patch(state, "call", ("self", "low", "chunks", "running", "retries"), calling.around_call),
-        _by(state, "call_high", ("self", "high"), ordering.call_high),
-        _by(state, "call_chunks", ("self", "chunks"), ordering.call_chunks),
+        Patch(state, "call", ("self", "low", "chunks", "running", "retries"), later.around_call),
+        _by(state, "call_high", ("self", "high"), later.by("call_high")),
+        _by(state, "call_chunks", ("self", "chunks"), later.by("call_chunks")),
         _by(state, "module_refresh", ("self",), _module_refresh),
         _by(
             state,
             "_call_parallel_target",
             ("cls", "instance", "init_kwargs", "name", "cdata", "low", "inject_globals"),
-            parallel.call_target,
+            later.by("call_target"),
         ),
         Patch(state, "call_chunk", ("self", "low", "running", "chunks"), unchanged),
         Patch(state, "check_failhard", ("self", "low", "running"), unchanged),
@@ -75,7 +112,7 @@ def _by(owner: Any, name: str, parameters: tuple[str, ...], handle: Callable[...
 
 
 def _module_refresh(original: Callable[..., Any], state: Any) -> Any:
-    run = runs.current()
+    run = current()
     # At the end of a run the tree on disk is the new one: loading from it would mix the two.
     if run is None or not run.finishing:
         return original(state)
@@ -84,7 +121,7 @@ def _module_refresh(original: Callable[..., Any], state: Any) -> Any:
 
 def _around_call_function(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_function(salt_function: Any, *args: Any, **kwargs: Any) -> Any:
-        run = runs.current()
+        run = current()
         if run is None or run.memo is None:
             return original(salt_function, *args, **kwargs)
         # The memo is not for what the function calls in its turn.

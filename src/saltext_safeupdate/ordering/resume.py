@@ -29,14 +29,14 @@ from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
 from ..core.jobs.suspension import SUSPENDED, Interrupted, Suspended, Suspension, Suspensions
 from ..core.settings import Settings
-from . import kept, runs
+from . import kept, of_thread
 from .chunks import join_comments
 from .kept import Kept
+from .names import KEYWORD
 from .runs import Level, Run
 
 log = logging.getLogger(__name__)
 
-KEYWORD = "safeupdate_rerun"
 # Keys that Salt's engine adds to a chunk later, or that do not say what the state does.
 _VOLATILE = frozenset(
     ("__prereq__", "__prerequired__", "__reqs__", "__agg__", "order", "retry", "parallel")
@@ -88,7 +88,7 @@ class _Progress:
         return "/".join(salt.state._gen_tag(each) for each in (*self._called(), *low))
 
     def _called(self) -> list[dict[str, Any]]:
-        run = runs.current()
+        run = of_thread.current()
         outer = [run.low] if run is not None and run.low is not None else []
         return [*outer, *self.path]
 
@@ -128,10 +128,8 @@ class Resume:
         self._call: Callable[..., Any]
 
     def attach(self, call: Callable[..., Any]) -> None:
-        """Call states with Salt's own *call*; have Salt accept the keyword in every state."""
+        """Call states with Salt's own *call*."""
         self._call = call
-        known = getattr(salt.state, "STATE_INTERNAL_KEYWORDS", ())
-        salt.state.STATE_INTERNAL_KEYWORDS = frozenset((*known, KEYWORD))
 
     def of_run(self) -> tuple[bool, bool]:
         """
@@ -176,7 +174,7 @@ class Resume:
         if job is None or retries > 1 or state.mocked:
             return call(state, low, chunks, running, retries)
         progress = self._of(job)
-        run = runs.current() or Run(levels=[Level(owner=state)])
+        run = of_thread.current() or Run(levels=[Level(owner=state)])
         found = self._found(progress, run.levels[-1], state, low, running)
         if found is not None:
             return found
@@ -229,7 +227,7 @@ class Resume:
         *ask*. If that raises, the run goes on here. States that run in processes of their own have
         ended before that.
         """
-        job, run = _job(), runs.current()
+        job, run = _job(), of_thread.current()
         process = process or self._owner()
         if job is None or run is None or not process:
             raise RecordError("The ledger does not have this job. Nothing was done.")
@@ -275,7 +273,7 @@ class Resume:
 
         progress.earlier[tag] = (_FOUND, said[1])
         ret = restarts.result(state, low, Suspension.of(said[1].decode()), self._owner())
-        run = runs.current()
+        run = of_thread.current()
         if run is not None and not ret["result"] and progress.kept.restart_reason:
             # It was to restart anyway.
             run.restart_reason = run.restart_reason or progress.kept.restart_reason

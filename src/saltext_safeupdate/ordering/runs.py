@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from ..core.frozen import frozen
 from ..core.packages.request import Change, Request
+from .of_thread import current, local
 
 
 class Deferral(BaseException):
@@ -160,14 +160,6 @@ class Run:
         """Have the minion restart after the run, and the current state's result say so."""
         self.restart_reason = self.restart_reason or reason
         self.restart_asked = True
-
-
-local = threading.local()
-
-
-def current() -> Run | None:
-    run: Run | None = getattr(local, "run", None)
-    return run
 
 
 @contextlib.contextmanager

@@ -19,7 +19,8 @@ _PACKAGE = "saltext_safeupdate"
 _ENGINE = f"{_PACKAGE}.engines.safeupdate"
 # What the engine loads when it starts: while an installation writes it, some may be missing.
 _NEEDED = tuple(
-    f"{_PACKAGE}.{name}" for name in ("minion.engine", "minion.patches", "ordering.patches")
+    f"{_PACKAGE}.{name}"
+    for name in ("minion.engine", "minion.patches", "ordering.patches", "ordering.built")
 )
 # Seconds between two looks.
 _INTERVAL = 10.0
