@@ -10,6 +10,7 @@ and in small pieces, so that no header makes the reader go round in circles or f
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import stat
@@ -30,13 +31,9 @@ _HEADERS = 4096
 # Bytes of the end of an archive, which programs fill up to what they write at once.
 _END = 1 << 20
 _SPECIAL = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
-# How the compressions that there are begin, and what opens them.
-_COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
-    b"\xfd7zXZ\x00": lzma.open,
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-}
 _LONGEST_MAGIC = 6
+# Bytes of memory that xz gets. With its highest level (-9), it takes 65 MiB.
+_XZ_MEMORY = 128 << 20
 # What the standard library raises for bytes that are no archive.
 _UNREADABLE = (
     *(tarfile.TarError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError),
@@ -118,6 +115,45 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[byte
     if file is not None:
         while block := file.read(_CHUNK):
             yield block
+
+
+class _Xz:
+    """Reads what xz has written, and takes no more memory than there is for it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decoder = _xz_decoder()
+        self._given = b""
+
+    def read(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size and (not self._decoder.eof or self._has_more()):
+            given, self._given = self._given, b""
+            if self._decoder.needs_input and not given and not (given := self._file.read(_CHUNK)):
+                raise EOFError("it is cut off")
+            found += self._decoder.decompress(given, size - len(found))
+        return found
+
+    def _has_more(self) -> bool:
+        """Tell whether another stream follows: some programs write several, with zeros between."""
+        rest = self._decoder.unused_data.lstrip(b"\0")
+        while not rest and (block := self._file.read(_CHUNK)):
+            rest = block.lstrip(b"\0")
+        if rest:
+            self._decoder, self._given = _xz_decoder(), rest
+        return bool(rest)
+
+
+def _xz_decoder() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+
+# How the compressions that there are begin, and what opens them.
+_COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
+    b"\xfd7zXZ\x00": lambda file: contextlib.nullcontext(_Xz(file)),
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+}
 
 
 def _opened(file: IO[bytes]) -> Any:

@@ -1,9 +1,11 @@
 import contextlib
 import io
+import lzma
 import os
 import pathlib
 import stat
 import tarfile
+import zlib
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -259,6 +261,31 @@ def test_zeros_without_end_take_neither_memory_nor_disk(place, tmp_path, plain, 
             file.write(bytes(1 << 20))
     with pytest.raises(VerificationError, match="larger than its manifest says"):
         place.unpack(tmp_path / "it.tar")
+
+
+def test_a_dictionary_that_fills_the_memory_is_refused(place, packed):
+    path = packed(*builds.onedir())
+    content = bytearray(pathlib.Path(path).read_bytes())
+    # The header of the first block: its size, flags, the filter, and the size of its dictionary.
+    size = (content[12] + 1) * 4
+    assert content[14:16] == b"\x21\x01", "it is LZMA2"
+    content[16] = 40
+    content[12 + size - 4 : 12 + size] = zlib.crc32(content[12 : 12 + size - 4]).to_bytes(
+        4, "little"
+    )
+    pathlib.Path(path).write_bytes(content)
+    with pytest.raises(VerificationError, match="Memory usage limit"):
+        place.unpack(path)
+    assert place.is_alone
+
+
+@pytest.mark.parametrize("between", [b"", b"\0" * 8])
+def test_xz_may_have_written_several_streams(place, tmp_path, plain, between):
+    parts = [lzma.compress(plain[start : start + 7000]) for start in range(0, len(plain), 7000)]
+    path = tmp_path / "several.tar.xz"
+    path.write_bytes(between.join(parts) + between)
+    place.unpack(path)
+    assert (pathlib.Path(place.root) / "bin" / "python3.11").read_bytes() == b"ELF" * 5000
 
 
 @pytest.mark.parametrize("kind", [b"x", b"g", b"L", b"K", b"S"])
