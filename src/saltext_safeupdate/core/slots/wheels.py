@@ -20,7 +20,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from ..errors import VerificationError, one_line
 from . import inside
@@ -32,6 +32,8 @@ PROGRAMS = "bin"
 _CHUNK = 256 << 10
 # A list of files, or of programs, is far shorter.
 _LONGEST_LIST = 8 << 20
+# What a wheel says of its files is read in one piece: 200 kB for the 2,000 files of Salt's.
+_LONGEST_READ = 2 << 20
 _LARGEST_PROGRAM = 1 << 20
 _DIST_INFO = re.compile(r"[A-Za-z0-9._+!-]+\.dist-info", re.ASCII)
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -81,8 +83,8 @@ def unpack(paths: Iterable[str], tree: Tree, *, python: str) -> None:
     """
     for path in paths:
         try:
-            with zipfile.ZipFile(path) as wheel:
-                _Wheel(wheel, tree, python).unpack()
+            with open(path, "rb") as file, zipfile.ZipFile(_Pieces(file)) as wheel:
+                _Wheel(wheel, posixpath.basename(path), tree, python).unpack()
         except _UNREADABLE as err:
             raise _damaged(path, err) from err
         except OSError as err:
@@ -90,6 +92,28 @@ def unpack(paths: Iterable[str], tree: Tree, *, python: str) -> None:
             if err.errno != errno.EINVAL:
                 raise
             raise _damaged(path, err) from err
+
+
+class _Pieces(io.RawIOBase):
+    """A file that is read in pieces which fit into the memory: a wheel says how long they are."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._file.read(_LONGEST_READ + 1 if size < 0 else min(size, _LONGEST_READ + 1))
+        if len(found) > _LONGEST_READ:
+            raise ValueError("its list of files is too long")
+        return found
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
 
 
 def _damaged(path: str, err: Exception) -> VerificationError:
@@ -104,29 +128,29 @@ def _damaged(path: str, err: Exception) -> VerificationError:
 class _Wheel:
     """One wheel that is open."""
 
-    def __init__(self, wheel: zipfile.ZipFile, tree: Tree, python: str) -> None:
+    def __init__(self, wheel: zipfile.ZipFile, name: str, tree: Tree, python: str) -> None:
         self._wheel = wheel
         self._tree = tree
         self._python = python
         self._files: dict[str, zipfile.ZipInfo] = {}
         for info in wheel.infolist():
-            name = inside.path(info.filename)
+            place = inside.path(info.filename)
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise inside.refused(name, "it is no file and no directory")
+                raise inside.refused(place, "it is no file and no directory")
             if (info.external_attr >> 16) & (stat.S_ISUID | stat.S_ISGID):
-                raise inside.refused(name, "it would run as another user (setuid)")
+                raise inside.refused(place, "it would run as another user (setuid)")
             if info.flag_bits & 1:
-                raise inside.refused(name, "it is encrypted")
+                raise inside.refused(place, "it is encrypted")
             if info.is_dir():
                 continue
-            if name in self._files:
-                raise inside.refused(name, "it is there twice")
-            self._files[name] = info
-        infos = {name.partition("/")[0] for name in self._files}
-        found = [name for name in infos if _DIST_INFO.fullmatch(name)]
+            if place in self._files:
+                raise inside.refused(place, "it is there twice")
+            self._files[place] = info
+        infos = {place.partition("/")[0] for place in self._files}
+        found = [info for info in infos if _DIST_INFO.fullmatch(info)]
         if len(found) != 1:
-            raise inside.refused(wheel.filename, "it does not have one .dist-info")
+            raise inside.refused(name, "it does not have one .dist-info")
         (self._info,) = found
         self._data = self._info.removesuffix(".dist-info") + ".data"
 

@@ -202,6 +202,20 @@ def test_one_that_is_damaged_is_refused(root, tmp_path):
         assert (place / "lib" / "salt" / "version.py").read_text() == "3008.3"
 
 
+def test_a_list_of_files_that_fills_the_memory_is_not_read(root, unpack, tmp_path):
+    path = pathlib.Path(builds.salt_wheel(tmp_path / "salt.whl"))
+    end = path.read_bytes()[-22:]
+    # It says of a hole that it is the list: 1 GiB, of which the disk has nothing.
+    size = 1 << 30
+    with open(path, "r+b") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(end[:12] + size.to_bytes(4, "little") + bytes(6))
+    with pytest.raises(VerificationError, match="its list of files is too long"):
+        unpack(path)
+    assert os.listdir(root) == []
+
+
 def test_a_wheel_without_a_record_is_none(root, unpack, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
         wheel.writestr("a-1.0.dist-info/METADATA", "")
