@@ -271,17 +271,24 @@ def by_hand(update: Update, reason: str) -> str:
             f"{update.reason} And the rollback failed: {reason} By hand: run 'transactional-update "
             f"rollback {number}' and reboot. Nothing else is done by itself."
         )
-    old = revisions.files(update.way_back.files)
-    what = " ".join(file.path for file in old) or "the version of before"
     if update.of_build:
         return (
-            f"{update.reason} And the rollback failed: {reason} By hand: have the minion's link "
-            f"'active' lead to {what}, or remove the drop-in '40-safeupdate-slot.conf' of its "
-            "unit; then run 'systemctl daemon-reload' and start the service. Nothing else is done "
-            "by itself."
+            f"{update.reason} And the rollback failed: {reason} By hand: {_to_the_slot(update)}, "
+            "then run 'systemctl daemon-reload' and start the service. Nothing else is done by "
+            "itself."
         )
+    old = revisions.files(update.way_back.files)
+    what = " ".join(file.path for file in old) or "the version of before"
     how = "pip beside Salt" if update.of_extension else "the package manager"
     return (
         f"{update.reason} And the rollback failed: {reason} By hand: install {what} with {how}, "
         "then start the service. Nothing else is done by itself."
     )
+
+
+def _to_the_slot(update: Update) -> str:
+    """Say what leads back to the slot of before, or to what the unit starts without one."""
+    old = [file for file in revisions.files(update.way_back.files) if file.sha256]
+    if not old:
+        return "remove the drop-in '40-safeupdate-slot.conf' of the minion's unit"
+    return f"have the minion's link 'active' lead to {os.path.join(old[0].path, 'tree')}"

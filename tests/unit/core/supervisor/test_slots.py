@@ -219,6 +219,27 @@ def test_with_a_way_back_that_is_broken_nothing_begins(slotted, name):
     assert slotted.host.restarts() == ["restart"], "that was the first update"
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
+def test_what_is_to_be_done_by_hand_leads_back(slotted, first):
+    host, before = slotted.host, "package"
+    if first:
+        slotted.ask("3007.15", id="u0")
+        host.supervise()
+        before = "3007.15"
+        (old,) = slotted.slots.slots()
+    slotted.only_works()
+    slotted.ask("3008.3")
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert slotted.runs == before
+    told = host.last.reason.partition("By hand: ")[2]
+    if first:
+        assert told.startswith(f"have the minion's link 'active' lead to {old.tree}, ")
+    else:
+        assert told.startswith("remove the drop-in '40-safeupdate-slot.conf' of the minion's unit,")
+    assert "start the service" in told
+
+
 def test_a_slot_without_this_extension_is_not_installed(slotted):
     slotted.furnish = lambda tree: None
     with pytest.raises(VerificationError, match="does not have this extension"):
