@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from typing import NamedTuple
 
 from ..errors import CommandError, SafeUpdateError
 from ..host import files
@@ -15,8 +16,19 @@ from ..host.systemd import quoted
 _UNITS = "/etc/systemd/system"
 _DROP_IN = "40-safeupdate-slot.conf"
 _TIMEOUT = 30.0
-# How systemctl shows a program: "{ path=... ; argv[]=... ; ignore_errors=no ; ...".
-_SHOWN = re.compile(r"path=(\S+) ; argv\[\]=(.*?) ; ignore_errors=")
+# How systemctl shows a program: "{ path=... ; argv[]=... ; flags=privileged ; ...". Before version
+# 243 it has "ignore_errors=no" only, also for what "flags" would tell.
+_SHOWN = re.compile(r"path=(\S+) ; argv\[\]=(.*?) ; (?:ignore_errors=(\w+)|flags=([\w -]*?)) ;")
+_PROPERTIES = ("ExecStartEx", "ExecStart")
+# What stands before a program for them (systemd.service(5)).
+_PREFIXES = {
+    "ignore-failure": "-",
+    "no-env-expand": ":",
+    "privileged": "+",
+    "no-setuid": "!",
+    "ambient": "!!",
+    "via-shell": "|",
+}
 # It shows arguments without the quotes that they have.
 _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 _TEXT = """\
@@ -26,6 +38,14 @@ _TEXT = """\
 ExecStart=
 ExecStart={command}
 """
+
+
+class _Started(NamedTuple):
+    """What a unit starts: the prefixes of the program, its path, and its arguments."""
+
+    prefixes: str
+    path: str
+    arguments: list[str]
 
 
 class SlotUnit:
@@ -45,7 +65,7 @@ class SlotUnit:
     @property
     def program(self) -> str:
         """The path of the program that systemd starts now."""
-        return self._started()[0]
+        return self._started().path
 
     @property
     def follows(self) -> bool:
@@ -54,15 +74,15 @@ class SlotUnit:
 
     def follow(self) -> None:
         """Have systemd start the program of the slot, with the arguments that it has now."""
-        _, arguments = self._started()
-        odd = [each for each in arguments if not _PLAIN.fullmatch(each)]
+        started = self._started()
+        odd = [each for each in started.arguments if not _PLAIN.fullmatch(each)]
         if odd:
             raise SafeUpdateError(
                 f"{self._unit} starts the minion with {odd[0]!r}, which cannot be taken over into "
                 "a drop-in. Nothing was changed; leave that argument out of the unit."
             )
-        command = " ".join(map(quoted, (self._program, *arguments)))
-        text = _TEXT.format(command=command)
+        command = " ".join(map(quoted, (self._program, *started.arguments)))
+        text = _TEXT.format(command=f"{started.prefixes}{command}")
         if files.text(self.drop_in) != text:
             os.makedirs(os.path.dirname(self.drop_in), mode=0o755, exist_ok=True)
             write_atomic(self.drop_in, text, mode=0o644)
@@ -87,16 +107,31 @@ class SlotUnit:
         if remove_it or self.follows:
             self._reload()
 
-    def _started(self) -> tuple[str, list[str]]:
-        argv = ("systemctl", "show", "--property=ExecStart", "--", self._unit)
-        shown = _SHOWN.findall(self._run(argv, timeout=_TIMEOUT).stdout)
+    def _started(self) -> _Started:
+        for each in _PROPERTIES:
+            argv = ("systemctl", "show", f"--property={each}", "--", self._unit)
+            shown = _SHOWN.findall(self._run(argv, timeout=_TIMEOUT).stdout)
+            if shown:
+                break
         if len(shown) != 1:
             raise SafeUpdateError(
                 f"{self._unit} does not start one program. Nothing was changed; give the minion a "
                 "unit that does."
             )
-        ((path, words),) = shown
-        return path, words.split()[1:]
+        ((path, words, ignored, flags),) = shown
+        first, *arguments = words.split()
+        told = [*flags.split(), *(["ignore-failure"] if ignored == "yes" else [])]
+        odd = [each for each in told if each not in _PREFIXES]
+        if odd:
+            raise SafeUpdateError(
+                f"{self._unit} has {odd[0]!r} for the minion, which this version does not know. "
+                "Nothing was changed; leave that out of the unit."
+            )
+        prefixes = "".join(_PREFIXES[each] for each in told)
+        if os.path.basename(first) != os.path.basename(path):
+            # It gives the program another name (@).
+            return _Started(f"{prefixes}@", path, [first, *arguments])
+        return _Started(prefixes, path, arguments)
 
     def _reload(self) -> None:
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)

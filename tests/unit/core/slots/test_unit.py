@@ -1,5 +1,6 @@
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -7,28 +8,52 @@ from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
 from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.slots.unit import SlotUnit
 
+# By what stands before a program.
+FLAGS = {
+    "-": "ignore-failure",
+    r"\+": "privileged",
+    "(?<!!)!(?!!)": "no-setuid",
+    "!!": "ambient",
+    ":": "no-env-expand",
+    r"\|": "via-shell",
+}
 PROGRAM = "/var/lib/slots/minions/salt-minion/active/bin/salt-minion"
 
 
 class Systemd:
-    """systemd, as far as it starts one unit: it reads what is on the disk when it is told to."""
+    """
+    systemd, as far as it starts one unit: it reads what is on the disk when it is told to.
 
-    def __init__(self, units, argv="/usr/bin/salt-minion"):
+    *old* has no flags (before version 243).
+    """
+
+    def __init__(self, units, argv="/usr/bin/salt-minion", old=False):
         self._drop_ins = units / "salt-minion.service.d"
         self._base = argv
         self.behind = ""
         self.reloads = 0
         self.argv = argv
+        self._old = old
 
     def __call__(self, argv, *, timeout, **_):
         if argv[1] == "daemon-reload":
             self.reloads += 1
             self._read()
             return self._result(argv, "")
-        assert argv == ("systemctl", "show", "--property=ExecStart", "--", "salt-minion.service")
-        path = self.argv.partition(" ")[0]
-        shown = f"{{ path={path} ; argv[]={self.argv} ; ignore_errors=no ; start_time=[n/a] }}"
-        return self._result(argv, f"ExecStart={shown}\n" if self.argv else "ExecStart=\n")
+        name = argv[2].removeprefix("--property=")
+        assert argv == ("systemctl", "show", f"--property={name}", "--", "salt-minion.service")
+        if name == "ExecStartEx" and self._old:
+            return self._result(argv, "")
+        return self._result(argv, f"{name}={self._shown(name) if self.argv else ''}\n")
+
+    def _shown(self, name):
+        word, _, rest = self.argv.partition(" ")
+        prefixes, path = re.fullmatch(r"([-:+!@|]*)(.*)", word).groups()
+        words = rest if "@" in prefixes else f"{path} {rest}".rstrip()
+        told = [flag for sign, flag in FLAGS.items() if re.search(sign, prefixes)]
+        ignored = "yes" if "-" in prefixes else "no"
+        how = f"ignore_errors={ignored}" if name == "ExecStart" else f"flags={' '.join(told)}"
+        return f"{{ path={path} ; argv[]={words} ; {how} ; start_time=[n/a] ; pid=0 }}"
 
     def _read(self):
         self.argv = self._base
@@ -73,6 +98,34 @@ def test_its_arguments_stay(units):
     for _ in range(2):
         unit.follow()
         assert systemd.argv == f"{PROGRAM} -c /etc/salt2 --log-level=info"
+
+
+@pytest.mark.parametrize("prefixes", ["-", "+", "!", "!!", "-:", "-+", ":", "|", "-@", "@"])
+def test_what_stands_before_the_program_stays(units, prefixes):
+    name = " minion" if "@" in prefixes else ""
+    systemd = Systemd(units, f"{prefixes}/usr/bin/salt-minion{name} -c /etc/salt2")
+    unit = SlotUnit("salt-minion", PROGRAM, run=systemd, units=str(units))
+    assert unit.program == "/usr/bin/salt-minion"
+    for _ in range(2):
+        unit.follow()
+        before, _, after = systemd.argv.partition(PROGRAM)
+        assert (sorted(before), after) == (sorted(prefixes), f"{name} -c /etc/salt2")
+    unit.leave()
+    assert unit.program == "/usr/bin/salt-minion"
+
+
+def test_an_older_systemd_tells_only_whether_errors_are_ignored(units):
+    systemd = Systemd(units, "-/usr/bin/salt-minion", old=True)
+    SlotUnit("salt-minion", PROGRAM, run=systemd, units=str(units)).follow()
+    assert systemd.argv == f"-{PROGRAM}"
+
+
+def test_a_way_to_start_it_that_is_not_known_is_not_dropped(units, monkeypatch):
+    monkeypatch.setitem(FLAGS, "-", "of-the-future")
+    unit = SlotUnit("salt-minion", PROGRAM, run=Systemd(units, "-/u"), units=str(units))
+    with pytest.raises(SafeUpdateError, match=r"'of-the-future'.*Nothing was changed"):
+        unit.follow()
+    assert not units.exists()
 
 
 def test_again_systemd_is_not_told_again(unit, systemd):
