@@ -110,6 +110,11 @@ class Settings:
     slots_source
         Where builds of Salt are: a directory of this host, or a ``salt://`` path of one; empty for
         none.
+    slots_dir
+        Directory of the slots: versions of Salt that no package owns. All minions of a host share
+        it, and all users may read it.
+    slots_keep
+        How many slots are kept besides those that a minion runs from or goes back to, as a number.
     slots_keyring
         File with the keys of GnuPG by which builds have to be signed; empty if they need not be.
     steps_dir
@@ -157,6 +162,8 @@ class Settings:
     backup: tuple[str, ...] = ()
     extension_source: str = ""
     slots_source: str = ""
+    slots_dir: str = "/opt/salt-slots"
+    slots_keep: int = 1
     slots_keyring: str = ""
     steps_dir: str = "/etc/salt/safeupdate/steps"
     steps_source: str = ""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .host.service import Services
     from .packages.manager import PackageManager
     from .prepare.own_extension import OwnExtension
+    from .record.store import Store
+    from .slots.installer import SlotInstaller
+    from .slots.store import Slots
+    from .slots.unit import SlotUnit
 
 
 def package_manager(run: Run = run_command) -> PackageManager | None:
@@ -49,3 +53,43 @@ def own_extension(
     python = interpreter.named_by(program) if program else None
     place, where = os.path.dirname(home), source or settings.extension_source
     return OwnExtension(place, python or sys.executable, run, where)
+
+
+def slots(settings: Settings) -> Slots:
+    """Return the slots of this host."""
+    from .slots.store import Slots
+
+    return Slots(settings.slots_dir)
+
+
+def slot_unit(settings: Settings, run: Run = run_command) -> SlotUnit:
+    """Return what has systemd start the minion from its active slot."""
+    from .slots.installer import program
+    from .slots.unit import SlotUnit
+
+    return SlotUnit(settings.service, program(settings.slots_dir, minion(settings)), run=run)
+
+
+def slot_installer(settings: Settings, store: Store, run: Run = run_command) -> SlotInstaller:
+    """Return what installs slots for the minion with that database."""
+    from .record.facts import UNSLOTTED
+    from .slots.commands import Commands
+    from .slots.installer import SlotInstaller, program
+
+    name = minion(settings)
+    before = store.fact(UNSLOTTED) if store.exists() else None
+    # What is typed without the name of a configuration is of the minion of /etc/salt.
+    typed = not settings.instance
+    return SlotInstaller(
+        slots(settings),
+        name,
+        slot_unit(settings, run),
+        before=before.version if before is not None else "",
+        commands=Commands(os.path.dirname(program(settings.slots_dir, name))) if typed else None,
+        keep=settings.slots_keep,
+    )
+
+
+def minion(settings: Settings) -> str:
+    """Return what a minion is called among the slots of its host."""
+    return settings.service.removesuffix(".service")

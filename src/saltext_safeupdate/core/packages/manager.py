@@ -125,6 +125,14 @@ class Installer(Protocol):
         ...
 
 
+class Slots(Installer, Protocol):
+    """What installs versions side by side, and keeps those of before."""
+
+    def tidy(self) -> None:
+        """Remove what nobody needs any more. Idempotent. Raises SafeUpdateError."""
+        ...
+
+
 class Offers(Protocol):
     """
     What the repositories offer, and what the package database knows.

@@ -19,6 +19,16 @@ class Asked:
     directories: tuple[str, ...] = ()
 
 
+@frozen
+class Unslotted:
+    """The *program* that the unit of the minion starts without a slot, and its Salt's *version*."""
+
+    version: str
+    program: str
+
+
+# What the minion goes back to when it leaves its slots.
+UNSLOTTED: Fact[Unslotted] = Fact("unslotted", Unslotted)
 # The version whose upgrade steps this minion has been through.
 STEPS_SINCE: Fact[str] = Fact("steps-since", str)
 # The minion is about to run without us.

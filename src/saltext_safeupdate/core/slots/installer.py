@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..packages.request import File
+from .commands import Commands
 from .store import PROGRAM, Slot, Slots
 from .unit import SlotUnit
 
@@ -28,9 +29,11 @@ class SlotInstaller:
     """
     The installer of the slots of one minion.
 
-    *unit* has systemd follow its link. *before* is the version of Salt that runs if no slot is
-    active: that of a package, or of whatever the unit names itself. *stage* makes the slot of a
-    version, from a build; whoever cannot do that finds it made.
+    *unit* has systemd follow its link, and *commands* those of administrators, if they are of this
+    minion. *before* is the version of Salt that runs if no slot is active: that of a package, or of
+    whatever the unit names itself; empty if it is not known. *stage* makes the slot of a version,
+    from a build; whoever cannot do that finds it made. *keep* is how many slots stay that nobody
+    needs.
 
     A file of it is a slot: the path of its directory, with the digest of the list of its files. One
     whose path is the program of the unit stands for no slot.
@@ -46,18 +49,29 @@ class SlotInstaller:
         *,
         before: str,
         stage: Callable[[str], Slot] = _not_staged,
+        commands: Commands | None = None,
+        keep: int = 1,
     ) -> None:
         self._slots = slots
         self._minion = minion
         self._unit = unit
         self._before = before
         self._stage = stage
+        self._commands = commands
+        self._keep = keep
+
+    @property
+    def active(self) -> Slot | None:
+        """The slot that systemd starts the minion from; None: from none."""
+        ident = self._slots.active(self._minion) if self._unit.follows else None
+        return self._slots.get(ident) if ident else None
 
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         if NAME not in packages:
             return {}
-        active = self._active()
-        return {NAME: active.version if active else self._before}
+        active = self.active
+        version = active.version if active else self._before
+        return {NAME: version} if version else {}
 
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
         if not version:
@@ -65,7 +79,7 @@ class SlotInstaller:
         return dict.fromkeys(packages, version)
 
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
-        return [_file(self._stage(targets[NAME]))]
+        return [file_of(self._stage(targets[NAME]))]
 
     def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
         # Whoever makes a slot looks at the room that it takes.
@@ -100,6 +114,8 @@ class SlotInstaller:
                 ident = self._ident(file)
                 if ident is None:
                     # In this order: at each moment what systemd starts is there.
+                    if self._commands is not None:
+                        self._commands.leave()
                     self._unit.leave()
                     self._slots.leave(self._minion)
                     continue
@@ -111,11 +127,13 @@ class SlotInstaller:
                 else:
                     self._slots.activate(self._minion, ident)
                 self._unit.follow()
+                if self._commands is not None:
+                    self._commands.follow()
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
-        active = self._active()
+        active = self.active
         if active is not None:
-            found = _file(active)
+            found = file_of(active)
         else:
             try:
                 found = File(NAME, self._before, self._unit.program, "")
@@ -127,17 +145,17 @@ class SlotInstaller:
     def needs_to_secure(self, packages: Sequence[str]) -> int:
         return 0
 
-    def _active(self) -> Slot | None:
-        """Return the slot that the minion is started from; None: from none."""
-        ident = self._slots.active(self._minion) if self._unit.follows else None
-        return self._slots.get(ident) if ident else None
+    def tidy(self) -> None:
+        """Remove what is neither needed nor to be kept. Idempotent. Raises SafeUpdateError."""
+        self._slots.prune(self._keep)
 
     def _ident(self, file: File) -> str | None:
         """Return the name of the slot; None if it stands for none."""
         return os.path.basename(file.path) if file.sha256 else None
 
 
-def _file(slot: Slot) -> File:
+def file_of(slot: Slot) -> File:
+    """Return a slot in the form of a record."""
     return File(NAME, slot.version, os.path.dirname(slot.tree), slot.inventory)
 
 

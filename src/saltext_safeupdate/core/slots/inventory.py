@@ -14,6 +14,8 @@ from ..host.files import sync_directory
 
 _CHUNK = 256 << 10
 _CACHE = "__pycache__"
+# Where 'salt-pip' of a onedir puts what an administrator adds: that is no part of the build.
+_EXTRAS = "extras-"
 
 # A file is its digest, size and mode, a link its target, and a directory nothing.
 Entries = dict[str, list[Any]]
@@ -70,7 +72,9 @@ def _entries(top: str, *, sync: bool) -> Iterator[tuple[str, list[Any]]]:
                 entry = []
             else:
                 entry = [stat.S_IFMT(seen.st_mode)]
-            yield os.path.relpath(path, top), entry
+            told = os.path.relpath(path, top)
+            if not told.startswith(_EXTRAS):
+                yield told, entry
         if sync:
             sync_directory(place)
 

@@ -12,7 +12,8 @@ import os
 import re
 
 from ..errors import InputError, SafeUpdateError
-from ..host.files import make_private, remove, sync_directory
+from ..host.files import remove, sync_directory
+from . import private
 
 ACTIVE, PREVIOUS = "active", "previous"
 _MINIONS = "minions"
@@ -35,8 +36,8 @@ class Links:
     def activate(self, minion: str, ident: str, *, remember: bool = True) -> None:
         """Have *active* lead to a slot, and, to *remember* it, *previous* to the one before."""
         place = self._place(minion)
-        make_private(self._directory)
-        make_private(place)
+        private.make(self._directory)
+        private.make(place)
         before = self.active(minion)
         if before == ident:
             return

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
 from ..errors import SafeUpdateError
 from ..host.room import Statvfs
+
+
+def make(path: str) -> None:
+    """
+    Make a directory, and those above it that are not there, that all may read and we may write to.
+
+    Jobs that run as another user start the interpreter that lies in it. Raises OSError.
+    """
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(each, 0o700)
+            # Whatever the umask is.
+            os.chmod(each, 0o755)  # noqa: S103
 
 
 def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
@@ -23,9 +41,9 @@ def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
     if os.path.realpath(path) != path:
         raise _refused(directory, f"it is {os.path.realpath(path)} in truth; name that")
     seen = os.lstat(path)
-    if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+    if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o022:
         raise _refused(
-            directory, f"others can look into it; 'chown root {path} && chmod 700 {path}'"
+            directory, f"others can write to it; 'chown root {path} && chmod 755 {path}'"
         )
     while path != "/":
         path = os.path.dirname(path)

@@ -22,7 +22,7 @@ from ..errors import InputError, LockHeldError, SafeUpdateError, VerificationErr
 from ..extensions import interpreter
 from ..frozen import frozen
 from ..host import linked_copy, room
-from ..host.files import make_private, open_private, sync_directory, write_atomic
+from ..host.files import open_private, sync_directory, write_atomic
 from . import archive, inventory, private, wheels
 from .links import Links
 from .manifest import ANY_MACHINE, Manifest
@@ -57,7 +57,7 @@ class Slot:
 
 class Slots:
     """
-    The slots below the absolute path *directory*, which belongs to root alone.
+    The slots below the absolute path *directory*, which root alone can write to.
 
     Each method raises SafeUpdateError if that is not so, or a file system fails, and then all
     complete slots, and the links of all minions, are as before. Those that change something raise
@@ -248,7 +248,7 @@ class Slots:
         copies, tree = os.path.join(part, _FILES), os.path.join(part, _TREE)
         os.mkdir(part, 0o700)
         os.mkdir(copies, 0o700)
-        os.mkdir(tree, 0o755)
+        private.make(tree)
         # Others could change what a source has after it was looked at.
         paths = [_copied(manifest, name, files[name], copies) for name in sorted(manifest.files)]
         filled = Tree(tree, size=manifest.unpacked)
@@ -281,6 +281,7 @@ class Slots:
             "inventory": hashlib.sha256(content).hexdigest(),
         }
         write_atomic(os.path.join(part, _MARK), json.dumps(mark))
+        os.chmod(part, 0o755)  # noqa: S103 (jobs of other users start its interpreter)
         os.rename(part, part.removesuffix(_PART))
         sync_directory(self._slots)
 
@@ -330,9 +331,9 @@ class Slots:
     def _alone(self) -> Iterator[None]:
         """Have the directory for this process alone, private, and without leftovers."""
         try:
-            make_private(self._directory)
+            private.make(self._directory)
             private.check(self._directory)
-            make_private(self._slots)
+            private.make(self._slots)
             fd = open_private(os.path.join(self._directory, "lock"))
         except OSError as err:
             raise _unusable(self._directory, err) from err

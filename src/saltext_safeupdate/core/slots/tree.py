@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from . import inside
+from . import inside, private
 
 # Entries of a tree at most: those of Salt have 14,000.
 MOST_ENTRIES = 200_000
@@ -106,7 +106,7 @@ class Tree:
         for each in (*inside.above(path), path) if path else ():
             kind = self._kinds.get(each)
             if kind is None:
-                os.mkdir(self._place(each), 0o755)
+                private.make(self._place(each))
                 self._kinds[each] = _DIRECTORY
             elif kind != _DIRECTORY:
                 raise inside.refused(name, f"{each} is a {kind}, and no directory")

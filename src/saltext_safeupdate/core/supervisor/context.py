@@ -21,7 +21,7 @@ from ..host.locks import Lock, held
 from ..host.minions import Minion
 from ..host.reach import Address, reaches_any
 from ..host.service import Inhibitor, Services, Watchdogs
-from ..packages.manager import Installer, PackageManager, Transactions
+from ..packages.manager import Installer, PackageManager, Slots, Transactions
 from ..prepare.revisions import Revisions
 from ..record.store import Store
 from ..record.update import Update
@@ -108,7 +108,7 @@ class Context:
     outcome: Callable[[str], Outcome | None]
     undelivered: Callable[[str], bool]
     extension: Callable[[Update], Installer] | None = None
-    slots: Callable[[Update], Installer] | None = None
+    slots: Callable[[Update], Slots] | None = None
     pip: Installer | None = None
     owed: Callable[[], Sequence[str]] = tuple
     command: Run = run_command

@@ -64,6 +64,8 @@ def tidy(context: Context, update: Update) -> None:
         ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)
         if update.kind == "update" and ended and context.installer is not None:
             Staging(context.settings.state_dir, context.store, context.installer).drop()
+        if update.of_build and ended and context.slots is not None:
+            context.slots(update).tidy()
         # What is to be done by hand needs them.
         by_hand = update.phase is Phase.FAILED and update.progress.supervisors is not None
         other = context.store.latest()

@@ -13,6 +13,7 @@ from saltext_safeupdate.core.errors import (
 )
 from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.slots import installer
+from saltext_safeupdate.core.slots.commands import Commands
 from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller
 from saltext_safeupdate.core.slots.store import Slots
 from saltext_safeupdate.core.slots.unit import SlotUnit
@@ -40,7 +41,11 @@ class Place:
             run=self.systemd,
             units=str(self.units),
         )
-        self.it = SlotInstaller(self.slots, MINION, unit, before="3006.28")
+        self.bin = top / "bin"
+        self.bin.mkdir(exist_ok=True)
+        programs = os.path.dirname(installer.program(self.directory, MINION))
+        commands = Commands(programs, str(self.bin))
+        self.it = SlotInstaller(self.slots, MINION, unit, before="3006.28", commands=commands)
         for build in builds:
             self.slots.stage(*build, furnish=_furnish)
 
@@ -67,7 +72,11 @@ class Place:
 
     def copy(self, top):
         shutil.copytree(self.top, top, symlinks=True)
-        # A drop-in names its program by its absolute path.
+        # A drop-in and the commands name programs by their absolute paths.
+        for path in (top / "bin").iterdir():
+            target = str(path.readlink()).replace(str(self.top), str(top))
+            path.unlink()
+            path.symlink_to(target)
         found = Place(top)
         for path in found.units.rglob("*.conf"):
             path.write_text(path.read_text().replace(str(self.top), str(top)))
@@ -94,8 +103,11 @@ def test_it_goes_from_the_package_to_slots_and_back(place):
         place.install(version)
         assert place.installed == version
         assert place.boot() == installer.program(place.directory, MINION)
+    typed = place.bin / "salt-call"
+    assert typed.resolve().is_relative_to(place.file("3008.3").path)
     place.install(None)
     assert place.installed == "3006.28"
+    assert not os.path.lexists(typed)
     assert place.boot() == str(place.package)
     assert place.slots.active(MINION) is None
     assert len(place.slots.slots()) == 2, "they may be used again"
@@ -105,6 +117,22 @@ def test_a_link_that_systemd_does_not_follow_is_not_installed(place):
     """Nothing is reported that has no effect."""
     place.slots.activate(MINION, os.path.basename(place.file("3008.3").path))
     assert place.installed == "3006.28"
+
+
+def test_where_it_is_not_known_what_runs_without_a_slot_nothing_is_installed(place):
+    unit = SlotUnit(MINION, "/none", run=place.systemd, units=str(place.units))
+    assert SlotInstaller(place.slots, MINION, unit, before="").installed([NAME]) == {}
+
+
+def test_what_is_neither_needed_nor_to_be_kept_is_removed(place, build):
+    place.slots.stage(*build("3006.1"), furnish=_furnish)
+    place.install("3007.15")
+    place.install("3008.3")
+    place.it.tidy()
+    assert len(place.slots.slots()) == 3, "one is kept"
+    unit = SlotUnit(MINION, "/none", run=place.systemd, units=str(place.units))
+    SlotInstaller(place.slots, MINION, unit, before="", keep=0).tidy()
+    assert {slot.version for slot in place.slots.slots()} == {"3007.15", "3008.3"}
 
 
 def test_other_packages_are_not_its_own(place):
@@ -162,7 +190,7 @@ def test_a_slot_that_was_made_anew_meanwhile_is_another(place, build):
 
 
 def test_what_fails_fails_as_a_package_manager_does(place):
-    os.chmod(place.directory, 0o755)
+    os.chmod(place.directory, 0o775)
     with pytest.raises(CommandError, match="cannot be in"):
         place.install("3008.3")
     assert place.boot() == str(place.package)

@@ -95,12 +95,29 @@ def test_one_that_was_altered_and_is_needed_is_left_and_told(slots, build, why):
         os.close(held)
 
 
-def test_others_can_look_into_none_of_it(slots, staged, tmp_path):
-    staged()
-    slots.activate(MINION, staged().ident)
-    for place in ("slots", "slots/slots", "slots/minions"):
-        assert os.stat(tmp_path / place).st_mode & 0o777 == 0o700
+def test_others_can_start_its_interpreter_and_write_nothing(slots, staged, tmp_path):
+    """Jobs of other users do so: 'cmd.run' with 'runas'."""
+    before = os.umask(0o077)
+    slot = staged()
+    slots.activate(MINION, slot.ident)
+    os.umask(before)
+    for place, _, files in os.walk(tmp_path / "slots"):
+        assert os.stat(place).st_mode & 0o777 == 0o755, place
+        for name in files:
+            assert os.stat(os.path.join(place, name)).st_mode & 0o022 == 0, name
+    assert os.stat(os.path.join(slot.tree, "bin", "python3.11")).st_mode & 0o777 == 0o755
     assert os.stat(tmp_path / "slots" / "lock").st_mode & 0o777 == 0o600
+
+
+def test_what_salt_pip_adds_is_no_change_of_it(slots, staged):
+    slot = staged()
+    extras = pathlib.Path(slot.tree, "extras-3.11")
+    extras.mkdir()
+    (extras / "boto.py").touch()
+    slots.verify(slot.ident)
+    pathlib.Path(slot.tree, "lib", "boto.py").touch()
+    with pytest.raises(VerificationError, match=r"boto\.py was added"):
+        slots.verify(slot.ident)
 
 
 def test_what_is_furnished_is_part_of_it(slots, build):
@@ -203,8 +220,9 @@ def test_room_is_looked_at_before(tmp_path, build, below):
 
 
 def test_a_directory_that_others_can_write_to_has_no_slots(slots, build, tmp_path):
-    (tmp_path / "slots").mkdir(mode=0o755)
-    with pytest.raises(SafeUpdateError, match=r"cannot be in .*: others can look into it"):
+    (tmp_path / "slots").mkdir()
+    (tmp_path / "slots").chmod(0o775)
+    with pytest.raises(SafeUpdateError, match=r"cannot be in .*: others can write to it"):
         slots.stage(*build())
     assert os.listdir(tmp_path / "slots") == []
 

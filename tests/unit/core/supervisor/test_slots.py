@@ -50,6 +50,10 @@ class Slotted:
         unit = SlotUnit(MINION, self.program, run=self._run, units=str(self.units))
         return SlotInstaller(self.slots, MINION, unit, before=self.before, **kwargs)
 
+    @property
+    def versions(self):
+        return [slot.version for slot in self.slots.slots()]
+
     def _run(self, argv, *, timeout, **kwargs):
         # A process that is dead tells systemd nothing.
         self.host.services.alive()
@@ -238,6 +242,13 @@ def test_what_is_to_be_done_by_hand_leads_back(slotted, first):
     else:
         assert told.startswith("remove the drop-in '40-safeupdate-slot.conf' of the minion's unit,")
     assert "start the service" in told
+
+
+def test_slots_that_nobody_needs_are_removed_when_an_update_has_ended(slotted):
+    for number, version in enumerate(("3006.1", "3006.2", "3006.3", "3006.4")):
+        slotted.ask(version, id=f"u{number}")
+        slotted.host.supervise()
+    assert slotted.versions == ["3006.4", "3006.3", "3006.2"], "one is kept besides the two"
 
 
 def test_a_slot_without_this_extension_is_not_installed(slotted):

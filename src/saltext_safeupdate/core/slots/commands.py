@@ -1,0 +1,46 @@
+"""The commands that administrators type: links by which they are those of the active slot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ..host.files import remove, sync_directory
+
+# Before those of packages, where a shell looks for them.
+_PLACE = "/usr/local/bin"
+_NAMES = ("salt-call", "salt-pip")
+
+
+class Commands:
+    """
+    Links in the directory *place* to the programs in *programs*, that of the active slot.
+
+    What somebody else has put there stays. Each method may be called again, and raises OSError.
+    """
+
+    def __init__(self, programs: str, place: str = _PLACE) -> None:
+        self._programs = programs
+        self._place = place
+
+    def follow(self) -> None:
+        """Have a link for each program that the slot has, and none for one that it has not."""
+        for link, program in self._links():
+            if not os.access(program, os.X_OK):
+                self._remove(link, program)
+            elif not os.path.lexists(link) and os.path.isdir(self._place):
+                os.symlink(program, link)
+                sync_directory(self._place)
+
+    def leave(self) -> None:
+        """Have none: those of the package, or of whatever is there, are found again."""
+        for link, program in self._links():
+            self._remove(link, program)
+
+    def _links(self) -> Iterator[tuple[str, str]]:
+        for name in _NAMES:
+            yield os.path.join(self._place, name), os.path.join(self._programs, name)
+
+    def _remove(self, link: str, program: str) -> None:
+        if os.path.islink(link) and os.readlink(link) == program:
+            remove(link)
