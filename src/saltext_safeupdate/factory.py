@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .core.prepare.resolution import Resolver
     from .core.prepare.revisions import Revisions
     from .core.prepare.staging import Staging
+    from .core.slots.installer import SlotInstaller
+    from .core.slots.store import Slots
+    from .core.slots.unit import SlotUnit
     from .core.supervisor.initiator import Initiator
     from .core.supervisor.quiet_transaction import QuietTransaction
 
@@ -61,6 +64,21 @@ def extension(host: Host, source: str = "") -> OwnExtension:
     """Return what updates this extension, from *source* or from where the settings say."""
     home = ourselves.home()
     return wiring.own_extension(host.settings, host.services, home, source)
+
+
+def slots(host: Host) -> Slots:
+    """Return the slots of this host."""
+    return wiring.slots(host.settings)
+
+
+def slot_installer(host: Host) -> SlotInstaller:
+    """Return what installs slots for this minion."""
+    return wiring.slot_installer(host.settings, host.store)
+
+
+def slot_unit(host: Host) -> SlotUnit:
+    """Return what has systemd start this minion from its active slot."""
+    return wiring.slot_unit(host.settings)
 
 
 def stage_extensions(host: Host, directory: str) -> str:

@@ -1,17 +1,25 @@
-"""A real systemd starts a minion from its slot, and again from its package."""
+"""A real systemd starts a minion from its slot, and again from its package or its environment."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from collections.abc import Iterator
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devtools import venvs
+from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
+from tests.lab.engine import NEW, OLD, QUICK, EngineScene
 from tests.support.waiting import wait_for
 
 VERSION = "3007.15"
@@ -187,3 +195,168 @@ def test_a_minion_runs_from_wheels(host: Host) -> None:
     answer = json.loads(host.container.run(asked).stdout)
     assert answer == {"local": f"{directory}/tree/lib/salt"}
     host("verify", slot)
+
+
+# -- with a master: all that a user does ------------------------------------------------------
+
+SOURCE = "salt://builds"
+DROP_IN = "/etc/systemd/system/salt-minion.service.d/40-safeupdate-slot.conf"
+# What the page on slots says of the room that one of wheels takes, in bytes.
+MOST = 150e6
+_UNIT = f"""\
+[Unit]
+Description=The Salt Minion
+After=network.target
+
+[Service]
+KillMode=process
+Type=notify
+NotifyAccess=all
+LimitNOFILE=8192
+ExecStart={PREFIX}/bin/salt-minion
+
+[Install]
+WantedBy=multi-user.target
+"""
+# It is no minion: whoever starts it gets nothing.
+_BROKEN = "\n\ndef salt_minion():\n    raise SystemExit(3)\n"
+
+
+class Slotted(EngineScene):
+    """A minion whose master has builds."""
+
+    def build(self, version: str, *, more: str = "") -> None:
+        """Put wheels of a version on the master, as the page says; *more* is added to Salt."""
+        place = self.master.files / "builds"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(venvs.wheels(self.container.lab.cache.cache, version), place)
+        if more:
+            _add(next(place.glob("salt-*.whl")), "salt/scripts.py", more)
+        argv = [sys.executable, "-m", "saltext_safeupdate.core.slots.describe", "--python", "3.11"]
+        names = sorted(path.name for path in place.glob("*.whl"))
+        env = {**os.environ, "PYTHONPATH": str(REPO / "src")}
+        run([*argv, "--version", version, *names], timeout=300, cwd=place, env=env)
+
+    def runs(self) -> str:
+        """Return the version of Salt that answers, and that of 'salt-call' in a shell."""
+        version = self.answers()
+        said = self.container.run(["sh", "-lc", "salt-call --version"], timeout=60).stdout
+        assert said.split()[1] == version
+        return version
+
+    def follows(self) -> bool:
+        return self.container.exists(DROP_IN)
+
+
+def _add(wheel: Path, name: str, text: str) -> None:
+    """Add text to a file of a wheel, and say so in its RECORD."""
+    with zipfile.ZipFile(wheel) as old:
+        files = {info: old.read(info) for info in old.infolist()}
+    content = next(each for info, each in files.items() if info.filename == name) + text.encode()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    told = f"{name},sha256={digest},{len(content)}"
+
+    def changed(info: zipfile.ZipInfo, before: bytes) -> bytes:
+        if info.filename == name:
+            return content
+        if not info.filename.endswith(".dist-info/RECORD"):
+            return before
+        lines = [
+            told if line.startswith(f"{name},") else line for line in before.decode().splitlines()
+        ]
+        return ("\n".join(lines) + "\n").encode()
+
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as new:
+        for info, before in files.items():
+            new.writestr(info, changed(info, before))
+
+
+@pytest.fixture
+def from_package(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Slotted:
+    scene: Slotted = begin(Slotted(lab, site, OLD, config=QUICK))
+    scene.up()
+    return scene
+
+
+class InVenv(Slotted):
+    """A minion whose Salt lies in a directory that no package owns."""
+
+    def _prepared(
+        self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
+    ) -> Container:
+        network = self._network(lab)
+        layers = [*layers, lab.cache.tree(version)]
+        made = lab.container(None, extra_layers=layers, network=network)
+        made.write("/etc/systemd/system/salt-minion.service", _UNIT)
+        wants = made.path("/etc/systemd/system/multi-user.target.wants/salt-minion.service")
+        wants.parent.mkdir(parents=True, exist_ok=True)
+        wants.symlink_to("/etc/systemd/system/salt-minion.service")
+        call = made.path("/usr/bin/salt-call")
+        call.symlink_to(f"{PREFIX}/bin/salt-call")
+        return made
+
+
+@pytest.fixture
+def from_venv(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> InVenv:
+    scene: InVenv = begin(InVenv(lab, site, OLD, config=QUICK))
+    scene.up()
+    return scene
+
+
+def test_from_a_package_to_a_slot_and_back_and_no_job_is_lost(from_package: Slotted) -> None:
+    scene = from_package
+    scene.build(NEW)
+    offered = scene.call("safeupdate.avail", source=SOURCE)["versions"]["3008"]
+    assert [(each["version"], each["source"], each["problem"]) for each in offered] == [
+        (NEW, SOURCE, "")
+    ]
+    plan = scene.call("safeupdate.plan", NEW, source=SOURCE)
+    assert [each for each in plan["findings"] if each["blocking"]] == []
+    job = scene.publish("test.sleep", 40)
+    asked = scene.call("safeupdate.update", NEW, source=SOURCE, timeout=300)
+    record = scene.ended(asked["update"], 600)
+    assert record["phase"] == "committed", record
+    assert scene.runs() == NEW
+    assert scene.returned(job)["return"] is True
+    assert scene.version() == OLD, "the package is as it was"
+    told = scene.call("safeupdate.wait", asked["update"])
+    assert told["to"]["salt"].startswith(f"{NEW}-")
+    found = scene.call("safeupdate.revisions")
+    (slot,) = found["slots"]
+    print(f"a slot of wheels takes {slot['size'] / 1e6:.0f} MB")
+    assert slot["size"] < MOST
+    assert found["without_slot"]["version"] == OLD
+
+    # As another user: Salt starts its own interpreter for that.
+    assert scene.call("cmd.run", "id -un", runas="nobody") == "nobody"
+    scene.container.reboot()
+    assert scene.runs() == NEW
+    back = scene.call("safeupdate.rollback")
+    assert scene.ended(back["update"], 600)["phase"] == "committed"
+    assert scene.runs() == OLD
+    assert not scene.follows()
+    refused = scene.call("safeupdate.update", NEW, source=SOURCE)
+    assert "was rolled back on this minion" in refused
+    scene.assert_runs(OLD)
+
+
+def test_a_salt_in_a_virtual_environment_goes_to_a_slot_and_from_a_broken_one_back(
+    from_venv: InVenv,
+) -> None:
+    scene = from_venv
+    scene.build(NEW, more=_BROKEN)
+    asked = scene.call("safeupdate.update", "3008", source=SOURCE, timeout=300)
+    record = scene.ended(asked["update"], 900)
+    assert record["phase"] == "rolled_back", record
+    assert scene.runs() == OLD
+    assert not scene.follows()
+
+    # What was mended is another build.
+    scene.build(NEW)
+    asked = scene.call("safeupdate.update", "3008", source=SOURCE, timeout=300)
+    assert scene.ended(asked["update"], 600)["phase"] == "committed"
+    assert scene.runs() == NEW
+    back = scene.call("safeupdate.rollback", to="without_slot")
+    assert scene.ended(back["update"], 600)["phase"] == "committed"
+    assert scene.runs() == OLD
+    assert not scene.follows()

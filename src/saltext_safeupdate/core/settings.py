@@ -180,6 +180,11 @@ class Settings:
         return os.path.join(self.state_dir, "safeupdate.db")
 
     @property
+    def unit_name(self) -> str:
+        """The name of the unit without its kind: what the minion is called among slots."""
+        return self.service.removesuffix(".service")
+
+    @property
     def instance(self) -> str:
         """What tells this minion's units from those of others on the host; empty by default."""
         parent, name = os.path.split(self.state_dir)

@@ -67,7 +67,7 @@ def slot_unit(settings: Settings, run: Run = run_command) -> SlotUnit:
     from .slots.installer import program
     from .slots.unit import SlotUnit
 
-    return SlotUnit(settings.service, program(settings.slots_dir, minion(settings)), run=run)
+    return SlotUnit(settings.service, program(settings.slots_dir, settings.unit_name), run=run)
 
 
 def slot_installer(settings: Settings, store: Store, run: Run = run_command) -> SlotInstaller:
@@ -76,7 +76,7 @@ def slot_installer(settings: Settings, store: Store, run: Run = run_command) -> 
     from .slots.commands import Commands
     from .slots.installer import SlotInstaller, program
 
-    name = minion(settings)
+    name = settings.unit_name
     before = store.fact(UNSLOTTED) if store.exists() else None
     # What is typed without the name of a configuration is of the minion of /etc/salt.
     typed = not settings.instance
@@ -88,8 +88,3 @@ def slot_installer(settings: Settings, store: Store, run: Run = run_command) -> 
         commands=Commands(os.path.dirname(program(settings.slots_dir, name))) if typed else None,
         keep=settings.slots_keep,
     )
-
-
-def minion(settings: Settings) -> str:
-    """Return what a minion is called among the slots of its host."""
-    return settings.service.removesuffix(".service")

@@ -114,7 +114,7 @@ def restart(reason="safeupdate.restart", jitter=0):
         return asked or steering.restart(Host(__opts__), str(reason), jitter)
 
 
-def plan(version=None, allow_downgrade=False, refresh=True, back=False):
+def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=None):
     """
     Return what an update would do, and what speaks against it. Nothing is installed.
 
@@ -132,8 +132,8 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False):
 
     version
         The version, whole or without what packaging adds (``3008.3`` means ``3008.3-1`` too).
-        Defaults to the newest on offer. In quotes: as a number, 3007.10 is 3007.1, so a number of
-        one decimal is refused.
+        Of builds, ``3008`` is the newest of that series. Defaults to the newest on offer. In
+        quotes: as a number, 3007.10 is 3007.1, so a number of one decimal is refused.
 
     allow_downgrade
         Whether an older version than the installed one is meant. Defaults to ``False``.
@@ -146,7 +146,14 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False):
         Whether it is about :py:func:`rollback`: then the packages that are kept count, if they
         are of this version, and no repository has to offer it. Defaults to ``False``.
 
-    :raises CommandExecutionError: if Salt was not installed from packages.
+    source
+        Where it comes from: ``packages``, or a directory with builds, as for :py:func:`avail`.
+        With a build, the minion runs from a slot of its own, and packages stay as they are.
+        Defaults to packages; to ``safeupdate:slots_source`` if the minion runs from a slot, or no
+        package owns its Salt.
+
+    :raises CommandExecutionError: if Salt was not installed from packages, and no source of builds
+        is known.
     """
     with errors.as_salts():
         return updating.plan(
@@ -156,6 +163,7 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False):
             allow_downgrade=bool(allow_downgrade),
             refresh=bool(refresh),
             back=bool(back),
+            source=source,
         )
 
 
@@ -169,8 +177,8 @@ def avail(source=None, refresh=True):
     other source is a directory with builds, and then ``build``, ``kind``, ``machine``, ``size``
     (bytes) and ``signed_by`` tell what its manifest says, and ``problem`` why it does not fit this
     host. ``problems`` has the manifests that are refused, with the reason. Nothing is downloaded
-    but the index of the packages, manifests and signatures. Builds are listed so that you see what
-    a source has; :py:func:`update` installs packages.
+    but the index of the packages, manifests and signatures. :py:func:`update` takes each
+    ``source``.
 
     CLI Example:
 
@@ -192,7 +200,7 @@ def avail(source=None, refresh=True):
         return available.avail(Host(__opts__), __salt__, source, refresh=bool(refresh))
 
 
-def stage(version=None):
+def stage(version=None, source=None):
     """
     Download and verify an update, so that it needs no network later. Nothing is installed.
 
@@ -208,14 +216,17 @@ def stage(version=None):
     version
         As for :py:func:`plan`.
 
+    source
+        As for :py:func:`plan`.
+
     :raises CommandExecutionError: if the version cannot be downloaded, if a signature or
         checksum is wrong, or if an update is under way.
     """
     with errors.as_salts():
-        return updating.stage(Host(__opts__), __salt__, version)
+        return updating.stage(Host(__opts__), __salt__, version, source)
 
 
-def update(version=None, when="idle", allow_downgrade=False, refresh=True):
+def update(version=None, when="idle", allow_downgrade=False, refresh=True, source=None):
     """
     Update the minion: check, download, secure the way back, install, restart and watch.
 
@@ -229,6 +240,7 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     .. code-block:: bash
 
         salt '*' safeupdate.update "'3008.3'"
+        salt 'web1' safeupdate.update 3008 source=salt://builds
 
     version
         As for :py:func:`plan`.
@@ -244,6 +256,10 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
     refresh
         Whether the index of the packages is refreshed first. Defaults to ``True``.
 
+    source
+        As for :py:func:`plan`. A build is fetched, verified and unpacked by this job; the update
+        needs no network afterwards.
+
     :raises CommandExecutionError: if the update cannot be made. The error gives the reason;
         nothing was changed.
     """
@@ -251,6 +267,7 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True):
         "when": when,
         "allow_downgrade": bool(allow_downgrade),
         "refresh": bool(refresh),
+        **({} if source is None else {"source": source}),
     }
     with errors.as_salts():
         asked = inside.asked("safeupdate.update", version=version, **wanted)
@@ -291,7 +308,7 @@ def wait(update=None, timeout=3600):
 
 def rollback(to=None):
     """
-    Go back to the previous revision: the packages that were secured. Needs no network.
+    Go back to the previous revision: the packages that were secured, or a slot. Needs no network.
 
     This is an update like any other: it waits for jobs, and the minion is watched. The version
     that is left goes into quarantine, so that no state run installs it again.
@@ -304,7 +321,9 @@ def rollback(to=None):
 
     to
         A version. Defaults to the one that :py:func:`revisions` calls ``previous``. Another
-        version is downloaded.
+        version is downloaded, unless the minion runs from a slot. Then it has to be that of a slot
+        that is there; ``without_slot`` is what the unit of the minion starts by itself, such as the
+        package.
 
     :raises CommandExecutionError: if this minion has no previous revision, or an update is
         under way.
@@ -318,7 +337,10 @@ def revisions():
     Return the revisions that this minion knows.
 
     ``active`` is installed, ``previous`` is what :py:func:`rollback` goes back to, ``staged``
-    is downloaded and verified, and ``skipped`` was rolled back, with the reason.
+    is downloaded and verified, and ``skipped`` was rolled back, with the reason. If there are
+    slots on this host, ``slots`` has each with its ``size`` in bytes, when it was ``staged`` (epoch
+    seconds), and whether this minion has it as its ``active`` or ``previous`` one;
+    ``without_slot`` is what the unit of the minion starts by itself.
 
     CLI Example:
 

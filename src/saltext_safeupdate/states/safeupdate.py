@@ -230,7 +230,7 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
 
 
 @errors.for_state
-def updated(name, version=None, allow_downgrade=False):
+def updated(name, version=None, allow_downgrade=False, source=None):
     """
     Make sure that the minion has a version; ask for the update if it has another.
 
@@ -256,11 +256,17 @@ def updated(name, version=None, allow_downgrade=False):
 
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.
+
+    source
+        ``packages``, or a directory with builds, as for
+        :py:func:`safeupdate.plan <saltext_safeupdate.modules.safeupdate.plan>`.
     """
     from saltext_safeupdate.admin.updates import inside
     from saltext_safeupdate.admin.updates import updated as states
 
     wanted = {"allow_downgrade": allow_downgrade, "test": bool(__opts__["test"])}
+    if source is not None:
+        wanted["source"] = source
     if inside.here():
         return {"name": name, **inside.update_asked(__low__, version, **wanted)}
     return {"name": name, **states.updated(__salt__, version, **wanted)}

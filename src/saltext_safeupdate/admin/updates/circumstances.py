@@ -38,12 +38,11 @@ def findings(
     If its targets are installed, only another update does. *unavailable* is why it has none.
     """
     manager = host.known_manager()
-    under_way = _under_way(host, manager, resolved)
+    under_way = "" if needs_reboot(manager, resolved) else described_under_way(host)
     if unavailable is None and resolved.in_place:
         return [other_update(under_way)] if under_way else []
-    opts, settings = host.opts, host.settings
-    masterless = opts.get("master_type") == "disable" or opts.get("file_client") == "local"
-    uses, unrendered = _uses(opts, functions)
+    opts, settings, masterless = host.opts, host.settings, is_masterless(host.opts)
+    uses, unrendered = used_by_states(opts, functions)
     staging = factory.staging(host) if resolved.staged else None
     extensions, python, unlisted = _extensions(host, staging)
     too_old, unread = _too_old(host, staging, resolved)
@@ -76,6 +75,7 @@ def findings(
             too_old=too_old,
             hold=settings.hold,
             obstacle=host.services.obstacle(settings.service),
+            no_slots=None,
         )
     )
     if resolved.staged:
@@ -88,6 +88,11 @@ def findings(
     return [*found, *unrendered, *unlisted, *unread]
 
 
+def is_masterless(opts: Mapping[str, Any]) -> bool:
+    """Tell whether a minion asks no master."""
+    return opts.get("master_type") == "disable" or opts.get("file_client") == "local"
+
+
 def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
     """Tell whether the targets are installed in a snapshot that waits for a reboot."""
     if manager is None or not resolved.targets or not resolved.in_place:
@@ -95,15 +100,17 @@ def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
     return not resolution.reached(manager.running(list(resolved.targets)), resolved.targets)
 
 
-def _under_way(host: Host, manager: Transactions, resolved: Resolved) -> str:
-    """Describe another update; empty if there is none, or if this one waits for a reboot."""
+def described_under_way(host: Host) -> str:
+    """Describe another update; empty if there is none."""
     last = host.store.latest() if host.store.exists() else None
-    if last is None or last.phase.final or needs_reboot(manager, resolved):
+    if last is None or last.phase.final:
         return ""
     return f"Update {last.id} is {last.phase.value}."
 
 
-def _uses(opts: Mapping[str, Any], functions: Functions) -> tuple[Collection[Use], list[Finding]]:
+def used_by_states(
+    opts: Mapping[str, Any], functions: Functions
+) -> tuple[Collection[Use], list[Finding]]:
     """Return what the states use, and a finding if that is unknown."""
     try:
         return facts.state_uses(opts, functions), []

@@ -65,7 +65,12 @@ def _ask(wish: Mapping[str, Any]) -> None:
 
 
 def update_asked(
-    low: Mapping[str, Any], version: Any, *, allow_downgrade: bool, test: bool
+    low: Mapping[str, Any],
+    version: Any,
+    *,
+    allow_downgrade: bool,
+    test: bool,
+    source: str | None = None,
 ) -> dict[str, Any]:
     """
     Have the running minion carry out the state ``safeupdate.updated`` afterwards.
@@ -80,6 +85,7 @@ def update_asked(
         version=version,
         allow_downgrade=allow_downgrade,
         test=test,
+        **({} if source is None else {"source": source}),
     )
     return {"result": None if test else True, "changes": {}, "comment": _LATER}
 
@@ -153,15 +159,21 @@ class RunningMinion:
 
     def _update(self, wish: Mapping[str, Any]) -> Mapping[str, Any]:
         version, downgrade = wish.get("version"), bool(wish.get("allow_downgrade"))
+        where = {"source": wish["source"]} if "source" in wish else {}
         if "state" in wish:
             return updated.updated(
-                self._functions, version, allow_downgrade=downgrade, test=bool(wish.get("test"))
+                self._functions,
+                version,
+                allow_downgrade=downgrade,
+                test=bool(wish.get("test")),
+                **where,
             )
         answer: Mapping[str, Any] = self._functions["safeupdate.update"](
             version,
             when=wish.get("when", "idle"),
             allow_downgrade=downgrade,
             refresh=bool(wish.get("refresh", True)),
+            **where,
         )
         return answer
 

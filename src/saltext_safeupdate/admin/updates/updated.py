@@ -10,7 +10,12 @@ from .updating import Functions
 
 
 def updated(
-    functions: Functions, version: Any, *, allow_downgrade: bool, test: bool
+    functions: Functions,
+    version: Any,
+    *,
+    allow_downgrade: bool,
+    test: bool,
+    source: str | None = None,
 ) -> dict[str, Any]:
     """
     Make sure that the minion has a version; ask for the update if it has another.
@@ -18,8 +23,11 @@ def updated(
     Return ``result``, ``changes`` and ``comment`` of a state.
     """
     ret: dict[str, Any] = {"result": True, "changes": {}, "comment": ""}
+    wanted: dict[str, Any] = {"allow_downgrade": allow_downgrade}
+    if source is not None:
+        wanted["source"] = source
     try:
-        plan = functions["safeupdate.plan"](version, allow_downgrade=allow_downgrade)
+        plan = functions["safeupdate.plan"](version, **wanted)
         blocking = [item["problem"] for item in plan["findings"] if item["blocking"]]
         if blocking:
             return {**ret, "result": False, "comment": " ".join(blocking)}
@@ -30,7 +38,7 @@ def updated(
         if test:
             how = ", and a reboot of the host activate it" if plan.get("reboot") else ""
             return {**ret, "result": None, "comment": f"The minion would be updated{how}."}
-        asked = functions["safeupdate.update"](version, allow_downgrade=allow_downgrade)
+        asked = functions["safeupdate.update"](version, **wanted)
     except CommandExecutionError as err:
         return {**ret, "result": False, "changes": {}, "comment": str(err)}
     return {**ret, "comment": asked["comment"]}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,19 @@ from ...core.packages.choice import matches
 from ...core.packages.manager import Offers
 from ...core.packages.request import File
 from ...core.prepare import resolution
+from ...core.prepare.findings import Finding
 from ...core.prepare.resolution import Resolved, Resolver
+from ...core.prepare.revisions import files as revision_files
+from ...core.prepare.staging import SLOT
 from ...core.record import fence
 from ...core.record.parts import Request
 from ...core.record.store import Quarantined
+from ...core.slots.installer import NAME
 from ...this_host import Host
 from ..status import provenance, status
-from . import steps
+from . import slot_updates, slots, steps
 from .circumstances import findings, needs_reboot
+from .slot_updates import Wanted
 
 log = logging.getLogger(__name__)
 
@@ -49,23 +55,38 @@ def plan(
     allow_downgrade: bool = False,
     refresh: bool = True,
     back: bool = False,
+    source: object = None,
 ) -> dict[str, Any]:
     """Return what an update, or the way *back*, would do, and every problem that there is."""
     steps.fetch(host, functions)
-    resolver = _resolver(host)
     wanted = resolution.request(version, allow_downgrade=allow_downgrade, back=back)
-    _refresh_for(host, resolver, wanted, refresh)
-    resolved = _with_findings(host, functions, resolver, wanted)
+    found = _of_slots(host, functions, wanted, source)
+    if found is not None:
+        against = slot_updates.findings(host, functions, found)
+        resolved = replace(found.resolved, findings=tuple(against))
+    else:
+        resolver = _resolver(host)
+        _refresh_for(host, resolver, wanted, refresh)
+        resolved = _with_findings(host, functions, resolver, wanted)
     return {
         "installed": dict(resolved.installed),
         "targets": dict(resolved.targets),
         "changes": resolved.changes,
         "steps": list(resolved.steps),
-        "reboot": _needs_reboot(host, resolved),
+        "reboot": found is None and _needs_reboot(host, resolved),
         "staged": resolved.staged,
         "jobs": host.awaited_jobs(_jid(host)),
         "findings": [finding._asdict() for finding in resolved.findings],
     }
+
+
+def _of_slots(host: Host, functions: Functions, wanted: Request, source: object) -> Wanted | None:
+    """Return what a request comes to if it is about slots; None: about packages."""
+    if wanted.back:
+        back = slots.active(host) is not None
+        return slot_updates.going_back(host, wanted.version) if back else None
+    place = slots.source_of(host, source)
+    return slot_updates.look_up(host, functions, replace(wanted, source=place)) if place else None
 
 
 def _with_findings(
@@ -86,9 +107,14 @@ def _with_findings(
     return replace(resolved, findings=tuple(found))
 
 
-def stage(host: Host, functions: Functions, version: object = None) -> dict[str, Any]:
+def stage(
+    host: Host, functions: Functions, version: object = None, source: object = None
+) -> dict[str, Any]:
     """Download and verify what an update would install."""
     steps.fetch(host, functions)
+    place = slots.source_of(host, source)
+    if place:
+        return _stage_slot(host, functions, version, place)
     # Before the lock: without a package manager there is nothing to lock.
     # What is staged already does not count: it may be about to be replaced.
     resolver = replace(_resolver(host), staged={})
@@ -124,6 +150,20 @@ def stage(host: Host, functions: Functions, version: object = None) -> dict[str,
     }
 
 
+def _stage_slot(host: Host, functions: Functions, version: object, place: str) -> dict[str, Any]:
+    """Make the slot of a build, whatever is staged already: a source may have another one."""
+    host.store.drop_fact(SLOT)
+    wanted = replace(resolution.request(version, allow_downgrade=True), source=place)
+    found = slot_updates.look_up(host, functions, wanted)
+    resolution.refuse_of(found.resolved, host.store)
+    resolved = slot_updates.stage(host, functions, found)
+    return {
+        "targets": dict(resolved.targets),
+        "files": [_described(file) for file in revision_files(resolved.files)],
+        "comment": "An update to these versions needs no network.",
+    }
+
+
 def update(
     host: Host,
     functions: Functions,
@@ -132,32 +172,52 @@ def update(
     when: str = "idle",
     allow_downgrade: bool = False,
     refresh: bool = True,
+    source: object = None,
 ) -> dict[str, Any]:
     """Ask for an update; return its record, or what is installed if that is what was asked for."""
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
+    wanted = replace(wanted, source=slots.source_of(host, source))
     resolved = resolve(host, functions, wanted, refresh=refresh)
     return _request(host, resolved, "safeupdate.update")
 
 
 def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool = True) -> Resolved:
-    """Return what the request comes to. Raise SafeUpdateError if anything speaks against it."""
+    """
+    Return what the request comes to. Raise SafeUpdateError if anything speaks against it.
+
+    A slot is made then: there is nothing left for which a network is needed.
+    """
     steps.fetch(host, functions)
+    if wanted.source:
+        found = slot_updates.look_up(host, functions, wanted)
+        _refuse_blocking(slot_updates.findings(host, functions, found))
+        resolution.refuse_of(found.resolved, host.store)
+        resolved = found.resolved
+        return resolved if resolved.in_place else slot_updates.stage(host, functions, found)
     resolver = _resolver(host)
     _refresh_for(host, resolver, wanted, refresh)
     resolved = _with_findings(host, functions, resolver, wanted)
-    # The request itself refuses these, with more of a reason, or replaces an update that waits.
-    own_reasons = ("quarantined", "downgrade", "other-update-running")
-    blocking = [item for item in resolved.findings if item.blocking]
-    others = [item for item in blocking if item.code not in own_reasons]
-    if others:
-        told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
-        raise SafeUpdateError(f"{told} Nothing was changed.")
+    _refuse_blocking(resolved.findings)
     resolver.refuse(resolved)
     return resolved
 
 
+def _refuse_blocking(found: Sequence[Finding]) -> None:
+    """Raise SafeUpdateError for findings that stop an update."""
+    # The request itself refuses these, with more of a reason, or replaces an update that waits.
+    own_reasons = ("quarantined", "downgrade", "other-update-running")
+    others = [item for item in found if item.blocking and item.code not in own_reasons]
+    if others:
+        told = " ".join(f"[{item.code}] {item.problem} {item.fix}" for item in others)
+        raise SafeUpdateError(f"{told} Nothing was changed.")
+
+
 def rollback(host: Host, to: object = None) -> dict[str, Any]:
-    """Ask for the previous version, from the packages that were kept."""
+    """Ask for the previous version: from the packages that were kept, or a slot."""
+    if slots.active(host) is not None:
+        resolved = slot_updates.going_back(host, to).resolved
+        resolution.refuse_of(resolved, host.store)
+        return _request(host, resolved, "rolled back by request")
     resolver = _resolver(host)
     resolved = resolver.resolve(resolution.request(to, back=True))
     resolver.refuse(resolved)
@@ -166,17 +226,23 @@ def rollback(host: Host, to: object = None) -> dict[str, Any]:
 
 def revisions(host: Host) -> dict[str, Any]:
     """Return the versions that this minion knows: active, previous, staged and skipped."""
-    manager = host.manager
+    manager, slot = host.manager, slots.active(host)
     found: dict[str, Any] = {"active": {}, "previous": {}, "staged": {}, "skipped": []}
-    if manager is None:
-        return found
-    found["active"] = manager.installed(host.own().names)
     if host.store.exists():
-        previous = factory.revisions(host).previous()
-        found["previous"] = previous.versions if previous else {}
-        found["staged"] = factory.staging(host).staged()
         found["skipped"] = [row._asdict() for row in host.store.quarantined()]
-    return found
+        staged = host.store.fact(SLOT)
+        found["staged"] = staged.targets if staged else {}
+    if slot is not None:
+        found["active"] = {NAME: slot.build_version}
+        with contextlib.suppress(InputError):
+            found["previous"] = {NAME: slots.before(host, None).version}
+    elif manager is not None:
+        found["active"] = manager.installed(host.own().names)
+        if host.store.exists():
+            previous = factory.revisions(host).previous()
+            found["previous"] = previous.versions if previous else {}
+            found["staged"] = factory.staging(host).staged() or found["staged"]
+    return {**found, **slots.described(host)}
 
 
 def unquarantine(host: Host, version: object) -> list[str]:
@@ -202,8 +268,9 @@ def _resolver(host: Host) -> Resolver:
 def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
     from ...core.supervisor import asking
 
+    build = bool(resolved.request.source)
     if resolved.in_place:
-        reboot = needs_reboot(host.manager, resolved)
+        reboot = not build and needs_reboot(host.manager, resolved)
         left = "a reboot activates it" if reboot else "nothing to do"
         return {
             "phase": "idle",
@@ -212,7 +279,8 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
         }
     jid = _jid(host)
     numbered = resolved.with_serial(fence.of_jid(jid))
-    record = asking.update(factory.initiator(host, jid), numbered, jid=jid, reason=reason)
+    by = slot_updates.initiator(host, jid) if build else factory.initiator(host, jid)
+    record = asking.update(by, numbered, jid=jid, reason=reason)
     comment = _REQUESTED
     if host.activation.by_boot:
         asks = host.settings.transactional_reboot == "always"

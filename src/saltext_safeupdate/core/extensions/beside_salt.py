@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from ..errors import CommandError, SafeUpdateError
@@ -49,20 +49,46 @@ def stage_beside_salt(
     python = interpreter.named_by(program) if program else None
     if python is None:
         return "", []
-    target = os.path.join(directory, "extensions")
     try:
-        found = inventory(python, run, unowned)
-        minor = python_of(files, run)
-        short = room.shortage(directory, _needed(found, minor), having=target)
-        if short:
-            reason = f"There is no room to stage the extensions beside Salt: {short}."
-            log.error("%s", reason)
-            return "", [reason]
-        problems = unfit(found, minor)
-        problems += stage(found, target, program=python, python=minor, run=run)
+        found, minor = inventory(python, run, unowned), python_of(files, run)
+        return _staged(found, directory, program=python, minor=minor, run=run)
     except (OSError, SafeUpdateError) as err:
         log.error("the extensions beside Salt cannot be staged: %s", err)
         return "", []
+
+
+def stage_for_build(
+    program: str | None,
+    directory: str,
+    *,
+    names: Collection[str],
+    minor: int | None,
+    unowned: Unowned,
+    run: Run,
+) -> tuple[str, list[str]]:
+    """
+    Do the same for a build that has distributions of these *names*, and Python 3.*minor*.
+
+    None for *minor* means that the Python does not change. Raises SafeUpdateError and OSError.
+    """
+    python = interpreter.named_by(program) if program else None
+    if python is None:
+        return "", []
+    found = inventory(python, run, unowned, names)
+    return _staged(found, directory, program=python, minor=minor, run=run)
+
+
+def _staged(
+    found: Sequence[Extension], directory: str, *, program: str, minor: int | None, run: Run
+) -> tuple[str, list[str]]:
+    target = os.path.join(directory, "extensions")
+    short = room.shortage(directory, _needed(found, minor), having=target)
+    if short:
+        reason = f"There is no room to stage the extensions beside Salt: {short}."
+        log.error("%s", reason)
+        return "", [reason]
+    problems = unfit(found, minor)
+    problems += stage(found, target, program=program, python=minor, run=run)
     return target, [f"{each.reason} {each.fix}" for each in problems]
 
 

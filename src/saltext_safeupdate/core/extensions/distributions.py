@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from . import interpreter
 _OURS = __name__.partition(".")[0].replace("_", "-")
 # Every interpreter with a pip has its own of these.
 _TOOLS = ("pip", "setuptools", "wheel")
+_SALT = "salt"
 
 Unowned = Callable[[Iterable[str]], set[str]]
 
@@ -57,15 +58,19 @@ class Problem(NamedTuple):
     fix: str
 
 
-def inventory(python: str, run: Run, unowned: Unowned) -> list[Extension]:
+def inventory(
+    python: str, run: Run, unowned: Unowned, build: Collection[str] | None = None
+) -> list[Extension]:
     """
     Return the extensions beside Salt in the interpreter, this one first.
 
     *unowned* returns those of the given files that no package owns. If Salt itself is one of
-    them, there are no extensions: no package manager replaces that Salt.
+    them, no package manager replaces that Salt, and there are no extensions; but for a *build*,
+    which has distributions of these names: then they are what Salt does not need, nor the build
+    has.
     """
     found = []
-    for each, points in _found(python, run, unowned):
+    for each, points in _found(python, run, unowned, build):
         good, _ = interpreter.importable(python, run, _modules(each.files) + points)
         found.append(replace(each, modules=tuple(good)))
     return found
@@ -73,7 +78,7 @@ def inventory(python: str, run: Run, unowned: Unowned) -> list[Extension]:
 
 def listed(python: str, run: Run, unowned: Unowned) -> list[Extension]:
     """Return the same without ``modules``. Quick, because nothing is imported."""
-    return [each for each, _ in _found(python, run, unowned)]
+    return [each for each, _ in _found(python, run, unowned, None)]
 
 
 def normal_name(name: str) -> str:
@@ -81,13 +86,18 @@ def normal_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _found(python: str, run: Run, unowned: Unowned) -> list[tuple[Extension, list[str]]]:
+def _found(
+    python: str, run: Run, unowned: Unowned, build: Collection[str] | None
+) -> list[tuple[Extension, list[str]]]:
     """Return the extensions, each with the modules that Salt's loader is pointed to."""
     told = interpreter.distributions(python, run)
     metadata = {_metadata_file(each): each for each in told["distributions"]}
     free = unowned(metadata)
-    if any(normal_name(metadata[path]["name"]) == "salt" for path in free):
-        return []
+    if any(normal_name(metadata[path]["name"]) == _SALT for path in free):
+        if build is None:
+            return []
+        known = _needed_by_salt(told["distributions"]) | {normal_name(name) for name in build}
+        free = {path for path in free if normal_name(metadata[path]["name"]) not in known}
     found = [
         (
             Extension(
@@ -106,6 +116,18 @@ def _found(python: str, run: Run, unowned: Unowned) -> list[tuple[Extension, lis
         if path in free and normal_name(each["name"]) not in _TOOLS
     ]
     return sorted(found, key=lambda pair: (not pair[0].ours, pair[0].name))
+
+
+def _needed_by_salt(distributions: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the names of Salt and of all that it needs."""
+    needs = {normal_name(each["name"]): each["needs"] for each in distributions}
+    found, waiting = set(), [_SALT]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += map(normal_name, needs.get(name, ()))
+    return found
 
 
 def _metadata_file(each: dict[str, Any]) -> str:

@@ -11,15 +11,14 @@ import glob
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..errors import InputError, SafeUpdateError
 from ..extensions.distributions import Extension
 from ..extensions.requires import unfit
-from ..packages.manager import PackageManager
-from ..packages.request import Action, Request
+from ..packages.request import Action, Change, Request
 from . import holds, space
 from .beside import Told
 from .removed_modules import Use, gone, series
@@ -47,6 +46,17 @@ class Finding(NamedTuple):
     blocking: bool = True
 
 
+class Manager(holds.Locks, Protocol):
+    """What the checks ask of a package manager."""
+
+    def simulate(self, request: Request) -> dict[str, Change]: ...
+    def needs(self, what: Mapping[str, str]) -> int: ...
+    def needs_to_secure(self, packages: Sequence[str]) -> int: ...
+    def signature_policy(self) -> str | None: ...
+    def busy(self) -> bool: ...
+    def unfinished(self, packages: Iterable[str]) -> list[str]: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
     """
@@ -63,12 +73,13 @@ class Circumstances:
     *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
     is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
     what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
-    *obstacle* is why the minion could not be restarted on this host; empty if it could. *too_old*
+    *obstacle* is why the minion could not be restarted on this host; empty if it could. *no_slots*
+    is why it cannot run from slots, and how to fix that; None if it can, or is not to. *too_old*
     says that this extension does not know the target, as :mod:`.known` does. *hold* is why
     rollouts leave this minion alone; empty if they do not.
     """
 
-    manager: PackageManager
+    manager: Manager
     own: Sequence[str]
     running: str
     state_dir: str
@@ -91,6 +102,7 @@ class Circumstances:
     masters: Sequence[Told] = ()
     other_minions_policy: str = "stop"
     obstacle: str = ""
+    no_slots: Told | None = None
     too_old: Told | None = None
     hold: str = ""
 
@@ -141,7 +153,7 @@ def other_update(under_way: str) -> Finding:
 def _unavailable(err: Exception) -> Finding:
     fix = "Ask for a version that is on offer, or set up the repository that has it."
     if not isinstance(err, InputError):
-        fix = "Fix what the package manager complains about."
+        fix = "Fix what the package manager, or the source of builds, complains about."
     return Finding("target-unavailable", str(err), fix)
 
 
@@ -189,7 +201,8 @@ def _signatures(known: Circumstances, around: Surroundings) -> Iterator[Finding]
         yield Finding(
             "signature-policy",
             policy,
-            "Have the package manager verify signatures of that repository.",
+            "Have the package manager verify signatures of that repository; for builds, set "
+            "'safeupdate:slots_keyring'.",
             blocking=False,
         )
 
@@ -327,6 +340,11 @@ def _restart(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         )
 
 
+def _slots(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
+    if known.no_slots:
+        yield Finding("no-slots", *known.no_slots)
+
+
 def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     target = _salt(known)
     if target is None:
@@ -374,6 +392,7 @@ CHECKS: dict[str, Check] = {
     "master-beside": _noted("master-beside", lambda known: known.masters),
     "extension-too-old": _too_old,
     "no-restart": _restart,
+    "no-slots": _slots,
     "disk-space": _disk_space,
     "signature-policy": _signatures,
     "clock": _clock,

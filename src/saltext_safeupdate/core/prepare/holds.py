@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Protocol
 
-from ..packages.manager import VersionLocks
 from .beside import Told
+
+
+class Locks(Protocol):
+    """What is asked of a package manager."""
+
+    def version_locked(self, packages: Iterable[str]) -> set[str]: ...
 
 
 def by_settings(reason: str) -> list[Told]:
@@ -16,7 +22,7 @@ def by_settings(reason: str) -> list[Told]:
     return [(f"The settings of this minion hold it: {reason}.", fix)]
 
 
-def by_locks(manager: VersionLocks, own: Collection[str]) -> list[Told]:
+def by_locks(manager: Locks, own: Collection[str]) -> list[Told]:
     """Return that the version of an own package is locked, and what to do; empty if none is."""
     reason = locked(manager, own)
     if not reason:
@@ -28,7 +34,7 @@ def by_locks(manager: VersionLocks, own: Collection[str]) -> list[Told]:
     return [(f"{reason}.", fix)]
 
 
-def locked(manager: VersionLocks, own: Collection[str]) -> str:
+def locked(manager: Locks, own: Collection[str]) -> str:
     """Return which own packages keep their version; empty if none does."""
     names = sorted(manager.version_locked(own))
     return f"the package manager keeps the version of {', '.join(names)} locked" if names else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError, version_text
 from ..packages.choice import matches
 from ..packages.manager import Installer
-from ..record.parts import Request
+from ..record.parts import FileRow, Request
 from ..record.store import Quarantined, Store
 from . import versions
 from .revisions import Revisions
@@ -42,7 +42,8 @@ class Resolved:
     """
     A request with what it means: what is installed, the targets, and what there is to do.
 
-    ``findings`` is what speaks against it, as far as somebody has looked.
+    ``findings`` is what speaks against it, as far as somebody has looked. ``files`` are those that
+    are to be installed, if that is settled already: the slots of builds.
     """
 
     request: Request
@@ -50,6 +51,7 @@ class Resolved:
     targets: Mapping[str, str]
     steps: Sequence[str] = ()
     staged: bool = False
+    files: tuple[FileRow, ...] = ()
     findings: Sequence[Finding] = ()
 
     @property
@@ -115,9 +117,7 @@ class Resolver:
 
     def refuse(self, resolved: Resolved) -> None:
         """Raise InputError for versions that were rolled back, or are older by mistake."""
-        rows = self.store.quarantined() if self.store.exists() else ()
-        refuse_quarantined(resolved.targets, resolved.installed, rows)
-        refuse_downgrade(resolved)
+        refuse_of(resolved, self.store)
 
     def _targets(self, wanted: Request) -> dict[str, str]:
         if names(wanted, self.staged):
@@ -154,6 +154,13 @@ def reached(installed: Mapping[str, str], targets: Mapping[str, str]) -> bool:
     return all(installed.get(name) == version for name, version in targets.items())
 
 
+def refuse_of(resolved: Resolved, store: Store) -> None:
+    """Raise InputError for versions that *store* calls rolled back, or older by mistake."""
+    rows = store.quarantined() if store.exists() else ()
+    refuse_quarantined(resolved.targets, resolved.installed, rows)
+    refuse_downgrade(resolved)
+
+
 def refuse_quarantined(
     targets: Mapping[str, str], installed: Mapping[str, str], rows: Iterable[Quarantined]
 ) -> None:
@@ -172,9 +179,17 @@ def refuse_downgrade(resolved: Resolved) -> None:
     if resolved.request.allow_downgrade or resolved.request.back:
         return
     installed = resolved.installed
+    # Two builds of one version are as old.
+    shown = _of_build if resolved.request.source else str
     for name, version in sorted(resolved.targets.items()):
-        if name in installed and versions.key(version) < versions.key(installed[name]):
+        old = installed.get(name)
+        if old is not None and versions.key(shown(version)) < versions.key(shown(old)):
             raise InputError(
                 f"{name} {version} is older than the installed {installed[name]}. Nothing was "
                 "changed; say 'allow_downgrade=True' if that is meant."
             )
+
+
+def _of_build(version: str) -> str:
+    """Return a version without what tells one build of it from others."""
+    return version.rpartition("-")[0] or version

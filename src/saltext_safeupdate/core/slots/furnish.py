@@ -7,16 +7,71 @@ A slot does not change any more when it is complete, so nothing is carried into 
 from __future__ import annotations
 
 import glob
+import logging
 import os
+import re
 import shutil
+import tempfile
 
 from ..errors import SafeUpdateError
 from ..extensions import interpreter, ourselves
-from ..extensions.beside_salt import load_staged
+from ..extensions.beside_salt import load_staged, stage_for_build
 from ..extensions.carry import carry_extensions
+from ..extensions.distributions import Unowned
 from ..host.command import Run
 from . import wheels
 from .store import PROGRAM, is_below
+
+log = logging.getLogger(__name__)
+
+_INFO = re.compile(r"([A-Za-z0-9._]+)-[^-]+\.(?:dist|egg)-info")
+_MINOR = re.compile(r"python3\.(\d+)")
+
+
+def furnish_from(
+    tree: str, home: str, program: str | None, *, unowned: Unowned, run: Run, strict: bool
+) -> None:
+    """
+    Put there what lives beside the Salt that *program* runs: *home* is where this extension is.
+
+    *unowned* returns those of the given files that no package owns. Raise SafeUpdateError if
+    something cannot come along; if not *strict*, only if this extension cannot. Raises OSError.
+    """
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(tree)) as directory:
+        try:
+            staged, problems = stage_for_build(
+                program,
+                directory,
+                names=_names(tree),
+                minor=_minor(tree),
+                unowned=unowned,
+                run=run,
+            )
+            if problems:
+                raise SafeUpdateError(
+                    f"{' '.join(problems)} Nothing was changed. Or set 'safeupdate:extensions' to "
+                    "'report'."
+                )
+            furnish(tree, home, staged or directory, run)
+        except SafeUpdateError as err:
+            if strict:
+                raise
+            log.error("a slot is made without what is beside Salt: %s", err)
+            furnish(tree, home, os.path.join(directory, "none"), run)
+
+
+def _names(tree: str) -> list[str]:
+    """Return the names of the distributions in a tree, by their metadata."""
+    places = ("lib", "lib/python3*/site-packages", "extras-*")
+    found = [each for place in places for each in glob.glob(f"{glob.escape(tree)}/{place}/*-info")]
+    matches = [_INFO.fullmatch(os.path.basename(path)) for path in found]
+    return [match[1] for match in matches if match]
+
+
+def _minor(tree: str) -> int | None:
+    """Return the Python of a tree that has its own."""
+    found = [_MINOR.fullmatch(name) for name in glob.glob("python3*", root_dir=f"{tree}/lib")]
+    return next((int(match[1]) for match in found if match), None)
 
 
 def furnish(tree: str, home: str, staged: str, run: Run) -> None:

@@ -36,7 +36,8 @@ class SlotInstaller:
     needs.
 
     A file of it is a slot: the path of its directory, with the digest of the list of its files. One
-    whose path is the program of the unit stands for no slot.
+    whose path is the program of the unit stands for no slot. The version of a slot has the begin of
+    the digest of its build: two builds of one version are told apart.
     """
 
     name = "slots"
@@ -70,7 +71,7 @@ class SlotInstaller:
         if NAME not in packages:
             return {}
         active = self.active
-        version = active.version if active else self._before
+        version = active.build_version if active else self._before
         return {NAME: version} if version else {}
 
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
@@ -156,7 +157,7 @@ class SlotInstaller:
 
 def file_of(slot: Slot) -> File:
     """Return a slot in the form of a record."""
-    return File(NAME, slot.version, os.path.dirname(slot.tree), slot.inventory)
+    return File(NAME, slot.build_version, os.path.dirname(slot.tree), slot.inventory)
 
 
 def _has_extension(slot: Slot) -> bool:

@@ -41,6 +41,8 @@ _FILE_KEYS = {"sha256", "size"}
 # Digits of the digest in the name of a slot: whoever finds another manifest with the same ones can
 # as well write a manifest of another name.
 _DIGITS = 16
+# Those of them that a version is told with.
+_SHOWN = 8
 
 
 @frozen
@@ -92,9 +94,19 @@ class Manifest:
         return f"{self.name}-{self.digest[:_DIGITS]}"
 
     @property
+    def build_version(self) -> str:
+        """The version as a record has it: what is behind the hyphen tells one build from others."""
+        return shown(self.version, self.ident)
+
+    @property
     def size(self) -> int:
         """Bytes of all its files."""
         return sum(part.size for part in self.files.values())
+
+
+def shown(version: str, ident: str) -> str:
+    """Return a version with the begin of the digest in the name of its slot."""
+    return f"{version}-{ident.rpartition('-')[2][:_SHOWN]}"
 
 
 def parse(content: bytes) -> Manifest:

@@ -24,14 +24,14 @@ from ..frozen import frozen
 from ..host import linked_copy, room
 from ..host.files import open_private, sync_directory, write_atomic
 from . import archive, inventory, private, wheels
+from .copies import copied
 from .links import Links
-from .manifest import ANY_MACHINE, Manifest
-from .tree import MOST_ENTRIES, Tree, write_all
+from .manifest import ANY_MACHINE, Manifest, shown
+from .tree import MOST_ENTRIES, Tree
 
 PROGRAM = os.path.join(wheels.PROGRAMS, "salt-minion")
 _MARK, _INVENTORY, _TREE, _FILES = "complete.json", "inventory.json", "tree", "files"
 _PART, _GONE = ".part", ".gone"
-_CHUNK = 1 << 20
 # File systems store in blocks: of many small files, about a quarter more than their content.
 _BLOCKS = 4
 _KEYS = {"ident": str, "version": str, "kind": str, "staged": float, "size": int, "inventory": str}
@@ -53,6 +53,11 @@ class Slot:
     size: int
     inventory: str
     tree: str
+
+    @property
+    def build_version(self) -> str:
+        """The version as a record has it: what is behind the hyphen tells one build from others."""
+        return shown(self.version, self.ident)
 
 
 class Slots:
@@ -250,7 +255,7 @@ class Slots:
         os.mkdir(copies, 0o700)
         private.make(tree)
         # Others could change what a source has after it was looked at.
-        paths = [_copied(manifest, name, files[name], copies) for name in sorted(manifest.files)]
+        paths = [copied(manifest, name, files[name], copies) for name in sorted(manifest.files)]
         filled = Tree(tree, size=manifest.unpacked)
         if manifest.kind == "wheels":
             wheels.unpack(paths, filled, python=python)
@@ -356,28 +361,6 @@ class Slots:
                 f"Another process changes the slots in {self._directory}. Nothing was changed; "
                 "ask again when it has ended."
             ) from err
-
-
-def _copied(manifest: Manifest, name: str, source: str, directory: str) -> str:
-    """Copy a file of a build if it is what the manifest says; return the path of the copy."""
-    wanted, path = manifest.files[name], os.path.join(directory, name)
-    digest, left = hashlib.sha256(), wanted.size
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        # A pipe has nothing to read, and nobody is waited for.
-        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            while left >= 0 and (block := file.read(_CHUNK)):
-                left -= len(block)
-                digest.update(block)
-                write_all(fd, block)
-    finally:
-        os.close(fd)
-    if left or digest.hexdigest() != wanted.sha256:
-        raise VerificationError(
-            f"{name} is not the file that the manifest of {manifest.name} names. Nothing was "
-            "changed; copy it to the source again, or write its manifest anew."
-        )
-    return path
 
 
 def _link_programs(tree: str) -> None:

@@ -72,17 +72,13 @@ class SlotUnit:
         """Whether systemd starts the program of the slot."""
         return self.program == self._program
 
+    def check(self) -> None:
+        """Raise SafeUpdateError if the unit is not one that can be taken over."""
+        self._command()
+
     def follow(self) -> None:
         """Have systemd start the program of the slot, with the arguments that it has now."""
-        started = self._started()
-        odd = [each for each in started.arguments if not _PLAIN.fullmatch(each)]
-        if odd:
-            raise SafeUpdateError(
-                f"{self._unit} starts the minion with {odd[0]!r}, which cannot be taken over into "
-                "a drop-in. Nothing was changed; leave that argument out of the unit."
-            )
-        command = " ".join(map(quoted, (self._program, *started.arguments)))
-        text = _TEXT.format(command=f"{started.prefixes}{command}")
+        text = _TEXT.format(command=self._command())
         if files.text(self.drop_in) != text:
             os.makedirs(os.path.dirname(self.drop_in), mode=0o755, exist_ok=True)
             write_atomic(self.drop_in, text, mode=0o644)
@@ -106,6 +102,17 @@ class SlotUnit:
                 os.rmdir(os.path.dirname(self.drop_in))
         if remove_it or self.follows:
             self._reload()
+
+    def _command(self) -> str:
+        """Return the program of the slot with the arguments that the unit has."""
+        started = self._started()
+        odd = [each for each in started.arguments if not _PLAIN.fullmatch(each)]
+        if odd:
+            raise SafeUpdateError(
+                f"{self._unit} starts the minion with {odd[0]!r}, which cannot be taken over into "
+                "a drop-in. Nothing was changed; leave that argument out of the unit."
+            )
+        return started.prefixes + " ".join(map(quoted, (self._program, *started.arguments)))
 
     def _started(self) -> _Started:
         for each in _PROPERTIES:

@@ -11,7 +11,7 @@ from ..host import locks
 from ..prepare.resolution import Resolved
 from ..record import fence
 from ..record.facts import RESTART
-from ..record.parts import Owed, Progress
+from ..record.parts import Owed, Progress, Staged
 from ..record.phase import Phase
 from ..record.update import Update
 from .initiator import Initiator, debt
@@ -138,6 +138,7 @@ def update(
                 reason,
                 request=wanted.request,
                 versions_to=dict(wanted.targets),
+                staged=Staged(files=wanted.files),
                 owed=None if last is None or last.phase.final else debt(last),
             )
             record = by.store.save(record, *_superseded(by, last), number=number, again=not once)

@@ -50,14 +50,19 @@ def whose(
     others: Sequence[Minion],
     before: Mapping[str, str],
     after: Mapping[str, str],
+    *,
+    replaces: bool = True,
 ) -> tuple[str, ...]:
     """
     Return the main processes whose jobs may run while the code in *roots* changes; empty: none may.
 
     *others* are the other minions that run from there. *after* are the versions to come, empty if
     they are not known: no upgrade step may lie on the way there, because no job runs beside one.
+    *replaces* tells whether that code is replaced: a slot is put beside it.
     """
-    if host.settings.restart != "handover" or host.activation.by_boot or others or not roots:
+    if host.settings.restart != "handover" or host.activation.by_boot or others:
+        return ()
+    if replaces and not roots:
         return ()
     try:
         steps = Steps(host.settings.steps_dir, host.store)

@@ -109,7 +109,12 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     installer, manager = _installer(context), context.manager
     snapshot, altered = None, ""
     previous = _previous(context, update)
-    if previous is not None:
+    if update.staged.files:
+        # Whoever asked for it has made the slot.
+        new = revisions.files(update.staged.files)
+        installer.verify(new)
+        _refuse_unknown(context, update, new)
+    elif previous is not None:
         new = revisions.files(previous.files)
         installer.verify(new)
         snapshot = _former_snapshot(context.activation, previous)
@@ -171,7 +176,7 @@ def _stage_beside(context: Context, update: Update, new: list[File]) -> tuple[st
 def _previous(context: Context, update: Update) -> Previous | None:
     """Return the previous revision if that is what the update goes back to."""
     previous = context.revisions.previous()
-    back = update.request is not None and update.request.back
+    back = update.request is not None and update.request.back and not update.of_build
     if back and previous is not None and previous.versions == update.versions_to:
         return previous
     return None
@@ -264,7 +269,12 @@ def _beside(context: Context, update: Update) -> tuple[str, ...]:
     if update.of_extension and not any(home.startswith(os.path.join(root, "")) for root in roots):
         return ()
     return beside_jobs.whose(
-        context, roots, context.neighbours, update.versions_from, update.versions_to
+        context,
+        roots,
+        context.neighbours,
+        update.versions_from,
+        update.versions_to,
+        replaces=not update.of_build,
     )
 
 

@@ -22,20 +22,31 @@ class Python:
         self.place = root / "lib" / f"python3.{MINOR}" / "site-packages"
 
     def add(
-        self, name, version="1.0", *, requires="", files=None, point="", record=True, place=None
+        self,
+        name,
+        version="1.0",
+        *,
+        requires="",
+        needs=(),
+        files=None,
+        point="",
+        record=True,
+        place=None,
     ):
-        """Install a distribution, as pip would."""
+        """Install a distribution that *needs* others, as pip would."""
         place = place or self.place
         info = f"{name.replace('-', '_')}-{version}.dist-info"
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         if requires:
             metadata += f"Requires-Python: {requires}\n"
+        metadata += "".join(f"Requires-Dist: {each}\n" for each in needs)
         files = {f"{name.replace('-', '_')}/__init__.py": "", **(files or {})}
         files[f"{info}/METADATA"] = metadata
         if point:
             files[f"{info}/entry_points.txt"] = f"[salt.loader]\n{name} = {point}\n"
         if record:
-            files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, "../../bin/x"])
+            listed = [*files, "../../bin/x", f"{info}/RECORD"]
+            files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in listed)
         for path, text in files.items():
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             (place / path).write_text(text)

@@ -30,6 +30,21 @@ def test_where_salt_itself_is_of_no_package_nothing_is_beside_it(old):
     assert inventory(old) == []
 
 
+def test_for_a_build_it_is_what_salt_does_not_need_and_the_build_has_not(old):
+    old.add("salt", "3007.15", needs=["Jinja2>=3 ; python_version > '3'", "gone; extra == 'x'"])
+    old.add("jinja2", needs=["MarkupSafe (>=2)"])
+    old.add("markupsafe")
+    old.add("pip")
+    old.add("saltext-safeupdate", "0.1.0", point="saltext_safeupdate")
+    old.add("saltext.zfs", needs=["libzfs"], point="saltext.zfs")
+    for name in ("libzfs", "gone", "had.by-it"):
+        old.add(name)
+    found = distributions.inventory(old.path, run, set, ["had_by_it", "gone"])
+    assert [each.name for each in found] == ["saltext-safeupdate", "libzfs", "saltext.zfs"]
+    owned = distributions.inventory(old.path, run, lambda paths: set(), ["other"])
+    assert owned == [], "packages own them"
+
+
 def test_what_cannot_be_imported_now_is_not_asked_for_later(old):
     old.add("broken", files={"broken/__init__.py": "import nothing_of_that_name"})
     old.add("deadly", files={"deadly/__init__.py": "import os; os._exit(3)"})

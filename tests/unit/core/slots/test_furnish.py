@@ -6,11 +6,11 @@ import pytest
 from saltext_safeupdate.core.errors import SafeUpdateError, VerificationError
 from saltext_safeupdate.core.host.command import run
 from saltext_safeupdate.core.slots import wheels
-from saltext_safeupdate.core.slots.furnish import furnish
+from saltext_safeupdate.core.slots.furnish import furnish, furnish_from
 from saltext_safeupdate.core.slots.tree import Tree
 from tests.support import builds
 
-from ..extensions.pythons import Python, inventory, stage
+from ..extensions.pythons import ABI, MINOR, Python, inventory, stage
 
 OURS = {"saltext_safeupdate/core/__init__.py": "x = 1", "saltext_safeupdate/__pycache__/a.pyc": ""}
 
@@ -110,4 +110,67 @@ def test_what_wheels_lack_is_named_and_nothing_is_put_beside_the_hosts_python(
     (library / "saltext" / "zfs").mkdir(parents=True)
     (library / "saltext_zfs").mkdir()
     furnish(str(library.parent), home, place, _no_program)
+    assert (library / "saltext_safeupdate").is_dir()
+
+
+# -- all that is beside the Salt that runs -----------------------------------------------------
+
+
+@pytest.fixture
+def running(old, tmp_path):
+    """The program of the minion; its Salt is of no package."""
+    old.add("salt", "3007.15", needs=["jinja2"])
+    old.add("jinja2")
+    old.add("saltext.zfs", files={"saltext/zfs/__init__.py": "x = 1"}, point="saltext.zfs")
+    path = tmp_path / "salt-minion"
+    path.write_text(f"#!{old.path}\n")
+    return str(path)
+
+
+def _furnish_from(tree, home, running, strict=True):
+    furnish_from(tree, home, running, unowned=set, run=run, strict=strict)
+
+
+def test_from_no_package_a_slot_gets_what_is_beside_salt_and_not_salt(onedir, home, running):
+    _furnish_from(onedir.tree, home, running)
+    found = {each.name for each in inventory(onedir)}
+    assert found == {"saltext_safeupdate", "saltext.zfs"}
+    assert sorted(os.listdir(os.path.dirname(onedir.tree)))[-1] == "tree", "nothing is left"
+
+
+def test_from_slot_to_slot_they_come_along_again(onedir, home, running, tmp_path):
+    onedir.add("salt", "3008.3")
+    _furnish_from(onedir.tree, home, running)
+    following = Python(tmp_path / "next")
+    program = tmp_path / "next" / "bin" / "salt-minion"
+    program.write_text(f"#!{following.path}\n")
+    here = str(onedir.place / "saltext_safeupdate")
+    _furnish_from(str(tmp_path / "next"), here, str(tmp_path / "tree" / "bin" / "salt-minion"))
+    assert {each.name for each in inventory(following)} == {"saltext_safeupdate", "saltext.zfs"}
+
+
+def _for_another_python(onedir):
+    """A build whose Python is a later one, for which pip has nothing."""
+    path = onedir.place.parent
+    path.rename(path.parent / f"python3.{MINOR + 1}")
+
+
+def test_what_does_not_come_along_stops_it_unless_that_is_not_wanted(library, old, home, running):
+    with pytest.raises(SafeUpdateError, match="does not have saltext"):
+        _furnish_from(str(library.parent), home, running)
+    assert not (library / "saltext_safeupdate").exists()
+    _furnish_from(str(library.parent), home, running, strict=False)
+    assert (library / "saltext_safeupdate").is_dir()
+
+
+def test_what_is_compiled_for_another_python_is_told(onedir, old, home, running):
+    old.add("fastext", files={f"fastext/fast{ABI}": "compiled"})
+    _for_another_python(onedir)
+    with pytest.raises(SafeUpdateError, match=rf"compiled for Python 3\.{MINOR}.*'report'"):
+        _furnish_from(onedir.tree, home, running)
+
+
+def test_a_minion_whose_program_names_no_interpreter_has_this_extension(library, home, tmp_path):
+    (tmp_path / "binary").write_bytes(b"\x7fELF")
+    _furnish_from(str(library.parent), home, str(tmp_path / "binary"))
     assert (library / "saltext_safeupdate").is_dir()

@@ -54,14 +54,14 @@ class Place:
         if version is None:
             return File(NAME, "3006.28", str(self.package), "")
         (slot,) = [slot for slot in self.slots.slots() if slot.version == version]
-        return File(NAME, version, os.path.dirname(slot.tree), slot.inventory)
+        return File(NAME, slot.build_version, os.path.dirname(slot.tree), slot.inventory)
 
     def install(self, version):
         self.it.install([self.file(version)])
 
     @property
     def installed(self):
-        return self.it.installed([NAME])[NAME]
+        return self.it.installed([NAME])[NAME].partition("-")[0]
 
     def boot(self):
         """Start what a boot would start: systemd reads what is on the disk."""

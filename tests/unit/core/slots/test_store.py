@@ -120,6 +120,16 @@ def test_what_salt_pip_adds_is_no_change_of_it(slots, staged):
         slots.verify(slot.ident)
 
 
+def test_two_builds_of_a_version_are_told_apart(slots, build):
+    one = slots.stage(*build("3008.3"))
+    other = slots.stage(*build("3008.3", extension="0.1.1"))
+    assert one.build_version != other.build_version
+    for slot in (one, other):
+        assert slot.build_version.startswith("3008.3-")
+        assert slot.ident.partition(slot.version)[2].startswith("-")
+        assert slot.build_version.rpartition("-")[2] in slot.ident
+
+
 def test_what_is_furnished_is_part_of_it(slots, build):
     def furnish(tree):
         pathlib.Path(tree, "lib", "extension.py").write_text("x")

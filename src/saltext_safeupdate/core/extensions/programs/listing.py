@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import sys
 import sysconfig
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -67,7 +69,14 @@ def described(each: importlib.metadata.Distribution, place: str, info: str) -> d
             if point.group == "salt.loader"
         ],
         "requires": each.metadata["Requires-Python"] or "",
+        "needs": needs(each.requires or ()),
     }
+
+
+def needs(requirements: Iterable[str]) -> list[str]:
+    """Return the names of what is needed without any extra, on whatever system."""
+    found = [re.match(r"[\w.-]+", each) for each in requirements if "extra ==" not in each]
+    return [match[0] for match in found if match]
 
 
 def unlisted(each: importlib.metadata.Distribution, place: str, info: str) -> list[str]:

@@ -1,0 +1,157 @@
+"""Where builds of Salt are, which one a request means, and whether it fits this host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import salt.utils.url
+from salt.exceptions import SaltException
+
+from ...core.errors import InputError, SafeUpdateError, one_line
+from ...core.extensions import ourselves
+from ...core.host import command
+from ...core.packages.choice import matches
+from ...core.prepare import versions
+from ...core.prepare.removed_modules import series
+from ...core.slots.manifest import ANY_MACHINE, Manifest
+from ...core.slots.offers import Directory, Offer, Source, offers
+from ...this_host import Host
+
+Functions = Mapping[str, Callable[..., Any]]
+
+# What the package manager offers, in the place of a source.
+PACKAGES = "packages"
+_FILE = "file://"
+_SALT = "salt://"
+# Reasons that an error names.
+_MOST_NAMED = 3
+
+
+class MasterFiles:
+    """A directory of the master's file server."""
+
+    def __init__(self, place: str, functions: Functions) -> None:
+        self.place = place
+        self._functions = functions
+        self._top, self._saltenv = salt.utils.url.parse(place.rstrip("/"))
+        self._top = self._top.strip("/")
+
+    def names(self) -> Sequence[str]:
+        prefix = f"{self._top}/" if self._top else ""
+        where = {"saltenv": self._saltenv} if self._saltenv else {}
+        try:
+            found = self._functions["cp.list_master"](prefix=prefix, **where)
+        except SaltException as err:
+            raise SafeUpdateError(
+                f"The builds in {self.place} cannot be listed: {err}. Nothing was changed; ask "
+                "again when the master can be reached."
+            ) from err
+        below = [str(path).removeprefix(prefix) for path in found or ()]
+        return [path for path in below if path and "/" not in path]
+
+    def path(self, name: str) -> str:
+        url = salt.utils.url.create(posixpath.join(self._top, name), self._saltenv)
+        try:
+            found = self._functions["cp.cache_file"](url)
+        except SaltException as err:
+            raise SafeUpdateError(f"{url} cannot be fetched: {err}. Nothing was changed.") from err
+        if not found:
+            raise SafeUpdateError(f"The master does not have {url}. Nothing was changed.")
+        return str(found)
+
+
+def place(host: Host, source: object) -> str:
+    """Return where builds are, as asked for or as set. Raise InputError if it is no place."""
+    if source is None:
+        return host.settings.slots_source
+    if not isinstance(source, str) or not source.startswith(("/", _FILE + "/", _SALT)):
+        raise InputError(
+            "'source' must be an absolute path, or a salt:// path of a directory. Nothing was done."
+        )
+    return source
+
+
+def offered(host: Host, functions: Functions, where: str) -> Sequence[Offer]:
+    """Return what a source offers. Raise SafeUpdateError if it cannot be looked at."""
+    if not where:
+        return ()
+    return offers(source(where, functions), keyring=host.settings.slots_keyring, run=command.run)
+
+
+def source(where: str, functions: Functions) -> Source:
+    if where.startswith(_SALT):
+        return MasterFiles(where, functions)
+    return Directory(where.removeprefix(_FILE))
+
+
+def chosen(host: Host, functions: Functions, where: str, version: str | None) -> Manifest:
+    """
+    Return the build that a request means: the newest of that version, or series, that fits.
+
+    Of one version, that which brings its own Python comes first. Raise InputError, which says what
+    is on offer, if there is none, and SafeUpdateError if the source cannot be looked at.
+    """
+    found = offered(host, functions, where)
+    sound = [each.manifest for each in found if each.manifest is not None]
+    wanted = [each for each in sound if names(each.version, version)]
+    fitting = [each for each in wanted if not misfit(each)]
+    if not fitting:
+        raise InputError(_none(where, version, found, wanted))
+    return max(fitting, key=lambda each: (versions.key(each.version), not each.python, each.name))
+
+
+def names(version: str, asked: str | None) -> bool:
+    """Tell whether a request names the version of a build: a series names all of it."""
+    return asked is None or matches(version, asked) or series(version) == asked
+
+
+def _none(
+    where: str, version: str | None, found: Sequence[Offer], wanted: Sequence[Manifest]
+) -> str:
+    reasons = [f"{each.name}: {misfit(each)}" for each in wanted]
+    reasons += [f"{each.file}: {each.problem}" for each in found if each.problem]
+    known = sorted({each.manifest.version for each in found if each.manifest}, key=versions.key)
+    told = "".join(f" {one_line(reason)}" for reason in reasons[:_MOST_NAMED])
+    return (
+        f"{where} has no build of Salt {version or '(any version)'} for this host (on offer: "
+        f"{', '.join(reversed(known)) or 'none'}).{told} Nothing was changed; put one there, or "
+        "ask for one that is there."
+    )
+
+
+@contextlib.contextmanager
+def fetched(functions: Functions, where: str, build: Manifest) -> Iterator[dict[str, str]]:
+    """
+    Have the files of a build on this host, by their names; what was fetched for that goes again.
+
+    Raise SafeUpdateError if one cannot be had.
+    """
+    origin = source(where, functions)
+    paths: dict[str, str] = {}
+    try:
+        for name in build.files:
+            paths[name] = origin.path(name)
+        yield paths
+    finally:
+        if isinstance(origin, MasterFiles):
+            # The slot has a copy, and the cache of a minion is never emptied by itself.
+            for path in paths.values():
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def misfit(build: Manifest) -> str:
+    """Say why a build does not fit this host; empty if it does."""
+    machine, ours = os.uname().machine, ourselves.running_version()
+    if build.machine not in (ANY_MACHINE, machine):
+        return f"It is for {build.machine}, and this host is {machine}."
+    if build.python and not shutil.which(f"python{build.python}"):
+        return f"It needs Python {build.python}, which this host does not have."
+    if versions.key(build.extension) > versions.key(ours):
+        return f"It needs version {build.extension} of safeupdate, and this is {ours}."
+    return ""

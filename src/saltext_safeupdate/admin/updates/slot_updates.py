@@ -1,0 +1,236 @@
+"""An update to a slot: what it comes to, what speaks against it, and the slot itself."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+
+import salt.version
+
+from ... import factory
+from ...core.errors import InputError, SafeUpdateError, version_text
+from ...core.extensions import ourselves
+from ...core.generations import replaced
+from ...core.host import backup, locks
+from ...core.host.command import run as run_command
+from ...core.prepare import known, resolution, revisions
+from ...core.prepare.findings import Circumstances, Finding, other_update, preflight
+from ...core.prepare.resolution import Resolved
+from ...core.prepare.staging import SLOT, Staged
+from ...core.prepare.upgrade_steps import Steps
+from ...core.record.parts import FileRow, Request
+from ...core.slots.asked import NoPackages
+from ...core.slots.furnish import furnish_from
+from ...core.slots.installer import NAME, SlotInstaller, file_of
+from ...core.slots.manifest import Manifest
+from ...core.slots.store import Slot
+from ...core.supervisor.initiator import Initiator, Installation
+from ...this_host import Host
+from ..status import facts
+from . import builds, slots
+from .circumstances import Functions, described_under_way, is_masterless, used_by_states
+
+_BUSY = (
+    "An update of the minion is under way, or another staging. Nothing was done; wait for its end "
+    "('safeupdate.status')."
+)
+# What a build takes beside its bytes: file systems store in blocks.
+_BLOCKS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """
+    A request that was looked up: what it comes to, and the build; None if its slot is made.
+
+    *problem* is why there is no such build.
+    """
+
+    installer: SlotInstaller
+    resolved: Resolved
+    build: Manifest | None = None
+    problem: SafeUpdateError | None = None
+
+
+def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
+    """
+    Return what a request with a source comes to, whatever speaks against it.
+
+    What is staged needs no source.
+    """
+    if slots.why_not(host) is not None:
+        # That is a finding.
+        nothing = Resolved(request=wanted, installed={}, targets={})
+        return Wanted(installer=factory.slot_installer(host), resolved=nothing)
+    installer = slots.installer(host)
+    staged = factory.staging(host, installer)
+    there = staged.staged().get(NAME, "")
+    if wanted.version and there and builds.names(there, wanted.version):
+        files = revisions.rows(staged.staged_files())
+        resolved = _resolved(host, installer, wanted, there, files)
+        return Wanted(installer=installer, resolved=resolved)
+    try:
+        build = builds.chosen(host, functions, wanted.source, wanted.version)
+    except SafeUpdateError as err:
+        resolved = replace(_resolved(host, installer, wanted, ""), targets={})
+        return Wanted(installer=installer, resolved=resolved, problem=err)
+    resolved = _resolved(host, installer, wanted, build.build_version)
+    return Wanted(installer=installer, resolved=resolved, build=build)
+
+
+def _resolved(
+    host: Host,
+    installer: SlotInstaller,
+    wanted: Request,
+    version: str,
+    files: tuple[FileRow, ...] = (),
+) -> Resolved:
+    installed = installer.installed((NAME,))
+    targets = {NAME: version}
+    steps = Steps(host.settings.steps_dir, host.store).due(installed, targets) if version else ()
+    return Resolved(
+        request=replace(wanted, version=version or wanted.version),
+        installed=installed,
+        targets=targets,
+        steps=tuple(step.name for step in steps),
+        staged=bool(files),
+        files=files,
+    )
+
+
+def findings(host: Host, functions: Functions, wanted: Wanted) -> list[Finding]:
+    """Return everything that speaks against it; if it is installed, only another update does."""
+    resolved, under_way = wanted.resolved, described_under_way(host)
+    if wanted.problem is None and resolved.targets and resolved.in_place:
+        return [other_update(under_way)] if under_way else []
+    opts, settings = host.opts, host.settings
+    masterless = is_masterless(opts)
+    uses, unrendered = used_by_states(opts, functions)
+    too_old, unread = _too_old(host, resolved)
+    quarantined = host.store.quarantined() if host.store.exists() else []
+    found = preflight(
+        Circumstances(
+            manager=NoPackages(settings.slots_keyring),
+            own=(NAME,),
+            running=str(salt.version.__version__),
+            state_dir=settings.state_dir,
+            under_way=under_way,
+            locks=locks.problem(settings.run_dir, str(opts.get("user") or "")),
+            targets=resolved.targets,
+            unavailable=wanted.problem,
+            master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
+            masterless=masterless,
+            writes={
+                settings.state_dir: backup.size(host.backup_paths()),
+                **_writes(host, wanted.build),
+            },
+            quarantined=[(row.package, row.version) for row in quarantined],
+            uses=uses,
+            extensions_policy=settings.extensions,
+            too_old=too_old,
+            hold=settings.hold,
+            obstacle=host.services.obstacle(settings.service),
+            no_slots=slots.why_not(host),
+        )
+    )
+    try:
+        resolution.refuse_downgrade(resolved)
+    except InputError as err:
+        found.append(Finding("downgrade", str(err), "See the message."))
+    return [*found, *unrendered, *unread]
+
+
+def _writes(host: Host, build: Manifest | None) -> dict[str, int]:
+    """Return the bytes that the files of a build take, by the directories that they go to."""
+    if build is None:
+        return {}
+    unpacked = build.size + build.unpacked + build.unpacked // _BLOCKS
+    return {host.settings.slots_dir: unpacked, str(host.opts.get("cachedir", "/")): build.size}
+
+
+def _too_old(host: Host, resolved: Resolved) -> tuple[tuple[str, str] | None, list[Finding]]:
+    """Say that the extension does not know the Salt of a slot, if so; and what cannot be read."""
+    try:
+        different = known.unknown(
+            replaced.noted(host.store),
+            resolved.targets,
+            [file.path for file in revisions.files(resolved.files)],
+            host.settings.state_dir,
+            run_command,
+        )
+    except (OSError, SafeUpdateError) as err:
+        problem = f"This could not be checked: {err}"
+        return None, [Finding("extension-too-old", problem, "Fix that, and look again.", False)]
+    return (known.refusal(different, resolved.targets) if different else None), []
+
+
+def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
+    """
+    Make the slot of a build; return the request with the file that a record has of it. Idempotent.
+
+    Raise SafeUpdateError if anything of it is not as it should be; nothing was changed then.
+    """
+    build, resolved = wanted.build, wanted.resolved
+    if wanted.problem is not None:
+        raise wanted.problem
+    if build is None:
+        return resolved
+    lock = locks.acquire(host.settings.run_dir, "update", _BUSY)
+    try:
+        with builds.fetched(functions, resolved.request.source, build) as files:
+            slot = factory.slots(host).stage(
+                build,
+                files,
+                python=shutil.which(f"python{build.python}") or "" if build.python else "",
+                furnish=lambda tree: _furnish(host, tree),
+            )
+        wanted.installer.verify([file_of(slot)])
+        _note_staged(host, slot)
+    finally:
+        lock.close()
+    return replace(resolved, files=revisions.rows([file_of(slot)]), staged=True)
+
+
+def _furnish(host: Host, tree: str) -> None:
+    manager, settings = host.manager, host.settings
+    furnish_from(
+        tree,
+        ourselves.home(),
+        host.services.program(settings.service),
+        unowned=manager.unowned if manager is not None else set,
+        run=run_command,
+        strict=settings.extensions == "stop",
+    )
+
+
+def _note_staged(host: Host, slot: Slot) -> None:
+    file = file_of(slot)
+    staged = Staged(targets={NAME: file.version}, files=revisions.rows([file]))
+    host.store.set_fact(SLOT, staged)
+
+
+def going_back(host: Host, to: object) -> Wanted:
+    """Return what a rollback of a minion that runs from a slot comes to. Raise SafeUpdateError."""
+    installer = slots.installer(host)
+    told = None if to is None else str(to) if to == slots.WITHOUT else version_text("to", to)
+    file = slots.before(host, told)
+    wanted = Request(version=file.version, back=True, source=slots.KEPT)
+    installer.verify([file])
+    resolved = _resolved(host, installer, wanted, file.version, revisions.rows([file]))
+    return Wanted(installer=installer, resolved=resolved)
+
+
+def initiator(host: Host, jid: str) -> Initiator:
+    """Return what begins an update to a slot: no code changes below this minion, nor another."""
+    by = factory.initiator(host, jid)
+    paths = tuple(host.backup_paths())
+    return replace(
+        by,
+        manager=None,
+        pip=factory.slot_installer(host),
+        inhibitor=host.services,
+        others=(),
+        unaware=tuple,
+        stage_extensions=lambda directory: "",
+        installation=Installation(own=(NAME,), backup_paths=paths),
+    )

@@ -1,0 +1,184 @@
+"""The slots of this minion: whether there can be any, which one it runs from, what is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ... import factory
+from ...core.errors import CommandError, InputError, SafeUpdateError
+from ...core.host.command import run as run_command
+from ...core.packages.request import File
+from ...core.record.facts import UNSLOTTED, Unslotted
+from ...core.slots import private
+from ...core.slots.installer import NAME, SlotInstaller, file_of
+from ...core.slots.store import Slot
+from ...this_host import Host
+from ..status import provenance
+from . import builds
+
+# What 'safeupdate.rollback' is given to leave all slots, and what a record has as its source.
+WITHOUT = "without_slot"
+KEPT = "kept"
+# Seconds that a program of Salt gets to tell its version.
+_TIMEOUT = 120.0
+_VERSION = re.compile(r"\S+ (\d\S*)")
+
+
+def why_not(host: Host) -> tuple[str, str] | None:
+    """Return why this minion cannot run from slots, and what to do; None if it can."""
+    if host.services.name != "systemd":
+        return (
+            "A slot is started by systemd, which does not run here.",
+            "Update Salt in the way in which it came, such as by a new image of the container.",
+        )
+    if host.activation.by_boot:
+        return (
+            "This is a transactional system, which has its own way to keep versions: snapshots.",
+            "Update packages.",
+        )
+    user = str(host.opts.get("user") or "root")
+    if os.geteuid() != 0 or user != "root":
+        return (
+            f"The minion runs as {user if user != 'root' else 'another user than root'}, and slots "
+            "are made by root alone.",
+            "Update packages.",
+        )
+    try:
+        if os.path.isdir(host.settings.slots_dir):
+            private.check(host.settings.slots_dir)
+        factory.slots(host).active(host.settings.unit_name)
+        factory.slot_unit(host).check()
+    except (OSError, SafeUpdateError) as err:
+        return (str(err), "See the message.")
+    return None
+
+
+def active(host: Host) -> Slot | None:
+    """Return the slot that the minion runs from, from its last start on; None: from none."""
+    if host.services.name != "systemd":
+        return None
+    with contextlib.suppress(InputError):
+        # A unit with a name that no slot can have has none.
+        if factory.slots(host).active(host.settings.unit_name) is not None:
+            return factory.slot_installer(host).active
+    return None
+
+
+def source_of(host: Host, given: object) -> str:
+    """
+    Return the place of builds that a request means; empty for packages.
+
+    What is not told follows what the minion runs from. Raise InputError if that cannot be.
+    """
+    slot = active(host)
+    if given == builds.PACKAGES or (given is None and slot is None and _has_packages(host)):
+        if slot is None:
+            return ""
+        raise InputError(
+            f"The minion runs from the slot {slot.ident}, which no package changes. Nothing was "
+            f"changed; leave it with 'safeupdate.rollback to={WITHOUT}', then update packages."
+        )
+    place = builds.place(host, given)
+    if place or slot is None:
+        return place
+    raise InputError(
+        f"The minion runs from the slot {slot.ident}, and 'safeupdate:slots_source' does not say "
+        "where others are. Nothing was changed; name a 'source', or set that."
+    )
+
+
+def _has_packages(host: Host) -> bool:
+    return host.manager is not None and not provenance.not_from_packages(host)
+
+
+def installer(host: Host) -> SlotInstaller:
+    """
+    Return what installs slots, and note what this minion runs from without one.
+
+    Raise SafeUpdateError if that is not known.
+    """
+    found = factory.slot_installer(host)
+    if found.active is None:
+        program = factory.slot_unit(host).program
+    else:
+        noted = host.store.fact(UNSLOTTED)
+        program = noted.program if noted is not None else ""
+    now = Unslotted(version=_version(program), program=program)
+    if host.store.fact(UNSLOTTED) != now:
+        host.store.set_fact(UNSLOTTED, now)
+        found = factory.slot_installer(host)
+    return found
+
+
+def _version(program: str) -> str:
+    """Return what a program of Salt says that it is; empty if it is gone, and a slot runs."""
+    try:
+        said = run_command((program, "--version"), timeout=_TIMEOUT).stdout if program else ""
+    except CommandError:
+        return ""
+    found = _VERSION.match(said)
+    return found[1] if found else ""
+
+
+def before(host: Host, to: str | None) -> File:
+    """
+    Return what a rollback goes to: the slot of before, that of a version, or what is no slot.
+
+    Raise InputError if it is not there.
+    """
+    slots, name = factory.slots(host), host.settings.unit_name
+    noted, now, previous = host.store.fact(UNSLOTTED), slots.active(name), slots.previous(name)
+    without = []
+    if noted is not None and noted.version:
+        without = [File(NAME, noted.version, noted.program, "")]
+    kept = [each for each in slots.slots() if each.ident != now]
+    if to == WITHOUT:
+        found = without
+    elif to is not None:
+        found = [file_of(each) for each in kept if builds.names(each.build_version, to)]
+        found += [each for each in without if builds.names(each.version, to)]
+    elif previous is None:
+        found = without
+    else:
+        found = [file_of(each) for each in kept if each.ident == previous]
+    if not found:
+        there = [each.version for each in kept]
+        there += [f"{each.version} ({WITHOUT})" for each in without]
+        raise InputError(
+            f"There is no such version to go back to (there: {', '.join(there) or 'none'}). "
+            "Nothing was changed; name one with 'to', or ask for another one with "
+            "'safeupdate.update'."
+        )
+    return found[0]
+
+
+def described(host: Host) -> dict[str, Any]:
+    """Return the slots of this host, and what the minion runs from without one; empty if none."""
+    slots, name = factory.slots(host), host.settings.unit_name
+    found = slots.slots()
+    noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
+    if not found:
+        return {}
+    slot = active(host)
+    return {
+        "slots": [
+            {
+                "slot": each.ident,
+                "version": each.version,
+                "size": each.size,
+                "staged": each.staged,
+                "active": slot is not None and each.ident == slot.ident,
+                "previous": slot is not None and each.ident == slots.previous(name) != slot.ident,
+            }
+            for each in found
+        ],
+        WITHOUT: _shown(noted),
+    }
+
+
+def _shown(noted: Unslotted | None) -> Mapping[str, str]:
+    return {} if noted is None else {"version": noted.version, "program": noted.program}

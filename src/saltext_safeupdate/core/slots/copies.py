@@ -1,0 +1,34 @@
+"""Copies of the files of a build, which are digested on their way: others may change a source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from ..errors import VerificationError
+from .manifest import Manifest
+from .tree import write_all
+
+_CHUNK = 1 << 20
+
+
+def copied(manifest: Manifest, name: str, source: str, directory: str) -> str:
+    """Copy a file of a build if it is what the manifest says; return the path of the copy."""
+    wanted, path = manifest.files[name], os.path.join(directory, name)
+    digest, left = hashlib.sha256(), wanted.size
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # A pipe has nothing to read, and nobody is waited for.
+        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            while left >= 0 and (block := file.read(_CHUNK)):
+                left -= len(block)
+                digest.update(block)
+                write_all(fd, block)
+    finally:
+        os.close(fd)
+    if left or digest.hexdigest() != wanted.sha256:
+        raise VerificationError(
+            f"{name} is not the file that the manifest of {manifest.name} names. Nothing was "
+            "changed; copy it to the source again, or write its manifest anew."
+        )
+    return path

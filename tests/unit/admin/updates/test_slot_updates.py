@@ -1,0 +1,404 @@
+"""What an administrator asks of slots, with real builds, a real record, and a simulated systemd."""
+
+import json
+import os
+import pathlib
+
+import pytest
+
+from saltext_safeupdate import factory
+from saltext_safeupdate.admin.status import facts
+from saltext_safeupdate.admin.updates import slot_updates, slots, updating
+from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.host.command import Result
+from saltext_safeupdate.core.packages.own import Own
+from saltext_safeupdate.core.prepare.staging import SLOT
+from saltext_safeupdate.core.record.facts import UNSLOTTED
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller, program
+from saltext_safeupdate.core.slots.unit import SlotUnit
+from tests.support import builds
+from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
+from tests.unit.core.slots.test_unit import Systemd
+
+from .test_updating import SimulatedHost
+
+OLD = "3007.15"
+MINION = "salt-minion"
+
+
+class Made(SimulatedHost):
+    """A minion from a package, with a systemd that starts what its unit says."""
+
+    def prepare(self, top):
+        self.package = top / "usr" / "bin" / "salt-minion"
+        self.package.parent.mkdir(parents=True)
+        self.package.touch(0o755)
+        self.source = top / "builds"
+        self.source.mkdir()
+        self.systemd = Systemd(top / "units", str(self.package))
+        self.units = str(top / "units")
+
+    def run(self, argv, *, timeout, **kwargs):
+        """Return what programs say: systemctl, and a salt-minion of its version."""
+        if argv[0] == "systemctl":
+            return self.systemd(argv, timeout=timeout)
+        assert argv == (str(self.package), "--version")
+        return Result(argv=argv, returncode=0, stdout=f"salt-minion {OLD} (Argon)\n", stderr="")
+
+    def unit(self):
+        where = program(self.settings.slots_dir, MINION)
+        return SlotUnit(MINION, where, run=self.run, units=self.units)
+
+    def installer(self):
+        before = self.store.fact(UNSLOTTED)
+        made = factory.slots(self)
+        version = before.version if before else ""
+        return SlotInstaller(made, MINION, self.unit(), before=version)
+
+    def build(self, version, *entries, **said):
+        name = said.get("name", f"salt-{version}")
+        path = builds.tarball(self.source / f"{name}.tar.xz", [*builds.onedir(version), *entries])
+        told = builds.described(path, **{"name": name, "version": version, **said})
+        (self.source / f"{name}.json").write_text(json.dumps(told))
+
+    def install(self):
+        """Do what the supervisor does with the newest request."""
+        record = self.store.latest()
+        files = [slot_updates.revisions.files([row])[0] for row in record.staged.files]
+        self.installer().verify(files)
+        self.installer().install(files)
+        for phase in ("CHECKING", "STAGING", "WAITING", "INSTALLING", "DELIVERING"):
+            record = self.store.save(record.advance(Phase[phase]))
+        for phase in ("STEPPING", "RESTARTING", "WATCHING", "COMMITTED"):
+            record = self.store.save(record.advance(Phase[phase]))
+        self.store.drop_fact(SLOT)
+        self.supervisor.release()
+
+    @property
+    def runs(self):
+        slot = slots.active(self)
+        return slot.version if slot else "package"
+
+    def update(self, version, **kwargs):
+        asked = updating.update(self, {}, version, source=str(self.source), **kwargs)
+        self.install()
+        return asked
+
+
+def _furnish(tree, *args, **kwargs):
+    place = pathlib.Path(tree, "lib", "python3.11", "site-packages", "saltext_safeupdate")
+    place.mkdir()
+    (place / "__init__.py").touch()
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setattr(facts, "state_uses", lambda opts, functions: set())
+    monkeypatch.setattr(facts, "master_version", lambda functions, pillar: "3008.3")
+    jids = iter(range(20260101120000000000, 20260101120000009999))
+    monkeypatch.setattr(updating, "_jid", lambda host: str(next(jids)))
+    made = Made(
+        {
+            "id": "minion",
+            "cachedir": str(tmp_path / "cache"),
+            "pki_dir": str(tmp_path / "pki"),
+            "conf_file": str(tmp_path / "etc" / "minion"),
+            "safeupdate": {
+                "state_dir": str(tmp_path / "state"),
+                "run_dir": str(tmp_path / "run"),
+                "slots_dir": str(tmp_path / "slots"),
+            },
+        }
+    )
+    made.prepare(tmp_path)
+    made.manager = FakePackages(**{"salt-minion": OLD})
+    made.manager.offers = {"salt-minion": ["3008.3", OLD]}
+    made.services = FakeServices()
+    monkeypatch.setattr(factory, "launch", lambda host: host.launch())
+    monkeypatch.setattr(factory, "slot_unit", lambda host: host.unit())
+    monkeypatch.setattr(factory, "slot_installer", lambda host: host.installer())
+    monkeypatch.setattr(slots, "run_command", made.run)
+    monkeypatch.setattr(slot_updates, "furnish_from", _furnish)
+    return made
+
+
+def _codes(plan):
+    return sorted(finding["code"] for finding in plan["findings"] if finding["blocking"])
+
+
+def _plan(made, version=None, **kwargs):
+    return updating.plan(made, {}, version, source=str(made.source), **kwargs)
+
+
+# -- what it comes to ----------------------------------------------------------------------
+
+
+def test_a_plan_tells_and_makes_no_slot(made):
+    made.build("3008.3")
+    plan = _plan(made, "3008.3")
+    (change,) = plan["changes"].values()
+    assert (change["old"], change["new"].partition("-")[0]) == (OLD, "3008.3")
+    assert (plan["staged"], plan["reboot"], _codes(plan)) == (False, False, [])
+    (told,) = [each for each in plan["findings"] if each["code"] == "signature-policy"]
+    assert "slots_keyring" in told["fix"]
+    assert not os.path.exists(made.settings.slots_dir)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [(None, "3008.3"), ("3007", "3007.20"), ("3007.9", "3007.9"), ("3008", "3008.3")],
+)
+def test_a_series_is_its_newest_version_and_the_record_has_the_exact_one(made, asked, meant):
+    for version in ("3007.9", "3007.20", "3008.3"):
+        made.build(version)
+    made.update(asked, allow_downgrade=True)
+    record = made.store.latest()
+    assert record.request.version.partition("-")[0] == meant
+    assert record.request.source == str(made.source)
+    assert made.runs == meant
+
+
+def test_of_one_version_what_fits_is_taken(made):
+    made.build("3008.3", machine="s390x", name="other")
+    made.build("3008.3")
+    made.update("3008.3")
+    assert made.runs == "3008.3"
+
+
+def test_what_is_not_there_or_does_not_fit_is_told_with_the_reason(made):
+    made.build("3007.20")
+    made.build("3008.3", machine="s390x")
+    assert _codes(_plan(made, "3008.3")) == ["target-unavailable"]
+    with pytest.raises(
+        SafeUpdateError, match=r"on offer: 3008\.3, 3007\.20.*is for s390x.*Nothing was changed"
+    ):
+        made.update("3008.3")
+    assert made.launched == 0
+
+
+def test_a_build_that_is_damaged_changes_nothing(made):
+    made.build("3008.3")
+    with open(made.source / "salt-3008.3.tar.xz", "ab") as file:
+        file.write(b"x")
+    with pytest.raises(SafeUpdateError, match=r"not the file that the manifest.*Nothing was"):
+        made.update("3008.3")
+    assert made.launched == 0
+    assert factory.slots(made).slots() == []
+
+
+# -- from a package to slots and back -------------------------------------------------------
+
+
+def test_from_a_package_to_slots_and_back_to_it(made):
+    for version in ("3007.20", "3008.3"):
+        made.build(version)
+        asked = made.update(version)
+        assert asked["phase"] == "requested"
+        assert made.runs == version
+    found = updating.revisions(made)
+    assert found["active"][NAME].startswith("3008.3-")
+    assert found["previous"][NAME].startswith("3007.20-")
+    assert found["without_slot"] == {"version": OLD, "program": str(made.package)}
+    shown = {each["version"]: (each["active"], each["previous"]) for each in found["slots"]}
+    assert shown == {"3008.3": (True, False), "3007.20": (False, True)}
+    assert all(each["size"] > 1000 for each in found["slots"])
+    updating.rollback(made)
+    assert made.store.latest().request.back
+    made.install()
+    assert made.runs == "3007.20"
+    with pytest.raises(InputError, match=r"There is no such version.*without_slot"):
+        updating.rollback(made)
+    updating.rollback(made, slots.WITHOUT)
+    made.install()
+    assert made.runs == "package"
+    assert updating.revisions(made)["active"] == {"salt-minion": OLD}
+
+
+def test_the_first_slot_goes_back_to_the_package(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    assert updating.revisions(made)["previous"] == {NAME: OLD}
+    assert _codes(updating.plan(made, {}, back=True)) == []
+    updating.rollback(made)
+    made.install()
+    assert made.runs == "package"
+
+
+def test_a_package_of_the_same_version_is_another_thing(made):
+    """Otherwise nobody could leave a slot any more."""
+    made.build(OLD)
+    made.update(OLD)
+    assert made.runs == OLD
+    updating.rollback(made, slots.WITHOUT)
+    made.install()
+    assert made.runs == "package"
+
+
+def test_what_is_active_is_not_asked_for_again_and_another_build_of_it_is(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    asked = updating.update(made, {}, "3008.3", source=str(made.source))
+    assert asked["comment"] == "It is installed; nothing to do."
+    made.build("3008.3", builds.member("salt/mended", b"x"))
+    made.update("3008.3")
+    assert len(factory.slots(made).slots()) == 2
+
+
+def test_an_older_version(made):
+    made.build("3006.28")
+    assert _codes(_plan(made, "3006.28")) == ["downgrade"]
+    with pytest.raises(InputError, match="allow_downgrade"):
+        made.update("3006.28")
+    made.update("3006.28", allow_downgrade=True)
+    assert made.runs == "3006.28"
+
+
+def test_a_build_that_was_rolled_back_is_not_taken_again(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    version = made.store.latest().versions_to[NAME]
+    updating.rollback(made)
+    made.install()
+    made.store.quarantine({NAME: version}, "u1", "it died")
+    assert _codes(_plan(made, "3008.3")) == ["quarantined"]
+    with pytest.raises(InputError, match="was rolled back"):
+        made.update("3008.3")
+    made.build("3008.3", builds.member("salt/mended", b"x"))
+    made.update("3008.3")
+    assert made.runs == "3008.3"
+
+
+# -- staging --------------------------------------------------------------------------------
+
+
+def test_what_is_staged_needs_no_source(made):
+    made.build("3008.3")
+    staged = updating.stage(made, {}, "3008.3", str(made.source))
+    (file,) = staged["files"]
+    assert file["path"].startswith(made.settings.slots_dir)
+    for path in made.source.iterdir():
+        path.unlink()
+    assert _plan(made, "3008.3")["staged"] is True
+    made.update("3008.3")
+    assert made.runs == "3008.3"
+
+
+def test_staged_again_a_build_that_was_made_anew_counts(made):
+    made.build("3008.3")
+    first = updating.stage(made, {}, "3008.3", str(made.source))
+    made.build("3008.3", builds.member("salt/mended", b"x"))
+    second = updating.stage(made, {}, "3008.3", str(made.source))
+    assert first["targets"] != second["targets"]
+    made.update("3008.3")
+    assert made.store.latest().versions_to == second["targets"]
+
+
+def test_nothing_is_staged_while_an_update_is_under_way(made):
+    made.build("3008.3")
+    holder = locks.acquire(made.settings.run_dir, "update", "")
+    with pytest.raises(LockHeldError, match="Nothing was done"):
+        updating.stage(made, {}, "3008.3", str(made.source))
+    holder.close()
+
+
+# -- which source ---------------------------------------------------------------------------
+
+
+def test_packages_are_what_a_minion_from_packages_is_updated_with(made):
+    made.build("3008.3")
+    made.opts["safeupdate"]["slots_source"] = str(made.source)
+    asked = updating.update(made, {}, "3008.3")
+    assert asked["to"] == {"salt-minion": "3008.3"}
+
+
+def test_a_minion_that_runs_from_a_slot_stays_with_builds(made):
+    made.build("3007.20")
+    made.build("3008.3")
+    made.update("3007.20")
+    with pytest.raises(InputError, match=r"slots_source.*Nothing was changed; name a 'source'"):
+        updating.update(made, {}, "3008.3")
+    with pytest.raises(InputError, match=r"safeupdate\.rollback to=without_slot"):
+        updating.update(made, {}, "3008.3", source="packages")
+    made.__dict__.pop("settings")
+    made.opts["safeupdate"]["slots_source"] = str(made.source)
+    assert updating.update(made, {}, "3008.3")["to"][NAME].startswith("3008.3-")
+
+
+@pytest.mark.parametrize("manager", [None, "of others"])
+def test_a_minion_of_no_package_is_updated_with_builds_if_there_is_a_source(made, manager):
+    if manager is None:
+        made.manager = None
+    else:
+        made.manager.owners = lambda paths: {"python3" for path in paths if "salt" not in path}
+    made.found = Own(frozenset(), False)
+    with pytest.raises(SafeUpdateError, match="Nothing was changed"):
+        updating.update(made, {}, "3008.3")
+    made.build("3008.3")
+    made.__dict__.pop("settings")
+    made.opts["safeupdate"]["slots_source"] = str(made.source)
+    updating.update(made, {}, "3008.3")
+    made.install()
+    assert made.runs == "3008.3"
+
+
+@pytest.mark.parametrize("source", ["", "builds", "http://x/y", 5, True])
+def test_what_is_no_source_is_refused(made, source):
+    with pytest.raises(InputError, match="'source' must be"):
+        updating.update(made, {}, "3008.3", source=source)
+
+
+# -- where there can be none -----------------------------------------------------------------
+
+
+def _without_systemd(made, monkeypatch):
+    made.services.name = "direct"
+
+
+def _as_another_user(made, monkeypatch):
+    made.opts["user"] = "salt"
+
+
+def _transactional(made, monkeypatch):
+    made.manager = FakeTransactional(**{"salt-minion": OLD})
+
+
+def _others_write(made, monkeypatch):
+    os.mkdir(made.settings.slots_dir)
+    os.chmod(made.settings.slots_dir, 0o777)
+
+
+def _odd_unit(made, monkeypatch):
+    made.systemd.argv = f"{made.package} $OPTIONS"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_without_systemd, "which does not run here"),
+        (_as_another_user, "runs as salt"),
+        (_transactional, "snapshots"),
+        (_others_write, "others can write to it"),
+        (_odd_unit, "cannot be taken over"),
+    ],
+)
+def test_where_there_can_be_no_slots_that_is_a_finding(made, monkeypatch, change, said):
+    made.build("3008.3")
+    change(made, monkeypatch)
+    plan = _plan(made, "3008.3")
+    assert "no-slots" in _codes(plan)
+    with pytest.raises(SafeUpdateError, match=rf"\[no-slots\] .*{said}.*Nothing was changed"):
+        made.update("3008.3")
+    assert made.launched == 0
+
+
+def test_room_is_looked_for_where_a_build_goes(made, monkeypatch):
+    made.build("3008.3", unpacked=1 << 30)
+    seen = []
+    monkeypatch.setattr(slot_updates, "preflight", lambda known: seen.append(known) or [])
+    _plan(made, "3008.3")
+    (known,) = seen
+    assert known.writes[made.settings.slots_dir] > 1 << 30
+    assert known.writes[made.opts["cachedir"]] > 100, "where a file of the master goes"
+    assert made.settings.state_dir in known.writes
