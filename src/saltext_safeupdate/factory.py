@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .core.prepare.revisions import Revisions
     from .core.prepare.staging import Staging
     from .core.slots.installer import SlotInstaller
-    from .core.slots.store import Slots
+    from .core.slots.store import Slot, Slots
     from .core.slots.unit import SlotUnit
     from .core.supervisor.initiator import Initiator
     from .core.supervisor.quiet_transaction import QuietTransaction
@@ -74,6 +74,17 @@ def slots(host: Host) -> Slots:
 def slot_installer(host: Host) -> SlotInstaller:
     """Return what installs slots for this minion."""
     return wiring.slot_installer(host.settings, host.store)
+
+
+def active_slot(host: Host) -> Slot | None:
+    """
+    Return the slot that the minion starts from; None: from none.
+
+    It is quick where there are none. Raise SafeUpdateError if that is not known.
+    """
+    if host.services.name != "systemd" or not slots(host).has(host.settings.unit_name):
+        return None
+    return slot_installer(host).active
 
 
 def slot_unit(host: Host) -> SlotUnit:

@@ -45,6 +45,7 @@ SURFACE = {
             "check",
             "drain",
             "forget",
+            "forget_slot",
             "history",
             "jobs",
             "plan",

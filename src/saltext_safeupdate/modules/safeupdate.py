@@ -25,7 +25,14 @@ from saltext_safeupdate.admin.status import drains
 from saltext_safeupdate.admin.status import jobs as job_actions
 from saltext_safeupdate.admin.status import status as statuses
 from saltext_safeupdate.admin.status import wait as waiting
-from saltext_safeupdate.admin.updates import available, inside, rollout_requests, steering, updating
+from saltext_safeupdate.admin.updates import (
+    available,
+    inside,
+    rollout_requests,
+    slots,
+    steering,
+    updating,
+)
 from saltext_safeupdate.core.settings import is_proxy
 from saltext_safeupdate.this_host import Host
 
@@ -352,6 +359,28 @@ def revisions():
     """
     with errors.as_salts():
         return updating.revisions(Host(__opts__))
+
+
+def forget_slot(slot):
+    """
+    Remove a slot, and make room on the disk.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'web1' safeupdate.forget_slot salt-3008.3-onedir-x86_64-1f0c9a77b2d4e655
+
+    slot
+        Its name, as listed by :py:func:`revisions`.
+
+    :raises CommandExecutionError: if a minion of this host runs from it or goes back to it, or if
+        it is not there.
+
+    .. versionadded:: 0.1.0
+    """
+    with errors.as_salts():
+        return slots.forget(Host(__opts__), slot)
 
 
 def unquarantine(version):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ... import hooks
+from ... import factory, hooks
 from ...core.errors import LockHeldError, SafeUpdateError
 from ...core.host import hidden, locks, processes
 from ...core.jobs.ledger import Job, State
@@ -39,6 +39,7 @@ class TakingOff:
                 "this again."
             )
         self._refuse_loss()
+        self._refuse_slot()
         self._kept = leaving.kept(host.settings)
         # Seconds, so that not all minions restart at once.
         self.jitter = host.settings.restart_jitter
@@ -113,6 +114,15 @@ class TakingOff:
         ]
         last = store.latest() if store.exists() else None
         return bool(used) or (last is not None and not last.phase.final)
+
+    def _refuse_slot(self) -> None:
+        """Raise SafeUpdateError if the minion runs from a slot: nobody could leave it any more."""
+        slot = factory.active_slot(self._host)
+        if slot is not None:
+            raise SafeUpdateError(
+                f"The minion runs from the slot {slot.ident}. {_UNCHANGED} Leave it with "
+                "'safeupdate.rollback to=without_slot', then apply this again."
+            )
 
     def _refuse_loss(self) -> None:
         store, ledger = self._host.store, self._host.ledger

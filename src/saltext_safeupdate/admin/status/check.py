@@ -9,7 +9,7 @@ from typing import Any
 
 import salt.version
 
-from ... import hooks, patches
+from ... import factory, hooks, patches
 from ...core.errors import SafeUpdateError
 from ...core.extensions import ourselves
 from ...core.extensions.programs.engines import modules
@@ -22,7 +22,14 @@ from ...core.settings import of_minion
 from ...this_host import Host, enabled
 from .. import errors
 from ..setup import executors
-from . import checks_of_files, checks_of_restarts, checks_of_snapshots, facts, provenance
+from . import (
+    checks_of_files,
+    checks_of_restarts,
+    checks_of_slots,
+    checks_of_snapshots,
+    facts,
+    provenance,
+)
 from .checks_of_files import Problem
 
 # Bytes that the database should be able to grow by: returns that masters do not get at once.
@@ -214,6 +221,11 @@ def _locks(host: Host) -> Iterator[Problem]:
 
 
 def _own_packages(host: Host) -> Iterator[Problem]:
+    if factory.slots(host).has(host.settings.unit_name):
+        # No package is what it runs from.
+        yield from checks_of_slots.slot(host)
+        yield from _service(host)
+        return
     if host.manager is None:
         yield Problem(
             "package-manager",
@@ -231,12 +243,13 @@ def _own_packages(host: Host) -> Iterator[Problem]:
         )
         return
     problem = provenance.not_from_packages(host)
-    if problem or not own.names:
+    if (problem or not own.names) and not host.settings.slots_source:
         yield Problem(
             "own-packages",
             problem or "No package owns the code, the interpreter or the unit of this minion.",
-            "Update it in the way in which it was installed. Jobs and restarts are protected. If "
-            "it was installed from packages, name them in 'safeupdate:packages'.",
+            "Update it in the way in which it was installed, or to a slot: set "
+            "'safeupdate:slots_source'. Jobs and restarts are protected. If it was installed from "
+            "packages, name them in 'safeupdate:packages'.",
         )
     if not own.names:
         return

@@ -25,6 +25,7 @@ def refuse_others(host: Host) -> None:
     problem = not_from_packages(host)
     if problem:
         raise InputError(
-            f"{problem} Nothing was changed. Update it in that way and restart the minion with "
+            f"{problem} Nothing was changed. Update it to a slot: name a 'source' of builds, or "
+            "set 'safeupdate:slots_source'. Or update it in that way and restart the minion with "
             "'safeupdate.restart', or name its packages in 'safeupdate:packages' if it has some."
         )

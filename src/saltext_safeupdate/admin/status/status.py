@@ -116,6 +116,12 @@ def _extension(host: Host) -> dict[str, str]:
 
 
 def _installed(host: Host) -> dict[str, str]:
+    # Not for the grain.
+    from ... import factory
+
+    slot = factory.active_slot(host)
+    if slot is not None:
+        return {"salt": slot.build_version}
     if host.manager is None:
         return {}
     return host.manager.installed(host.own().names)

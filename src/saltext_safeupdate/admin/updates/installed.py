@@ -13,6 +13,7 @@ from typing import Any
 
 import salt.version
 
+from ... import factory
 from ...core.errors import RecordError, SafeUpdateError
 from ...core.extensions import ourselves
 from ...core.prepare import upgrade_steps
@@ -93,7 +94,9 @@ def installed(host: Host) -> dict[str, str]:
 
 
 def _installed(host: Host) -> dict[str, str]:
-    manager = host.manager
+    manager, slot = host.manager, factory.active_slot(host)
+    if slot is not None:
+        return {"installed": slot.build_version, "build": slot.build_version, "way": "slot"}
     if manager is None:
         return _by_pip()
     stamp = (manager.name, *host.settings.packages, *manager.stamp())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -12,10 +11,10 @@ from ... import factory
 from ...core.errors import CommandError, InputError, SafeUpdateError
 from ...core.host.command import run as run_command
 from ...core.packages.request import File
+from ...core.prepare.staging import SLOT
 from ...core.record.facts import UNSLOTTED, Unslotted
 from ...core.slots import private
 from ...core.slots.installer import NAME, SlotInstaller, file_of
-from ...core.slots.store import Slot
 from ...this_host import Host
 from ..status import provenance
 from . import builds
@@ -57,24 +56,13 @@ def why_not(host: Host) -> tuple[str, str] | None:
     return None
 
 
-def active(host: Host) -> Slot | None:
-    """Return the slot that the minion runs from, from its last start on; None: from none."""
-    if host.services.name != "systemd":
-        return None
-    with contextlib.suppress(InputError):
-        # A unit with a name that no slot can have has none.
-        if factory.slots(host).active(host.settings.unit_name) is not None:
-            return factory.slot_installer(host).active
-    return None
-
-
 def source_of(host: Host, given: object) -> str:
     """
     Return the place of builds that a request means; empty for packages.
 
     What is not told follows what the minion runs from. Raise InputError if that cannot be.
     """
-    slot = active(host)
+    slot = factory.active_slot(host)
     if given == builds.PACKAGES or (given is None and slot is None and _has_packages(host)):
         if slot is None:
             return ""
@@ -163,7 +151,7 @@ def described(host: Host) -> dict[str, Any]:
     noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
     if not found:
         return {}
-    slot = active(host)
+    slot = factory.active_slot(host)
     return {
         "slots": [
             {
@@ -182,3 +170,13 @@ def described(host: Host) -> dict[str, Any]:
 
 def _shown(noted: Unslotted | None) -> Mapping[str, str]:
     return {} if noted is None else {"version": noted.version, "program": noted.program}
+
+
+def forget(host: Host, ident: object) -> dict[str, str]:
+    """Remove a slot that no minion needs."""
+    name = str(ident)
+    factory.slots(host).forget(name)
+    staged = host.store.fact(SLOT)
+    if staged is not None and any(os.path.basename(row[2]) == name for row in staged.files):
+        host.store.drop_fact(SLOT)
+    return {"slot": name, "comment": "The slot was removed."}

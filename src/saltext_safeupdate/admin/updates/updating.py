@@ -83,7 +83,7 @@ def plan(
 def _of_slots(host: Host, functions: Functions, wanted: Request, source: object) -> Wanted | None:
     """Return what a request comes to if it is about slots; None: about packages."""
     if wanted.back:
-        back = slots.active(host) is not None
+        back = factory.active_slot(host) is not None
         return slot_updates.going_back(host, wanted.version) if back else None
     place = slots.source_of(host, source)
     return slot_updates.look_up(host, functions, replace(wanted, source=place)) if place else None
@@ -214,7 +214,7 @@ def _refuse_blocking(found: Sequence[Finding]) -> None:
 
 def rollback(host: Host, to: object = None) -> dict[str, Any]:
     """Ask for the previous version: from the packages that were kept, or a slot."""
-    if slots.active(host) is not None:
+    if factory.active_slot(host) is not None:
         resolved = slot_updates.going_back(host, to).resolved
         resolution.refuse_of(resolved, host.store)
         return _request(host, resolved, "rolled back by request")
@@ -226,7 +226,7 @@ def rollback(host: Host, to: object = None) -> dict[str, Any]:
 
 def revisions(host: Host) -> dict[str, Any]:
     """Return the versions that this minion knows: active, previous, staged and skipped."""
-    manager, slot = host.manager, slots.active(host)
+    manager, slot = host.manager, factory.active_slot(host)
     found: dict[str, Any] = {"active": {}, "previous": {}, "staged": {}, "skipped": []}
     if host.store.exists():
         found["skipped"] = [row._asdict() for row in host.store.quarantined()]

@@ -27,6 +27,10 @@ class Links:
     def __init__(self, directory: str) -> None:
         self._directory = os.path.join(directory, _MINIONS)
 
+    def can_have(self, minion: str) -> bool:
+        """Tell whether the name is one that a minion with links can have."""
+        return bool(_NAME.fullmatch(minion))
+
     def active(self, minion: str) -> str | None:
         return self._leads_to(minion, ACTIVE)
 
@@ -76,7 +80,7 @@ class Links:
         return found[1] if found else None
 
     def _place(self, minion: str) -> str:
-        if not _NAME.fullmatch(minion):
+        if not self.can_have(minion):
             raise InputError(f"{minion!r} is no name of a unit. Nothing was changed.")
         return os.path.join(self._directory, minion)
 

@@ -199,6 +199,10 @@ class Slots:
         """Return the slot that the minion runs from at its next start; None: from none."""
         return self._links.active(minion)
 
+    def has(self, minion: str) -> bool:
+        """Tell whether the minion has an active slot. One whose name no slot can have has none."""
+        return self._links.can_have(minion) and self._links.active(minion) is not None
+
     def previous(self, minion: str) -> str | None:
         """Return the slot that :meth:`go_back` goes to."""
         return self._links.previous(minion)
@@ -287,7 +291,11 @@ class Slots:
         }
         write_atomic(os.path.join(part, _MARK), json.dumps(mark))
         os.chmod(part, 0o755)  # noqa: S103 (jobs of other users start its interpreter)
-        os.rename(part, part.removesuffix(_PART))
+        place = part.removesuffix(_PART)
+        if os.path.lexists(place):
+            # What somebody has left of a slot is none.
+            os.rename(place, f"{place}{_GONE}")
+        os.rename(part, place)
         sync_directory(self._slots)
 
     def _read(self, ident: str) -> Slot | None:

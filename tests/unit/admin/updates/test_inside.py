@@ -30,6 +30,7 @@ FUNCTIONS = sorted(
 ARGUMENTS = {
     "accepted": [["1"]],
     "forget": ["1"],
+    "forget_slot": ["salt"],
     "request": [1, "3008.3"],
     "resume": ["1"],
     "unquarantine": ["1"],

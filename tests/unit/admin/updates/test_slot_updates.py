@@ -3,12 +3,14 @@
 import json
 import os
 import pathlib
+import shutil
 
 import pytest
 
 from saltext_safeupdate import factory
-from saltext_safeupdate.admin.status import facts
-from saltext_safeupdate.admin.updates import slot_updates, slots, updating
+from saltext_safeupdate.admin.setup import taking_off
+from saltext_safeupdate.admin.status import check, facts, status
+from saltext_safeupdate.admin.updates import installed, slot_updates, slots, updating
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.command import Result
@@ -78,7 +80,7 @@ class Made(SimulatedHost):
 
     @property
     def runs(self):
-        slot = slots.active(self)
+        slot = factory.active_slot(self)
         return slot.version if slot else "package"
 
     def update(self, version, **kwargs):
@@ -402,3 +404,92 @@ def test_room_is_looked_for_where_a_build_goes(made, monkeypatch):
     assert known.writes[made.settings.slots_dir] > 1 << 30
     assert known.writes[made.opts["cachedir"]] > 100, "where a file of the master goes"
     assert made.settings.state_dir in known.writes
+
+
+# -- what is told of it ----------------------------------------------------------------------
+
+
+def _problems(made):
+    return [each for each in check.check(made, {}) if each["code"] in ("slot", "own-packages")]
+
+
+def test_what_runs_is_told_and_no_package_is_missed(made):
+    made.manager.owners = lambda paths: set()
+    made.found = Own(frozenset(), False)
+    made.build("3008.3")
+    made.update("3008.3")
+    (slot,) = factory.slots(made).slots()
+    assert status.status(made)["installed"] == {NAME: slot.build_version}
+    told = installed.installed(made)
+    assert told == {"installed": slot.build_version, "build": slot.build_version, "way": "slot"}
+    assert installed.known(made)["intended"] == slot.build_version, "that is no drift"
+    assert _problems(made) == []
+    updating.rollback(made)
+    made.install()
+    assert status.status(made)["installed"] == {"salt-minion": OLD}
+    assert installed.installed(made)["way"] != "slot"
+
+
+def test_a_salt_of_no_package_is_no_problem_if_it_has_a_source(made):
+    made.manager.owners = lambda paths: set()
+    (problem,) = _problems(made)
+    assert "slots_source" in problem["fix"]
+    made.__dict__.pop("settings", None)
+    made.opts["safeupdate"]["slots_source"] = str(made.source)
+    assert _problems(made) == []
+
+
+def test_a_slot_that_does_not_run_is_told(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    made.systemd.argv = str(made.package)
+    (problem,) = _problems(made)
+    assert "the unit starts something else" in problem["problem"]
+
+
+def test_a_slot_that_is_gone_is_told_before_the_minion_restarts(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    (slot,) = factory.slots(made).slots()
+    shutil.rmtree(slot.tree)
+    (problem,) = _problems(made)
+    assert "cannot be used" in problem["problem"]
+    # As it says: then what is not whole is made anew.
+    drop_in = problem["fix"].partition("remove ")[2].partition(",")[0]
+    os.unlink(drop_in)
+    made.systemd(("systemctl", "daemon-reload"), timeout=1)
+    assert made.runs == "package"
+    made.update("3008.3")
+    assert made.runs == "3008.3"
+
+
+def test_a_slot_is_forgotten_unless_it_is_needed(made):
+    for version in ("3007.20", "3008.3"):
+        made.build(version)
+        made.update(version)
+    spare = updating.stage(made, {}, "3007.20", str(made.source))
+    active, previous = (each["slot"] for each in updating.revisions(made)["slots"])
+    for needed in (active, previous):
+        with pytest.raises(InputError, match="is active or previous"):
+            slots.forget(made, needed)
+    made.build("3008.1")
+    spare = updating.stage(made, {}, "3008.1", str(made.source))
+    name = os.path.basename(spare["files"][0]["path"])
+    assert slots.forget(made, name)["slot"] == name
+    assert updating.revisions(made)["staged"] == {}
+    for name in ("none", "../slots", "/etc"):
+        with pytest.raises(InputError, match="There is no slot"):
+            slots.forget(made, name)
+
+
+def test_who_runs_from_a_slot_is_not_taken_off(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    with pytest.raises(SafeUpdateError, match=r"Leave it with 'safeupdate\.rollback"):
+        taking_off.TakingOff(made)
+
+
+def test_a_unit_whose_name_no_slot_can_have_is_updated_with_packages(made):
+    made.__dict__.pop("settings", None)
+    made.opts["safeupdate"]["service"] = "salt\\x2dminion"
+    assert updating.update(made, {}, "3008.3")["to"] == {"salt-minion": "3008.3"}

@@ -120,6 +120,20 @@ def test_what_salt_pip_adds_is_no_change_of_it(slots, staged):
         slots.verify(slot.ident)
 
 
+@pytest.mark.parametrize("gone", ["tree", "complete.json", "inventory.json"])
+def test_what_is_left_of_a_slot_is_none_and_it_is_made_anew(slots, build, staged, gone):
+    slot = staged()
+    path = pathlib.Path(slot.tree).parent / gone
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    again = slots.stage(*build())
+    slots.verify(again.ident)
+    slots.prune(1)
+    assert [path.name for path in pathlib.Path(slot.tree).parents[1].iterdir()] == [slot.ident]
+
+
 def test_two_builds_of_a_version_are_told_apart(slots, build):
     one = slots.stage(*build("3008.3"))
     other = slots.stage(*build("3008.3", extension="0.1.1"))
