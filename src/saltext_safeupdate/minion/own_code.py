@@ -2,7 +2,8 @@
 The main process of a minion that is handed over reads its own copy of its code from its start on.
 
 Then packages may change while it runs, by whomever, and neither the main process nor its jobs read
-one part of another version. Without the copy the minion works as it does otherwise.
+one part of another version. Without the copy the minion works as it does otherwise. A minion that
+runs from a slot has its own tree already: it is kept until the last of its processes has ended.
 
 The copy is made before the minion is ready (:func:`take`). To have a process read it takes longer
 than that, so the main process does it when it is ready, and each of its children that was forked
@@ -50,6 +51,10 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
         roots = host.own_roots()
         if not roots:
             # What is installed on a transactional system does not change it.
+            return
+        if slots := own_tree.slots_of(roots, host.settings.slots_dir):
+            # Nothing changes there, and nobody removes what is held.
+            own_tree.hold(slots)
             return
         why_not = _obstacle(host, roots)
         if not why_not:

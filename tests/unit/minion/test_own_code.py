@@ -1,15 +1,18 @@
 """The main process reads its own copy of its code, or works as it does otherwise."""
 
 import os
+import pathlib
 import sys
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.generations import own_tree
 from saltext_safeupdate.core.host import processes
 from saltext_safeupdate.core.jobs import guard_file
+from saltext_safeupdate.core.slots.store import Slots
 from saltext_safeupdate.minion import own_code
+from tests.support import builds
 from tests.support.guarded import have_guard
 from tests.support.this_host import SimulatedHost, opts
 
@@ -43,7 +46,7 @@ def process(monkeypatch, tmp_path):
     monkeypatch.setattr(own_code, "_tried", [])
     monkeypatch.setattr(own_code, "_unread", [])
     monkeypatch.setattr(own_tree, "_held", held)
-    yield
+    yield held
     for fd in held:
         os.close(fd)
 
@@ -55,6 +58,32 @@ def test_it_reads_a_copy_of_its_own(tmp_path):
     assert world.redirected == [copies]
     assert list(copies) == [str(world.root)]
     assert own_tree.is_read()
+
+
+@pytest.mark.parametrize("kind", ["onedir", "wheels"])
+def test_from_a_slot_it_copies_nothing_and_keeps_the_slot(tmp_path, process, kind):
+    world = World(tmp_path, slots_dir=str(tmp_path / "slots"))
+    slots = Slots(world.host.settings.slots_dir)
+    path = builds.tarball(tmp_path / "it.tar.xz", builds.onedir())
+    slot = slots.stage(builds.parsed(path), {"it.tar.xz": path})
+    world.root = pathlib.Path(slot.tree, "lib") if kind == "wheels" else pathlib.Path(slot.tree)
+    world.take()
+    assert own_tree.is_read()
+    assert world.redirected == []
+    assert [name for name in os.listdir(os.path.dirname(slot.tree)) if "safeupdate" in name] == []
+    assert slots.prune(0) == []
+    with pytest.raises(InputError, match="a minion still runs from it"):
+        slots.forget(slot.ident)
+    os.close(process.pop())
+    assert slots.prune(0) == [slot.ident]
+
+
+def test_from_a_slot_that_is_just_removed_it_goes_on(tmp_path, caplog):
+    world = World(tmp_path, slots_dir=str(tmp_path / "slots"))
+    world.root = tmp_path / "slots" / "slots" / "gone" / "tree"
+    world.take()
+    assert not own_tree.is_read()
+    assert "this minion reads no copy of its code" in caplog.text
 
 
 def test_it_is_read_when_the_minion_is_ready_and_by_children_from_their_begin(tmp_path):

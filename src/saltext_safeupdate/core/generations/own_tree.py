@@ -1,5 +1,5 @@
 """
-The copies of its code that a generation reads from its start on.
+The copies of its code that a generation reads from its start on, or the slot that it is in.
 
 Packages change below it, and it goes on with one version. A copy is held by the processes of the
 generations that read it. The one of the code as it is on disk now is for the next generation too,
@@ -15,7 +15,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..host import copy_names, processes
@@ -30,6 +30,8 @@ _SECONDS = 5.0
 _LIST = f"{copy_names.PREFIX}directories"
 # The ID of an update is hexadecimal.
 _MARK = "g"
+# Where slots are, below their directory.
+_SLOTS = "slots"
 _DIGITS = 16
 # Seconds after a change in which another one may have the same time (the kernel counts them in
 # some milliseconds).
@@ -175,8 +177,27 @@ def _state(root: str, below: Iterable[bytes], now: float) -> str:
     return f"{_MARK}{digest.hexdigest()[:_DIGITS]}" if newest < now - _FRESH else ""
 
 
+def slots_of(roots: Sequence[str], slots_dir: str) -> list[str]:
+    """Return the slots that the roots are in; empty if one of them is in none."""
+    top = os.path.join(os.path.realpath(slots_dir), _SLOTS, "")
+    inside = [root.removeprefix(top).split(os.sep)[0] for root in roots if root.startswith(top)]
+    return [os.path.join(top, name) for name in inside] if len(inside) == len(roots) else []
+
+
+def hold(slots: Iterable[str]) -> None:
+    """
+    Keep slots as long as this process, or a child that it forks, lives: nothing changes in them.
+
+    Raises OSError, also if one is just being removed.
+    """
+    from ..host import linked_copy
+
+    for each in slots:
+        _held.append(linked_copy.hold(each))
+
+
 def is_read() -> bool:
-    """Tell whether this process, or the one that it is a fork of, has made copies."""
+    """Tell whether this process, or the one that it is a fork of, has made copies, or has slots."""
     return bool(_held)
 
 
