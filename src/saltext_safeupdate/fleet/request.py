@@ -19,8 +19,10 @@ WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
 UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
 
 
+_PACKAGES = "packages"
+_PLACES = ("/", "file:///", "salt://")
 # Settings that were added later; each is off by default.
-_LATER = ("closed", "allow_downgrade", "back", "keep")
+_LATER = ("closed", "allow_downgrade", "back", "keep", "source")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ class Request:
         The rollout that is taken back: each minion goes to what it ran before. Empty if it is none.
     keep
         Whether the version that is taken back is kept from everybody.
+    source
+        Where minions take the version from: ``packages``, or a directory with builds; empty for
+        what each of them runs from.
     """
 
     groups: tuple[Group, ...]
@@ -102,6 +107,7 @@ class Request:
     allow_downgrade: bool = False
     back: str = ""
     keep: bool = False
+    source: str = ""
 
 
 def from_mapping(given: Mapping[str, Any]) -> Request:
@@ -137,10 +143,20 @@ def refuse_time_of_day(given: Mapping[str, Any]) -> None:
         )
 
 
-def manner(request: Request) -> dict[str, bool]:
+def manner(request: Request) -> dict[str, bool | str]:
     """Return what is told to minions besides the version; nothing that older ones do not know."""
-    told = {"allow_downgrade": request.allow_downgrade, "back": bool(request.back)}
+    told: dict[str, bool | str] = {
+        "allow_downgrade": request.allow_downgrade,
+        "back": bool(request.back),
+        "source": request.source,
+    }
     return {name: value for name, value in told.items() if value}
+
+
+def to_fetch(request: Request, goal: tuple[str, str]) -> dict[str, str]:
+    """Return what minions are told to download: the *goal* are versions of Salt and of this."""
+    where = {"source": request.source} if request.source else {}
+    return {"version": goal[0], "extension": goal[1], **where}
 
 
 def group(name: str, target: object, tgt_type: str) -> Group:
@@ -236,6 +252,17 @@ def _listed(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 
+def _source(name: str, value: object) -> str:
+    if value in ("", _PACKAGES):
+        return str(value)
+    if not isinstance(value, str) or not value.startswith(_PLACES):
+        raise InputError(
+            f"'{name}' must be 'packages', or a directory with builds: an absolute path of the "
+            "minions, or a salt:// path."
+        )
+    return value
+
+
 def _names(value: object) -> frozenset[str]:
     """Return names that are a list, or a text with commas between them."""
     found = value.split(",") if isinstance(value, str) else map(str, _listed(value))
@@ -271,4 +298,5 @@ _READERS: dict[str, Any] = {
     "allow_downgrade": _flag,
     "back": lambda _, value: str(value),
     "keep": _flag,
+    "source": _source,
 }

@@ -28,7 +28,7 @@ _SAME = (
 # Who has not gone anywhere, or has come back.
 _STAYED = (Step.REFUSED, Step.HELD, Step.CANCELLED, Step.ROLLED_BACK)
 # What would say twice where minions go to.
-_NOT_BESIDE = ("version", "extension", "groups", "allow_downgrade", "stage")
+_NOT_BESIDE = ("version", "extension", "groups", "allow_downgrade", "stage", "source")
 
 
 def ran(minion: Minion, wanted: str) -> str:

@@ -280,8 +280,8 @@ class Rollouts:
         )
 
     def _stage(self, driven: _Driven, minions: Iterable[str]) -> None:
-        version, extension = driven.rollout.goal
-        wanted = {"__kwarg__": True, "version": version, "extension": extension}
+        rollout = driven.rollout
+        wanted = {"__kwarg__": True, **requests.to_fetch(rollout.plan.request, rollout.goal)}
         self._asking.put(minions, "safeupdate.prefetch", [wanted], timeout=ANSWER_TIMEOUT)
 
     def _quarantine(self, driven: _Driven, action: Quarantine) -> None:

@@ -608,7 +608,15 @@ def report(question=0):
         return rollout_requests.report(Host(__opts__), question)
 
 
-def request(number, version="", extension="", question=0, allow_downgrade=False, back=False):
+def request(
+    number,
+    version="",
+    extension="",
+    question=0,
+    allow_downgrade=False,
+    back=False,
+    source=None,
+):
     """
     Begin an update by a numbered request of a rollout, and return :py:func:`report`.
 
@@ -642,6 +650,9 @@ def request(number, version="", extension="", question=0, allow_downgrade=False,
         Whether it is a way back, by the packages that are kept if they are of this version.
         Defaults to ``False``.
 
+    source
+        As for :py:func:`plan`.
+
     :raises CommandExecutionError: if an argument is not valid.
     """
     with errors.as_salts():
@@ -654,6 +665,7 @@ def request(number, version="", extension="", question=0, allow_downgrade=False,
             question,
             allow_downgrade=bool(allow_downgrade),
             back=bool(back),
+            source=source,
         )
 
 
@@ -682,7 +694,7 @@ def withdraw(number, question=0):
         return rollout_requests.withdraw(Host(__opts__), number, question)
 
 
-def prefetch(version="", extension=""):
+def prefetch(version="", extension="", source=None):
     """
     Download in the background what :py:func:`request` would install; return :py:func:`report`.
 
@@ -700,7 +712,10 @@ def prefetch(version="", extension=""):
     extension
         The version of this extension, instead of one of Salt. Defaults to none.
 
+    source
+        As for :py:func:`plan`.
+
     :raises CommandExecutionError: if an argument is not valid, or the database cannot be written.
     """
     with errors.as_salts():
-        return rollout_requests.prefetch(Host(__opts__), __salt__, version, extension)
+        return rollout_requests.prefetch(Host(__opts__), __salt__, version, extension, source)

@@ -228,6 +228,11 @@ def plan(target=None, tgt_type="glob", **settings):
     allow_downgrade
         Whether the version may be older than what minions run. Defaults to ``False``.
 
+    source
+        Where minions take the version from: ``packages``, or a directory with builds, such as
+        ``salt://builds``, of which each minion makes a slot. Defaults to what a minion runs from:
+        ``safeupdate:slots_source`` if that is a slot, or no package owns its Salt.
+
     back
         A rollout to take back: each of its minions goes to the version that it ran before. Groups,
         waves and limits are those of that rollout, unless they are given; there is no soak. With a

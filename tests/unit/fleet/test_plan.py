@@ -187,12 +187,32 @@ def test_a_plan_and_a_rollout_are_data() -> None:
 
 
 def test_an_earlier_version_is_told_nothing_that_it_does_not_know_unless_it_is_needed() -> None:
-    later = {"closed", "allow_downgrade", "back", "keep"}
+    later = {"closed", "allow_downgrade", "back", "keep", "source"}
     assert not later.intersection(request.to_mapping(made().request))
     asked = {"closed": "2026-12-24", "allow_downgrade": True, "keep": True, "back": "r1"}
+    asked["source"] = "salt://builds"
     needed = request.from_mapping({"groups": "*", "version": "3008.3", **asked})
     assert later.issubset(request.to_mapping(needed))
     assert request.from_mapping(request.to_mapping(needed)) == needed
+
+
+@pytest.mark.parametrize(
+    "source", ["packages", "/srv/builds", "file:///b", "salt://builds?saltenv=p"]
+)
+def test_minions_are_told_where_a_version_comes_from(source: str) -> None:
+    asked = request.from_mapping({"groups": "*", "version": "3008.3", "source": source})
+    assert request.manner(asked) == {"source": source}
+    wanted = {"version": "3008.3", "extension": "", "source": source}
+    assert request.to_fetch(asked, ("3008.3", "")) == wanted
+    plain = request.from_mapping({"groups": "*", "version": "3008.3"})
+    assert request.manner(plain) == {}
+    assert request.to_fetch(plain, ("3008.3", "")) == {"version": "3008.3", "extension": ""}
+
+
+@pytest.mark.parametrize("source", ["builds", "http://x/y", 5, True, ["/x"]])
+def test_what_is_no_source_is_refused(source: object) -> None:
+    with pytest.raises(InputError, match="'source' must be"):
+        request.from_mapping({"groups": "*", "version": "3008.3", "source": source})
 
 
 def test_what_a_later_version_has_added_is_left_out() -> None:

@@ -28,7 +28,7 @@ from ...core.host import drained, locks, processes
 from ...core.jobs import current
 from ...core.packages.choice import matches
 from ...core.prepare import holds, resolution
-from ...core.prepare.staging import PACKAGES
+from ...core.prepare.staging import PACKAGES, SLOT
 from ...core.record import fence
 from ...core.record.parts import Request
 from ...core.record.phase import Phase
@@ -74,11 +74,13 @@ def request(
     *,
     allow_downgrade: bool = False,
     back: bool = False,
+    source: object = None,
 ) -> dict[str, Any]:
     """
     Begin an update unless a request of this number or a higher one was taken; report.
 
     *back* has it go back to a version, by the packages that are kept if they are of this one.
+    *source* is where the version comes from, as for :func:`.updating.update`.
     """
     wanted, asked = _number("number", number), _number("question", question, least=0)
     goal = _goal(version, extension)
@@ -87,7 +89,7 @@ def request(
         asked_for = resolution.request(
             salt_version or None, when="now", allow_downgrade=allow_downgrade, back=back
         )
-        _take(host, functions, wanted, asked_for, of_extension)
+        _take(host, functions, wanted, asked_for, of_extension, source)
     except SafeUpdateError as err:
         log.info("safeupdate: request %s is not taken: %s", wanted, err)
         told = {"refused": str(err), "again": isinstance(err, _SOON)}
@@ -114,6 +116,7 @@ def prefetch(
     functions: updating.Functions,
     version: object = "",
     extension: object = "",
+    source: object = None,
     spawn: background.Spawn | None = None,
 ) -> dict[str, Any]:
     """Have what such a request needs downloaded in the background; report."""
@@ -122,7 +125,7 @@ def prefetch(
     if not (_is_for(found, goal) and (_is_fetching(found) or _is_there(host, found))):
         if not _is_fetching(found):
             host.store.set_fact(_PREFETCH, _prefetch(goal, "asked"))
-        (spawn or background.spawner(host.opts))(lambda: _fetch(host, functions, goal))
+        (spawn or background.spawner(host.opts))(lambda: _fetch(host, functions, goal, source))
     return _report(host, 0)
 
 
@@ -130,7 +133,12 @@ def prefetch(
 
 
 def _take(
-    host: Host, functions: updating.Functions, number: int, wanted: Request, extension: str
+    host: Host,
+    functions: updating.Functions,
+    number: int,
+    wanted: Request,
+    extension: str,
+    source: object,
 ) -> None:
     """Begin what is asked for. Raise SafeUpdateError, and change nothing, if that cannot be."""
     from ...core.supervisor import asking
@@ -150,10 +158,11 @@ def _take(
         by, runs = extension_updates.initiator(host, jid), extension_updates.runs(extension)
     else:
         # It waits for the jobs that run, but not for ever: the rollout asks again.
+        wanted = updating.with_source(host, wanted, source)
         resolved = updating.resolve(host, functions, wanted)
-        if not resolved.in_place:
+        if not resolved.in_place and not wanted.source:
             _refuse_locked(host)
-        by, runs = factory.initiator(host, jid), _runs(resolved.targets)
+        by, runs = updating.initiator(host, resolved, jid), _runs(resolved.targets)
     reason = f"request {number}"
     try:
         if not resolved.in_place:
@@ -214,7 +223,9 @@ def _runs(targets: Mapping[str, str]) -> bool:
 # -- downloads -----------------------------------------------------------------------------
 
 
-def _fetch(host: Host, functions: updating.Functions, goal: tuple[str, str]) -> None:
+def _fetch(
+    host: Host, functions: updating.Functions, goal: tuple[str, str], source: object
+) -> None:
     """Download, unless another process does so already."""
     mine = _prefetch(goal, "running")
     if host.store.claim_fact(_PREFETCH, mine, lambda found: not _is_fetching(found)) != mine:
@@ -224,7 +235,7 @@ def _fetch(host: Host, functions: updating.Functions, goal: tuple[str, str]) -> 
         if extension:
             extension_updates.stage(host, functions, extension)
         else:
-            updating.stage(host, functions, version)
+            updating.stage(host, functions, version, source)
     except (OSError, SafeUpdateError) as err:
         log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
         host.store.set_fact(_PREFETCH, _prefetch(goal, "failed", str(err)))
@@ -254,9 +265,12 @@ def _is_there(host: Host, found: _Prefetch | None) -> bool:
         return extension_updates.is_there(host, extension)
     if matches(installed.installed(host)["installed"], version):
         return True
-    staged = host.store.fact(PACKAGES)
-    targets = staged.targets if staged is not None else {}
-    return bool(targets) and all(matches(each, version) for each in targets.values())
+    staged = [host.store.fact(PACKAGES), host.store.fact(SLOT)]
+    return any(
+        all(matches(target, version) for target in each.targets.values())
+        for each in staged
+        if each is not None and each.targets
+    )
 
 
 # -- the report ----------------------------------------------------------------------------

@@ -209,12 +209,12 @@ def _note_staged(host: Host, slot: Slot) -> None:
     host.store.set_fact(SLOT, staged)
 
 
-def going_back(host: Host, to: object) -> Wanted:
+def going_back(host: Host, to: object, *, when: str = "idle") -> Wanted:
     """Return what a rollback of a minion that runs from a slot comes to. Raise SafeUpdateError."""
     installer = slots.installer(host)
     told = None if to is None else str(to) if to == slots.WITHOUT else version_text("to", to)
     file = slots.before(host, told)
-    wanted = Request(version=file.version, back=True, source=slots.KEPT)
+    wanted = Request(version=file.version, when=when, back=True, source=slots.KEPT)
     installer.verify([file])
     resolved = _resolved(host, installer, wanted, file.version, revisions.rows([file]))
     return Wanted(installer=installer, resolved=resolved)

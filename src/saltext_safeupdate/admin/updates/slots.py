@@ -10,6 +10,7 @@ from typing import Any
 from ... import factory
 from ...core.errors import CommandError, InputError, SafeUpdateError
 from ...core.host.command import run as run_command
+from ...core.packages.choice import matches
 from ...core.packages.request import File
 from ...core.prepare.staging import SLOT
 from ...core.record.facts import UNSLOTTED, Unslotted
@@ -128,7 +129,10 @@ def before(host: Host, to: str | None) -> File:
         found = without
     elif to is not None:
         found = [file_of(each) for each in kept if builds.names(each.build_version, to)]
-        found += [each for each in without if builds.names(each.version, to)]
+        # The master has the version of the package, which names that of Salt.
+        found += [
+            each for each in without if builds.names(each.version, to) or matches(to, each.version)
+        ]
     elif previous is None:
         found = without
     else:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import factory
 from ...core.errors import CommandError, InputError, SafeUpdateError, version_text
@@ -29,6 +29,9 @@ from ..status import provenance, status
 from . import slot_updates, slots, steps
 from .circumstances import findings, needs_reboot
 from .slot_updates import Wanted
+
+if TYPE_CHECKING:
+    from ...core.supervisor.initiator import Initiator
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +85,12 @@ def plan(
 
 def _of_slots(host: Host, functions: Functions, wanted: Request, source: object) -> Wanted | None:
     """Return what a request comes to if it is about slots; None: about packages."""
+    wanted = with_source(host, wanted, source)
+    if not wanted.source:
+        return None
     if wanted.back:
-        back = factory.active_slot(host) is not None
-        return slot_updates.going_back(host, wanted.version) if back else None
-    place = slots.source_of(host, source)
-    return slot_updates.look_up(host, functions, replace(wanted, source=place)) if place else None
+        return slot_updates.going_back(host, wanted.version)
+    return slot_updates.look_up(host, functions, wanted)
 
 
 def _with_findings(
@@ -176,7 +180,7 @@ def update(
 ) -> dict[str, Any]:
     """Ask for an update; return its record, or what is installed if that is what was asked for."""
     wanted = resolution.request(version, when=when, allow_downgrade=allow_downgrade)
-    wanted = replace(wanted, source=slots.source_of(host, source))
+    wanted = with_source(host, wanted, source)
     resolved = resolve(host, functions, wanted, refresh=refresh)
     return _request(host, resolved, "safeupdate.update")
 
@@ -189,7 +193,12 @@ def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool 
     """
     steps.fetch(host, functions)
     if wanted.source:
-        found = slot_updates.look_up(host, functions, wanted)
+        back = wanted.source == slots.KEPT
+        found = (
+            slot_updates.going_back(host, wanted.version, when=wanted.when)
+            if back
+            else slot_updates.look_up(host, functions, wanted)
+        )
         _refuse_blocking(slot_updates.findings(host, functions, found))
         resolution.refuse_of(found.resolved, host.store)
         resolved = found.resolved
@@ -200,6 +209,20 @@ def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool 
     _refuse_blocking(resolved.findings)
     resolver.refuse(resolved)
     return resolved
+
+
+def with_source(host: Host, wanted: Request, source: object) -> Request:
+    """Return a request with the source that it means; empty for packages. Raise InputError."""
+    if not wanted.back:
+        return replace(wanted, source=slots.source_of(host, source))
+    return replace(wanted, source=slots.KEPT if factory.active_slot(host) is not None else "")
+
+
+def initiator(host: Host, resolved: Resolved, jid: str) -> Initiator:
+    """Return what begins an update: of packages, or to a slot."""
+    if resolved.request.source:
+        return slot_updates.initiator(host, jid)
+    return factory.initiator(host, jid)
 
 
 def _refuse_blocking(found: Sequence[Finding]) -> None:
@@ -279,7 +302,7 @@ def _request(host: Host, resolved: Resolved, reason: str) -> dict[str, Any]:
         }
     jid = _jid(host)
     numbered = resolved.with_serial(fence.of_jid(jid))
-    by = slot_updates.initiator(host, jid) if build else factory.initiator(host, jid)
+    by = initiator(host, resolved, jid)
     record = asking.update(by, numbered, jid=jid, reason=reason)
     comment = _REQUESTED
     if host.activation.by_boot:

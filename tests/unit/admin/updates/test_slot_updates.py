@@ -10,7 +10,13 @@ import pytest
 from saltext_safeupdate import factory
 from saltext_safeupdate.admin.setup import taking_off
 from saltext_safeupdate.admin.status import check, facts, status
-from saltext_safeupdate.admin.updates import installed, slot_updates, slots, updating
+from saltext_safeupdate.admin.updates import (
+    installed,
+    rollout_requests,
+    slot_updates,
+    slots,
+    updating,
+)
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.host.command import Result
@@ -493,3 +499,70 @@ def test_a_unit_whose_name_no_slot_can_have_is_updated_with_packages(made):
     made.__dict__.pop("settings", None)
     made.opts["safeupdate"]["service"] = "salt\\x2dminion"
     assert updating.update(made, {}, "3008.3")["to"] == {"salt-minion": "3008.3"}
+
+
+# -- what a rollout asks ----------------------------------------------------------------------
+
+
+def _ask(made, number, version, **kwargs):
+    told = rollout_requests.request(made, {}, number, version, **kwargs)
+    if not told["refused"] and made.store.latest() and not made.store.latest().phase.final:
+        made.install()
+    return told
+
+
+NUMBER = 1_780_000_000_000_000
+
+
+def test_a_rollout_brings_a_minion_from_a_package_to_slots_and_back(made):
+    """The master has of each what it ran before, as it was told."""
+    made.build("3007.20")
+    made.build("3008.3")
+    before = installed.installed(made)["installed"]
+    for number, version in enumerate(("3007.20", "3008.3")):
+        told = _ask(made, NUMBER + number, version, source=str(made.source))
+        assert (told["refused"], told["phase"]) == ("", "requested")
+        assert made.runs == version
+    report = rollout_requests.report(made)
+    assert (report["phase"], report["number"]) == ("committed", NUMBER + 1)
+    assert report["installed"].startswith("3008.3-")
+    kept = [each.build_version for each in factory.slots(made).slots()]
+    (first,) = [version for version in kept if version.startswith("3007.20")]
+    _ask(made, NUMBER + 2, first, back=True)
+    assert made.runs == "3007.20"
+    assert made.store.latest().request.back
+    for name in (f"{before}-1", before):
+        made.store.clear(made.store.quarantined())
+        assert _ask(made, NUMBER + 3, name, back=True)["refused"] == ""
+        assert made.runs == "package"
+
+
+def test_a_rollout_by_version_alone_goes_on_with_what_a_minion_runs_from(made):
+    made.build("3007.20")
+    made.build("3008.3")
+    made.update("3007.20")
+    assert "name a 'source'" in _ask(made, NUMBER, "3008.3")["refused"]
+    made.__dict__.pop("settings")
+    made.opts["safeupdate"]["slots_source"] = str(made.source)
+    assert _ask(made, NUMBER, "3008.3")["refused"] == ""
+    assert made.runs == "3008.3"
+
+
+def test_a_rollout_has_builds_fetched_ahead(made):
+    made.build("3008.3")
+    told = rollout_requests.prefetch(
+        made, {}, "3008.3", "", str(made.source), spawn=lambda work: work()
+    )
+    assert told["staged"] == "done"
+    for path in made.source.iterdir():
+        path.unlink()
+    _ask(made, NUMBER, "3008.3", source=str(made.source))
+    assert made.runs == "3008.3"
+
+
+def test_what_a_rollout_asks_for_is_refused_where_there_can_be_no_slots(made):
+    made.build("3008.3")
+    made.services.name = "direct"
+    told = _ask(made, NUMBER, "3008.3", source=str(made.source))
+    assert "[no-slots]" in told["refused"]
+    assert made.launched == 0
