@@ -28,7 +28,7 @@ FOUND = {
     "modules": {"rebootmgr", "safeupdate", "transactional_update"},
     "output": {"safeupdate"},
     "runners": {"safeupdate"},
-    "states": {"safeupdate", "transactional_update"},
+    "states": {"safeupdate", "safeupdate_builds", "transactional_update"},
 }
 
 # Functions that loading a file gives. transactional_update and rebootmgr have their own tests:
@@ -70,6 +70,7 @@ SURFACE = {
         "safeupdate": {
             "abort",
             "allow",
+            "avail",
             "check",
             "forget",
             "master_version",
@@ -96,7 +97,8 @@ SURFACE = {
             "rebooted",
             "restarted",
             "updated",
-        }
+        },
+        "safeupdate_builds": {"described"},
     },
 }
 

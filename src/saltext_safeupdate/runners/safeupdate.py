@@ -14,6 +14,7 @@ import salt.version
 from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import (
     allowing,
+    builds,
     orders,
     people,
     planning,
@@ -79,6 +80,36 @@ def redeliver(target="*", tgt_type="glob", timeout=30):
         __context__["retcode"] = 1
         report["retcode"] = 1
     return report
+
+
+@errors.for_runner
+def avail(source, keyring=""):
+    """
+    List the builds of Salt that this master has for its minions, by series, the newest first.
+
+    Minions make slots of builds. ``versions`` has each series; its entries have ``version``,
+    ``build``, ``kind``, ``machine``, ``python``, ``size`` (bytes) and ``signed_by``. ``problems``
+    has the manifests that are refused, with the reason. The files are not read.
+    What packages offer, and what fits a minion, it knows itself: ``salt '*' safeupdate.avail``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.avail salt://builds
+
+    source
+        A ``salt://`` path, or the absolute path of a directory of this master.
+
+    keyring
+        A file with keys of GnuPG by which builds have to be signed, as in
+        ``safeupdate:slots_keyring`` of minions. Defaults to none.
+
+    :raises CommandExecutionError: if the source cannot be looked at.
+
+    .. versionadded:: 0.1.0
+    """
+    return builds.avail(__opts__, source, keyring)
 
 
 @errors.for_runner

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import SafeUpdateError
+from ..errors import SafeUpdateError, VerificationError
 from ..host.files import write_atomic
 from . import archive, manifest, wheels
 from .tree import MOST_ENTRIES, Tree
@@ -58,14 +58,58 @@ def describe(
 
     Raise VerificationError if a minion would refuse the build, and OSError.
     """
+    told = _told(files, version=version, name=name, machine=machine, python=python)
+    told["unpacked"] = _unpacked(files, told["kind"])
+    content = json.dumps(told, indent=1).encode()
+    path = path_of(files, version=version, name=name, machine=machine, python=python)
+    manifest.parse(content)
+    write_atomic(os.path.abspath(path), content, mode=0o644)
+    return path
+
+
+def path_of(
+    files: Sequence[str], *, version: str, name: str = "", machine: str = "", python: str = ""
+) -> str:
+    """Return the path of the manifest that :func:`describe` writes."""
+    found = _name(version, name, machine, python)
+    return os.path.join(os.path.dirname(files[0]), f"{found}{manifest.SUFFIX}")
+
+
+def is_described(
+    files: Sequence[str], *, version: str, name: str = "", machine: str = "", python: str = ""
+) -> bool:
+    """
+    Tell whether they have the manifest that :func:`describe` would write.
+
+    Raise VerificationError if it would refuse the words, and OSError.
+    """
+    told = _told(files, version=version, name=name, machine=machine, python=python)
+    path = path_of(files, version=version, name=name, machine=machine, python=python)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(manifest.LONGEST + 1)
+        manifest.parse(content)
+    except (FileNotFoundError, VerificationError):
+        return False
+    # How many bytes are in them follows from them.
+    return bool({**json.loads(content), "unpacked": manifest.LARGEST} == told)
+
+
+def _name(version: str, name: str, machine: str, python: str) -> str:
     kind = "wheels" if python else "onedir"
-    machine = machine or os.uname().machine
+    return name or f"salt-{version}-{kind}-{machine or os.uname().machine}"
+
+
+def _told(
+    files: Sequence[str], *, version: str, name: str, machine: str, python: str
+) -> dict[str, Any]:
+    """Return the manifest as if it had as much in it as there may be. Raise VerificationError."""
     told: dict[str, Any] = {
         "format": manifest.FORMAT,
-        "name": name or f"salt-{version}-{kind}-{machine}",
+        "name": _name(version, name, machine, python),
         "version": version,
-        "kind": kind,
-        "machine": machine,
+        "kind": "wheels" if python else "onedir",
+        "machine": machine or os.uname().machine,
         "python": python,
         "files": {os.path.basename(path): _described(path) for path in files},
         "unpacked": manifest.LARGEST,
@@ -73,12 +117,7 @@ def describe(
     }
     # Whatever is wrong with the words is said before the work.
     manifest.parse(json.dumps(told).encode())
-    told["unpacked"] = _unpacked(files, kind)
-    content = json.dumps(told, indent=1).encode()
-    path = os.path.join(os.path.dirname(files[0]), f"{told['name']}{manifest.SUFFIX}")
-    manifest.parse(content)
-    write_atomic(os.path.abspath(path), content, mode=0o644)
-    return path
+    return told
 
 
 def _described(path: str) -> dict[str, Any]:
