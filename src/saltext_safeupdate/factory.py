@@ -118,12 +118,16 @@ def arm(host: Host, copies: Mapping[str, str]) -> None:
 
 def initiator(host: Host, jid: str = "") -> Initiator:
     """Return what begins an update in the process of the job *jid*."""
-    from .core.supervisor.initiator import Initiator, Installation, RunningJobs
+    from .core.supervisor.initiator import Initiator, Installation, Master, RunningJobs
     from .core.supervisor.neighbours import with_units
 
     foreign = host.why_not_ours()
     if foreign:
         raise SafeUpdateError(f"{foreign} Nothing was changed.")
+
+    def master() -> Master:
+        servers, paths = host.masters()
+        return Master(servers=servers, backup_paths=paths)
 
     others = host.others()
     return Initiator(
@@ -133,6 +137,7 @@ def initiator(host: Host, jid: str = "") -> Initiator:
         inhibitor=with_units(host.services, [each.unit for each in others]),
         others=others,
         unaware=host.unaware,
+        master=master,
         launch=partial(launch, host),
         manager=host.manager,
         installation=Installation(

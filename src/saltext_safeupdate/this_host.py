@@ -15,12 +15,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import salt
+import salt.config
+import salt.syspaths
 import salt.utils.minion
+from salt.exceptions import SaltException
 
 from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.host import hidden, minions, own_unit, processes
 from .core.host.minions import Minion
+from .core.host.servers import Server
 from .core.jobs import functions
 from .core.jobs.ledger import Ledger
 from .core.packages.own import Own, OwnFinder
@@ -218,6 +222,24 @@ class Host:
         ours = "" if _has_own_python() else os.path.realpath(sys.executable)
         return daemons.running_from(self.services, roots, ours) if roots else []
 
+    def masters(self) -> tuple[tuple[Server, ...], tuple[str, ...]]:
+        """
+        Return the daemons of a master that run from what an update replaces, and what is put back
+        of that master on a rollback. Raises SafeUpdateError.
+        """
+        from .core.host import backup, servers
+
+        found: list[Server] = []
+        paths: dict[str, None] = {}
+        for each in self.daemons():
+            if each.program in servers.PROGRAMS:
+                opts = _master_opts(each.config or salt.syspaths.CONFIG_DIR)
+                found.append(_server(each, opts))
+                include = os.path.dirname(str(opts["default_include"]))
+                files = {"config_file": str(opts["conf_file"]), "pki_dir": str(opts["pki_dir"])}
+                paths |= dict.fromkeys(backup.master_paths(**files, include=include))
+        return servers.in_order(found), tuple(paths)
+
     def known(self) -> set[int]:
         """Return the main processes of the minions that an update waits for, our own included."""
         units = [self.settings.service, *(each.unit for each in self.others() if each.runs)]
@@ -259,6 +281,36 @@ class Host:
         if not self.opts.get("multiprocessing", True):
             return []
         return [int(job["pid"]) for job in self._awaited(but) if job.get("pid") != os.getpid()]
+
+
+def _master_opts(directory: str) -> dict[str, Any]:
+    """Return the configuration of a master. Raises SafeUpdateError: it would not start again."""
+    path = os.path.join(directory, "master")
+    try:
+        return dict(salt.config.master_config(path, exit_on_config_errors=True))
+    except (SystemExit, SaltException, OSError) as err:
+        # Salt ends the process, as it would end the master's, and has logged why.
+        raise SafeUpdateError(
+            f"The configuration of the master of this host, {path}, is not valid, so it would not "
+            "start again. The log of the minion says why. Nothing was changed; correct it."
+        ) from err
+
+
+def _server(daemon: Daemon, opts: Mapping[str, Any]) -> Server:
+    from .core.host import servers
+
+    if daemon.program != servers.MASTER:
+        return Server(unit=daemon.unit, program=daemon.program)
+    place = os.path.join(str(opts["cachedir"]), "safeupdate")
+    return Server(
+        unit=daemon.unit,
+        program=daemon.program,
+        host=servers.address(str(opts["interface"])),
+        port=int(opts["ret_port"]),
+        greets=opts.get("transport", "zeromq") == "zeromq",
+        engine=place if servers.engine_runs(place) else "",
+        keys=os.path.join(str(opts["pki_dir"]), "minions"),
+    )
 
 
 def _tree() -> tuple[str, ...]:

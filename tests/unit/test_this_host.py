@@ -1,13 +1,18 @@
 """What is known of this host, and the objects that act, from the opts."""
 
 import dataclasses
+import json
 import os
 import sys
 
 import pytest
 
 from saltext_safeupdate import factory, this_host
+from saltext_safeupdate.admin.status.status import described
+from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import init_system, minions, own_unit, processes
+from saltext_safeupdate.core.host.daemons import Daemon
+from saltext_safeupdate.core.host.servers import Server
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.this_host import Host
@@ -138,3 +143,60 @@ def test_a_minion_of_root_does_not_use_what_another_user_has(bundle, monkeypatch
     host = Host({**bundle, "user": user})
     assert ("4711" in host.why_not_ours()) is refused
     assert ("4711" in host.claim()) is refused
+
+
+@pytest.fixture
+def with_master(tmp_path, monkeypatch):
+    """A minion beside a master whose configuration is in a place of its own."""
+    (tmp_path / "salt2").mkdir()
+    settings = {
+        "root_dir": str(tmp_path),
+        "id": "m",
+        "pki_dir": "/pki",
+        "cachedir": "/cache2",
+        "ret_port": 4510,
+        "default_include": "conf.d/*.conf",
+    }
+    (tmp_path / "salt2" / "master").write_text(json.dumps(settings))
+    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(init_system, "detect", FakeServices)
+    config = str(tmp_path / "salt2")
+    running = [Daemon(f"salt-{name}", f"salt-{name}", 1, config) for name in ("api", "master")]
+    running.append(Daemon("salt-minion", "salt-minion", 2))
+    made = Host(make_opts(tmp_path))
+    monkeypatch.setattr(made, "daemons", lambda: running)
+    return made
+
+
+def test_what_runs_of_a_master_is_known_with_what_is_put_back_of_it(with_master, tmp_path):
+    servers, paths = with_master.masters()
+    assert servers == (
+        Server(
+            unit="salt-master",
+            program="salt-master",
+            host="127.0.0.1",
+            port=4510,
+            greets=True,
+            keys=f"{tmp_path}/pki/minions",
+        ),
+        Server(unit="salt-api", program="salt-api"),
+    )
+    assert paths == tuple(f"{tmp_path}/{each}" for each in ("salt2/master", "salt2/conf.d", "pki"))
+
+
+def test_an_update_has_a_master_with_it_and_a_restart_has_not(with_master):
+    by = factory.initiator(with_master)
+    record = by.new_record("update", "", "")
+    servers, paths = with_master.masters()
+    assert (record.code.servers, record.way_back.kept) == (servers, paths)
+    assert record.way_back.paths[-3:] == paths
+    assert described(record)["servers"] == ["salt-master", "salt-api"]
+    restart = by.new_record("restart", "", "")
+    assert (restart.code.servers, restart.way_back.kept) == ((), ())
+    assert "servers" not in described(restart)
+
+
+def test_a_master_that_could_not_start_again_is_a_reason_to_refuse(with_master, tmp_path):
+    (tmp_path / "salt2" / "master").write_text("{")
+    with pytest.raises(SafeUpdateError, match=r"salt2/master, is not valid.*Nothing was changed"):
+        factory.initiator(with_master).new_record("update", "", "")

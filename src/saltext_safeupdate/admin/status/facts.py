@@ -40,6 +40,13 @@ def master_version(functions: Functions, pillar: Mapping[str, Any]) -> str | Non
     return _version(answer)
 
 
+def masters(opts: Mapping[str, Any]) -> tuple[list[str], int]:
+    """Return the names of all masters of this minion, and the port that it sends requests to."""
+    given = opts.get("master") or ()
+    names = [given] if isinstance(given, str) else [str(each) for each in given]
+    return names, int(opts.get("master_port") or 0)
+
+
 def _version(answer: object) -> str | None:
     return answer if isinstance(answer, str) and series(answer) else None
 

@@ -144,6 +144,7 @@ def described(update: Update) -> dict[str, Any]:
         "reboot": reboot if update.awaits_boot else "",
         "created": update.created,
         "changed": update.changed,
+        **({"servers": [each.unit for each in update.code.servers]} if update.code.servers else {}),
     }
 
 

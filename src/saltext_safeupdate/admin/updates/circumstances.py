@@ -47,6 +47,7 @@ def findings(
     extensions, python, unlisted = _extensions(host, staging)
     too_old, unread = _too_old(host, staging, resolved)
     others, daemons = host.others(), host.daemons()
+    servers, of_master = host.masters()
     quarantined = host.store.quarantined() if host.store.exists() else []
     found = preflight(
         Circumstances(
@@ -62,7 +63,7 @@ def findings(
             unavailable=unavailable,
             master=None if masterless else facts.master_version(functions, opts.get("pillar", {})),
             masterless=masterless,
-            writes={settings.state_dir: backup.size(host.backup_paths())},
+            writes={settings.state_dir: backup.size([*host.backup_paths(), *of_master])},
             quarantined=[(row.package, row.version) for row in quarantined],
             uses=uses,
             extensions=extensions,
@@ -71,6 +72,7 @@ def findings(
             minions=beside.minions(others),
             unaware=beside.unaware(daemons, host.known() if daemons else ()),
             masters=beside.masters(daemons),
+            own_master=beside.is_own(servers, *facts.masters(opts)),
             other_minions_policy=settings.other_minions,
             too_old=too_old,
             hold=settings.hold,

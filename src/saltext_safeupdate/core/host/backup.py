@@ -75,6 +75,15 @@ def minion_paths(
     ]
 
 
+def master_paths(*, config_file: str, pki_dir: str, include: str = "master.d") -> list[str]:
+    """
+    Return what is backed up of a master: its configuration and its keys.
+
+    Not its caches: what jobs and people have put there since is not to be lost.
+    """
+    return [config_file, os.path.join(os.path.dirname(config_file), include), pki_dir]
+
+
 def configuration(paths: Sequence[str]) -> tuple[str, ...]:
     """Return those of the backed up *paths* of a minion that people and jobs edit."""
     found = paths[:_CONFIGURATION]
@@ -155,6 +164,7 @@ def restore(
     *,
     present: Manifest | None = None,
     keep: Sequence[str] = (),
+    grows: Sequence[str] = (),
     suffix: str = ".safeupdate-newer",
 ) -> Restored:
     """
@@ -164,6 +174,7 @@ def restore(
     are not touched. *present* is a backup of what was there when the rollback began. With it,
     what somebody else has changed since :func:`mark` stays as it was then below *keep*, unless
     the update had changed it too. Everywhere else it is put aside, under its name with *suffix*.
+    Below *grows*, what has come since stays, whoever has made it.
     Raises VerificationError or SafeUpdateError.
     """
     _verify(manifest)
@@ -183,7 +194,8 @@ def restore(
     try:
         # What is in a directory comes before the directory.
         for path in reversed(list(walk(manifest.roots))):
-            if path not in wanted and _remove_alone(path):
+            came = newer.is_below(path, grows)
+            if path not in wanted and not came and _remove_alone(path):
                 removed.append(path)
         for path, (entry, source) in sorted(wanted.items()):
             if _differs(entry):

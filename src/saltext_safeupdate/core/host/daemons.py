@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,16 +11,22 @@ from .service import Services
 
 _PATTERN = "*salt*.service"
 _PROGRAMS = ("salt-minion", "salt-proxy", "salt-master", "salt-syndic", "salt-api")
+_CONFIG = re.compile(r" (?:-c|--config-dir)[ =]?(/\S+)")
 # Of these the jobs run in the daemon itself.
 _WITH_JOBS = ("salt-minion", "salt-proxy")
 
 
 class Daemon(NamedTuple):
-    """A running service, the program of Salt that it is, and its main process."""
+    """
+    A running service, the program of Salt that it is, and its main process.
+
+    *config* is the directory of its configuration if it was started with one; empty: the usual.
+    """
 
     unit: str
     program: str
     pid: int
+    config: str = ""
 
     @property
     def has_jobs(self) -> bool:
@@ -43,14 +50,20 @@ def running_from(
         interpreters = {_target(f"{proc}/{pid}/exe"), *words[:1]}
         same = any(each.startswith(places) or each == ours for each in interpreters if each)
         if program and same:
-            found.append(Daemon(unit.removesuffix(".service"), program, pid))
+            found.append(Daemon(unit.removesuffix(".service"), program, pid, _config(words)))
     return found
+
+
+def _config(words: list[str]) -> str:
+    found = _CONFIG.search(" ".join(words))
+    return found[1] if found else ""
 
 
 def _words(path: str) -> list[str]:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return [word for word in file.read().split("\0") if word]
+            # A process that has given itself a title has all in one word.
+            return file.read().replace("\0", " ").split()
     except OSError:
         return []
 

@@ -70,7 +70,7 @@ class Judge:
     def stays(self, path: str) -> bool:
         """Tell whether it is left as somebody else has made it. The update did not touch it."""
         before, left, present = self._of(path)
-        return before == left != present and _is_below(path, self.keep)
+        return before == left != present and is_below(path, self.keep)
 
     def is_newer(self, path: str) -> bool:
         """Tell whether there is a version of somebody else that does not stay."""
@@ -81,5 +81,6 @@ class Judge:
         return self.before.get(path, ""), self.left.get(path, ""), self.present.get(path, "")
 
 
-def _is_below(path: str, roots: Iterable[str]) -> bool:
+def is_below(path: str, roots: Iterable[str]) -> bool:
+    """Tell whether a path is one of these, or below one."""
     return any(path == root or path.startswith(root + os.sep) for root in roots)

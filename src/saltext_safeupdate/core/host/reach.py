@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Seconds for one connection, and then for its greeting.
 _TIMEOUT = 2.0
@@ -31,6 +31,24 @@ def _connect(address: Address) -> None:
     with socket.create_connection(address[:2], timeout=_TIMEOUT) as connection:
         if address.greets and connection.recv(1) != _SIGNATURE:
             raise ConnectionError("whoever listens there is no master")
+
+
+def is_here(host: str) -> bool:
+    """Tell whether a name or an address is one of this host: only of such can anything listen."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(_is_bindable(family, where) for family, _, _, _, where in found)
+
+
+def _is_bindable(family: int, where: Any) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(where)
+    except OSError:
+        return False
+    return True
 
 
 def reaches_any(

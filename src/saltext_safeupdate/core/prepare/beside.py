@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from ..host import reach
 from ..host.daemons import Daemon
 from ..host.minions import Minion
+from ..host.servers import MASTER, Server
 
 # The unit and what there is to say of it: a problem and its fix.
 Told = tuple[str, str]
@@ -40,15 +42,30 @@ def unaware(daemons: Sequence[Daemon], known: Collection[int]) -> list[Told]:
     ]
 
 
+def is_own(
+    servers: Sequence[Server],
+    names: Sequence[str],
+    port: int,
+    is_here: Callable[[str], bool] = reach.is_here,
+) -> bool:
+    """
+    Tell whether the master of a minion is one of these, and so is updated with it.
+
+    *names* are those of all its masters, and *port* is where the minion sends its requests.
+    """
+    here = any(each.program == MASTER and each.port == port for each in servers)
+    return here and bool(names) and all(map(is_here, names))
+
+
 def masters(daemons: Sequence[Daemon]) -> list[Told]:
-    """Return what is to be known of a master beside the minion."""
+    """Return what is to be known of a master that is updated with the minion."""
     return [
         (
-            f"{each.unit} ({each.program}) runs from the same packages: the package manager may "
-            "restart it during the update, or it runs on with old and new code mixed.",
-            "Choose a time at which its minions can do without it, and restart it after the update "
-            "if the package manager has not. Minions with this extension send it what they "
-            "returned meanwhile.",
+            f"{each.unit} ({each.program}) runs from the same packages: it is updated with this "
+            "minion, and away meanwhile.",
+            "Choose a time at which its minions can do without it for minutes. It is started "
+            "before the minion, and goes back with it if it does not work. Minions with this "
+            "extension send it what they returned meanwhile.",
         )
         for each in daemons
         if not each.has_jobs

@@ -73,6 +73,7 @@ class Circumstances:
     *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
     is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
     what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
+    *own_master* tells that the master of this minion is one of these, and comes along.
     *obstacle* is why the minion could not be restarted on this host; empty if it could. *no_slots*
     is why it cannot run from slots, and how to fix that; None if it can, or is not to. *too_old*
     says that this extension does not know the target, as :mod:`.known` does. *hold* is why
@@ -100,6 +101,7 @@ class Circumstances:
     minions: Sequence[Told] = ()
     unaware: Sequence[Told] = ()
     masters: Sequence[Told] = ()
+    own_master: bool = False
     other_minions_policy: str = "stop"
     obstacle: str = ""
     no_slots: Told | None = None
@@ -209,7 +211,7 @@ def _signatures(known: Circumstances, around: Surroundings) -> Iterator[Finding]
 
 def _master(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     target = _salt(known)
-    if known.masterless or target is None:
+    if known.masterless or known.own_master or target is None:
         return
     if known.master is None:
         yield Finding(

@@ -12,6 +12,7 @@ from dataclasses import field, fields
 from typing import Any
 
 from ..frozen import frozen
+from ..host.servers import Server
 from . import typed
 
 # The package, its version, the path of the file, and its SHA-256.
@@ -50,12 +51,14 @@ class Code:
     The code that changes.
 
     ``own`` are the own packages, ``roots`` the directories of code that an update replaces, and
-    ``extension`` is where this extension was imported from.
+    ``extension`` is where this extension was imported from. ``servers`` are the daemons of a master
+    that run from it, and that stop and start with the minion.
     """
 
     own: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
     extension: str = ""
+    servers: tuple[Server, ...] = ()
 
 
 @frozen
@@ -82,13 +85,15 @@ class WayBack:
     """
     What a rollback needs: the secured package files, or the snapshot that has them.
 
-    ``paths`` is what is backed up, ``backup`` the directory of the copies. ``missing`` says
-    why there is no way back.
+    ``paths`` is what is backed up, ``kept`` those of them below which the versions of others stay,
+    besides the configuration of the minion. ``backup`` is the directory of the copies. ``missing``
+    says why there is no way back.
     """
 
     files: tuple[FileRow, ...] = ()
     snapshot: dict[str, int] | None = None
     paths: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     backup: str = ""
     missing: str = ""
 
@@ -107,6 +112,7 @@ class Progress:
     ``restarted`` and ``returned`` are when the restart began and the old version was back, in
     epoch seconds. ``others`` maps the configuration files of the other minions that run from the
     same packages to systemd's names for the starts that have to go; empty if one did not run.
+    ``servers`` maps the units of the daemons of a master to the same.
     ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     ``beside`` are the main processes whose jobs run while its packages change, as each of them
@@ -120,6 +126,7 @@ class Progress:
     restarted: float | None = None
     returned: float | None = None
     others: dict[str, str] = field(default_factory=dict)
+    servers: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
     silent: bool = False
     beside: tuple[str, ...] = ()
@@ -226,4 +233,5 @@ def encode(update: Any) -> dict[str, Any]:
 def _changed(part: Any) -> dict[str, Any]:
     """Return the fields of the part that do not have their defaults."""
     values = {each.name: getattr(part, each.name) for each in fields(part)}
-    return {name: value for name, value in values.items() if value != getattr(type(part)(), name)}
+    known = {name: each for name, each in values.items() if each != getattr(type(part)(), name)}
+    return {name: typed.plain(each) for name, each in known.items()}

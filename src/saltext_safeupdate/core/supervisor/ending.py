@@ -10,7 +10,7 @@ from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
 from ..record.update import Update
-from . import watchdog
+from . import servers, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -19,6 +19,8 @@ log = logging.getLogger("salt-safeupdate")
 def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
     """Give the record its last phase, once nothing is left to be done."""
     clean(context, update)
+    if phase is Phase.FAILED:
+        servers.start_again(context, update)
     log.info("update %s: %s (%s)", update.id, phase.value, reason or "-")
     update = context.store.save(update.advance(phase, reason=reason))
     tidy(context, update)

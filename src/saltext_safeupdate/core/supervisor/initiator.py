@@ -16,6 +16,7 @@ from ..generations.activation import Activation
 from ..host import locks, processes
 from ..host.locks import Lock
 from ..host.minions import Minion
+from ..host.servers import Server
 from ..host.service import Inhibitor, Services
 from ..packages.manager import Installer, PackageManager
 from ..prepare.revisions import Revisions
@@ -40,6 +41,17 @@ class Installation:
 
     own: Sequence[str] = ()
     roots: Sequence[str] = ()
+    backup_paths: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Master:
+    """
+    The daemons of a master that run from what an update changes, and the paths of that master
+    that are put back on a rollback.
+    """
+
+    servers: Sequence[Server] = ()
     backup_paths: Sequence[str] = ()
 
 
@@ -70,7 +82,8 @@ class Initiator:
     *stage_extensions* gets what lives beside Salt ready below a directory and returns where; empty
     if there is nothing.
     *others* are the other minions of this host that run from the same packages; *unaware* says of
-    those without this extension why an update has to be refused.
+    those without this extension why an update has to be refused. *master* tells of a master that
+    runs from the same packages, or raises SafeUpdateError if it could not start again.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
     *obstacle_to_handover* says why the stop guard would not hand the minion over now; empty if it
     would.
@@ -90,6 +103,7 @@ class Initiator:
     stage_extensions: Callable[[str], str] = lambda directory: ""
     others: Sequence[Minion] = ()
     unaware: Callable[[], Sequence[str]] = tuple
+    master: Callable[[], Master] = Master
     write_timeout: float = 5.0
     obstacle_to_handover: Callable[[], str] = lambda: ""
     clock: Callable[[], float] = time.time
@@ -132,6 +146,9 @@ class Initiator:
         unit = self.settings.service
         state = self.services.state(unit)
         installation = self.installation
+        request = parts.get("request")
+        with_master = kind == "update" and self.pip is None and not (request and request.source)
+        master = self.master() if with_master else Master()
         return Update(
             **{
                 "id": uuid.uuid4().hex[:12],
@@ -151,8 +168,12 @@ class Initiator:
                     own=tuple(sorted(installation.own)),
                     roots=tuple(installation.roots),
                     extension=ourselves.home(),
+                    servers=tuple(master.servers),
                 ),
-                "way_back": WayBack(paths=tuple(installation.backup_paths)),
+                "way_back": WayBack(
+                    paths=(*installation.backup_paths, *master.backup_paths),
+                    kept=tuple(master.backup_paths),
+                ),
                 **parts,
             }
         )

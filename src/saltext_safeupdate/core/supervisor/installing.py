@@ -9,7 +9,7 @@ from ..packages.manager import Installer
 from ..prepare import resolution, revisions
 from ..record.phase import Phase
 from ..record.update import Update
-from . import rollback
+from . import rollback, servers
 from .context import Context
 from .ending import end
 
@@ -37,6 +37,7 @@ def _install(context: Context, update: Update) -> Update:
     installer = context.installer
     if installer is None:
         raise CommandError(("package manager",), "no package manager that is known is there")
+    update = servers.stop(context, update)
     context.inhibitor.inhibit(context.unit)
     own, targets = list(update.code.own), update.versions_to
     context.let_manager_end()

@@ -20,13 +20,10 @@ from ..host.minions import Minion, registered
 from ..host.service import Inhibitor
 from ..record.update import Update
 from ..settings import Settings
+from . import other_units
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
-
-# Seconds between two looks at services, and for how many looks one has to stay up.
-_INTERVAL = 0.5
-_CALM = 4
 
 
 def of(settings: Settings, roots: Iterable[str]) -> tuple[Minion, ...]:
@@ -81,10 +78,10 @@ class Together(Lock):
 def joined(context: Context, update: Update) -> Iterator[Context]:
     """Have the locks and the service stand for all minions that the update is for."""
     others = context.others(update.code.roots) if update.kind == "update" else ()
-    if not others:
+    units = [*(each.unit for each in others), *(each.unit for each in update.code.servers)]
+    if not units:
         yield context
         return
-    units = [each.unit for each in others]
     context = replace(
         context, neighbours=tuple(others), inhibitor=with_units(context.inhibitor, units)
     )
@@ -159,12 +156,7 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
     update = _note(context, update)
     context.inhibitor.release(context.unit)
     for each in _ran(context, update):
-        state = context.services.state(each.unit)
-        if state.running and state.invocation == update.progress.others[each.config]:
-            log.info("restarting %s of the minion %s", each.unit, each)
-            context.services.begin_restart(each.unit)
-        elif not state.running:
-            context.services.start(each.unit)
+        other_units.renew(context, each.unit, update.progress.others[each.config])
     return update, comes_up(context, update)
 
 
@@ -192,45 +184,21 @@ def comes_up(context: Context, update: Update) -> str:
     """Wait until those that have run are up and stay so; return which does not, or nothing."""
     problem = ""
     for each in _ran(context, update):
-        calm, pid, state = 0, 0, context.services.state(each.unit)
-        for _ in range(round(context.settings.restart_timeout / _INTERVAL)):
-            state = context.services.state(each.unit)
-            is_new = state.invocation != update.progress.others[each.config]
-            up = state.active == "active" and is_new
-            calm = calm + 1 if up and state.pid == pid else 0
-            pid = state.pid
-            if calm == _CALM:
-                break
-            if state.active == "failed" and is_new:
-                break
-            if state.active == "inactive" and _is_stopped(context, each, is_new=is_new):
-                # Somebody has decided so.
-                calm = _CALM
-                break
-            context.sleep(_INTERVAL)
-        if calm < _CALM:
+        found = other_units.not_up(context, each.unit, update.progress.others[each.config])
+        if found:
             problem = problem or (
                 f"{each.unit} of the minion {each}, which runs from the same packages, is "
-                f"{state.active}. 'journalctl -u {each.unit}' says why."
+                f"{found}. 'journalctl -u {each.unit}' says why."
             )
     return problem
-
-
-def _is_stopped(context: Context, minion: Minion, *, is_new: bool) -> bool:
-    """Tell whether somebody has stopped it, since its restart or in the place of that."""
-    stopped = context.services.last_run(minion.unit).stopped
-    return stopped and (is_new or context.services.is_left_stopped(minion.unit))
 
 
 def _note(context: Context, update: Update) -> Update:
     """Write down once which of their starts have to go: they are the same after a crash."""
     if update.progress.others:
         return update
-    found = {}
-    for each in context.neighbours:
-        state = context.services.state(each.unit)
-        # One that has just failed is to run, too; one that somebody has stopped is not.
-        found[each.config] = state.invocation if state.running or state.active == "failed" else ""
+    starts = other_units.starts(context, (each.unit for each in context.neighbours))
+    found = {each.config: starts[each.unit] for each in context.neighbours}
     return context.note(update, progress=replace(update.progress, others=found))
 
 

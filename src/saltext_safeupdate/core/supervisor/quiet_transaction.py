@@ -29,6 +29,7 @@ from ..errors import SafeUpdateError
 from ..generations import own_tree
 from ..host import copy_names, processes
 from ..host.locks import Lock
+from ..host.service import Inhibitor
 from ..record.parts import Progress
 from ..record.phase import Phase
 from ..record.update import Update
@@ -159,7 +160,7 @@ class QuietTransaction:
             self._advance(Phase.FAILED, reason=str(err))
             raise
         try:
-            by.inhibitor.inhibit(by.settings.service)
+            self._inhibitor.inhibit(by.settings.service)
             self._read_from(self._copies())
             result = work()
         except (SystemExit, KeyboardInterrupt):
@@ -194,7 +195,7 @@ class QuietTransaction:
             return
         # The copies go: what this process reads from now on is in its old place again.
         self._read_from({copy: root for root, copy in self._copies().items()})
-        by.inhibitor.release(by.settings.service)
+        self._inhibitor.release(by.settings.service)
         failed = bool(failure or unfinished)
         self._advance(
             Phase.FAILED if failed else Phase.COMMITTED,
@@ -202,6 +203,12 @@ class QuietTransaction:
             versions_to=after,
             progress=progress,
         )
+
+    @property
+    def _inhibitor(self) -> Inhibitor:
+        """What keeps the minion from restarting, and a master that runs from its packages."""
+        units = [each.unit for each in self._record.code.servers]
+        return neighbours.with_units(self.by.inhibitor, units)
 
     def _read_from(self, places: Mapping[str, str]) -> None:
         if not own_tree.is_read():

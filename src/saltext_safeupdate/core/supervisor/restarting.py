@@ -14,7 +14,7 @@ from ..host import backup
 from ..host.service import ServiceState
 from ..record.phase import Phase
 from ..record.update import Update
-from . import leaving, neighbours, reboot, rollback, steps, watch
+from . import leaving, neighbours, reboot, rollback, servers, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -30,7 +30,8 @@ def deliver(context: Context, update: Update) -> Update:
     """Wait for the end of the job that asked or installed, and for its return."""
     # On a transactional system the administrator reboots when it suits: nobody has to wait. And a
     # minion that is handed over keeps its jobs.
-    if update.kind == "restart" and context.hands_over:
+    if (update.kind == "restart" and context.hands_over) or servers.are_down(update):
+        # What is not delivered yet is sent again when its master is there.
         pass
     elif not update.by_boot or reboot.is_asked_for(context):
         if not _is_delivered(context, update):
@@ -135,7 +136,9 @@ def restart(context: Context, update: Update) -> Update:
     obstacle = context.services.obstacle(unit)
     if obstacle and update.kind == "update" and not stays_down(context, update):
         return end(context, update, Phase.FAILED, _by_hand(unit, obstacle))
-    update, problem = neighbours.restart(context, update)
+    update, problem = servers.restart(context, update)
+    if not problem:
+        update, problem = neighbours.restart(context, update)
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
     # Also if it does not look inhibited: systemd may not have been told.
@@ -231,8 +234,9 @@ def judge(context: Context, update: Update) -> Update:
     watched = Watch(context, update, patient=not back, silent=silent)
     verdict, said, _ = watched.proves_healthy() if update.kind == "update" else watched.comes_up()
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
-    if verdict.good and (problem := neighbours.comes_up(context, update)):
-        verdict, said = Verdict.ILL, problem
+    if verdict.good:
+        problem = servers.come_up(context, update) or neighbours.comes_up(context, update)
+        verdict, said = (Verdict.ILL, problem) if problem else (verdict, said)
     if verdict.good:
         _quarantine_what_was_left(context, update)
         return end(context, update, Phase.COMMITTED, " ".join(filter(None, (update.reason, said))))

@@ -19,7 +19,7 @@ from ..host.files import remove, write_atomic
 from ..prepare import revisions
 from ..record.phase import Phase
 from ..record.update import Update
-from . import beside_jobs, neighbours, probe, reboot, watch
+from . import beside_jobs, neighbours, probe, reboot, servers, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -91,10 +91,10 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
     if update.beside_jobs:
         beside_jobs.take_over(context)
     if beside_jobs.is_kept(context, update):
-        return _below_the_old_one(context, update), ""
+        return _below_the_old_one(context, update)
     if update.progress.returned is None:
         _stop(context, update)
-        update = neighbours.stop(context, update)
+        update = servers.stop(context, neighbours.stop(context, update), at_once=True)
         # No scriptlet starts it before all is in place.
         context.inhibitor.inhibit(unit)
         newer = _put_back(context, update)
@@ -110,6 +110,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         update = context.note(update, watched=watched)
     judge = Watch(context, update)
     context.inhibitor.release(unit)
+    servers.start(context, update)
     neighbours.start(context, update)
     problem = ""
     if update.ran_before:
@@ -123,18 +124,29 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
             context.services.start(unit)
         update, problem = _came_up(update, judge)
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
+    problem = problem or servers.come_up(context, update)
     return update, problem or neighbours.comes_up(context, update)
 
 
-def _below_the_old_one(context: Context, update: Update) -> Update:
-    """Go back below the minion that runs from its own tree: it has nothing to do with it."""
+def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
+    """
+    Go back below the minion that runs from its own tree: it has nothing to do with it.
+
+    Return the record, and what else did not come up, or nothing.
+    """
+    if update.code.servers:
+        # They may have been started already.
+        context.inhibitor.release(context.unit)
+        update = servers.stop(context, update, at_once=True)
     context.inhibitor.inhibit(context.unit)
     newer = _put_back(context, update)
     bring_along(context, update)
     context.inhibitor.release(context.unit)
     context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
+    servers.start(context, update)
     progress = replace(update.progress, returned=context.clock())
-    return replace(update, reason=_sentences(update.reason, newer), progress=progress)
+    update = replace(update, reason=_sentences(update.reason, newer), progress=progress)
+    return update, servers.come_up(context, update)
 
 
 def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
@@ -243,7 +255,8 @@ def _restore(update: Update, present: Manifest | None) -> str:
     done = backup.restore(
         backup.load(update.way_back.backup),
         present=present,
-        keep=backup.configuration(update.way_back.paths),
+        keep=(*backup.configuration(update.way_back.paths), *update.way_back.kept),
+        grows=servers.grows(update),
         suffix=f".safeupdate-{update.id}",
     )
     said = ""

@@ -49,6 +49,22 @@ def test_those_of_the_same_tree_are_found_with_what_they_are(proc):
     assert [each.has_jobs for each in found] == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        (("/usr/bin/salt-master",), ""),
+        (("/usr/bin/salt-master", "-c", "/etc/salt2"), "/etc/salt2"),
+        (("/usr/bin/salt-master", "--config-dir=/etc/salt2", "-d"), "/etc/salt2"),
+        # As a process of Salt names itself.
+        (("/usr/bin/salt-master -c /etc/salt2 MainProcess",), "/etc/salt2"),
+    ],
+)
+def test_each_may_have_a_configuration_of_its_own(proc, words, config):
+    services = Services(salt_master=proc(1, ONEDIR, *words))
+    (found,) = daemons.running_from(services, ["/opt/saltstack/salt"], "", proc.path)
+    assert found.config == config
+
+
 def test_in_the_python_of_the_system_it_is_the_interpreter_that_tells(proc):
     services = Services(
         salt_minion2=proc(1, "/usr/bin/python3", "/usr/bin/salt-minion", exe="/usr/bin/python3.11"),

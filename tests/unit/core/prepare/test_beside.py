@@ -4,6 +4,7 @@ import pytest
 
 from saltext_safeupdate.core.host.daemons import Daemon
 from saltext_safeupdate.core.host.minions import Minion
+from saltext_safeupdate.core.host.servers import Server
 from saltext_safeupdate.core.prepare import beside
 from saltext_safeupdate.core.prepare.findings import Circumstances, Surroundings, preflight
 from tests.support.simulated import FakePackages
@@ -28,6 +29,42 @@ def test_those_that_have_not_noted_themselves_are_not_waited_for():
     ((problem, fix),) = beside.minions([OTHER])
     assert "'two' (/etc/salt2/minion)" in problem
     assert "salt2" in fix
+
+
+@pytest.mark.parametrize(
+    ("names", "port", "own"),
+    [
+        (["here"], 4506, True),
+        (["here", "there"], 4506, False),
+        (["there"], 4506, False),
+        (["here"], 4510, False),
+        ([], 4506, False),
+    ],
+)
+def test_the_master_of_a_minion_is_the_one_beside_it_if_all_says_so(names, port, own):
+    servers = [
+        Server(unit="salt-api", program="salt-api"),
+        Server(unit="salt-master", program="salt-master", host="127.0.0.1", port=4506),
+    ]
+    assert beside.is_own(servers, names, port, lambda name: name == "here") is own
+    assert not beside.is_own(servers[:1], names, port, lambda name: True)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_master_that_comes_along_is_not_too_old(tmp_path, own):
+    found = preflight(
+        Circumstances(
+            manager=FakePackages(**{"salt-minion": "3007.15"}),
+            own=["salt-minion"],
+            running="3007.15",
+            state_dir=str(tmp_path),
+            targets={"salt-minion": "3008.3"},
+            master="3007.15",
+            own_master=own,
+        ),
+        Surroundings(reboot=(), indexes=()),
+    )
+    assert [each.code for each in found if each.blocking] == ([] if own else ["master-older"])
 
 
 @pytest.mark.parametrize(("policy", "blocks"), [("stop", True), ("report", False)])

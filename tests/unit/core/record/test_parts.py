@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from saltext_safeupdate.core.host.servers import Server
 from saltext_safeupdate.core.record import parts
 from saltext_safeupdate.core.record.parts import (
     Boot,
@@ -20,6 +21,17 @@ from saltext_safeupdate.core.record.parts import (
 from saltext_safeupdate.core.record.update import Update
 
 FILES = (("salt", "1", "/p", "digest"),)
+SERVERS = (
+    Server(
+        unit="m",
+        program="salt-master",
+        host="127.0.0.1",
+        port=4506,
+        greets=True,
+        engine="/e",
+        keys="/k",
+    ),
+)
 # Each field has another value than its default.
 FULL = {
     "request": Request(
@@ -33,12 +45,17 @@ FULL = {
     ),
     "owed": Owed(jid="1", reason="why", processes={"1": "a"}),
     "processes": {"2": "b"},
-    "code": Code(own=("salt",), roots=("/opt",), extension="/c"),
+    "code": Code(own=("salt",), roots=("/opt",), extension="/c", servers=SERVERS),
     "staged": Staged(
         files=FILES, snapshot={"number": 2, "ident": 3}, extensions="/e", version_locked=("salt",)
     ),
     "way_back": WayBack(
-        files=FILES, snapshot={"number": 1, "ident": 2}, paths=("/etc",), backup="/k", missing="no"
+        files=FILES,
+        snapshot={"number": 1, "ident": 2},
+        paths=("/etc",),
+        kept=("/etc/salt/master",),
+        backup="/k",
+        missing="no",
     ),
     "progress": Progress(
         supervisors=1,
@@ -48,6 +65,7 @@ FULL = {
         restarted=1.5,
         returned=2.5,
         others={"/etc/x": "1"},
+        servers={"salt-master": "2"},
         delay=7.0,
         silent=True,
         beside=("5",),

@@ -1,0 +1,73 @@
+"""Services that restart with the minion: which of their starts has to go, and when they are up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from ..host.service import ServiceState
+from .context import Context
+
+log = logging.getLogger("salt-safeupdate")
+
+# Seconds between two looks at services, and for how many looks one has to stay up.
+_INTERVAL = 0.5
+_CALM = 4
+# For how many looks it has to stay stopped until that counts as somebody's decision.
+_STOPPED = 6
+
+
+def starts(context: Context, units: Iterable[str]) -> dict[str, str]:
+    """Return systemd's name for the start of each unit that has to go; empty if it did not run."""
+    found = {}
+    for unit in units:
+        state = context.services.state(unit)
+        # One that has just failed is to run, too; one that somebody has stopped is not.
+        found[unit] = state.invocation if state.running or state.active == "failed" else ""
+    return found
+
+
+def renew(context: Context, unit: str, former: str) -> None:
+    """Have another start of the unit than the *former* one. Idempotent."""
+    state = context.services.state(unit)
+    if state.running and state.invocation == former:
+        log.info("restarting %s", unit)
+        context.services.begin_restart(unit)
+    elif not state.running:
+        log.info("starting %s", unit)
+        context.services.start(unit)
+
+
+def not_up(context: Context, unit: str, former: str, works: Callable[[], str] = lambda: "") -> str:
+    """
+    Wait until another start than *former* is up and stays so; return how it is instead, or nothing.
+
+    *works* says what it does not do although it runs; empty if it works.
+    """
+    calm, stopped, pid, lacks = 0, 0, 0, ""
+    state: ServiceState = context.services.state(unit)
+    deadline = context.monotonic() + context.settings.restart_timeout
+    while context.monotonic() < deadline:
+        state = context.services.state(unit)
+        is_new = state.invocation != former
+        up = state.active == "active" and is_new
+        lacks = works() if up else ""
+        calm = calm + 1 if up and not lacks and state.pid == pid else 0
+        pid = state.pid
+        if calm == _CALM:
+            return ""
+        if state.active == "failed" and is_new:
+            break
+        down = state.active == "inactive"
+        stopped = stopped + 1 if down and _is_stopped(context, unit, is_new=is_new) else 0
+        if stopped == _STOPPED:
+            # Somebody has decided so.
+            return ""
+        context.sleep(_INTERVAL)
+    return f"{state.active}, and {lacks}" if lacks else state.active
+
+
+def _is_stopped(context: Context, unit: str, *, is_new: bool) -> bool:
+    """Tell whether somebody has stopped it, since its restart or in the place of that."""
+    stopped = context.services.last_run(unit).stopped
+    return stopped and (is_new or context.services.is_left_stopped(unit))

@@ -1,0 +1,143 @@
+"""
+The daemons of a master that run from the packages of an update: for them it is the same update.
+
+They have no tree of their own, so they stop before packages change: the API and the syndic first,
+so that nobody asks a master that goes, then the master, which ends what it has begun. They start
+in the other order, each when the one before it works, and before the minion, which needs them to
+prove itself. What does not work is taken back, with all of them.
+
+A state run may need its master until its end. If it changes the packages, they run on meanwhile,
+nobody else may restart them, and they restart when its return is delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..errors import CommandError, VerificationError
+from ..host import backup
+from ..host import servers as hosts
+from ..host.servers import MASTER, Server
+from ..record.update import Update
+from . import other_units
+from .context import Context
+
+log = logging.getLogger("salt-safeupdate")
+
+
+def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
+    """
+    Stop them; return the record. Idempotent.
+
+    They have the time of their units to end what they do, unless it is to be *at_once*.
+    """
+    if not update.code.servers:
+        return update
+    update = _note(context, update)
+    for each in reversed(_ran(update)):
+        if not context.services.state(each.unit).running:
+            continue
+        log.info("stopping %s", each.unit)
+        try:
+            (context.services.end if at_once else context.services.stop)(each.unit)
+        except CommandError as err:
+            if not at_once:
+                raise
+            log.error("%s could not be stopped: %s", each.unit, err)
+    return update
+
+
+def are_down(update: Update) -> bool:
+    """Tell whether the update has stopped them and not started them yet."""
+    progress = update.progress
+    asked = update.request is not None
+    return asked and progress.restarted is None and any(progress.servers.values())
+
+
+def restart(context: Context, update: Update) -> tuple[Update, str]:
+    """Bring them up on the new code; return the record, and which of them does not work."""
+    if not update.code.servers:
+        return update, ""
+    update = _note(context, update)
+    context.inhibitor.release(context.unit)
+    for each in _ran(update):
+        other_units.renew(context, each.unit, update.progress.servers[each.unit])
+        problem = _not_up(context, update, each)
+        if problem:
+            return update, problem
+    return update, ""
+
+
+def start(context: Context, update: Update) -> None:
+    """Start those that have run. Idempotent."""
+    for each in _ran(update):
+        if not context.services.state(each.unit).running:
+            context.services.start(each.unit)
+
+
+def come_up(context: Context, update: Update) -> str:
+    """Wait until those that have run work and stay so; return which does not, or nothing."""
+    problems = (_not_up(context, update, each) for each in _ran(update))
+    return next(filter(None, problems), "")
+
+
+def start_again(context: Context, update: Update) -> None:
+    """Start what an update has stopped that has failed. Idempotent; what fails is logged."""
+    try:
+        start(context, update)
+    except CommandError as err:
+        log.error("update %s has stopped what cannot be started again: %s", update.id, err)
+
+
+def grows(update: Update) -> list[str]:
+    """Return the directories in which a way back leaves what came since: minions have new keys."""
+    return [os.path.dirname(each.keys) for each in update.code.servers if each.keys]
+
+
+# -- how -----------------------------------------------------------------------------------
+
+
+def _ran(update: Update) -> Sequence[Server]:
+    ran = update.progress.servers
+    return [each for each in hosts.in_order(update.code.servers) if ran.get(each.unit)]
+
+
+def _note(context: Context, update: Update) -> Update:
+    """Write down once which of their starts have to go: they are the same after a crash."""
+    if update.progress.servers:
+        return update
+    found = other_units.starts(context, (each.unit for each in update.code.servers))
+    return context.note(update, progress=replace(update.progress, servers=found))
+
+
+def _not_up(context: Context, update: Update, server: Server) -> str:
+    """Return what is wrong with it; empty if it works."""
+    former = update.progress.servers[server.unit]
+    found = other_units.not_up(context, server.unit, former, _works(context, update, server))
+    if not found:
+        return ""
+    return (
+        f"{server.unit} ({server.program}), which runs from the same packages, is {found}. "
+        f"'journalctl -u {server.unit}' and its log say why."
+    )
+
+
+def _works(context: Context, update: Update, server: Server) -> Callable[[], str]:
+    if server.program != MASTER:
+        return lambda: ""
+    return lambda: hosts.missing(server, context.reaches, lambda keys: _had(update, keys))
+
+
+def _had(update: Update, directory: str) -> bool:
+    """Tell whether something was in a directory when it was backed up."""
+    if not update.way_back.backup:
+        return False
+    try:
+        entries = backup.load(update.way_back.backup).entries
+    except VerificationError as err:
+        log.warning("update %s: %s", update.id, err)
+        return False
+    return any(os.path.dirname(entry.path) == directory for entry in entries)

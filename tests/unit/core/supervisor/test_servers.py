@@ -1,0 +1,400 @@
+"""A master, its syndic and its API that run from the minion's packages: one update for all."""
+
+import pathlib
+
+import pytest
+
+from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.host.servers import Server
+from saltext_safeupdate.core.record.parts import Code, Request, WayBack
+from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.supervisor.initiator import Master
+from tests.support.simulated import FakeServices, Killed
+
+from ..conftest import NEW, OLD, Host
+from .test_neighbours import Units
+
+NAMES = ("salt-master", "salt-syndic", "salt-api")
+
+
+class WithMaster(Host):
+    """A host whose minion has its master beside it, with a syndic and an API."""
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.account = directory / "account"
+        self.keys = directory / "pki" / "minions"
+        self.keys.mkdir(parents=True)
+        (self.keys / "web1").write_text("key")
+        self.events = []
+        self.listens = lambda: True
+        self.beside = {name: FakeServices() for name in NAMES}
+        for name, service in self.beside.items():
+            service.calls = _Noted(self.events, name)
+        self.services.calls = _Noted(self.events, "salt-minion")
+        units = {name.replace("-", "_"): service for name, service in self.beside.items()}
+        self.all = Units(salt_minion=self.services, **units)
+        for name in ("spawn", "arm", "rest", "disarm", "watchdog"):
+            setattr(self.all, name, getattr(self.services, name))
+        self.servers = tuple(
+            Server(unit=name, program=name, **(self.of_master() if name == NAMES[0] else {}))
+            for name in NAMES
+        )
+
+    def of_master(self):
+        return {"host": "127.0.0.1", "port": 4506, "greets": True, "keys": str(self.keys)}
+
+    def with_engine(self):
+        """Have an engine of the master that runs as the update begins; return its lock."""
+        master = self.servers[0]
+        self.servers = (
+            Server(**{**vars(master), "engine": str(self.account)}),
+            *self.servers[1:],
+        )
+        lock = locks.Lock(str(self.account), "engine")
+        self.open.append(lock)
+        assert lock.try_exclusive()
+        return lock
+
+    def record(self, phase, **changes):
+        code = Code(own=tuple(sorted(OLD)), roots=(str(self.root),), servers=self.servers)
+        pki = str(self.keys.parent)
+        back = WayBack(paths=(pki,), kept=(pki,))
+        return super().record(phase, **{"code": code, "way_back": back, **changes})
+
+    def context(self, taken, **kwargs):
+        systems = dict.fromkeys(("services", "inhibitor", "watchdogs"), self.all)
+        kwargs |= {**systems, "reaches": lambda addresses: self.listens()}
+        return super().context(taken, **kwargs)
+
+    def initiator(self, **kwargs):
+        given = {"services": self.all, "inhibitor": self.all, "master": self.beside_the_minion}
+        return super().initiator(**given, **kwargs)
+
+    def beside_the_minion(self):
+        return Master(servers=self.servers, backup_paths=(str(self.keys.parent),))
+
+    def master_dies(self, *, on_new=True):
+        """Have the new master die as often as it starts."""
+        self.beside["salt-master"].dies_while = lambda: self.packages.versions == NEW
+
+    def up(self):
+        return {name: service.active for name, service in self.beside.items()}
+
+    def changes(self):
+        """Return what was started, stopped and restarted, in its order."""
+        verbs = ("restart", "start", "stop")
+        return [f"{verb} {name}" for name, verb in self.events if verb in verbs]
+
+    def assert_at_peace(self):
+        super().assert_at_peace()
+        assert not any(service.refuses for service in self.beside.values())
+
+
+class _Noted(list):
+    """The calls of one service, which are noted in the order of all as well."""
+
+    def __init__(self, events, name):
+        super().__init__()
+        self.events, self.name = events, name
+
+    def append(self, verb):
+        super().append(verb)
+        self.events.append((self.name, verb))
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = WithMaster(tmp_path)
+    yield host
+    host.all_die()
+
+
+UP = dict.fromkeys(NAMES, "active")
+
+
+def test_they_stop_before_packages_change_and_the_master_starts_first(host):
+    host.ask()
+    seen = []
+
+    def look(files):
+        seen.append(set(host.up().values()))
+        seen.extend(service.refuses for service in (host.services, *host.beside.values()))
+
+    host.packages.installs = look
+    host.supervise()
+    assert (host.last.phase, host.packages.versions) == (Phase.COMMITTED, NEW)
+    assert seen == [{"inactive"}, True, True, True, True]
+    assert host.changes() == [
+        "stop salt-api",
+        "stop salt-syndic",
+        "stop salt-master",
+        "start salt-master",
+        "start salt-syndic",
+        "start salt-api",
+        "restart salt-minion",
+    ]
+    host.assert_at_peace()
+
+
+def test_the_minion_waits_for_a_master_that_listens(host):
+    host.ask()
+    up, asked = [], []
+
+    def listens():
+        up.append(host.changes()[-1])
+        asked.append(True)
+        return len(asked) > 5
+
+    host.listens = listens
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert set(up[:6]) == {"start salt-master"}, "nobody else starts before it listens"
+
+
+def test_what_did_not_run_is_not_started(host):
+    host.beside["salt-api"].stop("salt-api")
+    host.events.clear()
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert host.up() == {**UP, "salt-api": "inactive"}
+    assert not [change for change in host.changes() if "salt-api" in change]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_if_one_does_not_come_up_all_go_back(host, name):
+    host.ask()
+    host.beside[name].dies_while = lambda: host.packages.versions == NEW
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert f"{name} " in host.last.reason
+    assert f"journalctl -u {name}" in host.last.reason
+    assert (host.packages.versions, host.up()) == (OLD, UP)
+    assert host.services.active == "active"
+    assert {row.version for row in host.store.quarantined()} == set(NEW.values())
+    host.assert_at_peace()
+
+
+def test_a_master_that_runs_and_does_not_listen_is_none(host):
+    host.ask()
+    host.listens = lambda: host.packages.versions == OLD
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert "127.0.0.1" in host.last.reason
+    assert (host.packages.versions, host.up()) == (OLD, UP)
+
+
+def test_its_engine_has_to_run_again(host):
+    lock = host.with_engine()
+    host.ask()
+
+    def change(files):
+        # The new one starts no engine.
+        if host.last.phase is Phase.INSTALLING:
+            lock.release()
+        else:
+            assert lock.try_exclusive()
+
+    host.packages.installs = change
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert "safeupdate_redeliver" in host.last.reason
+    assert host.packages.versions == OLD
+
+
+def test_an_engine_that_runs_is_proof(host):
+    host.with_engine()
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+
+
+def test_a_master_without_any_of_its_keys_is_none(host):
+    host.ask()
+
+    def lose(files):
+        if host.last.phase is Phase.INSTALLING:
+            (host.keys / "web1").unlink()
+
+    host.packages.installs = lose
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert str(host.keys) in host.last.reason
+
+
+def test_lost_keys_come_back_and_new_ones_stay(host):
+    host.ask()
+
+    def change(files):
+        if host.last.phase is Phase.INSTALLING:
+            (host.keys / "web1").unlink()
+            # Somebody accepts a key while packages change, and another one later.
+            (host.keys / "web2").write_text("key")
+
+    host.packages.installs = change
+
+    def listens():
+        if host.last.phase is not Phase.RESTARTING:
+            return True
+        (host.keys / "web3").write_text("key")
+        return False
+
+    host.listens = listens
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert sorted(path.name for path in host.keys.iterdir()) == ["web1", "web2", "web3"]
+
+
+def test_if_the_minion_does_not_come_up_they_go_back_with_it(host):
+    host.ask()
+    host.services.dies_while = lambda: host.packages.versions == NEW
+    running = []
+    install = host.packages.install
+
+    def back(files):
+        if host.last.phase is Phase.ROLLING_BACK:
+            running.append(set(host.up().values()))
+        return install(files)
+
+    host.packages.install = back
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert running == [{"inactive"}]
+    assert (host.packages.versions, host.up()) == (OLD, UP)
+    host.assert_at_peace()
+
+
+def test_an_installation_that_changes_nothing_leaves_them_running(host):
+    host.ask()
+
+    def fail(files):
+        raise CommandError(("fake",), "made to fail")
+
+    host.packages.installs = fail
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "othing was changed" in host.last.reason
+    assert (host.packages.versions, host.up()) == (OLD, UP)
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kill_at", range(1, 12))
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_supervisor_that_dies_anywhere_leaves_all_running(host, kill_at, when, bad):
+    host.ask()
+    if bad:
+        host.master_dies()
+    store = host.dying(kill_at, when)
+    for service in host.beside.values():
+        service.alive = store.check
+    try:
+        host.supervise(store)
+    except Killed:
+        host.all_die()
+        for service in host.beside.values():
+            service.alive = lambda: None
+        host.supervise()
+    assert host.last.phase is (Phase.ROLLED_BACK if bad else Phase.COMMITTED)
+    assert host.packages.versions == (OLD if bad else NEW)
+    assert host.up() == UP
+    if not bad:
+        stops = [change for change in host.changes() if "salt-master" in change]
+        assert stops == ["stop salt-master", "start salt-master"]
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("phase", [Phase.INSTALLING, Phase.DELIVERING, Phase.STEPPING])
+def test_after_a_power_cut_the_boot_may_have_started_them(host, phase):
+    """systemd starts what is enabled before the supervisor is there again."""
+    host.ask()
+    wanted = {Phase.INSTALLING: 1, Phase.DELIVERING: 2, Phase.STEPPING: 3}[phase]
+    seen = []
+
+    class Cut(Exception):
+        pass
+
+    save = host.store.save
+
+    def cut(update, *others, **fence):
+        saved = save(update, *others, **fence)
+        if update.phase is phase and not seen:
+            seen.append(wanted)
+            raise Cut
+        return saved
+
+    host.store.save = cut
+    with pytest.raises(Cut):
+        host.supervise()
+    host.all_die()
+    host.store.save = save
+    for service in host.beside.values():
+        # The drop-ins were on a file system that is gone.
+        service.refuses = False
+        service.run()
+    host.services.refuses = False
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert (host.packages.versions, host.up()) == (NEW, UP)
+    host.assert_at_peace()
+
+
+class TestInTheProcessOfAJob:
+    """A state run may need its master until its end: they restart behind it."""
+
+    def change(self, host):
+        seen = []
+
+        def work():
+            seen.append(host.up())
+            seen.extend(service.refuses for service in host.beside.values())
+            host.packages.versions.update(NEW)
+
+        host.transaction().change(work, host.job())
+        return seen
+
+    def test_they_run_on_and_nobody_restarts_them_while_packages_change(self, host):
+        assert self.change(host) == [UP, True, True, True]
+        assert host.changes() == []
+        assert host.last.code.servers == host.servers
+
+    def test_without_a_change_nothing_stays(self, host):
+        host.transaction().change(lambda: None, host.job())
+        assert not any(service.refuses for service in host.beside.values())
+        assert host.changes() == []
+
+    def test_they_restart_once_in_their_order(self, host):
+        self.change(host)
+        host.all_die()
+        host.supervise()
+        assert host.last.phase is Phase.COMMITTED
+        assert host.changes() == [
+            "restart salt-master",
+            "restart salt-syndic",
+            "restart salt-api",
+            "restart salt-minion",
+        ]
+        host.assert_at_peace()
+
+
+def test_a_restart_of_the_minion_is_none_of_theirs(host):
+    host.request_restart()
+    assert host.last.code.servers == ()
+    host.all_die()
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert {change.split()[1] for change in host.changes()} == {"salt-minion"}
+
+
+def test_an_update_of_the_extension_leaves_them_alone(host):
+    by = host.initiator(pip=host.packages)
+    record = by.new_record("update", "", "", request=Request(extension=True))
+    assert record.code.servers == ()
+
+
+def test_the_record_has_them_after_it_was_read_again(host):
+    host.ask()
+    assert host.store.get("u1").code.servers == host.servers
+    assert pathlib.Path(host.servers[0].keys) == host.keys
