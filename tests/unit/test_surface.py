@@ -85,6 +85,7 @@ SURFACE = {
             "rollout",
             "setup",
             "status",
+            "update_master",
             "versions",
         }
     },

@@ -16,6 +16,7 @@ from saltext_safeupdate.master import (
     allowing,
     builds,
     orders,
+    own_update,
     people,
     planning,
     policies,
@@ -786,6 +787,62 @@ def forget(minion=None, deleted=False):
         accepted key at all.
     """
     return stocktaking.forget(__opts__, minion, deleted)
+
+
+@errors.for_runner
+def update_master(version, minion=None, when="idle", allow_downgrade=False, test=False):
+    """
+    Update this master, with its syndic and its API, by the minion of its host.
+
+    They run from the same packages, so it is one update: the minion stops them before packages
+    change, starts them before itself, and takes all of it back if one of them does not work. See
+    the page "Update the master".
+
+    Returns what ``safeupdate.update`` of the minion returns as soon as the update has been taken,
+    and ``minion``. This master is away during the update, so ``salt-call --local
+    safeupdate.status`` on this host tells how it goes. The engine goes on with rollouts
+    afterwards.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.update_master "'3008.3'" test=True
+        salt-run safeupdate.update_master "'3008.3'"
+
+    version
+        The version of Salt. In quotes: as a number, 3007.10 is 3007.1, so a number of one decimal
+        is refused.
+
+    minion
+        The ID of the minion. Defaults to the one of this host that runs from the packages of this
+        master.
+
+    when
+        ``idle`` to wait for a moment in which no job of the minion runs, or ``now`` to hold its new
+        jobs until then. Defaults to ``idle``.
+
+    allow_downgrade
+        Whether the version may be older than what runs. Defaults to ``False``. Minions must not be
+        newer than their master: take them back first.
+
+    test
+        Whether to return only the plan of the minion. Defaults to ``False``.
+
+    :raises CommandExecutionError: if no minion of this host runs from the packages of this master,
+        several do and none is named, or its key is not accepted here. Nothing is changed then.
+    :raises CommandExecutionError: if something speaks against the update, or the minion refuses.
+    :raises CommandExecutionError: if the minion does not answer, or the engine
+        ``safeupdate_redeliver`` of this master is not configured or does not run.
+    """
+    return own_update.update(
+        __opts__,
+        errors.version_text("version", version),
+        minion,
+        when=str(when),
+        allow_downgrade=bool(allow_downgrade),
+        test=bool(test),
+    )
 
 
 def _told(found):

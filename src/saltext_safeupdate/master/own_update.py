@@ -1,0 +1,124 @@
+"""The update of this master, by the minion of its host that runs from the same packages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import salt
+
+from ..core.errors import InputError, SafeUpdateError, one_line
+from ..core.host.minions import registered
+from ..core.settings import Settings
+from . import questions, targets
+from .planning import PLAN_TIMEOUT, Ask
+from .replies import Failed
+
+# The finding of a minion that has a master with it.
+_BESIDE = "master-beside"
+_NOTHING = "Nothing was changed."
+_UNDER_WAY = (
+    "The update is under way. This master stops while packages change, so nobody can ask it then: "
+    "'salt-call --local safeupdate.status' on this host tells how it goes, and 'salt-call --local "
+    "safeupdate.wait' waits for its end."
+)
+
+
+def update(
+    opts: Mapping[str, Any],
+    version: str,
+    minion: str | None = None,
+    *,
+    when: str = "idle",
+    allow_downgrade: bool = False,
+    test: bool = False,
+    ask: Ask = questions.ask,
+    registry: str = Settings.registry_dir,
+    accepted: Callable[[Mapping[str, Any]], Collection[str]] = targets.accepted,
+) -> dict[str, Any]:
+    """
+    Have the minion of this host update itself, and this master with it; return what it answers.
+
+    With *test*, return its plan. *registry* is where minions of this host note themselves. Raises
+    InputError if there is no such minion, and SafeUpdateError if it refuses or does not answer.
+    """
+    name = minion or _beside(registry)
+    if name not in accepted(opts):
+        raise InputError(
+            f"{name} is no minion of this master: its key is not accepted. {_NOTHING} Accept it "
+            "first; or have the minion updated by its own master, or by 'salt-call "
+            "safeupdate.update' on this host."
+        )
+    wanted = {"version": version, "allow_downgrade": allow_downgrade}
+    plan = _planned(name, ask(opts, [name], "safeupdate.plan", wanted, PLAN_TIMEOUT).get(name))
+    if test:
+        return {"minion": name, **plan}
+    answers = ask(opts, [name], "safeupdate.update", {**wanted, "when": when}, PLAN_TIMEOUT)
+    said = answers.get(name)
+    if isinstance(said, Failed):
+        raise SafeUpdateError(f"{name} refuses: {one_line(said)}")
+    if not isinstance(said, Mapping):
+        raise SafeUpdateError(
+            f"{name} did not answer in {PLAN_TIMEOUT:.0f} s, so whether the update has begun is "
+            "not known: 'salt-call --local safeupdate.status' on this host tells."
+        )
+    begun = {"comment": _UNDER_WAY} if said.get("update") else {}
+    return {"minion": name, **said, **begun}
+
+
+def _beside(registry: str) -> str:
+    """Return the one minion of this host that runs from the code of this process."""
+    code = os.path.realpath(str(salt.__file__))
+    found = [
+        each.id
+        for each in registered(registry)
+        if each.runs and any(code.startswith(os.path.join(root, "")) for root in each.roots)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(
+            f"Several minions of this host run from the packages of this master: "
+            f"{', '.join(sorted(found))}. {_NOTHING} Name one of them with 'minion': they are all "
+            "updated at once."
+        )
+    raise InputError(
+        "No minion with this extension runs on this host from the packages of this master, or this "
+        f"user may not see it, so nobody could update it. {_NOTHING} Install and set up a minion "
+        "here, or call this as root; if one is here whose 'safeupdate:registry_dir' is another, "
+        "name it with 'minion'."
+    )
+
+
+def _planned(name: str, said: object) -> Mapping[str, Any]:
+    """Return the plan of the minion. Raises SafeUpdateError if anything speaks against it."""
+    if said is None:
+        raise SafeUpdateError(
+            f"{name} did not answer in {PLAN_TIMEOUT:.0f} s. {_NOTHING} See whether it runs, and "
+            "'salt-call safeupdate.check' on its host."
+        )
+    if not isinstance(said, Mapping):
+        told = f": {one_line(said)}" if isinstance(said, Failed) else ""
+        raise SafeUpdateError(
+            f"{name} has no plan{told}. {_NOTHING} Set this extension up there "
+            "(state safeupdate.enabled), and try again."
+        )
+    listed = said.get("findings")
+    found = (
+        [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    )
+    blocking = [each for each in found if each.get("blocking")]
+    if blocking:
+        told = " ".join(
+            f"[{each.get('code')}] {each.get('problem')} {each.get('fix')}" for each in blocking
+        )
+        raise SafeUpdateError(f"{one_line(told)} {_NOTHING}")
+    # What is installed already needs nobody to come along.
+    if said.get("changes") != {} and not any(each.get("code") == _BESIDE for each in found):
+        raise SafeUpdateError(
+            f"An update of {name} does not have this master with it: that runs from other "
+            f"packages, on another host, or as no service of systemd. {_NOTHING} Update this "
+            "master as it was installed."
+        )
+    return said
