@@ -40,6 +40,8 @@ _HISTORY = 5
 _LOCKED = "version-locked"
 # Characters of the reason of a hold.
 _LONGEST = 200
+# Where the keys of minions are that a master of masters does not know.
+_BELOW = "the keys of minions below a syndic are there, so begin it on the master of their syndic"
 Ask = Callable[..., dict[str, object]]
 
 
@@ -72,6 +74,7 @@ def make(
     refuse_quarantined(store, wanted.version)
     _refuse_nobody(opts, wanted)
     members, unknown = _members(opts, wanted)
+    _refuse_below_syndics(opts, members)
     unknown |= _barred(store, wanted, before)
     everybody = sorted({minion for minions in members.values() for minion in minions})
     # The cheap mistakes before hundreds of package managers are asked.
@@ -217,9 +220,9 @@ def _members(
         sure, maybe = resolved(opts, _target(group), group.tgt_type)
         nobody = sorted(_named(group).difference(sure))
         members[group.name] = [*sure, *maybe, *nobody]
-        unknown |= dict.fromkeys(
-            nobody, Facts(problem="named, and no minion with an accepted key is called that")
-        )
+        below = f"; {_BELOW}" if opts.get("order_masters") else ""
+        problem = f"named, and no minion with an accepted key is called that{below}"
+        unknown |= dict.fromkeys(nobody, Facts(problem=problem))
         unknown |= {
             minion: Facts(
                 problem=f"nothing is known of its grains or pillar, so whether {group.name} means "
@@ -228,6 +231,16 @@ def _members(
             for minion in maybe
         }
     return members, unknown
+
+
+def _refuse_below_syndics(opts: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> None:
+    """Raise InputError if a group means nobody here, and may mean minions of syndics."""
+    empty = [name for name, minions in members.items() if not minions]
+    if empty and opts.get("order_masters"):
+        raise InputError(
+            f"The target of {', '.join(empty)} means no minion with an accepted key. This is a "
+            f"master of masters ('order_masters'): {_BELOW}. Nothing was started."
+        )
 
 
 def _refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:

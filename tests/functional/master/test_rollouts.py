@@ -508,6 +508,15 @@ def test_one_that_is_named_and_unknown_is_a_problem_of_the_plan(master, fleet, t
     assert "no minion with an accepted key is called that" in plan.left_out[" m1"]
 
 
+def test_a_master_of_masters_says_where_minions_below_its_syndics_are(master, fleet):
+    master.opts["order_masters"] = True
+    with pytest.raises(InputError, match=r"no minion.*on the master of their syndic.*Nothing was"):
+        master.plan("below*")
+    plan = master.plan(["m0", "below1"], tgt_type="list")
+    assert "on the master of their syndic" in plan.left_out["below1"]
+    assert plan.unfit == {"below1"}
+
+
 def test_a_rollout_that_is_repeated_has_nothing_to_do(master, fleet):
     for host in fleet.hosts.values():
         host.version = NEW
