@@ -38,6 +38,7 @@ MASTER: dict[str, Any] = {
     "timeout": 60,
     "worker_threads": 2,
     "user": "root",
+    "rest_cherrypy": {"host": "127.0.0.1", "port": 8000, "disable_ssl": True},
     **GRAINS_ONCE,
     **TELLS,
     **MASTER_CONFIG,

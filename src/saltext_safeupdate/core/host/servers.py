@@ -69,7 +69,7 @@ def missing(
         return f"does not listen at {server.host} port {server.port}"
     if server.engine and not engine_runs(server.engine):
         return f"its engine '{_ENGINE}' does not run, which it did before"
-    if server.keys and had_keys(server.keys) and not _names(server.keys):
+    if server.keys and not _names(server.keys) and had_keys(server.keys):
         return f"it has no accepted key any more in {server.keys}"
     return ""
 

@@ -27,6 +27,10 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
+# Seconds that whoever has asked for the update gets to be answered, and between two looks at that.
+_ANSWER_TIMEOUT = 30.0
+_INTERVAL = 0.2
+
 
 def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
     """
@@ -37,6 +41,8 @@ def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
     if not update.code.servers:
         return update
     update = _note(context, update)
+    if not at_once and _run_still(context, update):
+        _let_answer(context, update.jid)
     for each in reversed(_ran(update)):
         if not context.services.state(each.unit).running:
             continue
@@ -103,6 +109,20 @@ def grows(update: Update) -> list[str]:
 def _ran(update: Update) -> Sequence[Server]:
     ran = update.progress.servers
     return [each for each in hosts.in_order(update.code.servers) if ran.get(each.unit)]
+
+
+def _run_still(context: Context, update: Update) -> bool:
+    return any(context.services.state(each.unit).running for each in _ran(update))
+
+
+def _let_answer(context: Context, jid: str) -> None:
+    """Wait, bounded, until the master has the return of the job that has asked."""
+    deadline = context.monotonic() + _ANSWER_TIMEOUT
+    while context.monotonic() < deadline:
+        found = context.outcome(jid) if jid else None
+        if found is None or (found.ended and not context.undelivered(jid)):
+            return
+        context.sleep(_INTERVAL)
 
 
 def _note(context: Context, update: Update) -> Update:

@@ -138,6 +138,39 @@ def test_they_stop_before_packages_change_and_the_master_starts_first(host):
     host.assert_at_peace()
 
 
+def test_who_has_asked_is_answered_before_the_master_stops(host):
+    """The job of the request may end when all is ready already."""
+    host.ask()
+    host.ledger.accept("7", jid="7", fun="safeupdate.update", master="m", call=b"", owner="")
+    host.ledger.begin("7", "")
+    record = host.last
+    host.store.save(type(record)(**{**vars(record), "jid": "7"}))
+    host.clock.after(4, lambda: host.ledger.finish("7", b"x", 0))
+    host.clock.after(8, lambda: host.ledger.delivered("7"))
+    stopped = []
+    stop = host.beside["salt-api"].stop
+
+    def noted(unit):
+        stopped.append(host.clock.passed)
+        stop(unit)
+
+    host.beside["salt-api"].stop = noted
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+    assert stopped[0] >= 8
+
+
+def test_a_master_that_takes_no_answer_is_not_waited_for_long(host):
+    host.ask()
+    host.ledger.accept("7", jid="7", fun="safeupdate.update", master="m", call=b"", owner="")
+    host.ledger.begin("7", "")
+    host.ledger.finish("7", b"x", 0)
+    record = host.last
+    host.store.save(type(record)(**{**vars(record), "jid": "7"}))
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+
+
 def test_the_minion_waits_for_a_master_that_listens(host):
     host.ask()
     up, asked = [], []
