@@ -61,7 +61,8 @@ def status():
     restart by others: ``handover``, or ``wait:`` and why it waits for them; ``waited`` says why
     the last one has, if it was to hand over and could not. ``waits_for`` names the
     jobs that an update waits for, as "JID function". ``undelivered`` tells how many returns their
-    master does not have yet.
+    master does not have yet. ``servers`` names the services of a master on this host that are
+    updated with the minion; it is missing if there are none.
 
     CLI Example:
 
