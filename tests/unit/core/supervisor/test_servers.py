@@ -5,7 +5,8 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.generations import meeting, own_tree
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.host.servers import Server
 from saltext_safeupdate.core.record.parts import Code, Request, WayBack
 from saltext_safeupdate.core.record.phase import Phase
@@ -207,6 +208,47 @@ def test_if_one_does_not_come_up_all_go_back(host, name):
     assert (host.packages.versions, host.up()) == (OLD, UP)
     assert host.services.active == "active"
     assert {row.version for row in host.store.quarantined()} == set(NEW.values())
+    host.assert_at_peace()
+
+
+@pytest.fixture
+def beside(host, monkeypatch):
+    """Have a minion that reads its own tree, so that its jobs run meanwhile."""
+    alive = processes.alive
+    monkeypatch.setattr(processes, "alive", lambda who: who.startswith("main:") or alive(who))
+    monkeypatch.setattr(own_tree, "of", lambda roots, process: {str(host.root): "a copy"})
+    monkeypatch.setattr(meeting, "can_be_asked", lambda run_dir, process: True)
+    host.reported_with(hands_over=True, own_tree=True)
+    return host.generations.serving().process
+
+
+def test_a_minion_that_reads_its_own_tree_is_not_touched_if_they_go_back(host, beside):
+    host.ask()
+    host.master_dies()
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert host.last.progress.beside == (beside,)
+    assert (host.packages.versions, host.up()) == (OLD, UP)
+    assert [change for change in host.changes() if "salt-minion" in change] == []
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("kill_at", range(1, 12))
+def test_nor_if_a_supervisor_dies_on_that_way(host, beside, kill_at):
+    host.ask()
+    host.master_dies()
+    store = host.dying(kill_at, "after")
+    for service in host.beside.values():
+        service.alive = store.check
+    try:
+        host.supervise(store)
+    except Killed:
+        host.all_die()
+        for service in host.beside.values():
+            service.alive = lambda: None
+        host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert (host.packages.versions, host.up()) == (OLD, UP)
     host.assert_at_peace()
 
 
