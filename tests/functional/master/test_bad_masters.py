@@ -18,6 +18,8 @@ from tests.unit.test_surface import SURFACE
 
 NOBODY = 65534
 NAMES = sorted(SURFACE["runners"]["safeupdate"])
+# These need a version.
+BRINGING = ("plan", "rollout", "update_master")
 ROLLOUT = "20260101120000000000"
 # With what a person may give them; the others need nothing.
 GIVEN = {
@@ -184,7 +186,7 @@ def spoil(tmp_path, monkeypatch):
         pathlib.Path(opts["cachedir"]).mkdir()
         monkeypatch.setattr(runner, "__opts__", opts, raising=False)
         monkeypatch.chdir(path)
-        named = {"version": "3008.3"} if name in ("plan", "rollout") else {}
+        named = {"version": "3008.3"} if name in BRINGING else {}
         with spoilt(opts, path) or contextlib.nullcontext():
             return getattr(runner, name)(*GIVEN.get(name, ()), **named)
 

@@ -101,6 +101,8 @@ def test_every_function_refuses_what_it_does_not_take(name):
         ("status", {"rollout": "nonsense"}, "There is no rollout nonsense"),
         ("versions", {"tgt": "nobody*"}, "No minion with an accepted key is meant"),
         ("redeliver", {"timeout": "soon"}, "'timeout' must be"),
+        ("update_master", {"version": 3007.1}, "'version'"),
+        ("update_master", {"version": "3008.3", "minion": "no1"}, "its key is not accepted"),
         ("setup", {"window": 0}, "'window' must be"),
         ("setup", {"window": float("nan")}, "'window' must be"),
         # Python takes a number for a file that is open already.
