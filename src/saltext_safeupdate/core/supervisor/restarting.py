@@ -137,8 +137,9 @@ def restart(context: Context, update: Update) -> Update:
     if obstacle and update.kind == "update" and not stays_down(context, update):
         return end(context, update, Phase.FAILED, _by_hand(unit, obstacle))
     update, problem = servers.restart(context, update)
-    if not problem:
-        update, problem = neighbours.restart(context, update)
+    if not (problem and update.has_way_back):
+        update, other = neighbours.restart(context, update)
+        problem = problem or other
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
     # Also if it does not look inhibited: systemd may not have been told.

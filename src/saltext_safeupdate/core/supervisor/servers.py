@@ -64,17 +64,22 @@ def are_down(update: Update) -> bool:
 
 
 def restart(context: Context, update: Update) -> tuple[Update, str]:
-    """Bring them up on the new code; return the record, and which of them does not work."""
+    """
+    Bring them up on the new code; return the record, and which of them does not work.
+
+    If there is a way back, the first that does not is enough.
+    """
     if not update.code.servers:
         return update, ""
     update = _note(context, update)
     context.inhibitor.release(context.unit)
+    problem = ""
     for each in _ran(update):
         other_units.renew(context, each.unit, update.progress.servers[each.unit])
-        problem = _not_up(context, update, each)
-        if problem:
-            return update, problem
-    return update, ""
+        problem = problem or _not_up(context, update, each)
+        if problem and update.has_way_back:
+            break
+    return update, problem
 
 
 def start(context: Context, update: Update) -> None:

@@ -1,5 +1,6 @@
 """A master, its syndic and its API that run from the minion's packages: one update for all."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -249,6 +250,22 @@ def test_nor_if_a_supervisor_dies_on_that_way(host, beside, kill_at):
         host.supervise()
     assert host.last.phase is Phase.ROLLED_BACK
     assert (host.packages.versions, host.up()) == (OLD, UP)
+    host.assert_at_peace()
+
+
+def test_without_a_way_back_the_others_start_all_the_same(host):
+    host.settings = dataclasses.replace(host.settings, rollback="optional")
+    host.packages.secures = False
+    host.ask()
+    host.master_dies()
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "salt-master" in host.last.reason
+    assert "no way back" in host.last.reason
+    assert host.packages.versions == NEW
+    assert (host.up()["salt-syndic"], host.up()["salt-api"]) == ("active", "active")
+    changes = host.changes()
+    assert changes.index("start salt-api") < changes.index("restart salt-minion")
     host.assert_at_peace()
 
 
