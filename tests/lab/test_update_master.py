@@ -136,8 +136,8 @@ class Host:
     # -- what is so ----------------------------------------------------------------------
 
     def pings(self) -> bool:
-        said = self.ran("salt", "--timeout=5", MINION, "test.ping", check=False)
-        return bool(said and said.get(MINION) is True)
+        argv = [f"{PREFIX}/bin/salt", "--timeout=5", "--out=json", MINION, "test.ping"]
+        return f'"{MINION}": true' in self.container.run(argv, check=False, timeout=120).stdout
 
     def wait_minion(self) -> None:
         wait_for(self.pings, "the minion to answer its master", timeout=600)
@@ -204,10 +204,12 @@ class Host:
 @pytest.fixture
 def host(lab: Lab, site: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
     made = Host(lab, site)
-    yield made.up()
-    if getattr(request.node, "failed_call", False):
-        print(made.container.logs(), made.container.read("/var/log/salt/master", ""))
-    made.down()
+    try:
+        yield made.up()
+        if getattr(request.node, "failed_call", False):
+            print(made.container.logs(), made.container.read("/var/log/salt/master", ""))
+    finally:
+        made.down()
 
 
 def test_the_master_its_api_and_the_minion_are_one_update(host: Host) -> None:
