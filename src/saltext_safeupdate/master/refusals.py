@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ..core.errors import InputError, LockHeldError
 from ..fleet import versions
-from ..fleet.rollout import Mode, Rollout
+from ..fleet.rollout import LEFT, Mode, Rollout
 
 
 def refuse_kept(quarantined: Mapping[str, str], *wanted: str) -> None:
@@ -70,3 +70,18 @@ def driven_by_other(name: str, owner: str, own: str) -> str:
 def shown(owner: str) -> str:
     """Return an owner as people know it."""
     return owner.rpartition("/")[0] or owner or "nobody"
+
+
+def failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
+    """Return the minions to try again: those that are named, else all that have failed."""
+    names = list(wanted)
+    if unknown := sorted(set(names) - set(found.minions)):
+        raise InputError(f"{', '.join(unknown)} do not belong to the rollout {found.plan.id}.")
+    again = [
+        name
+        for name, minion in found.minions.items()
+        if (minion.step.bad or minion.step in LEFT) and (not names or name in names)
+    ]
+    if not again:
+        raise InputError("None of them has failed, so there is nothing to try again.")
+    return again

@@ -16,7 +16,7 @@ from typing import Any
 
 from salt.exceptions import SaltException
 
-from ..core.errors import MISTAKES, InputError, SafeUpdateError
+from ..core.errors import MISTAKES, InputError, SafeUpdateError, one_line
 from ..core.host import processes
 from ..fleet import controller, judge, rollout, steering, versions, way_back
 from ..fleet import request as requests
@@ -27,7 +27,7 @@ from . import replies
 from .account import Account
 from .calls import Call
 from .questions import Questions
-from .refusals import driven_by_other, refuse_aborting, refuse_beside, refuse_kept, shown
+from .refusals import driven_by_other, failed, refuse_aborting, refuse_beside, refuse_kept, shown
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,11 @@ BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort
 ORDERS = (BEGIN, PAUSE, RESUME, RETRY, ABORT)
 # What the world is told when somebody has done that.
 _TOLD = {PAUSE: "paused", RESUME: "resumed", RETRY: "retrying", ABORT: "aborting"}
+# What is said of an order that fails by a mistake of ours.
+_MISTAKEN = (
+    "The order was not carried out, by a mistake in this extension. What is stored counts: "
+    "'salt-run safeupdate.status' shows it. Other rollouts go on; the log of the master has more"
+)
 
 
 @dataclass
@@ -319,6 +324,10 @@ class Rollouts:
             return self._steer(call.what, call.given)
         except (SafeUpdateError, SaltException, OSError) as err:
             return {"error": str(err), "input": isinstance(err, InputError)}
+        except MISTAKES as err:
+            log.exception("safeupdate: an order was not understood: %s", call.what)
+            told = f"{type(err).__name__}: {one_line(err)}"
+            return {"error": f"{_MISTAKEN} ({told})", "input": False}
 
     def _begin(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Begin the rollout of a stored plan, unless something speaks against it."""
@@ -344,7 +353,7 @@ class Rollouts:
         driven = _Driven(made)
         try:
             self._save(driven)
-        except (SafeUpdateError, SaltException, OSError):
+        except (SafeUpdateError, SaltException, OSError, *MISTAKES):
             # It may be stored nevertheless: then it has begun, and nobody else would drive it.
             self._load_at = self._since_boot()
             raise
@@ -370,7 +379,7 @@ class Rollouts:
         elif what == RESUME:
             actions = steering.resume(found, now, by)
         elif what == RETRY:
-            actions = steering.retry(found, _failed(found, given.get("minions") or []), now, by)
+            actions = steering.retry(found, failed(found, given.get("minions") or []), now, by)
         elif what == ABORT:
             actions = steering.abort(found, str(given["why"]), now, by)
         self._save(driven)
@@ -403,18 +412,3 @@ def owner_of(account: Account, master: str) -> str:
         owner = f"{master}/{secrets.token_hex(4)}"
         account.set_fact(OWNER, owner)
     return owner
-
-
-def _failed(found: Rollout, wanted: Iterable[str]) -> list[str]:
-    """Return the minions to try again: those that are named, else all that have failed."""
-    names = list(wanted)
-    if unknown := sorted(set(names) - set(found.minions)):
-        raise InputError(f"{', '.join(unknown)} do not belong to the rollout {found.plan.id}.")
-    again = [
-        name
-        for name, minion in found.minions.items()
-        if (minion.step.bad or minion.step in rollout.LEFT) and (not names or name in names)
-    ]
-    if not again:
-        raise InputError("None of them has failed, so there is nothing to try again.")
-    return again

@@ -695,3 +695,22 @@ def test_a_mistake_in_one_rollout_ends_no_engine_and_no_other_rollout(
     assert "Traceback" in caplog.text
     monkeypatch.setattr(rollouts.controller, "advance", advance)
     master.until(first, "finished")
+
+
+def test_a_mistake_in_an_order_ends_no_engine_and_is_told(master, fleet, monkeypatch, caplog):
+    """Whoever had ordered it waited, and all rollouts of the master stood."""
+    first = master.begin(master.plan("m0"))
+    other = master.plan("m1")
+
+    def fails(*_):
+        raise TypeError("'NoneType' object is not iterable")
+
+    monkeypatch.setattr(rollouts.steering, "pause", fails)
+    with pytest.raises(SafeUpdateError, match=r"by a mistake in this extension.*NoneType.*"):
+        master.order(rollouts.PAUSE, first, why="night")
+    monkeypatch.setattr(rollouts.rollout, "begin", fails)
+    with pytest.raises(SafeUpdateError, match="What is stored counts"):
+        master.begin(other)
+    assert "an order was not understood: pause" in caplog.text
+    assert master.store().rollouts() == [first]
+    assert master.until(first, "finished").mode is Mode.FINISHED
