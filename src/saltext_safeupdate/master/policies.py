@@ -27,9 +27,7 @@ from ..fleet import policy
 from ..fleet.policy import Group, Known, Policy, Standing
 from ..fleet.request import Group as Target
 from ..fleet.request import Request
-from ..fleet.rollout import BAD, Step
-from ..fleet.versions import stand_for_each_other
-from . import orders, planning, questions, rollouts, stocktaking, targets
+from . import given_up, orders, planning, questions, rollouts, stocktaking, targets
 from .cache import ROOT
 from .planning import Ask
 from .store import Store
@@ -39,8 +37,6 @@ OPTION = "safeupdate_policy"
 PLACE = os.path.join("safeupdate", "policy.yml")
 # Seconds that minions have to say what runs on them.
 REPORT_TIMEOUT = 30.0
-# How often a minion is brought to a version within a day: who never stays there is given up.
-MOST_TIMES, DAY = 3, 86400.0
 # Minions that are asked for the newest version of a series, at most.
 MOST_ASKED = 5
 # The version of Salt in that of a package.
@@ -271,51 +267,9 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
         rollouts={each.plan.id: each.mode.value for each in under_way},
         taken={minion: each.plan.id for each in under_way for minion in each.minions},
         quarantined=store.quarantined(),
-        given_up={goal: _given_up(store, goal, now) for goal in goals},
+        given_up=given_up.by_goal(store, goals, now),
         newest=newest,
     )
-
-
-def _given_up(store: Store, goal: str, now: float) -> dict[str, str]:
-    """
-    Return whom nobody should bring to the goal again before somebody has looked, and why.
-
-    It is a version of Salt, or one of this extension for groups that want nothing else.
-
-    That is who has failed in the newest rollout that brought it there, who was taken back from it
-    while it is not kept from everybody, and who does not come there, or does not stay.
-    """
-    found: dict[str, str] = {}
-    times: Counter[str] = Counter()
-    outlines = store.outlines()
-    for name, outline in outlines.items():
-        taken = outlines.get(outline.back)
-        brought = taken.version if taken is not None else outline.version or outline.extension
-        if not stand_for_each_other(brought, goal) or not outline.mode.final:
-            continue
-        bad = any(outline.counts.get(step.value) for step in BAD)
-        recent = now - outline.looked < DAY
-        rollout = store.rollout(name) if bad or recent or found or outline.back else None
-        if rollout is not None and outline.back:
-            # Of all of a fleet, the version is in quarantine until somebody allows it again.
-            if not rollout.keeps:
-                back = f"was taken back by the rollout {name}; update it yourself"
-                found |= dict.fromkeys(rollout.minions, back)
-            continue
-        for minion, each in rollout.minions.items() if rollout is not None else ():
-            if each.step in BAD:
-                reason = f" ({each.reason})" if each.reason else ""
-                told = each.step.value.replace("_", " ")
-                found[minion] = f"{told} in the rollout {name}{reason}; update it yourself"
-            elif each.step in (Step.DONE, Step.HELD, Step.MISSED):
-                if each.step is Step.DONE:
-                    found.pop(minion, None)
-                times[minion] += recent
-    return found | {
-        minion: f"was to be brought to {goal} {number} times within a day, and is not there"
-        for minion, number in times.items()
-        if number >= MOST_TIMES
-    }
 
 
 def _newest(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import re
 import secrets
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import InputError, LockHeldError, RecordError
-from ..fleet import inventory, stored
+from ..fleet import inventory, stored, tidying
 from ..fleet import plan as plans
 from ..fleet.inventory import Record
 from ..fleet.plan import Plan
@@ -39,10 +38,6 @@ SHEETS = 32
 _MEANWHILE = 3600.0
 # Minions on one page of a rollout.
 PAGE = 500
-# What is kept of rollouts that are over, and of plans that were never run: as many of each, and for
-# as many seconds. People compare with the last quarter; a hundred rollouts of 10,000 minions are
-# 150 MB.
-KEPT, KEPT_SECONDS = 100, 90 * 86400.0
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEAD, _PLAN, _QUARANTINE = ".head", ".plan", "quarantine"
 _OTHER = {"a": "b", "b": "a"}
@@ -312,35 +307,27 @@ class Store:
         for name in names:
             self._saved.pop(name, None)
 
-    def tidy(self, now: float, kept: int = KEPT, seconds: float = KEPT_SECONDS) -> list[str]:
+    def tidy(self, now: float, **limits: Any) -> list[str]:
         """
-        Remove what is over and older than that, or more than is *kept*; return the names.
+        Remove what is over and need not be kept, see :mod:`..fleet.tidying`; return the names.
 
         For the engine alone: nobody else knows that no plan is begun meanwhile. What cannot be
-        read stays, and so does what is not over, however old it is. If all of it is older than
-        that, the clock may be ahead, as after a power cut: then only the number counts.
+        read stays, and so does what is not over, however old it is.
         """
-        over: list[tuple[float, str]] = []
+        over: dict[str, Outline] = {}
         rollouts = self.rollouts()
         for name in rollouts:
             with contextlib.suppress(InputError, RecordError):
                 outline = self.outline(name)
                 if outline is not None and outline.mode.final:
-                    over.append((outline.looked, name))
-        never_run: list[tuple[float, str]] = []
+                    over[name] = outline
+        never_run: dict[str, float] = {}
         for name in set(self.plans()).difference(rollouts):
             with contextlib.suppress(InputError, RecordError):
                 plan = self.plan(name)
                 if plan is not None:
-                    never_run.append((plan.created, name))
-        newest = max((at for at, _ in (*over, *never_run)), default=now)
-        old = now - seconds if now - newest <= seconds else -math.inf
-        gone = sorted(
-            name
-            for listed in (over, never_run)
-            for number, (at, name) in enumerate(sorted(listed, reverse=True))
-            if number >= kept or at < old
-        )
+                    never_run[name] = plan.created
+        gone = tidying.gone(over, never_run, now, **limits)
         if gone:
             self.remove_rollouts(gone)
         return gone

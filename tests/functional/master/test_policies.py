@@ -13,7 +13,7 @@ from saltext_safeupdate.core.errors import (
     LockHeldError,
     SafeUpdateError,
 )
-from saltext_safeupdate.master import planning, policies, rollouts, stocktaking
+from saltext_safeupdate.master import given_up, planning, policies, rollouts, stocktaking
 from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import Fleet, Master, Time
 from tests.unit.fleet.world import BUSY, NEW, OLD, Host
@@ -246,7 +246,7 @@ def test_a_rollout_that_stands_is_not_gone_around(master, fleet, write):
 def test_who_never_stays_there_is_given_up(master, fleet, write):
     """Something else on the host installs another version each time."""
     write(ALL)
-    for _ in range(policies.MOST_TIMES):
+    for _ in range(given_up.MOST_TIMES):
         fleet.hosts["m2"].version = OLD
         master.until(step(master)["begun"], "finished")
     fleet.hosts["m2"].version = OLD
@@ -261,7 +261,7 @@ def test_who_never_stays_there_is_given_up(master, fleet, write):
 
 def test_who_never_stays_at_a_version_of_the_extension_is_given_up_too(master, fleet, write):
     write(ALL.replace(f"version: '{NEW}'", "extension: '1.1'"))
-    for _ in range(policies.MOST_TIMES):
+    for _ in range(given_up.MOST_TIMES):
         fleet.hosts["m2"].extension = "1.0"
         master.until(step(master)["begun"], "finished")
     fleet.hosts["m2"].extension = "1.0"
@@ -294,7 +294,7 @@ def test_one_that_is_held_only_when_it_is_asked_keeps_no_other_group_back(master
     while (found := step(master))["begun"] and len(begun) < 9:
         begun.append(found["next"])
         master.until(found["begun"], "finished")
-    assert begun == ["first"] * policies.MOST_TIMES + ["rest"]
+    assert begun == ["first"] * given_up.MOST_TIMES + ["rest"]
     assert runs(fleet) == dict.fromkeys(NAMES, NEW) | {"m0": OLD}
 
 
@@ -540,6 +540,40 @@ def test_a_busy_host_is_brought_along_when_it_can_be(master, fleet, write):
     master.until(again, "finished")
     assert set(runs(fleet).values()) == {NEW}
     assert rollouts.BEGIN == "begin"
+
+
+def test_what_is_over_is_read_once_however_many_versions_are_wanted(master, fleet, write):
+    write(ALL.replace("jitter: 0", "jitter: 0, max_failed: 3, sample: 0"))
+    fleet.hosts["m4"].ends = "rolled_back"
+    master.until(step(master)["begun"], "finished")
+    groups = [f"{{name: g{n}, target: 'm{n}', version: '{NEW}-{n}'}}" for n in range(6)]
+    read = []
+    for many in (1, 6):
+        write(f"groups: [{', '.join(groups[:many])}]")
+        store, reads = master.store(), []
+        real = store.cache.packed
+        store.cache.packed = lambda bank, key, real=real, to=reads: (
+            to.append(key) or real(bank, key)
+        )
+        policies.step(master.opts, ask=master.ask, clock=master._clock, store=store)
+        read.append(sorted(key for key in reads if not key.startswith("sheet")))
+    assert read[0] == read[1]
+
+
+def test_a_failure_is_remembered_however_many_rollouts_come_after_it(master, fleet, write):
+    """A policy that brings newcomers along has begun hundreds by then."""
+    write(ALL.replace("jitter: 0", "jitter: 0, max_failed: 3, sample: 0"))
+    fleet.hosts["m4"].ends = "rolled_back"
+    failed = master.until(step(master)["begun"], "finished")
+    master.time.now += 2 * DAY
+    for number in range(3):
+        fleet.hosts["m0"].version = OLD
+        master.until(step(master)["begun"], "finished")
+        master.time.now += 2 * DAY
+        master.store().tidy(master.time.now, kept=number)
+    assert failed.plan.id in master.store().rollouts()
+    found = step(master, apply=False)
+    assert found["groups"][0]["left"]["m4"].startswith("rolled back in the rollout")
 
 
 @pytest.mark.parametrize(

@@ -500,24 +500,24 @@ def test_an_outline_that_makes_no_sense_is_not_believed(
 
 
 def test_only_what_is_over_is_removed_by_its_age_and_number(opts: dict[str, object]) -> None:
-    store = Store(opts, page=7)
+    store, day = Store(opts, page=7), 86400.0
     for number in range(4):
-        ended(store, f"over{number}", Mode.FINISHED, 100.0 + number)
-    ended(store, "long-over", Mode.ABORTED, 10.0)
-    ended(store, "broken", Mode.FINISHED, 1.0)
+        ended(store, f"over{number}", Mode.FINISHED, (100 + number) * day)
+    ended(store, "long-over", Mode.ABORTED, 10 * day)
+    ended(store, "broken", Mode.FINISHED, day)
     damage(opts, ROLLOUTS, "broken.head", "half of it")
     for mode in (Mode.PAUSED, Mode.STOPPED, Mode.RUNNING, Mode.ABORTING):
-        ended(store, mode.value, mode, 1.0)
+        ended(store, mode.value, mode, day)
     store.quarantine("1", "why")
     for number in range(4):
-        store.save_plan(replace(made(f"plan{number}"), created=100.0 + number))
-    store.save_plan(replace(made("long-planned"), created=10.0))
+        store.save_plan(replace(made(f"plan{number}"), created=(100 + number) * day))
+    store.save_plan(replace(made("long-planned"), created=10 * day))
 
     store = Store(opts)
     everything = store.rollouts() + store.plans()
-    assert store.tidy(110.0, seconds=100.0) == []
-    assert store.tidy(110.5, seconds=100.0) == ["long-over", "long-planned"]
-    assert store.tidy(110.5, seconds=100.0, kept=3) == ["over0", "plan0"]
+    assert store.tidy(110 * day, seconds=100 * day) == []
+    assert store.tidy(110.5 * day, seconds=100 * day) == ["long-over", "long-planned"]
+    assert store.tidy(110.5 * day, seconds=100 * day, kept=3) == ["over0", "plan0"]
     left = set(everything) - {"long-over", "long-planned", "over0", "plan0"}
     assert {*store.rollouts(), *store.plans()} == left
     assert store.rollout("over1") is not None
@@ -526,8 +526,9 @@ def test_only_what_is_over_is_removed_by_its_age_and_number(opts: dict[str, obje
     assert keys == left | {"quarantine"}
     # A clock that was wrong makes nothing old.
     assert store.tidy(0.0) == []
-    assert store.tidy(1e9, seconds=100.0) == []
-    assert store.tidy(1e9, seconds=100.0, kept=2) == ["over1", "plan1"]
+    assert store.tidy(1e5 * day, seconds=100 * day) == []
+    assert store.tidy(1e5 * day, seconds=100 * day, kept=2) == ["over1", "plan1"]
+    assert store.tidy(1e5 * day, seconds=100 * day, minions=len(NAMES)) == ["over2"]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a.b", "x" * 41, "a b", "é"])
