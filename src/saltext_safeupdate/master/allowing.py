@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import salt.utils.event
+from salt.exceptions import SaltException
+
 from ..core.errors import one_line
+from ..fleet import rollout as rollouts
 from ..fleet import versions
 from . import questions, targets
 from .planning import REPORT_TIMEOUT, Ask
@@ -13,22 +20,61 @@ from .refusals import refuse_unkept
 from .replies import Failed
 from .store import Store
 
+log = logging.getLogger(__name__)
+
+# Fires an event: tag and data.
+Tell = Callable[[str, dict[str, object]], object]
 # Builds of one version that a minion may keep: each is asked for on its own.
 MOST = 20
 
 
-def allow(store: Store, version: str) -> bool:
-    """Let rollouts bring a version again. Raises InputError if it is not in quarantine."""
-    if not store.allow(version):
+def allow(
+    opts: Mapping[str, Any],
+    store: Store,
+    version: str,
+    *,
+    by: str = "",
+    tell: Tell | None = None,
+    clock: Callable[[], float] = time.time,
+) -> bool:
+    """
+    Let rollouts bring a version again, and note and tell *by* whom.
+
+    Raises InputError if it is not in quarantine.
+    """
+    if not store.allow(version, by, clock()):
         refuse_unkept(store.quarantined(), version)
+    _say(opts, version, by, tell)
     return True
 
 
+def _say(opts: Mapping[str, Any], version: str, by: str, tell: Tell | None) -> None:
+    """Tell the world. An event bus that is away undoes nothing."""
+    data: dict[str, object] = {"version": version, "by": by}
+    log.info("safeupdate: %s is allowed again%s", version, rollouts.said(by))
+    with contextlib.suppress(SaltException, OSError):
+        (tell or _fire(opts))("salt/run/safeupdate/allowed", data)
+
+
+def _fire(opts: Mapping[str, Any]) -> Tell:
+    bus = salt.utils.event.get_master_event(dict(opts), opts["sock_dir"], listen=False)
+    return lambda tag, data: bus.fire_event(data, tag)
+
+
 def allow_everywhere(
-    opts: Mapping[str, Any], store: Store, version: str, *, ask: Ask = questions.ask
+    opts: Mapping[str, Any],
+    store: Store,
+    version: str,
+    *,
+    by: str = "",
+    ask: Ask = questions.ask,
+    tell: Tell | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
     """
     Let rollouts bring a version again, and have all minions lift their own quarantine of it.
+
+    *by* is who wants that.
 
     Returns whether rollouts were kept from it (``lifted``), what was in quarantine on which
     minions (``minions``), where that could not be lifted and why (``failed``), and who did not
@@ -56,9 +102,11 @@ def allow_everywhere(
                 failed[minion] = one_line(said)
             else:
                 lifted.setdefault(minion, []).append(each)
+    if here := store.allow(version, by, clock()):
+        _say(opts, version, by, tell)
     return {
         "version": version,
-        "lifted": store.allow(version),
+        "lifted": here,
         "minions": lifted,
         "failed": failed,
         "silent": sorted(silent),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..core.errors import InputError, LockHeldError
 from ..fleet import versions
-from ..fleet.rollout import LEFT, Mode, Rollout
+from ..fleet.rollout import LEFT, Mode, Rollout, said
 
 
 def refuse_kept(quarantined: Mapping[str, str], *wanted: str) -> None:
@@ -28,6 +29,15 @@ def refuse_unkept(quarantined: Iterable[str], version: str) -> None:
         f"{version} is not in quarantine under that name, so nothing was allowed. In quarantine "
         f"is {there}; give one of these as it is written."
     )
+
+
+def note_allowed(found: Rollout, allowed: Mapping[str, Mapping[str, Any]]) -> None:
+    """Have a rollout that goes on say who has allowed its version since it began."""
+    for version, told in allowed.items():
+        at, line = float(told["at"]), f"{version} was allowed again{said(str(told['by']))}"
+        ours = any(versions.stand_for_each_other(version, each) for each in found.versions)
+        if ours and at >= found.began and (at, line) not in found.history:
+            found.note(at, line)
 
 
 def refuse_beside(other: Rollout, minions: Iterable[str], now: float) -> None:

@@ -18,16 +18,23 @@ from salt.exceptions import SaltException
 
 from ..core.errors import MISTAKES, InputError, SafeUpdateError, one_line
 from ..core.host import processes
-from ..fleet import controller, judge, rollout, steering, versions, way_back
-from ..fleet import request as requests
-from ..fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
+from ..fleet import controller, rollout, steering, versions, way_back
+from ..fleet.actions import Action, Quarantine, Tell
 from ..fleet.judge import Report
 from ..fleet.rollout import Mode, Rollout
-from . import replies
 from .account import Account
 from .calls import Call
+from .doing import Doing
 from .questions import Questions
-from .refusals import driven_by_other, failed, refuse_aborting, refuse_beside, refuse_kept, shown
+from .refusals import (
+    driven_by_other,
+    failed,
+    note_allowed,
+    refuse_aborting,
+    refuse_beside,
+    refuse_kept,
+    shown,
+)
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -43,8 +50,6 @@ LOAD_INTERVAL = 30.0
 TIDY_INTERVAL = 86400.0
 # Seconds from one complaint about a cache that is away to the next.
 COMPLAINT_INTERVAL = 60.0
-# Seconds that minions have to answer a question; the answer to a later one counts, too.
-ANSWER_TIMEOUT = 60.0
 # The fact of the account that names this master in rollouts.
 OWNER = "owner"
 BEGIN, PAUSE, RESUME, RETRY, ABORT = "begin", "pause", "resume", "retry", "abort"
@@ -89,8 +94,7 @@ class Rollouts:
         since_boot: Callable[[], float] = processes.since_boot,
     ) -> None:
         self._store = store
-        self._asking = asking
-        self._tell = tell
+        self._doing = Doing(asking, tell)
         self._owner = owner
         self._clock = clock
         self._since_boot = since_boot
@@ -223,71 +227,11 @@ class Rollouts:
     # -- what is done ----------------------------------------------------------
 
     def _act(self, driven: _Driven, actions: Iterable[Action]) -> None:
-        starts: dict[tuple[tuple[str, str], int], list[Start]] = {}
-        cancels: dict[int, list[Cancel]] = {}
-        for action in actions:
-            if isinstance(action, Start):
-                starts.setdefault((action.goal, action.number), []).append(action)
-            elif isinstance(action, Cancel):
-                cancels.setdefault(action.number, []).append(action)
-            elif isinstance(action, Ask):
-                self._put(driven, action.minions, "report", action.question, {})
-            elif isinstance(action, Stage):
-                self._stage(driven, action.minions)
-            elif isinstance(action, Quarantine):
-                self._quarantine(driven, action)
-            else:
-                self._say(driven, action)
-        # Many in one publication: the newest question of them is newer than all before it.
-        for (goal, number), those in starts.items():
-            wanted = {"number": number, "version": goal[0], "extension": goal[1]}
-            wanted |= requests.manner(driven.rollout.plan.request)
-            self._send(driven, those, "request", wanted)
-        for number, these in cancels.items():
-            self._send(driven, these, "withdraw", {"number": number})
+        def heard(report: Report) -> None:
+            driven.reports.append(report)
 
-    def _send(
-        self, driven: _Driven, actions: list[Start] | list[Cancel], fun: str, wanted: dict[str, Any]
-    ) -> None:
-        minions = [action.minion for action in actions]
-        question = max(action.question for action in actions)
-        log.info(
-            "safeupdate: rollout %s: %s %s of %s",
-            driven.rollout.plan.id,
-            fun,
-            wanted["number"],
-            ", ".join(minions),
-        )
-        self._put(driven, minions, fun, question, wanted, urgent=True)
-
-    def _put(
-        self,
-        driven: _Driven,
-        minions: Iterable[str],
-        fun: str,
-        question: int,
-        wanted: Mapping[str, Any],
-        *,
-        urgent: bool = False,
-    ) -> None:
-        def heard(minion: str, packed: bytes) -> None:
-            report = judge.read(minion, question, replies.unpack(packed))
-            if report is not None:
-                driven.reports.append(report)
-
-        self._asking.put(
-            minions,
-            f"safeupdate.{fun}",
-            [{"__kwarg__": True, **wanted, "question": question}],
-            timeout=ANSWER_TIMEOUT,
-            heard=heard,
-            urgent=urgent,
-        )
-
-    def _stage(self, driven: _Driven, minions: Iterable[str]) -> None:
-        rollout = driven.rollout
-        wanted = {"__kwarg__": True, **requests.to_fetch(rollout.plan.request, rollout.goal)}
-        self._asking.put(minions, "safeupdate.prefetch", [wanted], timeout=ANSWER_TIMEOUT)
+        for action in self._doing.do(driven.rollout, actions, heard):
+            self._quarantine(driven, action)
 
     def _quarantine(self, driven: _Driven, action: Quarantine) -> None:
         """Keep a version from everybody. It is tried with each look until that is stored."""
@@ -305,14 +249,6 @@ class Rollouts:
             driven.rollout.kept = True
             # Stored with the next look: an administrator may allow the version at any time.
             driven.saved = 0.0
-
-    def _say(self, driven: _Driven, action: Tell) -> None:
-        name = driven.rollout.plan.id
-        try:
-            data = {"rollout": name, **action.data}
-            self._tell(f"salt/run/safeupdate/{name}/{action.what}", data)
-        except (SaltException, OSError) as err:
-            log.warning("safeupdate: an event of the rollout %s was not sent: %s", name, err)
 
     # -- what people want ------------------------------------------------------
 
@@ -358,7 +294,7 @@ class Rollouts:
             self._load_at = self._since_boot()
             raise
         self._driven[plan.id] = driven
-        self._say(driven, Tell("began", {"minions": len(made.minions), "by": by}))
+        self._doing.say(driven.rollout, Tell("began", {"minions": len(made.minions), "by": by}))
         return {"rollout": plan.id}
 
     def _steer(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -369,6 +305,7 @@ class Rollouts:
             refuse_aborting(found)
         if what in (RESUME, RETRY):
             refuse_kept(self._store.quarantined(), *found.versions)
+            note_allowed(found, self._store.allowed())
         # Not before: a refusal leaves it to whoever drives it.
         self._driven[name] = driven
         # If it cannot be stored it has not happened, and what is stored counts.
@@ -383,7 +320,9 @@ class Rollouts:
         elif what == ABORT:
             actions = steering.abort(found, str(given["why"]), now, by)
         self._save(driven)
-        self._say(driven, Tell(_TOLD[what], {"why": str(given.get("why") or ""), "by": by}))
+        self._doing.say(
+            driven.rollout, Tell(_TOLD[what], {"why": str(given.get("why") or ""), "by": by})
+        )
         self._act(driven, actions)
         return {"rollout": name, "mode": found.mode.value}
 

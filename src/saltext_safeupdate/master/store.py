@@ -39,7 +39,9 @@ _MEANWHILE = 3600.0
 # Minions on one page of a rollout.
 PAGE = 500
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_HEAD, _PLAN, _QUARANTINE = ".head", ".plan", "quarantine"
+_HEAD, _PLAN, _QUARANTINE, _ALLOWED = ".head", ".plan", "quarantine", "allowed"
+# Versions of which it is kept who has allowed them.
+_MOST_ALLOWED = 100
 _OTHER = {"a": "b", "b": "a"}
 
 
@@ -369,14 +371,32 @@ class Store:
         with locked(self._locks, RECORDS):
             self.cache.write(ROLLOUTS, _QUARANTINE, {**self.quarantined(), version: because})
 
-    def allow(self, version: str) -> bool:
-        """Let everybody have a version again; tell whether it was in quarantine."""
+    def allow(self, version: str, by: str = "", now: float = 0.0) -> bool:
+        """
+        Let everybody have a version again; tell whether it was in quarantine.
+
+        *by* is who wants that at *now*: it is kept, for the newest versions.
+        """
         with locked(self._locks, RECORDS):
             found = self.quarantined()
-            if found.pop(version, None) is None:
+            because = found.pop(version, None)
+            if because is None:
                 return False
+            # First: what has happened is never without the name of whoever did it.
+            told = {**self.allowed(), version: {"by": by, "at": now, "because": because}}
+            self.cache.write(ROLLOUTS, _ALLOWED, dict(list(told.items())[-_MOST_ALLOWED:]))
             self.cache.write(ROLLOUTS, _QUARANTINE, found)
         return True
+
+    def allowed(self) -> dict[str, dict[str, Any]]:
+        """Return who has allowed which version again (``by``), when, and what it was kept for."""
+        try:
+            found = self.cache.read(ROLLOUTS, _ALLOWED)
+        except RecordError as err:
+            # It decides nothing.
+            self._say(str(err))
+            found = None
+        return dict(found) if isinstance(found, dict) else {}
 
 
 def _checked(name: object) -> str:

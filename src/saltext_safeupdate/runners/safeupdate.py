@@ -528,6 +528,9 @@ def allow(version, everywhere=False):
     (what was in quarantine on which), ``failed`` (where it could not be lifted, and why) and
     ``silent`` (who did not answer); the exit status is 1 if there are such.
 
+    Who has allowed it is told by an event ``salt/run/safeupdate/allowed`` (``version``, ``by``),
+    and by the history of each rollout that stood because of it, once that is resumed.
+
     CLI Example:
 
     .. code-block:: bash
@@ -548,8 +551,8 @@ def allow(version, everywhere=False):
     """
     store, wanted = Store(__opts__), errors.version_text("version", version)
     if not everywhere:
-        return allowing.allow(store, wanted)
-    found = allowing.allow_everywhere(__opts__, store, wanted)
+        return allowing.allow(__opts__, store, wanted, by=_by())
+    found = allowing.allow_everywhere(__opts__, store, wanted, by=_by())
     __context__["retcode"] = found["retcode"]
     return found
 

@@ -584,10 +584,12 @@ def test_a_quarantine_reaches_rollouts_that_are_under_way_and_ends_with_them_res
     assert steps(master, name)[began] == "done", "what had begun came to its end"
     with pytest.raises(InputError, match="is in quarantine"):
         master.order(rollouts.RESUME, name)
-    assert master.store().allow(NEW)
-    master.order(rollouts.RESUME, name)
-    master.until(name, "finished")
+    assert master.store().allow(NEW, "jo on here", master.time.now)
+    master.order(rollouts.RESUME, name, by="ann")
+    lines = [line for _, line in master.until(name, "finished").history]
+    assert f"{NEW} was allowed again by jo on here" in lines
     assert set(steps(master, name).values()) == {"done"}
+    assert master.store().allowed()[NEW]["because"] == "elsewhere"
 
 
 def test_what_a_refusal_names_is_what_allow_takes(master, fleet, monkeypatch):

@@ -545,9 +545,15 @@ def test_a_version_is_in_quarantine_until_it_is_allowed(opts: dict[str, object])
     assert store.quarantined() == {}
     store.quarantine("3008.2", "two canaries")
     assert Store(opts).quarantined() == {"3008.2": "two canaries"}
-    assert store.allow("3008.2")
+    assert store.allow("3008.2", "jo", 5.0)
     assert not store.allow("3008.2")
     assert Store(opts).quarantined() == {}
+    told = {"3008.2": {"by": "jo", "at": 5.0, "because": "two canaries"}}
+    assert Store(opts).allowed() == told
+    damage(opts, ROLLOUTS, "allowed", b"")
+    assert Store(opts).allowed() == {}, "it decides nothing"
+    store.quarantine("3008.2", "again")
+    assert store.allow("3008.2", "ann", 6.0)
 
 
 # -- the cache itself ----------------------------------------------------------------------

@@ -66,7 +66,10 @@ def test_its_version_is_kept_from_everybody_until_it_is_allowed(master, fleet, n
     assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
     with pytest.raises(InputError, match="is in quarantine: taken back by"):
         master.plan()
-    assert allowing.allow(master.store(), NEW)
+    told = []
+    given = {"by": "jo on here", "tell": lambda *event: told.append(event)}
+    assert allowing.allow(master.opts, master.store(), NEW, **given)
+    assert told == [("salt/run/safeupdate/allowed", {"version": NEW, "by": "jo on here"})]
     master.until(master.begin(master.plan()), "finished")
     assert set(ran(fleet).values()) == {NEW}
 
