@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from . import window
 from .plan import Plan, nothing_to_do
 
 # Parts of a line with what they mean: "good", "bad", "work", "dim" or "".
@@ -258,6 +259,7 @@ def plan_text(plan: Plan) -> str:
         result.append(f"  not on {clean('; '.join(each.text for each in wanted.closed))}")
     if wanted.at:
         result.append(f"  not before {moment(wanted.at)}")
+    result += _closed_now(plan)
     result += ["", "Waves"]
     groups = [_group({"group": wave.group, "canary": wave.canary}) for wave in plan.waves]
     width = max(map(len, groups), default=0)
@@ -280,6 +282,18 @@ def plan_text(plan: Plan) -> str:
     )
     steps = ((name, ", ".join(steps)) for name, steps in plan.steps.items())
     return "\n".join([*result, *_gathered("Upgrade steps", steps)])
+
+
+def _closed_now(plan: Plan) -> list[str]:
+    """Return when the first one can begin, if that is not now; and of a way back, how it can."""
+    wanted = plan.request
+    if window.is_open(wanted.windows, plan.created, wanted.closed):
+        return []
+    begins = window.next_begin(wanted.windows, plan.created, wanted.closed)
+    told = [f"  nobody begins before {moment(begins)}"] if begins < window.NEVER else []
+    if wanted.back:
+        told.append("  these times are of what is taken back: 'windows=[] closed=[]' goes at once")
+    return told
 
 
 def _gathered(title: str, pairs: Iterable[tuple[str, str]]) -> list[str]:

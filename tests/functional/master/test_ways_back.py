@@ -74,6 +74,21 @@ def test_its_version_is_kept_from_everybody_until_it_is_allowed(master, fleet, n
     assert set(ran(fleet).values()) == {NEW}
 
 
+def test_it_waits_for_the_windows_of_what_it_takes_back_unless_somebody_says_otherwise(master):
+    # It is 20:26 UTC on 2026-05-28.
+    begun = master.begin(master.plan(windows=["20:00-21:00"], closed=["2026-05-29"]))
+    master.until(begun, "finished")
+    master.time.now += 3 * 3600.0
+    plan = master.plan(None, back=begun)
+    assert [each.text for each in plan.request.windows] == ["20:00-21:00"]
+    told = text.plan_text(plan)
+    assert "  nobody begins before 2026-05-30 20:00:00 UTC" in told
+    assert "'windows=[] closed=[]' goes at once" in told
+    plan = master.plan(None, back=begun, windows=[], closed=[])
+    assert "nobody begins" not in text.plan_text(plan)
+    master.until(master.begin(plan), "finished")
+
+
 def test_a_part_goes_back_and_the_others_stay(master, fleet, name):
     plan = master.plan("m[3-5]", back=name)
     master.until(master.begin(plan), "finished")
