@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 
-from . import gates, judge, sending, standing, way_back
+from . import ending, gates, judge, sending, standing, way_back
 from .actions import Action, Quarantine, Tell
 from .judge import Report
 from .plan import Wave
@@ -52,7 +52,7 @@ def advance(
     actions += _wait_for_room(rollout, now, starts=starts)
     actions += sending.again(rollout)
     actions += sending.ask(rollout, starts=starts)
-    actions += _end(rollout, now)
+    actions += ending.end(rollout, now)
     return actions
 
 
@@ -83,7 +83,7 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
         if minion.done <= rollout.part:
             # The others are further: somebody has gone on without it, or had it try again.
             rollout.note(now, f"{name}: done, and what the others have come to is next")
-            _to_next_goal(minion)
+            ending.to_next_goal(minion)
             return []
     if minion.step is Step.CANCELLED and rollout.mode is Mode.RUNNING:
         # It says so only now, and somebody has gone on meanwhile.
@@ -160,9 +160,7 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
     if wave is None or rollout.mode is not Mode.RUNNING or not _is_over(rollout, wave):
         return told
     if why := _too_few(rollout, wave):
-        awaited = _awaited(rollout, wave)
-        waits = awaited and not _too_few(rollout, wave, awaited)
-        return told if waits else told + _stop(rollout, why, now)
+        return told + _without_enough(rollout, wave, why, now)
     last = max((rollout.minions[name].settled_at for name in wave.minions), default=0.0)
     soaked = rollout.elapsed - max(last, rollout.wave_began)
     if rollout.wave + 1 < len(rollout.plan.waves) and soaked < rollout.plan.request.soak:
@@ -171,6 +169,16 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
     rollout.wave_began = rollout.elapsed
     rollout.note(now, f"wave {rollout.wave} of {len(rollout.plan.waves)} is over")
     return [*told, Tell("wave", {"over": rollout.wave, "of": len(rollout.plan.waves)})]
+
+
+def _without_enough(rollout: Rollout, wave: Wave, why: str, now: float) -> list[Action]:
+    """Stop, wait for those who are busy, or end without them."""
+    awaited = _awaited(rollout, wave)
+    if not awaited or _too_few(rollout, wave, awaited):
+        return _stop(rollout, why, now)
+    if rollout.plan.request.leave_late:
+        ending.leave(rollout, awaited, now)
+    return []
 
 
 def _quarantine(rollout: Rollout) -> list[Action]:
@@ -240,7 +248,7 @@ def _is_over(rollout: Rollout, wave: Wave) -> bool:
     return all(
         m.step.settled
         or (m.step is Step.WAITING and (m.away or _is_busy(m)))
-        or _goes_on_without(m)
+        or ending.goes_on_without(m)
         for m in found
     )
 
@@ -255,11 +263,6 @@ def _awaited(rollout: Rollout, wave: Wave) -> list[str]:
     longest, known = rollout.plan.request.late_timeout, rollout.minions
     busy = [n for n in wave.minions if known[n].step is Step.WAITING and _is_busy(known[n])]
     return [name for name in busy if since(rollout, known[name].busy_since) < longest]
-
-
-def _goes_on_without(minion: Minion) -> bool:
-    """Tell whether somebody has gone on although a reboot of the host is still to come."""
-    return minion.step is Step.TO_REBOOT and minion.forgiven
 
 
 def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
@@ -362,57 +365,3 @@ def _delay(rollout: Rollout, name: str) -> float:
     """Return how long after its wave a minion begins; always the same for one minion."""
     spread = zlib.crc32(f"{rollout.plan.id} {name}".encode()) / 2**32
     return spread * rollout.plan.request.jitter
-
-
-def _end(rollout: Rollout, now: float) -> list[Action]:
-    """End the rollout if nothing more can come of it, or go on to what comes next."""
-    active = any(minion.step.active for minion in rollout.minions.values())
-    if active or rollout.mode not in (Mode.ABORTING, Mode.RUNNING):
-        return []
-    waiting = [m for m in rollout.minions.values() if m.step is Step.WAITING]
-    if rollout.mode is Mode.ABORTING:
-        for minion in waiting:
-            minion.come_to(Step.CANCELLED, "the rollout was aborted")
-        return _close(rollout, Mode.ABORTED, now)
-    # One may say late that it is to be rebooted, when its wave is over.
-    awaited = [m for m in rollout.minions.values() if m.step is Step.TO_REBOOT]
-    if rollout.current is not None or not all(map(_goes_on_without, awaited)):
-        return []
-    if waiting:
-        if rollout.late_since is None:
-            rollout.late_since = rollout.elapsed
-            rollout.note(now, f"waits for {len(waiting)} minions that are away or busy")
-        if since(rollout, rollout.late_since) < rollout.plan.request.late_timeout:
-            return []
-        for minion in waiting:
-            why = "was away" if minion.away else "could not begin"
-            if minion.busy_since is not None and not minion.away:
-                why = f"was busy ({minion.reason})"
-            minion.come_to(Step.MISSED, f"{why} until the end of the rollout")
-    if rollout.part + 1 < len(rollout.goals):
-        return _next_part(rollout, now)
-    return _close(rollout, Mode.FINISHED, now)
-
-
-def _next_part(rollout: Rollout, now: float) -> list[Action]:
-    """Begin anew with the next goal, for all that have come to the one before."""
-    rollout.part += 1
-    rollout.wave, rollout.wave_began, rollout.late_since = 0, rollout.elapsed, None
-    for minion in rollout.minions.values():
-        if minion.step is Step.DONE:
-            _to_next_goal(minion)
-    rollout.note(now, "the extension is up to date; Salt comes next")
-    return [Tell("part", {"goal": rollout.part})]
-
-
-def _to_next_goal(minion: Minion) -> None:
-    minion.come_to(Step.WAITING)
-    minion.forgiven = False
-    minion.staged, minion.not_before, minion.tries, minion.busy_since = "", 0.0, 0, None
-
-
-def _close(rollout: Rollout, mode: Mode, now: float) -> list[Action]:
-    rollout.mode = mode
-    done = rollout.count(Step.DONE)
-    rollout.note(now, f"{mode.value}: {done} of {len(rollout.minions)} minions are done")
-    return [Tell(mode.value, {"done": done, "minions": len(rollout.minions)})]

@@ -20,7 +20,7 @@ _SERIES = re.compile(r"\d{4}")
 # What a group says of itself; all else are settings of its rollouts.
 _OWN = ("name", "target", "tgt_type")
 # What a policy decides by itself, or what is for one rollout only.
-_NOT_HERE = ("groups", "back", "keep", "at")
+_NOT_HERE = ("groups", "back", "keep", "at", "leave_late")
 _SETTINGS = tuple(each.name for each in fields(Request) if each.name not in _NOT_HERE)
 
 

@@ -22,7 +22,7 @@ UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True
 _PACKAGES = "packages"
 _PLACES = ("/", "file:///", "salt://")
 # Settings that were added later; each is off by default.
-_LATER = ("closed", "allow_downgrade", "back", "keep", "source")
+_LATER = ("closed", "allow_downgrade", "back", "keep", "leave_late", "source")
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,9 @@ class Request:
     source
         Where minions take the version from: ``packages``, or a directory with builds; empty for
         what each of them runs from.
+    leave_late
+        Whether it ends without those who are away or busy, instead of waiting for them: a policy
+        brings them along.
     """
 
     groups: tuple[Group, ...]
@@ -108,6 +111,7 @@ class Request:
     back: str = ""
     keep: bool = False
     source: str = ""
+    leave_late: bool = False
 
 
 def from_mapping(given: Mapping[str, Any]) -> Request:
@@ -299,4 +303,5 @@ _READERS: dict[str, Any] = {
     "back": lambda _, value: str(value),
     "keep": _flag,
     "source": _source,
+    "leave_late": _flag,
 }

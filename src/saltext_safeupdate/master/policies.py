@@ -176,7 +176,9 @@ def _begin(
 def _request(group: Group, standing: Standing) -> Request:
     """Return the rollout that brings those along who are to be."""
     named = Target(group.name, standing.bring, "list")
-    return replace(group.wanted, groups=(named,), version=standing.version, exclude=frozenset())
+    wanted = replace(group.wanted, groups=(named,), version=standing.version, exclude=frozenset())
+    # The next step brings them along; all others would wait meanwhile.
+    return replace(wanted, leave_late=True)
 
 
 @contextlib.contextmanager

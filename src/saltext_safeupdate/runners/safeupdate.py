@@ -254,6 +254,10 @@ def plan(target=None, tgt_type="glob", **settings):
         Seconds for which the rollout waits for minions that are away: at its end, and if so many
         are that nobody can begin. The time outside of ``windows`` counts. Defaults to ``86400``.
 
+    leave_late
+        Whether the rollout ends without those that are away or busy, as those of a policy do.
+        Defaults to ``False``: it waits for them.
+
     exclude
         The IDs of minions that are left alone, as a list or with commas between them.
 

@@ -542,6 +542,38 @@ def test_a_busy_host_is_brought_along_when_it_can_be(master, fleet, write):
     assert rollouts.BEGIN == "begin"
 
 
+@pytest.mark.parametrize("busy", ["m0", "m5"], ids=["the canary", "one of the rest"])
+def test_a_busy_host_blocks_no_policy(master, fleet, write, busy):
+    """For a day nobody else got anything: neither newcomers nor the next group."""
+    more = LIMITS.replace("jitter: 0", "jitter: 0, sample: 0")
+    write(
+        f"groups: [{{name: a, target: '{busy}', version: '{NEW}', {more}}}, "
+        f"{{name: b, target: '*', version: '{NEW}', {more}}}]"
+    )
+    fleet.hosts[busy].refuses = BUSY
+    begun = []
+    while (found := step(master))["begun"] and len(begun) < 9:
+        begun.append(found["next"])
+        began = master.time.now
+        master.until(found["begun"], "finished")
+        assert master.time.now - began < 3600
+    assert begun == ["a"] * given_up.MOST_TIMES + ["b"]
+    assert runs(fleet) == dict.fromkeys(NAMES, NEW) | {busy: OLD}
+
+
+def test_a_busy_canary_ends_a_rollout_of_a_policy_and_another_one_is_drawn(master, fleet, write):
+    write(ALL)
+    fleet.hosts["m0"].refuses = BUSY
+    found = master.until(step(master)["begun"], "finished")
+    steps = {name: each.step.value for name, each in found.minions.items()}
+    assert steps == {"m0": "missed"} | dict.fromkeys(NAMES[1:], "cancelled")
+    assert found.minions["m5"].reason == "is left to the next rollout: m0 is busy"
+    assert asked(fleet) == set()
+    fleet.hosts["m0"].refuses = ""
+    master.until(step(master)["begun"], "finished")
+    assert set(runs(fleet).values()) == {NEW}
+
+
 def test_what_is_over_is_read_once_however_many_versions_are_wanted(master, fleet, write):
     write(ALL.replace("jitter: 0", "jitter: 0, max_failed: 3, sample: 0"))
     fleet.hosts["m4"].ends = "rolled_back"
