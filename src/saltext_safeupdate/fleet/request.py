@@ -138,12 +138,12 @@ def refuse_time_of_day(given: Mapping[str, Any]) -> None:
 
     What is stored may have one: it was taken for "at once" before.
     """
-    found = _seconds("at", given.get("at") or 0)
+    found = _at("at", given.get("at") or 0)
     if 0 < found < _EARLIEST:
         raise InputError(
-            f"'at' is {found:g}, and has to be in seconds since 1970, or 0 for at once. On a "
-            "command line and in YAML, 20:00 is the number 1200; for times of the day there are "
-            "'windows'."
+            f"'at' is {found:g}, and has to be in seconds since 1970, or 0 for at once, or such as "
+            "'2026-11-25 22:00 Europe/Berlin'. On a command line and in YAML, 20:00 is the number "
+            "1200; for times of the day there are 'windows'."
         )
 
 
@@ -233,6 +233,16 @@ def _seconds(name: str, value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
+def _at(name: str, value: object) -> float:
+    """Return a moment that is in seconds since 1970, or as people write it."""
+    if not isinstance(value, str):
+        return _seconds(name, value)
+    found = window.moment(value)
+    if found < _EARLIEST:
+        raise InputError(f"'{name}' is {value!r}, which is long past. Nothing was started.")
+    return found
+
+
 def _timeout(name: str, value: object) -> float:
     found = _seconds(name, value)
     if not found:
@@ -294,7 +304,7 @@ _READERS: dict[str, Any] = {
     "stage": _flag,
     "windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
     "closed": lambda _, value: tuple(window.period(each) for each in _listed(value)),
-    "at": _seconds,
+    "at": _at,
     "minion_timeout": _timeout,
     "silence_timeout": _timeout,
     "late_timeout": _seconds,

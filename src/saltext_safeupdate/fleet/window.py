@@ -34,6 +34,13 @@ _PERIOD = re.compile(
 )
 
 
+_MOMENT = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)[T ]+(?P<time>\d\d:\d\d)(?::00)?"
+    r"(?:\s*(?P<utc>z)|\s+(?P<zone>[a-z][\w/+\-]*))?",
+    re.I,
+)
+
+
 @dataclass(frozen=True)
 class Window:
     """
@@ -165,6 +172,33 @@ def period(text: object) -> Period:
     if last < first:
         raise InputError(f"{what} ends before it begins.")
     return Period(str(text).strip(), first, last, _zone(found["zone"], what))
+
+
+def moment(text: object) -> float:
+    """
+    Return the moment that is meant by ``2026-11-25 22:00 Europe/Berlin``, in epoch seconds.
+
+    Without a zone it is UTC. One that is there twice, because clocks are put back, is the first.
+    Raises InputError, also for one that is left out because they are put forward.
+    """
+    found = _MOMENT.fullmatch(str(text).strip())
+    what = f"The moment {str(text)[:80]!r}"
+    if found is None:
+        raise InputError(
+            f"{what} is not understood. Write '2026-11-25 22:00 Europe/Berlin': the date, the "
+            "time and the time zone; without zone it is UTC."
+        )
+    minutes = _minutes(found["time"], text)
+    if minutes == _MINUTES:
+        raise InputError(f"{what} has the impossible time 24:00; write 00:00 of the next day.")
+    zone = zoneinfo.ZoneInfo(_zone(None if found["utc"] else found["zone"], what))
+    local = datetime.datetime.combine(
+        _date(found["date"], what), datetime.time(*divmod(minutes, 60)), zone
+    )
+    at = local.timestamp()
+    if datetime.datetime.fromtimestamp(at, zone).replace(fold=0) != local.replace(fold=0):
+        raise InputError(f"{what} does not exist: clocks are put forward then. Give another one.")
+    return at
 
 
 def is_open(windows: Iterable[Window], now: float, closed: Iterable[Period] = ()) -> bool:

@@ -241,8 +241,9 @@ def plan(target=None, tgt_type="glob", **settings):
         Defaults to none.
 
     at
-        When the rollout begins, in seconds since 1970. Defaults to ``0``: at once. For times of
-        the day there are ``windows``; 20:00 would be the number 1200, and is refused.
+        When the rollout begins, such as ``'2026-11-25 22:00 Europe/Berlin'`` (without a zone UTC),
+        or in seconds since 1970. Defaults to ``0``: at once. For times of the day there are
+        ``windows``; 20:00 would be the number 1200, and is refused.
 
     minion_timeout
         Seconds that one minion may take. Defaults to ``3600``.

@@ -136,3 +136,39 @@ def test_a_rollout_starts_nobody_on_closed_days_and_goes_on_after_them() -> None
     assert not any(host.taken for host in hosts)
     world.run(2 * 86400.0, watch=World.check)
     assert world.rollout.mode is Mode.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2026-11-25 22:00 Europe/Berlin", 1795640400),
+        ("2026-11-25 21:00", 1795640400),
+        ("2026-11-25T21:00:00Z", 1795640400),
+        # There twice: the first one, in summer time.
+        ("2026-10-25 02:30 Europe/Berlin", 1792888200),
+    ],
+)
+def test_a_moment_is_what_the_wall_clock_of_its_zone_says(text: str, at: int) -> None:
+    assert window.moment(text) == at
+    wanted = request.from_mapping({"groups": "*", "version": "1.0", "at": text})
+    assert wanted.at == at
+    assert request.from_mapping(request.to_mapping(wanted)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("22:00", "not understood"),
+        ("2026-11-25", "not understood"),
+        ("2026-11-31 22:00", "impossible date"),
+        ("2026-11-25 25:00", "impossible time"),
+        ("2026-11-25 24:00", "impossible time"),
+        ("2026-11-25 22:00 Europe/Berlim", "unknown time zone"),
+        ("2026-03-29 02:30 Europe/Berlin", "clocks are put forward"),
+    ],
+)
+def test_a_moment_that_is_none(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        window.moment(text)
+    with pytest.raises(InputError, match=why):
+        request.from_mapping({"groups": "*", "version": "1.0", "at": text})
