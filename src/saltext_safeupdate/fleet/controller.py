@@ -48,7 +48,7 @@ def advance(
     if rollout.mode is Mode.RUNNING:
         actions += sending.stage(rollout)
     if starts and standing.counted(rollout):
-        actions += _start(rollout)
+        actions += _start(rollout, now)
     actions += _wait_for_room(rollout, now, starts=starts)
     actions += sending.again(rollout)
     actions += sending.ask(rollout, starts=starts)
@@ -117,8 +117,8 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
 
 def _time_out(rollout: Rollout) -> None:
     """Note who is away, and who takes too long."""
-    wanted = rollout.plan.request
     for name, minion in rollout.minions.items():
+        wanted = rollout.plan.of(name)
         if minion.step.active and rollout.elapsed - minion.asked > wanted.minion_timeout:
             last = f"it was {minion.phase or 'asked'} when it was heard of last"
             why = f"has not ended after {wanted.minion_timeout:g} s; {last}"
@@ -163,7 +163,10 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
         return told + _without_enough(rollout, wave, why, now)
     last = max((rollout.minions[name].settled_at for name in wave.minions), default=0.0)
     soaked = rollout.elapsed - max(last, rollout.wave_began)
-    if rollout.wave + 1 < len(rollout.plan.waves) and soaked < rollout.plan.request.soak:
+    if (
+        rollout.wave + 1 < len(rollout.plan.waves)
+        and soaked < rollout.plan.request.of(wave.group).soak
+    ):
         return told
     rollout.wave += 1
     rollout.wave_began = rollout.elapsed
@@ -269,7 +272,7 @@ def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
     """Return why too few of a wave that is over are done, or *awaited*; empty if enough are."""
     if rollout.wave + 1 >= len(rollout.plan.waves):
         return ""
-    sample = rollout.plan.request.sample
+    sample = rollout.plan.request.of(wave.group).sample
     there = [name for name in wave.minions if rollout.minions[name].step is not Step.HELD]
     # Canaries that are all held have shown nothing.
     least = min(sample.needs(len(wave.minions)), int(wave.canary))
@@ -300,24 +303,26 @@ def _stop(rollout: Rollout, why: str, now: float) -> list[Action]:
 # -- what is to be done --------------------------------------------------------------------
 
 
-def _start(rollout: Rollout) -> list[Action]:
+def _start(rollout: Rollout, now: float) -> list[Action]:
     """Ask minions to update: those of this wave, and those that were away when theirs began."""
     found: list[Action] = []
-    free = standing.free(rollout)
+    room = standing.Room(rollout, standing.down(rollout))
+    shut = gates.shut(rollout, now)
     for name in rollout.begun():
         minion = rollout.minions[name]
         if minion.step is not Step.WAITING or minion.staged == "asked":
             continue
-        if free < 1 and not minion.engaged:
+        if (room.left < 1 and not minion.engaged) or rollout.plan.group_of[name] in shut:
             continue
         if minion.away or standing.in_doubt(rollout, minion):
             continue
         if rollout.elapsed < max(minion.not_before, rollout.wave_began + _delay(rollout, name)):
             continue
-        takes = 0 if standing.holds(rollout, minion) else 1
-        if free < takes:
+        takes = not standing.holds(rollout, minion)
+        if not room.has(name, takes):
             continue
-        free -= takes
+        if takes:
+            room.take(name)
         found.append(_begin(rollout, name, minion))
     return found
 
@@ -364,4 +369,4 @@ def _wait_for_room(rollout: Rollout, now: float, *, starts: bool) -> list[Action
 def _delay(rollout: Rollout, name: str) -> float:
     """Return how long after its wave a minion begins; always the same for one minion."""
     spread = zlib.crc32(f"{rollout.plan.id} {name}".encode()) / 2**32
-    return spread * rollout.plan.request.jitter
+    return spread * rollout.plan.of(name).jitter

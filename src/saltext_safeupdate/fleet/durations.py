@@ -76,8 +76,10 @@ def remaining(rollout: Rollout) -> float:
     rounds = 0
     for wave in waves:
         left = _left(rollout, wave.minions)
-        rounds += -(-left // max(rollout.plan.unavailable, 1))
-    pauses = max(len(waves) - 1, 0) * wanted.soak + len(waves) * wanted.jitter / 2
+        most = rollout.plan.unavailable
+        rounds += -(-left // max(min(most, rollout.plan.limits.get(wave.group, most)), 1))
+    own = [wanted.of(wave.group) for wave in waves]
+    pauses = sum(each.soak for each in own[:-1]) + sum(each.jitter for each in own) / 2
     return rounds * known.median + pauses
 
 

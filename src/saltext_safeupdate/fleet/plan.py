@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -57,6 +58,8 @@ class Plan:
         The number of the first request to a minion. A minion refuses lower ones than it knows.
     unavailable
         How many minions may be away at once.
+    limits
+        How many of a group may be, if it has a limit of its own.
     failed
         How many may fail before the rollout stops.
     away
@@ -94,6 +97,16 @@ class Plan:
     sized: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     busy: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, minion: str) -> Request:
+        """Return what is asked for a minion: its group may have settings of its own."""
+        return self.request.of(self.group_of.get(minion, ""))
+
+    @cached_property
+    def group_of(self) -> dict[str, str]:
+        """The group of each minion."""
+        return {minion: wave.group for wave in self.waves for minion in wave.minions}
 
     @property
     def minions(self) -> tuple[str, ...]:
@@ -162,9 +175,12 @@ def make(
     waves = [
         wave
         for group, minions in chosen
-        for wave in _waves(wanted, group, minions, away.union(busy), len(members[group.name]), draw)
+        for wave in _waves(
+            wanted.of(group.name), group, minions, away.union(busy), len(members[group.name]), draw
+        )
     ]
     unavailable = sizes.unavailable(wanted, total, len(seen))
+    limits = _limits(wanted, chosen, members)
     steps = {m: facts[m].steps for m in sorted(facts) if m not in left_out and facts[m].steps}
     return Plan(
         id=plan_id,
@@ -177,12 +193,13 @@ def make(
         away=away,
         unavailable=unavailable,
         failed=wanted.max_failed.allows(total),
-        expected=_expected(wanted, waves, unavailable, seconds),
+        expected=_expected(wanted, waves, unavailable, limits, seconds),
         elsewhere={m: elsewhere[m] for w in waves for m in w.minions if m in elsewhere},
         unfit=frozenset(stuck),
         reboots=frozenset(m for m in facts if m not in left_out and facts[m].reboot),
         sized=sizes.told(wanted, {group.name: len(members[group.name]) for group, _ in chosen}),
         busy=busy,
+        limits=limits,
         versions={m: before[m] for wave in waves for m in wave.minions if m in before},
     )
 
@@ -253,11 +270,35 @@ def _waves(
     return found
 
 
-def _expected(wanted: Request, waves: Sequence[Wave], unavailable: int, seconds: float) -> float:
+def _limits(
+    wanted: Request,
+    chosen: Sequence[tuple[Group, list[str]]],
+    members: Mapping[str, Sequence[str]],
+) -> dict[str, int]:
+    """Return how many of a group may be away at once, of the groups that say so themselves."""
+    return {
+        group.name: sizes.unavailable(wanted.of(group.name), len(minions), len(members[group.name]))
+        for group, minions in chosen
+        if minions and "max_unavailable" in dict(group.own)
+    }
+
+
+def _expected(
+    wanted: Request,
+    waves: Sequence[Wave],
+    unavailable: int,
+    limits: Mapping[str, int],
+    seconds: float,
+) -> float:
     if not seconds:
         return 0.0
-    rounds = sum(-(-len(wave.minions) // max(unavailable, 1)) for wave in waves)
-    return rounds * seconds + (len(waves) - 1) * wanted.soak + len(waves) * wanted.jitter / 2
+    rounds = sum(
+        -(-len(wave.minions) // max(min(unavailable, limits.get(wave.group, unavailable)), 1))
+        for wave in waves
+    )
+    own = [wanted.of(wave.group) for wave in waves]
+    pauses = sum(each.soak for each in own[:-1]) + sum(each.jitter for each in own) / 2
+    return rounds * seconds + pauses
 
 
 def _sample(left_out: Mapping[str, str], most: int = 3) -> str:
@@ -293,6 +334,7 @@ def to_data(plan: Plan) -> dict[str, Any]:
         "sized": plan.sized,
         "versions": dict(plan.versions),
         "busy": dict(plan.busy),
+        **({"limits": dict(plan.limits)} if plan.limits else {}),
     }
 
 
@@ -324,4 +366,5 @@ def from_data(data: Mapping[str, Any]) -> Plan:
         sized=str(data.get("sized") or ""),
         versions=dict(data.get("versions") or {}),
         busy=dict(data.get("busy") or {}),
+        limits={str(name): int(most) for name, most in (data.get("limits") or {}).items()},
     )

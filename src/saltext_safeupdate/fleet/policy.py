@@ -12,11 +12,13 @@ from . import inventory, window
 from . import request as requests
 from .inventory import REPORT, Record
 from .request import Request
+from .rollout import Mode
 from .text import moment
 from .versions import kept_from_all, reached, stand_for_each_other
 
 # A series: its newest patch is meant.
 _SERIES = re.compile(r"\d{4}")
+RUNNING = Mode.RUNNING.value
 # What a group says of itself; all else are settings of its rollouts.
 _OWN = ("name", "target", "tgt_type")
 # What a policy decides by itself, or what is for one rollout only.
@@ -39,10 +41,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Policy:
-    """The groups of a fleet. A minion of two groups belongs to the first."""
+    """
+    The groups of a fleet. A minion of two groups belongs to the first.
+
+    If they go *side by side*, a rollout of one group does not wait for that of another one.
+    """
 
     groups: tuple[Group, ...]
     enabled: bool = True
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +114,12 @@ def parse(data: object) -> Policy:
     """Return the policy that plain data mean. Raises InputError for whatever is not understood."""
     if not isinstance(data, Mapping):
         raise InputError("A policy is a mapping with 'groups'.")
-    _refuse_strange("A policy", data, ("enabled", "defaults", "groups"))
-    enabled, listed = data.get("enabled", True), data.get("groups")
-    if not isinstance(enabled, bool):
-        raise InputError("'enabled' of a policy must be true or false.")
+    _refuse_strange("A policy", data, ("enabled", "side_by_side", "defaults", "groups"))
+    enabled, beside = data.get("enabled", True), data.get("side_by_side", False)
+    listed = data.get("groups")
+    for name, flag in (("enabled", enabled), ("side_by_side", beside)):
+        if not isinstance(flag, bool):
+            raise InputError(f"'{name}' of a policy must be true or false.")
     if not isinstance(listed, list) or not listed:
         raise InputError("'groups' of a policy must be a list of groups.")
     defaults = data.get("defaults") or {}
@@ -120,7 +129,7 @@ def parse(data: object) -> Policy:
     groups = tuple(_group(number, each, defaults) for number, each in enumerate(listed, 1))
     if len({group.name for group in groups}) < len(groups):
         raise InputError("Two groups of a policy have one name.")
-    return Policy(groups, enabled)
+    return Policy(groups, enabled, beside)
 
 
 def _group(number: int, data: object, defaults: Mapping[str, Any]) -> Group:
@@ -211,7 +220,7 @@ def _standing(policy: Policy, group: Group, known: Known, mine: Sequence[str]) -
         there=there,
         bring=tuple(bring),
         left=left,
-        waits=_waits_for(policy, group, version, known),
+        waits=_waits_for(policy, group, version, known, mine),
     )
 
 
@@ -253,16 +262,27 @@ def _why_not_now(group: Group, version: str, known: Known, record: Record) -> st
     return known.given_up.get(goal, {}).get(record.minion, "")
 
 
-def _waits_for(policy: Policy, group: Group, version: str, known: Known) -> str:
+def _waits_for(
+    policy: Policy, group: Group, version: str, known: Known, mine: Sequence[str]
+) -> str:
     """Return why no rollout of the group may begin now; empty if one may."""
-    return next(_reasons(policy, group, version, known), "")
+    return next(_reasons(policy, group, version, known, mine), "")
 
 
-def _reasons(policy: Policy, group: Group, version: str, known: Known) -> Iterator[str]:
+def _reasons(
+    policy: Policy, group: Group, version: str, known: Known, mine: Sequence[str]
+) -> Iterator[str]:
     if not policy.enabled:
         yield "the policy is switched off"
+    own = {known.taken[minion] for minion in mine if minion in known.taken}
     for name, mode in known.rollouts.items():
-        yield f"the rollout {name} is {mode}, and there is one at a time"
+        if not policy.side_by_side:
+            yield f"the rollout {name} is {mode}, and there is one at a time"
+        elif mode != RUNNING:
+            # Somebody has to look first: what is wrong there may be wrong here.
+            yield f"the rollout {name} is {mode}, and nothing begins beside that"
+        elif name in own:
+            yield f"the rollout {name} is {mode}, and each group has one at a time"
     if group.series and not version:
         yield (
             f"which version of {group.series} is the newest is not known: most of those that were "

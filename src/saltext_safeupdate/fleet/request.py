@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from ..core.errors import InputError, version_text
@@ -25,13 +26,33 @@ _PLACES = ("/", "file:///", "salt://")
 _LATER = ("closed", "allow_downgrade", "back", "keep", "leave_late", "source")
 
 
+# What a group may have of its own.
+OF_A_GROUP = (
+    "canaries",
+    "waves",
+    "max_unavailable",
+    "sample",
+    "soak",
+    "jitter",
+    "windows",
+    "closed",
+    "minion_timeout",
+    "silence_timeout",
+)
+
+
 @dataclass(frozen=True)
 class Group:
-    """Minions that are updated before those of the next group."""
+    """
+    Minions that are updated before those of the next group.
+
+    *own* has the settings that are other ones than those of the rollout, by name.
+    """
 
     name: str
     target: str | tuple[str, ...]
     tgt_type: str = "glob"
+    own: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +134,14 @@ class Request:
     source: str = ""
     leave_late: bool = False
 
+    def of(self, group: str) -> Request:
+        """Return what is asked for the minions of a group."""
+        return self._by_group.get(group, self)
+
+    @cached_property
+    def _by_group(self) -> dict[str, Request]:
+        return {each.name: replace(self, **dict(each.own)) for each in self.groups if each.own}
+
 
 def from_mapping(given: Mapping[str, Any]) -> Request:
     """Return the Request that a mapping of plain values means, or raise InputError."""
@@ -171,25 +200,16 @@ def group(name: str, target: object, tgt_type: str) -> Group:
 def to_mapping(request: Request) -> dict[str, Any]:
     """Return the request as plain values, from which :func:`from_mapping` makes it again."""
     found: dict[str, Any] = {each.name: getattr(request, each.name) for each in fields(Request)}
-    found["groups"] = [
-        {
-            "name": group.name,
-            "target": list(group.target) if isinstance(group.target, tuple) else group.target,
-            "tgt_type": group.tgt_type,
-        }
-        for group in request.groups
-    ]
+    found["groups"] = [group_data(group) for group in request.groups]
     # Defaults that come to 1 at least are left out: a text cannot say that.
     defaults = {each.name: each.default for each in fields(Request)}
     for name in ("waves", "max_unavailable", "max_failed", "sample"):
         if found[name] == defaults[name]:
             del found[name]
-        elif name == "waves":
-            found[name] = [str(size) for size in found[name]]
         else:
-            found[name] = str(found[name])
+            found[name] = _plain(found[name])
     for name in ("windows", "closed"):
-        found[name] = [each.text for each in found[name]]
+        found[name] = _plain(found[name])
     # Earlier versions refuse what they do not know: after a way back of this extension, they go on
     # with rollouts that do not need it.
     for name in _LATER:
@@ -197,6 +217,25 @@ def to_mapping(request: Request) -> dict[str, Any]:
             del found[name]
     found["exclude"] = sorted(request.exclude)
     return found
+
+
+def group_data(group: Group) -> dict[str, Any]:
+    """Return a group as plain values, as ``groups`` has them."""
+    return {
+        "name": group.name,
+        "target": list(group.target) if isinstance(group.target, tuple) else group.target,
+        "tgt_type": group.tgt_type,
+        **{name: _plain(value) for name, value in group.own},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as :data:`_READERS` take it."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Window | Period):
+        return value.text
+    return str(value) if isinstance(value, Share) else value
 
 
 def _groups(name: str, value: object) -> tuple[Group, ...]:
@@ -207,8 +246,12 @@ def _groups(name: str, value: object) -> tuple[Group, ...]:
     found: list[Group] = []
     for number, each in enumerate(value, 1):
         entry = {"target": each} if isinstance(each, str) else each
-        if not isinstance(entry, Mapping) or not set(entry) <= {"name", "target", "tgt_type"}:
-            raise InputError("Each of 'groups' is a target, or has 'name', 'target', 'tgt_type'.")
+        known = {"name", "target", "tgt_type", *OF_A_GROUP}
+        if not isinstance(entry, Mapping) or not set(entry) <= known:
+            raise InputError(
+                "Each of 'groups' is a target, or has 'name', 'target', 'tgt_type', and of the "
+                f"settings of a rollout {', '.join(OF_A_GROUP)}."
+            )
         target, tgt_type = entry.get("target"), str(entry.get("tgt_type") or "glob")
         if tgt_type not in TARGET_TYPES:
             raise InputError(f"There are no targets of the type {tgt_type!r}.")
@@ -216,10 +259,20 @@ def _groups(name: str, value: object) -> tuple[Group, ...]:
             target, tgt_type = tuple(str(minion) for minion in target), "list"
         if not target or not isinstance(target, str | tuple):
             raise InputError("A group of a rollout has no target.")
-        found.append(Group(str(entry.get("name") or f"group {number}"), target, tgt_type))
+        named = str(entry.get("name") or f"group {number}")
+        found.append(Group(named, target, tgt_type, _own(named, entry)))
     if len({group.name for group in found}) < len(found):
         raise InputError("Two groups of a rollout have one name.")
     return tuple(found)
+
+
+def _own(group: str, entry: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the settings that a group has of its own."""
+    given = [(key, entry[key]) for key in OF_A_GROUP if entry.get(key) is not None]
+    try:
+        return tuple((key, _READERS[key](key, value)) for key, value in given)
+    except InputError as err:
+        raise InputError(f"The group {group}: {err}") from err
 
 
 def _version(name: str, value: object) -> str:

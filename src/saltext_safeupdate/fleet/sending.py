@@ -60,7 +60,7 @@ def again(rollout: Rollout) -> list[Action]:
     request, begins when there is room; to one that is silent it is sent later.
     """
     found: list[Action] = []
-    crowded: bool | None = None
+    room: standing.Room | None = None
     for name in rollout.begun():
         minion = rollout.minions[name]
         # One that is to try again in a rollout that runs gets its next request instead.
@@ -72,8 +72,8 @@ def again(rollout: Rollout) -> list[Action]:
             continue
         if not minion.cancelled:
             # Who has been asked has its part already.
-            crowded = standing.free(rollout) < 0 if crowded is None else crowded
-            if crowded:
+            room = room or standing.Room(rollout, standing.down(rollout))
+            if not room.has(name, 0):
                 _wait_again(rollout, minion)
                 continue
         found.append(send(rollout, name, minion))

@@ -43,8 +43,14 @@ def unavailable(wanted: Request, total: int, meant: int) -> int:
 
 def told(wanted: Request, groups: dict[str, int]) -> str:
     """Return what was set by the size of small groups, by name; empty if nothing was."""
-    names = [name for name in ("canaries", "waves") if getattr(wanted, name) is None]
-    small = [name for name, meant in groups.items() if meant < SMALL]
-    if not names or not small:
+    sized = ("canaries", "waves")
+    small = {
+        name: [each for each in sized if getattr(wanted.of(name), each) is None]
+        for name, meant in groups.items()
+        if meant < SMALL
+    }
+    names = [each for each in sized if any(each in set_here for set_here in small.values())]
+    small = {name: set_here for name, set_here in small.items() if set_here}
+    if not small:
         return ""
     return f"{' and '.join(names)} as for a small group: {', '.join(small)}"

@@ -6,6 +6,9 @@ What is not known is counted. What a person has seen and gone on with is not.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from .rollout import BROKEN, Minion, Rollout, Step, since
 
 # Seconds without an answer after which nobody relies on a minion any more. It counts as away, with
@@ -51,6 +54,27 @@ def down(rollout: Rollout) -> list[str]:
 def free(rollout: Rollout) -> int:
     """Return how many more may be away; below 0 if more are than may be."""
     return rollout.plan.unavailable - len(down(rollout))
+
+
+class Room:
+    """How many more may be away: of all, and of each group that has a limit of its own."""
+
+    def __init__(self, rollout: Rollout, away: Iterable[str]) -> None:
+        plan, gone = rollout.plan, list(away)
+        self._of = plan.group_of
+        self.left = plan.unavailable - len(gone)
+        counted = Counter(self._of[name] for name in gone)
+        self._groups = {group: most - counted[group] for group, most in plan.limits.items()}
+
+    def has(self, name: str, more: int = 1) -> bool:
+        """Tell whether there is room for so many of them *more*."""
+        return self.left >= more and self._groups.get(self._of[name], more) >= more
+
+    def take(self, name: str) -> None:
+        """Note that one of them may be away from now on."""
+        self.left -= 1
+        if self._of[name] in self._groups:
+            self._groups[self._of[name]] -= 1
 
 
 def counted(rollout: Rollout) -> bool:

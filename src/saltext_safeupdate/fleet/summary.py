@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import durations, standing, window
+from . import durations, gates, standing, window
 from .rollout import Minion, Mode, Rollout, Step
 from .stored import Outline
 
@@ -41,8 +41,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
     """Return where the rollout stands, without a row for each minion."""
     known = durations.usual(m.seconds for m in rollout.minions.values() if m.step is Step.DONE)
     wanted = rollout.plan.request
-    closed = not window.is_open(wanted.windows, now, wanted.closed)
-    begins = window.next_begin(wanted.windows, now, wanted.closed) if closed else window.NEVER
+    begins = gates.next_begin(rollout, now) if rollout.plan.waves else window.NEVER
     return {
         "schema": SCHEMA,
         "rollout": rollout.plan.id,
@@ -70,7 +69,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         else {"mean": known.mean, "median": known.median, "longest": known.longest},
         "rate": durations.rate(rollout),
         "remaining": durations.remaining(rollout),
-        "window_begins": begins if begins < window.NEVER else None,
+        "window_begins": begins if now < begins < window.NEVER else None,
         "problems": problems(rollout),
     }
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import window
 from .plan import Plan, nothing_to_do
+from .request import OF_A_GROUP, Group, group_data
 
 # Parts of a line with what they mean: "good", "bad", "work", "dim" or "".
 Line = list[tuple[str, str]]
@@ -259,6 +260,7 @@ def plan_text(plan: Plan) -> str:
         result.append(f"  not on {clean('; '.join(each.text for each in wanted.closed))}")
     if wanted.at:
         result.append(f"  not before {moment(wanted.at)}")
+    result += [line for group in wanted.groups for line in _own(group)]
     result += _closed_now(plan)
     result += ["", "Waves"]
     groups = [_group({"group": wave.group, "canary": wave.canary}) for wave in plan.waves]
@@ -284,9 +286,19 @@ def plan_text(plan: Plan) -> str:
     return "\n".join([*result, *_gathered("Upgrade steps", steps)])
 
 
+def _own(group: Group) -> list[str]:
+    """Return what a group has of its own."""
+    told = {key: value for key, value in group_data(group).items() if key in OF_A_GROUP}
+    listed = [
+        f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in told.items()
+    ]
+    return [f"  {clean(group.name, 40)}: {clean('; '.join(listed))}"] if listed else []
+
+
 def _closed_now(plan: Plan) -> list[str]:
     """Return when the first one can begin, if that is not now; and of a way back, how it can."""
-    wanted = plan.request
+    wanted = plan.request.of(plan.waves[0].group)
     if window.is_open(wanted.windows, plan.created, wanted.closed):
         return []
     begins = window.next_begin(wanted.windows, plan.created, wanted.closed)

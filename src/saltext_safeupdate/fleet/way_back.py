@@ -118,9 +118,7 @@ def settings(rollout: Rollout, given: Mapping[str, Any], group: Group | None) ->
         "keep": group is None,
         **given,
         "back": name,
-        "groups": [
-            {"name": each.name, "target": each.target, "tgt_type": each.tgt_type} for each in groups
-        ],
+        "groups": [requests.group_data(each) for each in groups],
     }
 
 
@@ -140,4 +138,9 @@ def _groups(rollout: Rollout, known: Mapping[str, str]) -> list[Group]:
     found: dict[str, list[str]] = {}
     for wave in rollout.plan.waves:
         found.setdefault(wave.group, []).extend(name for name in wave.minions if name in known)
-    return [Group(group, tuple(names), "list") for group, names in found.items() if names]
+    own = {each.name: each.own for each in rollout.plan.request.groups}
+    return [
+        Group(group, tuple(names), "list", own.get(group, ()))
+        for group, names in found.items()
+        if names
+    ]

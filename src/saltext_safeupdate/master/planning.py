@@ -107,11 +107,14 @@ def make(
 def _refuse_never(wanted: Request, now: float) -> None:
     """Raise InputError if nobody could ever be started."""
     at = max(now, wanted.at)
-    if window.next_begin(wanted.windows, at, wanted.closed) == window.NEVER:
-        raise InputError(
-            "None of the 'windows' opens again, or the days of all are closed, so nobody could be "
-            "started. Nothing was started; give another one."
-        )
+    for group in wanted.groups:
+        own = wanted.of(group.name)
+        if window.next_begin(own.windows, at, own.closed) == window.NEVER:
+            where = f" of {group.name}" if own is not wanted else ""
+            raise InputError(
+                f"None of the 'windows'{where} opens again, or the days of all are closed, so "
+                "nobody could be started. Nothing was started; give another one."
+            )
 
 
 def refuse_quarantined(store: Store, *versions: str) -> None:

@@ -255,7 +255,7 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
     records, heard = stock.asked(everybody, REPORT_TIMEOUT) if everybody else ({}, frozenset())
     under_way = list(store.under_way())
     # While a rollout is under way none begins, so nobody has to look into repositories.
-    looks = found.enabled and not under_way
+    looks = found.enabled and (found.side_by_side or not under_way)
     newest = _newest(opts, found, members, heard, ask) if looks else {}
     goals = {group.wanted.version or group.wanted.extension for group in found.groups}
     goals.update(newest.values())

@@ -201,7 +201,10 @@ def plan(target=None, tgt_type="glob", **settings):
 
     groups
         A list of targets that are updated one after the other. Each is a ``target`` with a
-        ``tgt_type`` and a ``name``. A minion of two groups belongs to the first.
+        ``tgt_type`` and a ``name``. A minion of two groups belongs to the first. Each may have its
+        own ``canaries``, ``waves``, ``max_unavailable``, ``sample``, ``soak``, ``jitter``,
+        ``windows``, ``closed``, ``minion_timeout`` and ``silence_timeout``; what it does not say is
+        as for the rollout. ``max_unavailable`` of the rollout counts for all groups together.
 
     canaries
         How many minions of each group go first, on their own. They are drawn by chance when the

@@ -152,6 +152,36 @@ def test_one_rollout_at_a_time_also_if_a_person_has_begun_it(master, fleet, writ
     assert begun == [("a", NAMES[:3]), ("b", ["m3", "m4"])]
 
 
+def test_groups_go_side_by_side_if_that_is_wanted(master, fleet, write):
+    write(
+        f"side_by_side: true\ngroups: [{{name: a, target: 'm[0-2]', version: '{NEW}', {LIMITS}}}, "
+        f"{{name: b, target: '*', version: '{NEW}', {LIMITS}}}]"
+    )
+    first, second = step(master), step(master)
+    assert [first["next"], second["next"]] == ["a", "b"]
+    assert len({first["begun"], second["begun"], ""}) == 3
+    third = step(master)
+    assert third["begun"] == "", "each group has one at a time"
+    assert "each group has one at a time" in third["groups"][1]["waits"]
+    for found in (first, second):
+        master.until(found["begun"], "finished")
+    assert runs(fleet) == dict.fromkeys(NAMES, NEW)
+    assert fleet.most_busy == 2, "one of each group"
+
+
+def test_nothing_begins_beside_a_rollout_that_stands(master, fleet, write):
+    write(
+        f"side_by_side: true\ngroups: [{{name: a, target: 'm[0-2]', version: '{NEW}', {LIMITS}}}, "
+        f"{{name: b, target: '*', version: '{NEW}', {LIMITS}}}]"
+    )
+    fleet.hosts["m0"].ends = "failed"
+    name = step(master)["begun"]
+    master.until(name, "stopped")
+    found = step(master)
+    waits = f"the rollout {name} is stopped, and nothing begins beside that"
+    assert (found["begun"], found["groups"][1]["waits"]) == ("", waits)
+
+
 def test_it_never_goes_around_a_quarantine(master, fleet, write):
     write(ALL)
     master.store().quarantine(NEW, "it is bad")

@@ -159,8 +159,12 @@ def test_the_extension_is_brought_along_too() -> None:
         ({}, "'groups' of a policy must be a list"),
         ({"groups": []}, "'groups' of a policy must be a list"),
         ({"groups": {"web": {}}}, "'groups' of a policy must be a list"),
-        ({"group": GROUPS}, "A policy has no setting group. Known: defaults, enabled, groups"),
+        (
+            {"group": GROUPS},
+            "A policy has no setting group. Known: defaults, enabled, groups, side",
+        ),
         ({"groups": GROUPS, "enabled": "no"}, "'enabled' of a policy must be true or false"),
+        ({"groups": GROUPS, "side_by_side": 1}, "'side_by_side' of a policy must be true or"),
         ({"groups": ["web*"]}, "Group 1 of the policy is no mapping"),
         ({"groups": [{"target": "*", "version": "3008.3"}]}, "has no 'name'"),
         ({"groups": [GROUPS[0], GROUPS[0]]}, "have one name"),

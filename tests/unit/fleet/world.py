@@ -227,6 +227,9 @@ class World:
         # A person may go on without one that is still at work.
         busy = [name for name in busy if not self.rollout.minions[name].forgiven]
         assert len(busy) <= self.rollout.plan.unavailable, busy
+        of, limits = self.rollout.plan.group_of, self.rollout.plan.limits
+        for group, most in limits.items():
+            assert sum(of[name] == group for name in busy) <= most, (group, busy)
         for host in self.hosts.values():
             assert sorted(set(host.taken)) == host.taken, "a request of a number is taken once"
         known = self.rollout.minions.items()
@@ -244,6 +247,9 @@ class World:
             if not (known[each.name].excused or known[each.name].forgiven)
         ]
         assert len(away) < self.rollout.plan.unavailable, (host.name, away)
+        of = self.rollout.plan.group_of
+        same = [name for name in away if of[name] == of[host.name]]
+        assert len(same) < self.rollout.plan.limits.get(of[host.name], 10**9), (host.name, same)
 
     def _check_gates(self) -> None:
         made = self.rollout.plan
@@ -251,7 +257,7 @@ class World:
         for wave in made.waves[: max(begun, default=0)]:
             hosts = [self.hosts[m] for m in wave.minions]
             hosts = [host for host in hosts if not (host.held or host.locked)]
-            need = made.request.sample.needs(len(hosts))
+            need = made.request.of(wave.group).sample.needs(len(hosts))
             forgiven = self.gone_on.intersection(wave.minions)
             done = [h.name for h in hosts if (h.version, h.extension) != (OLD, "1.0") or h.lies]
             assert len({*done, *forgiven}) >= need, (wave, done)
