@@ -99,7 +99,8 @@ class Request:
     allow_downgrade
         Whether the version may be older than what minions run.
     back
-        The rollout that is taken back: each minion goes to what it ran before. Empty if it is none.
+        The rollout that is taken back, or the version, whichever rollouts have brought it: each
+        minion goes to what it ran before. Empty if it is none.
     keep
         Whether the version that is taken back is kept from everybody.
     source
@@ -227,6 +228,13 @@ def group_data(group: Group) -> dict[str, Any]:
         "tgt_type": group.tgt_type,
         **{name: _plain(value) for name, value in group.own},
     }
+
+
+def own_of(request: Request) -> tuple[tuple[str, Any], ...]:
+    """Return what a group may have of its own, as far as a request does not have the default."""
+    defaults = {each.name: each.default for each in fields(Request)}
+    found = ((name, getattr(request, name)) for name in OF_A_GROUP)
+    return tuple((name, value) for name, value in found if value != defaults[name])
 
 
 def _plain(value: Any) -> Any:
@@ -363,7 +371,7 @@ _READERS: dict[str, Any] = {
     "late_timeout": _seconds,
     "exclude": lambda _, value: _names(value),
     "allow_downgrade": _flag,
-    "back": lambda _, value: str(value),
+    "back": _version,
     "keep": _flag,
     "source": _source,
     "leave_late": _flag,

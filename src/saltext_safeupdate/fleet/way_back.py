@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import InputError
 from . import request as requests
 from . import versions
-from .request import Group
+from .request import OF_A_GROUP, Group
 from .rollout import Minion, Rollout, Step, said
 
 # What a way back takes over from the rollout that it takes back, unless somebody says otherwise.
@@ -40,15 +40,34 @@ def ran(minion: Minion, wanted: str) -> str:
     return there
 
 
-def before(rollout: Rollout) -> dict[str, str]:
-    """
-    Return what each minion ran when the rollout asked it for another version of Salt.
+def is_version(back: str) -> bool:
+    """Tell whether a version is taken back, and not one rollout: names of these have no dot."""
+    return "." in back
 
-    That is empty for those of whom nobody has noted it: an earlier version of the extension was
-    driving the rollout when they were asked.
+
+def before(taken: Sequence[Rollout], version: str = "") -> dict[str, str]:
     """
-    found = rollout.minions.items()
-    return {name: each.before for name, each in found if each.before or _went(rollout, each)}
+    Return what each minion ran when it was asked for another version of Salt by what is *taken*.
+
+    These are rollouts, the newest last. Of a *version* that is taken back, others may be among
+    them: whoever was brought on since stays there. It is empty for those of whom nobody has noted
+    it: an earlier version of the extension was driving the rollout when they were asked.
+    """
+    found: dict[str, str] = {}
+    for rollout in taken:
+        ours = _brings(rollout, version)
+        for name, each in rollout.minions.items():
+            if ours and (each.before or _went(rollout, each)):
+                found[name] = each.before or found.get(name, "")
+            elif not ours and each.step is Step.DONE:
+                found.pop(name, None)
+    return found
+
+
+def _brings(rollout: Rollout, version: str) -> bool:
+    """Tell whether it brings the version that is taken back, if that is one."""
+    wanted = rollout.plan.request.version
+    return not version or versions.stand_for_each_other(wanted, version)
 
 
 def _went(rollout: Rollout, minion: Minion) -> bool:
@@ -58,22 +77,23 @@ def _went(rollout: Rollout, minion: Minion) -> bool:
 
 
 def barred(
-    rollout: Rollout, known: Mapping[str, str], quarantined: Mapping[str, str]
+    back: str, version: str, known: Mapping[str, str], quarantined: Mapping[str, str]
 ) -> dict[str, str]:
     """
     Return who cannot go back to where it came from, and why; *known* is what each ran before.
 
+    *back* is what is taken back, and *version* what that has brought.
+
     Minions say themselves what they ran: one that names a bad version stays, and keeps nobody else
     from going back. If all came from another build of the version, all may.
     """
-    version = rollout.plan.request.version
     same = {name for name, each in known.items() if versions.stand_for_each_other(each, version)}
     found: dict[str, str] = {}
     for name, each in known.items():
         kept, because = versions.kept_from_all(quarantined, each)
         if not each:
             found[name] = (
-                f"what it ran before {rollout.plan.id} is not known: an earlier version of the "
+                f"what it ran before {back} is not known: an earlier version of the "
                 "extension has asked it. Name the version, with 'allow_downgrade=True'"
             )
         elif kept:
@@ -83,48 +103,56 @@ def barred(
     return found
 
 
-def settings(rollout: Rollout, given: Mapping[str, Any], group: Group | None) -> dict[str, Any]:
+def settings(
+    taken: Sequence[Rollout], back: str, given: Mapping[str, Any], group: Group | None
+) -> dict[str, Any]:
     """
-    Return the settings of the rollout that takes this one back; *group* is a part of it.
+    Return the settings of the rollout that takes *back* what the *taken* ones have brought.
 
     The groups, waves and limits are the same; it does not soak, and its packages are kept on the
-    minions. The version is kept from everybody then, unless only a part goes back. Raises
-    InputError if nobody can go back, or *given* says otherwise where to.
+    minions. *group* is a part of it. The version is kept from everybody then, unless only a part
+    goes back. Raises InputError if nobody can go back, or *given* says otherwise where to.
     """
-    name = rollout.plan.id
     if odd := sorted(set(_NOT_BESIDE).intersection(given)):
         raise InputError(
             f"{', '.join(odd)} cannot be given with 'back': each minion goes to what it ran "
             "before. Nothing was started."
         )
-    if not rollout.plan.request.version:
+    version = back if is_version(back) else ""
+    ours = [each for each in taken if _brings(each, version)]
+    if not all(each.plan.request.version for each in ours):
         raise InputError(
-            f"The rollout {name} did not bring a version of Salt, so there is nothing to go back "
+            f"The rollout {back} did not bring a version of Salt, so there is nothing to go back "
             "from. Nothing was started."
         )
-    known = before(rollout)
+    known = before(taken, version)
     if not any(known.values()):
         raise InputError(
-            f"No minion was asked to update by the rollout {name} as far as it says, so there is "
-            "nothing to go back from. Nothing was started; for one that an earlier version of the "
-            "extension has driven, name the version, with 'allow_downgrade=True'."
+            f"No minion was asked to update by {'a rollout of ' if version else 'the rollout '}"
+            f"{back} as far as it says, so there is nothing to go back from. Nothing was started; "
+            "for one that an earlier version of the extension has driven, name the version, with "
+            "'allow_downgrade=True'."
         )
-    old = requests.to_mapping(rollout.plan.request)
-    groups = [group] if group is not None else _groups(rollout, known)
+    old = requests.to_mapping(ours[-1].plan.request)
+    inherited = {key: old[key] for key in _SAME if key in old}
+    if version:
+        # Several rollouts had limits of their own: each group brings along what it had.
+        inherited = {key: each for key, each in inherited.items() if key not in OF_A_GROUP}
+    groups = [group] if group is not None else _groups(ours, known, apart=bool(version))
     return {
-        **{key: old[key] for key in _SAME if key in old},
+        **inherited,
         "soak": 0,
         "stage": False,
         "keep": group is None,
         **given,
-        "back": name,
+        "back": back,
         "groups": [requests.group_data(each) for each in groups],
     }
 
 
 def keep(made: Rollout, version: str) -> None:
     """Have the *version* that is taken back kept from everybody, from the first look on."""
-    if not made.plan.request.keep:
+    if not made.plan.request.keep or not version:
         return
     if any(versions.stand_for_each_other(version, each) for each in made.versions):
         # Two builds of one version: nobody could go back to the other one.
@@ -133,14 +161,24 @@ def keep(made: Rollout, version: str) -> None:
     made.because = f"taken back by the rollout {made.plan.id}{said(made.by)}"
 
 
-def _groups(rollout: Rollout, known: Mapping[str, str]) -> list[Group]:
-    """Return the groups of the rollout by the names of those who can go back."""
+def _groups(taken: Sequence[Rollout], known: Mapping[str, str], *, apart: bool) -> list[Group]:
+    """
+    Return the groups of the rollouts by the names of those who can go back.
+
+    Each minion is in the group of the newest one. If they were *apart*, a group has the settings of
+    its rollout as its own.
+    """
+    of: dict[str, str] = {}
+    own: dict[str, tuple[tuple[str, Any], ...]] = {}
+    for rollout in taken:
+        wanted = rollout.plan.request
+        for each in wanted.groups:
+            had = requests.own_of(wanted.of(each.name)) if apart else each.own
+            own[each.name] = tuple((key, value) for key, value in had if key != "soak")
+        of |= {name: group for name, group in rollout.plan.group_of.items() if name in known}
     found: dict[str, list[str]] = {}
-    for wave in rollout.plan.waves:
-        found.setdefault(wave.group, []).extend(name for name in wave.minions if name in known)
-    own = {each.name: each.own for each in rollout.plan.request.groups}
+    for name, group in of.items():
+        found.setdefault(group, []).append(name)
     return [
-        Group(group, tuple(names), "list", own.get(group, ()))
-        for group, names in found.items()
-        if names
+        Group(group, tuple(names), "list", own.get(group, ())) for group, names in found.items()
     ]

@@ -35,7 +35,8 @@ def by_goal(store: Store, goals: Iterable[str], now: float) -> dict[str, dict[st
     outlines = store.outlines()
     for name, outline in outlines.items():
         taken = outlines.get(outline.back)
-        brought = taken.version if taken is not None else outline.version or outline.extension
+        brought = outline.back or outline.version or outline.extension
+        brought = brought if taken is None else taken.version
         told = [each for goal, each in known.items() if stand_for_each_other(brought, goal)]
         recent = now - outline.looked < DAY
         matters = tidying.is_remembered(outline) or recent or any(each.found for each in told)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import InputError, one_line, visible
+from ..core.errors import InputError, one_line, version_text, visible
 from ..core.record.phase import Phase
-from ..fleet import inventory, platforms, way_back, window
+from ..fleet import inventory, platforms, versions, way_back, window
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.plan import Draw, Facts, Plan
@@ -123,27 +123,56 @@ def refuse_quarantined(store: Store, *versions: str) -> None:
 
 
 def came_from(store: Store, wanted: Request) -> dict[str, str]:
-    """Return where each minion goes back to; empty if no rollout is taken back."""
-    return way_back.before(taken_back(store, wanted.back)) if wanted.back else {}
+    """Return where each minion goes back to; empty if nothing is taken back."""
+    if not wanted.back:
+        return {}
+    version = wanted.back if way_back.is_version(wanted.back) else ""
+    return way_back.before(taken_back(store, wanted.back), version)
 
 
 def _barred(store: Store, wanted: Request, before: Mapping[str, str]) -> dict[str, Facts]:
     """Return those who cannot go back to what they ran before."""
     if not wanted.back:
         return {}
-    barred = way_back.barred(taken_back(store, wanted.back), before, store.quarantined())
+    version = version_taken_back(store, wanted.back)
+    barred = way_back.barred(wanted.back, version, before, store.quarantined())
     return {minion: Facts(problem=why) for minion, why in barred.items()}
 
 
-def taken_back(store: Store, name: str) -> Rollout:
-    """Return the rollout that is to be taken back, or raise InputError."""
-    found = store.rollout(name)
-    if found is None:
+def version_taken_back(store: Store, back: str) -> str:
+    """Return the version that is taken back; empty if the rollout that brought it is gone."""
+    if way_back.is_version(back):
+        return back
+    found = store.outline(back)
+    return "" if found is None else found.version
+
+
+def taken_back(store: Store, back: str) -> list[Rollout]:
+    """
+    Return the rollouts to take back, the newest last, or raise InputError.
+
+    Of a version, others that have come since are among them: whom they have brought on stays.
+    """
+    if not way_back.is_version(back):
+        found = store.rollout(back)
+        if found is None:
+            raise InputError(
+                f"There is no rollout {back} to go back from. Nothing was started; "
+                "'salt-run safeupdate.status' lists all."
+            )
+        return [found]
+    listed: list[Rollout] = []
+    for name, outline in store.outlines().items():
+        ours = versions.stand_for_each_other(outline.version, back)
+        # Ways back bring no version of their own.
+        if (ours or (listed and outline.version)) and (found := store.rollout(name)):
+            listed.append(found)
+    if not listed:
         raise InputError(
-            f"There is no rollout {name} to go back from. Nothing was started; "
-            "'salt-run safeupdate.status' lists all."
+            f"No rollout that is stored has brought {back}, so it is not known where minions came "
+            "from. Nothing was started; name the version to go to, with 'allow_downgrade=True'."
         )
-    return found
+    return listed
 
 
 def check(
@@ -376,7 +405,8 @@ def requested(store: Store, target: object, tgt_type: str, wanted: Mapping[str, 
         part = None
         if target is not None:
             part = requests.group("a part", target, tgt_type)
-        settings = way_back.settings(taken_back(store, str(settings["back"])), settings, part)
+        back = version_text("back", settings["back"])
+        settings = way_back.settings(taken_back(store, back), back, settings, part)
     elif target is not None:
         if settings.get("groups"):
             raise InputError("Give a target or 'groups', not both.")

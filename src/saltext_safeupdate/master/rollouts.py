@@ -25,6 +25,7 @@ from ..fleet.rollout import Mode, Rollout
 from .account import Account
 from .calls import Call
 from .doing import Doing
+from .planning import version_taken_back
 from .questions import Questions
 from .refusals import (
     driven_by_other,
@@ -284,8 +285,8 @@ class Rollouts:
         first = max(first, int(now * 1e6))
         made = rollout.begin(plan, now, owner=self._owner, first=first, by=by)
         refuse_kept(self._store.quarantined(), *made.versions)
-        if plan.request.back and (taken := self._store.outline(plan.request.back)):
-            way_back.keep(made, taken.version)
+        if plan.request.back:
+            way_back.keep(made, version_taken_back(self._store, plan.request.back))
         driven = _Driven(made)
         try:
             self._save(driven)

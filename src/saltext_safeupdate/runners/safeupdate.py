@@ -182,6 +182,7 @@ def plan(target=None, tgt_type="glob", **settings):
         salt-run safeupdate.plan '*' version="'3008.3'"
         salt-run safeupdate.plan 'G@os:Debian' tgt_type=compound version="'3008.3'" canaries=3
         salt-run safeupdate.plan back=20261122-061503-9f3a
+        salt-run safeupdate.plan back="'3008.3'"
         salt-run safeupdate.plan version="'3008.3'" groups='[{"target": "web*"}, {"target": "db*"}]'
 
     target
@@ -276,7 +277,9 @@ def plan(target=None, tgt_type="glob", **settings):
     back
         A rollout to take back: each of its minions goes to the version that it ran before. Groups,
         waves and limits are those of that rollout, unless they are given; there is no soak. With a
-        ``target`` only a part of them goes back. There is no ``version`` then.
+        ``target`` only a part of them goes back. There is no ``version`` then. Or the version to
+        take back, in quotes, whichever rollouts have brought it: then each group has the limits of
+        its newest rollout, and whoever was brought on to another version since stays there.
 
     keep
         Whether the version that is taken back is kept from all other rollouts, until

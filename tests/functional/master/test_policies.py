@@ -219,6 +219,15 @@ def test_a_part_that_was_taken_back_stays_back_until_somebody_brings_it(master, 
     assert step(master, apply=False)["groups"][0]["bring"] == ["m5"], "and that is over then"
 
 
+def test_a_part_that_was_taken_back_by_the_name_of_its_version_stays_back(master, fleet, write):
+    write(ALL)
+    master.until(step(master)["begun"], "finished")
+    back = master.begin(master.plan("m[3-5]", back=NEW))
+    master.until(back, "finished")
+    why = f"was taken back by the rollout {back}; update it yourself"
+    assert step(master)["groups"][0]["left"] == dict.fromkeys(NAMES[3:], why)
+
+
 def test_a_fleet_that_was_taken_back_is_brought_again_when_that_is_allowed(master, fleet, write):
     write(ALL)
     name = step(master)["begun"]

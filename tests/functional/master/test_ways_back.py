@@ -89,6 +89,39 @@ def test_it_waits_for_the_windows_of_what_it_takes_back_unless_somebody_says_oth
     master.until(master.begin(plan), "finished")
 
 
+def test_all_that_have_brought_a_version_are_taken_back_by_its_name(master, fleet):
+    """A policy brings a fleet to a version in as many rollouts as it has newcomers."""
+    web = {"groups": [{"name": "web", "target": "m[0-2]"}], "max_unavailable": 1, "soak": 600}
+    db = {"groups": [{"name": "db", "target": "m3"}], "max_unavailable": 1, "soak": 0}
+    late = {"groups": [{"name": "db", "target": "m4"}], "canaries": 0}
+    for one in (web, db, late):
+        target = None
+        master.until(master.begin(master.plan(target, **one)), "finished", most=9000)
+    fleet.hosts["m5"].version = NEW  # by hand
+    # One of them was brought on since, and another one was taken back already.
+    (on,) = [master.begin(master.plan("m1", version="3009.1"))]
+    master.until(on, "finished")
+    plan = master.plan(None, back=NEW)
+    assert plan.versions == {"m0": OLD, "m2": OLD, "m3": OLD, "m4": OLDER}
+    assert {group.name: dict(group.own).get("canaries") for group in plan.request.groups} == {
+        "web": 1,
+        "db": 0,
+    }
+    assert plan.limits == {"web": 1, "db": 1}
+    assert (plan.request.soak, plan.request.of("web").soak, plan.request.keep) == (0, 0, True)
+    begun = master.begin(plan)
+    found = master.until(begun, "finished", most=9000)
+    assert (found.keeps, fleet.most_busy) == (NEW, 1)
+    assert ran(fleet) == {**BEFORE, "m1": "3009.1", "m5": NEW}
+    assert master.store().quarantined() == {NEW: f"taken back by the rollout {begun}"}
+    told = orders.shown(master.store(), begun)
+    assert f"back from {NEW}" in progress.text(told)
+    with pytest.raises(InputError, match=r"No rollout that is stored has brought 3005\.1"):
+        master.plan(None, back="3005.1")
+    with pytest.raises(InputError, match=r"'back' has arrived as the number 3007\.1"):
+        master.plan(None, back=3007.1)
+
+
 def test_a_part_goes_back_and_the_others_stay(master, fleet, name):
     plan = master.plan("m[3-5]", back=name)
     master.until(master.begin(plan), "finished")
@@ -230,10 +263,9 @@ def test_whom_an_earlier_engine_has_asked_is_not_forgotten(master, fleet, name):
 
 
 def test_all_may_go_back_to_another_build_of_the_version(master, name):
-    taken = master.store().rollout(name)
     builds = dict.fromkeys(NAMES, f"{NEW}-1")
-    assert way_back.barred(taken, builds, {}) == {}
-    assert list(way_back.barred(taken, builds | {"m0": OLD}, {})) == NAMES[1:]
+    assert way_back.barred(name, NEW, builds, {}) == {}
+    assert list(way_back.barred(name, NEW, builds | {"m0": OLD}, {})) == NAMES[1:]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_group_has_its_own_patience() -> None:
 
 def test_a_way_back_goes_by_the_limits_of_each_group() -> None:
     found = world(groups=groups(db={"max_unavailable": 1})).run(2 * DAY)
-    back = request.from_mapping(way_back.settings(found.rollout, {}, None))
+    back = request.from_mapping(way_back.settings([found.rollout], "r1", {}, None))
     assert [(each.name, dict(each.own)) for each in back.groups] == [
         ("web", {}),
         ("db", {"max_unavailable": request.Share(1)}),
