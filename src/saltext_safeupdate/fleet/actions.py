@@ -51,6 +51,16 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Ask a gate, by the question of that number, whether the rollout may go on."""
+
+    gate: str
+    number: int
+    moment: str
+    wave: int
+
+
+@dataclass(frozen=True)
 class Quarantine:
     """Keep a version from everybody until somebody allows it again."""
 
@@ -66,4 +76,4 @@ class Tell:
     data: dict[str, object] = field(default_factory=dict)
 
 
-Action = Ask | Stage | Start | Cancel | Quarantine | Tell
+Action = Ask | Stage | Start | Cancel | Check | Quarantine | Tell

@@ -9,8 +9,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 
-from . import ending, gates, judge, sending, standing, way_back
+from . import checkpoints, ending, gates, judge, sending, standing, way_back
 from .actions import Action, Quarantine, Tell
+from .checkpoints import AFTER, BEFORE, Verdict
 from .judge import Report
 from .plan import Wave
 from .rollout import Minion, Mode, Rollout, Step, since, time_between
@@ -24,13 +25,18 @@ QUARANTINE = 2
 
 
 def advance(
-    rollout: Rollout, reports: Iterable[Report], now: float, because: str = "", kept: str = ""
+    rollout: Rollout,
+    reports: Iterable[Report],
+    now: float,
+    because: str = "",
+    kept: str = "",
+    verdicts: Iterable[Verdict] = (),
 ) -> list[Action]:
     """
     Take the reports into account and return what is to be done; *now* is in epoch seconds.
 
     *because* is why the version is kept from everybody, and *kept* what it is called there; empty
-    if it is not. Store the rollout before anything of that is done.
+    if it is not. *verdicts* are those of gates. Store the rollout before anything of that is done.
     """
     if rollout.mode.final:
         return []
@@ -39,14 +45,18 @@ def advance(
     actions: list[Action] = []
     actions += _listen(rollout, reports, now)
     _time_out(rollout)
+    checkpoints.hear(rollout, verdicts, now)
     if because and rollout.mode is not Mode.ABORTING:
         actions += _kept_from_all(rollout, because, kept, now)
     actions += _judge_wave(rollout, now)
     starts = gates.open_now(rollout, now)
+    if starts and (wave := rollout.current) is not None and not _is_over(rollout, wave):
+        closed, asked = checkpoints.closed(rollout, BEFORE, wave, now)
+        actions, starts = actions + asked, not closed
     if not starts:
         rollout.counting = None
     if rollout.mode is Mode.RUNNING:
-        actions += sending.stage(rollout)
+        actions += sending.stage(rollout, now)
     if starts and standing.counted(rollout):
         actions += _start(rollout, now)
     actions += _wait_for_room(rollout, now, starts=starts)
@@ -161,17 +171,24 @@ def _judge_wave(rollout: Rollout, now: float) -> list[Action]:
         return told
     if why := _too_few(rollout, wave):
         return told + _without_enough(rollout, wave, why, now)
+    return told + _go_on(rollout, wave, now)
+
+
+def _go_on(rollout: Rollout, wave: Wave, now: float) -> list[Action]:
+    """Go on to the next wave, once the last one has soaked and its gates say yes."""
     last = max((rollout.minions[name].settled_at for name in wave.minions), default=0.0)
     soaked = rollout.elapsed - max(last, rollout.wave_began)
-    if (
-        rollout.wave + 1 < len(rollout.plan.waves)
-        and soaked < rollout.plan.request.of(wave.group).soak
-    ):
-        return told
+    waves = len(rollout.plan.waves)
+    if rollout.wave + 1 < waves and soaked < rollout.plan.request.of(wave.group).soak:
+        return []
+    closed, asked = checkpoints.closed(rollout, AFTER, wave, now)
+    if closed:
+        return asked
     rollout.wave += 1
     rollout.wave_began = rollout.elapsed
-    rollout.note(now, f"wave {rollout.wave} of {len(rollout.plan.waves)} is over")
-    return [*told, Tell("wave", {"over": rollout.wave, "of": len(rollout.plan.waves)})]
+    rollout.note(now, f"wave {rollout.wave} of {waves} is over")
+    told: list[Action] = [Tell("wave", {"over": rollout.wave, "of": waves})]
+    return told + checkpoints.pause_after(rollout, rollout.wave - 1, now)
 
 
 def _without_enough(rollout: Rollout, wave: Wave, why: str, now: float) -> list[Action]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from .window import Period, Window
 TARGET_TYPES = ("glob", "list", "grain", "nodegroup", "compound", "pcre", "pillar", "ipcidr")
 # A beginning before that (in 2001) is none: somebody has meant a time of the day.
 _EARLIEST = 1e9
+_GATE = re.compile(r"[\w.\-]{1,60}")
 WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
 UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
 
@@ -23,7 +25,12 @@ UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True
 _PACKAGES = "packages"
 _PLACES = ("/", "file:///", "salt://")
 # Settings that were added later; each is off by default.
-_LATER = ("closed", "allow_downgrade", "back", "keep", "leave_late", "source")
+_LATER = (
+    *("closed", "allow_downgrade", "back", "keep", "leave_late", "source", "stage_windows"),
+    *("pause_after", "gate_before", "gate_after", "gate_timeout"),
+)
+# After which waves somebody has to say that it goes on.
+PAUSES = ("canaries", "groups", "waves")
 
 
 # What a group may have of its own.
@@ -38,6 +45,9 @@ OF_A_GROUP = (
     "closed",
     "minion_timeout",
     "silence_timeout",
+    "pause_after",
+    "gate_before",
+    "gate_after",
 )
 
 
@@ -81,7 +91,18 @@ class Request:
     jitter
         Over how long the starts of a wave are spread.
     stage
-        Whether packages are downloaded before the wave of a minion begins.
+        Whether packages are downloaded before the wave of a minion begins; ``all`` for before the
+        first one.
+    stage_windows
+        When minions may be told to download; empty for always.
+    pause_after
+        After which waves it pauses until somebody says that it goes on: ``canaries``, the last one
+        of each of the ``groups``, or all ``waves``; empty for none.
+    gate_before, gate_after
+        What has to say yes before a wave begins, and before it is over: names in the configuration
+        of the master.
+    gate_timeout
+        How long a gate may say no before the rollout stops.
     windows
         When minions may be started; empty for always.
     closed
@@ -121,7 +142,12 @@ class Request:
     sample: Share = SAMPLE
     soak: float = 300.0
     jitter: float = 30.0
-    stage: bool = True
+    stage: bool | str = True
+    stage_windows: tuple[Window, ...] = ()
+    pause_after: str = ""
+    gate_before: tuple[str, ...] = ()
+    gate_after: tuple[str, ...] = ()
+    gate_timeout: float = 3600.0
     windows: tuple[Window, ...] = ()
     closed: tuple[Period, ...] = ()
     at: float = 0.0
@@ -134,6 +160,12 @@ class Request:
     keep: bool = False
     source: str = ""
     leave_late: bool = False
+
+    @property
+    def gates(self) -> set[str]:
+        """The names of all gates that it has."""
+        asked = [self.of(group.name) for group in self.groups]
+        return {name for each in asked for name in (*each.gate_before, *each.gate_after)}
 
     def of(self, group: str) -> Request:
         """Return what is asked for the minions of a group."""
@@ -209,12 +241,12 @@ def to_mapping(request: Request) -> dict[str, Any]:
             del found[name]
         else:
             found[name] = _plain(found[name])
-    for name in ("windows", "closed"):
+    for name in ("windows", "closed", "stage_windows", "gate_before", "gate_after"):
         found[name] = _plain(found[name])
     # Earlier versions refuse what they do not know: after a way back of this extension, they go on
     # with rollouts that do not need it.
     for name in _LATER:
-        if not found[name]:
+        if not found[name] or found[name] == defaults[name]:
             del found[name]
     found["exclude"] = sorted(request.exclude)
     return found
@@ -323,6 +355,27 @@ def _flag(name: str, value: object) -> bool:
     return value
 
 
+def _stage(name: str, value: object) -> bool | str:
+    if value == "all":
+        return "all"
+    if not isinstance(value, bool):
+        raise InputError(f"'{name}' must be true, false or 'all'.")
+    return value
+
+
+def _pause(name: str, value: object) -> str:
+    if value not in ("", *PAUSES):
+        raise InputError(f"'{name}' must be one of {', '.join(PAUSES)}, or be left out.")
+    return str(value)
+
+
+def _gates(name: str, value: object) -> tuple[str, ...]:
+    found = tuple(str(each).strip() for each in _listed(value))
+    if not all(map(_GATE.fullmatch, found)):
+        raise InputError(f"'{name}' has names of gates: letters, digits, '_', '.' and '-'.")
+    return found
+
+
 def _listed(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
@@ -362,7 +415,12 @@ _READERS: dict[str, Any] = {
     "sample": lambda name, value: share.parse(name, value, zero=True),
     "soak": _seconds,
     "jitter": _seconds,
-    "stage": _flag,
+    "stage": _stage,
+    "stage_windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
+    "pause_after": _pause,
+    "gate_before": _gates,
+    "gate_after": _gates,
+    "gate_timeout": _timeout,
     "windows": lambda _, value: tuple(window.parse(each) for each in _listed(value)),
     "closed": lambda _, value: tuple(window.period(each) for each in _listed(value)),
     "at": _at,

@@ -207,6 +207,13 @@ class Rollout:
     quarantined, because, kept
         Its canaries have rolled the version back, why it is kept from everybody, and whether that
         has been stored.
+    gate, gate_number
+        When which gate is asked, such as ``before quiet``, and the number of the newest question;
+        empty if none is.
+    gate_since, gate_asked
+        Since when it is asked, and when it was asked last; None if that is still to be done.
+    passed
+        When each gate has said yes, by the goal, the wave, when it is asked, and its name.
     keeps
         The version that is kept from everybody because this rollout takes it back; empty if it
         keeps its own one.
@@ -235,6 +242,11 @@ class Rollout:
     because: str = ""
     kept: bool = False
     keeps: str = ""
+    gate: str = ""
+    gate_number: int = 0
+    gate_since: float | None = None
+    gate_asked: float | None = None
+    passed: dict[str, float] = field(default_factory=dict)
     history: list[tuple[float, str]] = field(default_factory=list)
 
     @property
@@ -310,6 +322,8 @@ def taken_up(rollout: Rollout, now: float) -> Rollout:
             minion.silent_since += unheard
     # So everybody is asked at once.
     rollout.surveyed = rollout.counting = None
+    # Whoever has asked a gate is gone, and what it has said with him.
+    rollout.gate_asked = None
     return rollout
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import standing
+from . import standing, window
 from .actions import Action, Ask, Cancel, Stage, Start
 from .rollout import Minion, Mode, Rollout, Step, since
 
@@ -19,11 +19,12 @@ _LATE = (Step.WAITING, Step.TIMED_OUT)
 DOUBTED = 200
 
 
-def stage(rollout: Rollout) -> list[Action]:
-    """Have this wave and the next one download, some at a time."""
-    if not rollout.plan.request.stage:
+def stage(rollout: Rollout, now: float) -> list[Action]:
+    """Have this wave and the next one download, or all, some at a time."""
+    wanted = rollout.plan.request
+    if not wanted.stage or not window.is_open(wanted.stage_windows, now):
         return []
-    waves = rollout.plan.waves[rollout.wave : rollout.wave + 2]
+    waves = rollout.plan.waves[rollout.wave : _staged_until(rollout)]
     ahead = [name for wave in waves for name in wave.minions]
     busy = sum(rollout.minions[name].staged == "asked" for name in ahead)
     room = max(STAGING * rollout.plan.unavailable, STAGING) - busy
@@ -50,6 +51,12 @@ def stage(rollout: Rollout) -> list[Action]:
     for name in chosen:
         rollout.minions[name].told_to_stage = rollout.elapsed
     return [Stage(tuple(chosen))] if chosen else []
+
+
+def _staged_until(rollout: Rollout) -> int:
+    """Return up to which wave minions download now."""
+    whole = rollout.plan.request.stage == "all"
+    return len(rollout.plan.waves) if whole else rollout.wave + 2
 
 
 def again(rollout: Rollout) -> list[Action]:
@@ -155,7 +162,7 @@ def ask(rollout: Rollout, *, starts: bool) -> list[Action]:
         asked = [n for n, m in known if m.silent_since is not None and not m.away]
         chosen += [n for n in asked if _asked_again(rollout, rollout.minions[n])][:DOUBTED]
     # Those of the next wave download already.
-    ahead = rollout.plan.waves[: rollout.wave + 2]
+    ahead = rollout.plan.waves[: _staged_until(rollout)]
     chosen += [
         name
         for wave in ahead

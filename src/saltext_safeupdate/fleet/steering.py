@@ -77,7 +77,7 @@ def abort(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
 
 
 def _go_on(rollout: Rollout) -> None:
-    rollout.mode, rollout.why = Mode.RUNNING, ""
+    rollout.mode, rollout.why, rollout.gate = Mode.RUNNING, "", ""
     if rollout.kept:
         # It was allowed since: else nobody could go on.
         rollout.because, rollout.kept = "", False

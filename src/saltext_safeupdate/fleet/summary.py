@@ -63,6 +63,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "may_be_down": rollout.plan.unavailable,
         "may_fail": rollout.plan.failed,
         "left_out": len(rollout.plan.left_out),
+        "staged": sum(minion.staged == "done" for minion in rollout.minions.values()),
         "waits_for": _waits_for(rollout),
         "seconds": None
         if known is None

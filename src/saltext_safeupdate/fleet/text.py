@@ -120,6 +120,8 @@ def _whole(found: Mapping[str, Any]) -> list[Line]:
         result.append([(f"  waits: {', '.join(jobs[:MOST])}{more}", "work")])
     limits = f"  {found['down']} away or at work ({found['may_be_down']} may be)"
     limits += f", {bad} failed ({found['may_fail']} may)"
+    if not counts.get("done") and found.get("staged"):
+        limits += f", {found['staged']} have downloaded it"
     if found["left_out"]:
         limits += f", {found['left_out']} left out"
     result.append([(limits, "")])

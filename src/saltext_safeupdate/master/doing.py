@@ -10,10 +10,11 @@ from salt.exceptions import SaltException
 
 from ..fleet import judge
 from ..fleet import request as requests
-from ..fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start, Tell
+from ..fleet.actions import Action, Ask, Cancel, Check, Quarantine, Stage, Start, Tell
 from ..fleet.judge import Report
 from ..fleet.rollout import Rollout
 from . import replies
+from .gatekeeper import Gatekeeper, Said
 from .questions import Questions
 
 log = logging.getLogger(__name__)
@@ -30,12 +31,24 @@ class Doing:
     *tell* fires an event: tag and data.
     """
 
-    def __init__(self, asking: Questions, tell: Callable[[str, dict[str, object]], object]) -> None:
+    def __init__(
+        self,
+        asking: Questions,
+        tell: Callable[[str, dict[str, object]], object],
+        gates: Gatekeeper,
+    ) -> None:
         self._asking = asking
         self._tell = tell
+        self._gates = gates
 
-    def do(self, rollout: Rollout, actions: Iterable[Action], heard: Heard) -> list[Quarantine]:
-        """Do all of it; *heard* gets the answers. Return what somebody has to store."""
+    def do(
+        self, rollout: Rollout, actions: Iterable[Action], heard: Heard, said: Said
+    ) -> list[Quarantine]:
+        """
+        Do all of it; *heard* gets the answers of minions, and *said* those of gates.
+
+        Return what somebody has to store.
+        """
         starts: dict[tuple[tuple[str, str], int], list[Start]] = {}
         cancels: dict[int, list[Cancel]] = {}
         left: list[Quarantine] = []
@@ -48,6 +61,8 @@ class Doing:
                 self._put(action.minions, "report", action.question, {}, heard)
             elif isinstance(action, Stage):
                 self._stage(rollout, action.minions)
+            elif isinstance(action, Check):
+                self._gates.ask(rollout.plan.id, action, said)
             elif isinstance(action, Quarantine):
                 left.append(action)
             else:

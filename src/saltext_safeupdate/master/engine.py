@@ -20,6 +20,7 @@ from . import account as accounts
 from . import follower, hooks, questions, rollouts, targets
 from .account import Account, path_of
 from .calls import Call, Calls
+from .gatekeeper import Gatekeeper
 from .notes import Notes
 from .questions import Asker, Questions
 from .redelivery import REDELIVER, Redelivery, seconds
@@ -141,7 +142,13 @@ def alone(account: Account, patience: float = _PATIENCE) -> Iterator[None]:
 def _rollouts(opts: Mapping[str, Any], owner: str, asking: Questions, desk: Desk) -> Rollouts:
     """Return what drives rollouts, and have it take the orders for them."""
     bus = salt.utils.event.get_master_event(dict(opts), opts["sock_dir"], listen=False)
-    made = Rollouts(Store(opts), asking, lambda tag, data: bus.fire_event(data, tag), owner)
+    made = Rollouts(
+        Store(opts),
+        asking,
+        lambda tag, data: bus.fire_event(data, tag),
+        owner,
+        gates=Gatekeeper(opts),
+    )
     desk.orders |= dict.fromkeys(rollouts.ORDERS, made.take)
     return made
 

@@ -22,7 +22,7 @@ from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.rollout import Rollout
 from ..fleet.versions import reached
-from . import questions, targets
+from . import gate, questions, targets
 from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
@@ -69,6 +69,8 @@ def make(
     then.
     """
     _refuse_never(wanted, clock())
+    for name in sorted(wanted.gates):
+        gate.named(opts, name)
     store = store or Store(opts)
     before = came_from(store, wanted)
     refuse_quarantined(store, wanted.version)

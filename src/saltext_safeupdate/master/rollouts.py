@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,11 +21,13 @@ from ..core.errors import MISTAKES, InputError, SafeUpdateError, one_line
 from ..core.host import processes
 from ..fleet import controller, rollout, steering, versions, way_back
 from ..fleet.actions import Action, Quarantine, Tell
+from ..fleet.checkpoints import Verdict
 from ..fleet.judge import Report
 from ..fleet.rollout import Mode, Rollout
 from .account import Account
 from .calls import Call
 from .doing import Doing
+from .gatekeeper import Gatekeeper
 from .planning import version_taken_back
 from .questions import Questions
 from .refusals import (
@@ -70,6 +73,8 @@ class _Driven:
 
     rollout: Rollout
     reports: list[Report] = field(default_factory=list)
+    # Other threads add to it.
+    verdicts: deque[Verdict] = field(default_factory=deque)
     next: float = 0.0
     saved: float = 0.0
     stale: bool = False
@@ -80,8 +85,8 @@ class Rollouts:
     """
     Drives the rollouts that this master owns.
 
-    *tell* fires an event: tag and data. *clock* is the time of day, *since_boot* one that does
-    not jump.
+    *tell* fires an event: tag and data. *gates* asks what has to say yes. *clock* is the time of
+    day, *since_boot* one that does not jump.
     """
 
     def __init__(
@@ -91,11 +96,12 @@ class Rollouts:
         tell: Callable[[str, dict[str, object]], object],
         owner: str,
         *,
+        gates: Gatekeeper,
         clock: Callable[[], float] = time.time,
         since_boot: Callable[[], float] = processes.since_boot,
     ) -> None:
         self._store = store
-        self._doing = Doing(asking, tell)
+        self._doing = Doing(asking, tell, gates)
         self._owner = owner
         self._clock = clock
         self._since_boot = since_boot
@@ -193,9 +199,12 @@ class Rollouts:
                 return
             reports, driven.reports = driven.reports, []
             kept, because = self._kept_from_all(driven.rollout)
-            actions = controller.advance(driven.rollout, reports, self._clock(), because, kept)
+            said = [driven.verdicts.popleft() for _ in range(len(driven.verdicts))]
+            actions = controller.advance(
+                driven.rollout, reports, self._clock(), because, kept, said
+            )
             due = self._since_boot() - driven.saved >= SAVE_INTERVAL
-            if actions or reports or due:
+            if actions or reports or said or due:
                 self._save(driven)
         except (SafeUpdateError, SaltException, OSError, *MISTAKES) as err:
             self._stands(driven, err)
@@ -231,7 +240,7 @@ class Rollouts:
         def heard(report: Report) -> None:
             driven.reports.append(report)
 
-        for action in self._doing.do(driven.rollout, actions, heard):
+        for action in self._doing.do(driven.rollout, actions, heard, driven.verdicts.append):
             self._quarantine(driven, action)
 
     def _quarantine(self, driven: _Driven, action: Quarantine) -> None:

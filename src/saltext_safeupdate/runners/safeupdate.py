@@ -204,8 +204,9 @@ def plan(target=None, tgt_type="glob", **settings):
         A list of targets that are updated one after the other. Each is a ``target`` with a
         ``tgt_type`` and a ``name``. A minion of two groups belongs to the first. Each may have its
         own ``canaries``, ``waves``, ``max_unavailable``, ``sample``, ``soak``, ``jitter``,
-        ``windows``, ``closed``, ``minion_timeout`` and ``silence_timeout``; what it does not say is
-        as for the rollout. ``max_unavailable`` of the rollout counts for all groups together.
+        ``windows``, ``closed``, ``minion_timeout``, ``silence_timeout``, ``pause_after``,
+        ``gate_before`` and ``gate_after``; what it does not say is as for the rollout.
+        ``max_unavailable`` of the rollout counts for all groups together.
 
     canaries
         How many minions of each group go first, on their own. They are drawn by chance when the
@@ -234,7 +235,25 @@ def plan(target=None, tgt_type="glob", **settings):
         Seconds over which the starts of a wave are spread. Defaults to ``30``.
 
     stage
-        Whether packages are downloaded before the wave of a minion begins. Defaults to ``True``.
+        Whether packages are downloaded before the wave of a minion begins; ``all`` has everybody
+        download before the first wave: tonight, if the ``windows`` are on Saturday. Defaults to
+        ``True``.
+
+    stage_windows
+        When minions may be told to download, as ``windows``. Defaults to always.
+
+    pause_after
+        After which waves it pauses until :py:func:`resume`: ``canaries``, ``groups`` (the last wave
+        of each) or ``waves`` (each). Defaults to none.
+
+    gate_before, gate_after
+        Names of gates that have to say yes before a wave begins, and before it is over. A gate is a
+        runner function that ``safeupdate_gates`` in the configuration of the master names; see
+        :doc:`how to </topics/howto/gates>`. Defaults to none.
+
+    gate_timeout
+        Seconds for which a gate may say no, or nothing, before the rollout stops. It is asked once
+        a minute. Defaults to ``3600``.
 
     windows
         When minions may be started, such as ``[mon-fri 22:00-04:00 Europe/Berlin]``,

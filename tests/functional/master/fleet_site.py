@@ -1,13 +1,17 @@
 """A master in one process, with real hooks, account, cache and keys, and simulated minions."""
 
+import json
+
 import salt.config
 
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.fleet.summary import exit_status
 from saltext_safeupdate.master import account as accounts
 from saltext_safeupdate.master import planning, questions, rollouts
 from saltext_safeupdate.master.account import Account, path_of
 from saltext_safeupdate.master.calls import Calls, call
 from saltext_safeupdate.master.engine import Desk
+from saltext_safeupdate.master.gatekeeper import Gatekeeper
 from saltext_safeupdate.master.hooks import Keeper
 from saltext_safeupdate.master.notes import Notes
 from saltext_safeupdate.master.questions import Questions
@@ -94,6 +98,8 @@ class Master:
         self.run_func = table["run_func"](lambda *_: None)
         self.account.set_fact(accounts.ENGINE, "started")
         self.published, self.told, self.after_store = [], [], None
+        # What gates say, by name, and who was asked.
+        self.gates, self.asked_gates = {}, []
         self.start()
 
     def start(self):
@@ -109,10 +115,17 @@ class Master:
             asking,
             lambda tag, data: self.told.append((tag, data)),
             rollouts.owner_of(self.account, self.opts["id"]),
+            gates=Gatekeeper(self.opts, run=self._gate, beside=lambda work: work()),
             clock=self._clock,
             since_boot=self._clock,
         )
         self.desk.orders |= dict.fromkeys(rollouts.ORDERS, self.driving.take)
+
+    def _gate(self, argv, *, timeout, **_):
+        """Answer as the program of a gate does."""
+        self.asked_gates.append(argv[-1])
+        printed = json.dumps(dict(zip(("yes", "why"), self.gates[argv[-1]](), strict=True)))
+        return Result(argv=tuple(argv), returncode=0, stdout=printed, stderr="")
 
     def _clock(self):
         return self.time.now

@@ -30,7 +30,7 @@ class Fleet(World):
         self.hosts = {
             name: Host(name, takes=70 + (number * 37) % 60) for number, name in enumerate(names)
         }
-        self.random = random.Random(1)
+        self.random, self.gates, self.asked, self._verdicts = random.Random(1), {}, [], []
         self.now = BEGIN
         wanted = request.from_mapping(
             {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from saltext_safeupdate.fleet import controller, plan, request, rollout
-from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Quarantine, Stage, Start
+from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Check, Quarantine, Stage, Start
+from saltext_safeupdate.fleet.checkpoints import Verdict
 from saltext_safeupdate.fleet.judge import Report
 from saltext_safeupdate.fleet.rollout import Mode, Rollout
 
@@ -132,6 +133,10 @@ class World:
         self._due: list[tuple[float, Report]] = []
         self.told: list[Action] = []
         self.lost = self.sent = 0
+        # What gates say, by name: a yes, or a no and why; who was asked when; what they have said.
+        self.gates: dict[str, Callable[[float], str]] = {}
+        self.asked: list[tuple[float, Check]] = []
+        self._verdicts: list[Verdict] = []
         # Whom somebody has gone on without, once.
         self.gone_on: set[str] = set()
 
@@ -155,7 +160,8 @@ class World:
         self._due = [(at, report) for at, report in self._due if at > self.now]
         self.random.shuffle(come)
         come += self.random.sample(come, len(come) // 4)
-        actions = controller.advance(self.rollout, come, self.now)
+        said, self._verdicts = self._verdicts, []
+        actions = controller.advance(self.rollout, come, self.now, verdicts=said)
         if self.random.random() < restarts:
             # The master dies: what was stored is there, what was to be done is not.
             self.rollout = rollout.taken_up(
@@ -178,6 +184,10 @@ class World:
             elif isinstance(action, Cancel) and (host := self._reached(action.minion)):
                 host.cancel(action.number)
                 self._send(host.report(action.question))
+            elif isinstance(action, Check):
+                self.asked.append((self.now, action))
+                no = self.gates[action.gate](self.now)
+                self._verdicts.append(Verdict(action.gate, action.number, not no, no))
             elif isinstance(action, Quarantine):
                 self.rollout.kept = True
             elif isinstance(action, Stage):
