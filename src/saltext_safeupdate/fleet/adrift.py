@@ -1,11 +1,39 @@
-"""Minions that do not run what the policy of their master wants."""
+"""Minions that do not run what is meant for them, and since when."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 
 from .inventory import REPORT, Drift, Record
-from .versions import reached
+from .versions import reached, same
+
+# How what runs may differ from what is installed or was asked for, as one minion says it.
+CODES = ("not-restarted", "not-as-intended", "extension-not-restarted")
+
+
+def codes(record: Record) -> list[str]:
+    """Return in which of these ways the minion differs."""
+    if record.answer != REPORT:
+        return []
+    known = (
+        bool(record.installed) and not same(record.running, record.installed),
+        bool(record.intended and record.installed) and not same(record.intended, record.installed),
+        bool(record.extension_on_disk) and record.extension != record.extension_on_disk,
+    )
+    return [code for code, differs in zip(CODES, known, strict=True) if differs]
+
+
+def noted(record: Record, before: Record | None) -> Record:
+    """
+    Return a new answer with the time since when the minion differs, by what was known *before*.
+
+    The master has seen it, and the minion cannot say it.
+    """
+    if not codes(record):
+        return replace(record, drifting=0.0)
+    since = before.drifting if before is not None else 0.0
+    return replace(record, drifting=min(since, record.seen) if since else record.seen)
 
 
 def by_policy(

@@ -51,8 +51,9 @@ class Record:
         How Salt was installed: the package manager, ``pip``, or ``unknown``.
     held
         Why rollouts leave it alone, by its own settings; empty if they do not.
-    seen
-        When it answered, in epoch seconds.
+    seen, drifting
+        When it answered, and since when it differs as this master has seen it (0 if it does not),
+        in epoch seconds.
     """
 
     minion: str
@@ -70,6 +71,7 @@ class Record:
     held: str = ""
     quarantined: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    drifting: float = 0.0
 
 
 _FIELDS = fields(Record)
@@ -115,7 +117,7 @@ def from_answer(minion: str, answer: object, now: float, unsupported: str = "") 
             found[each.name] = tuple(text(part) for part in listed[:MOST])
         else:
             found[each.name] = text(told)
-    return Record(**{**found, "minion": minion, "seen": now, "answer": REPORT})
+    return Record(**{**found, "minion": minion, "seen": now, "answer": REPORT, "drifting": 0.0})
 
 
 def text(told: object) -> str:
@@ -139,7 +141,7 @@ def from_data(data: object) -> Record:
         if each.name in ("quarantined", "problems"):
             value = tuple(value) if isinstance(value, list | tuple) else None
             fits = value is not None and all(isinstance(part, str) for part in value)
-        elif each.name == "seen":
+        elif each.name in ("seen", "drifting"):
             # What is not finite compares with nothing.
             fits = isinstance(value, int | float) and 0 <= value < math.inf
         else:

@@ -1,5 +1,5 @@
 """
-A rollout as data for people and programs, and as metrics.
+A rollout as data for people and programs.
 
 The schema is part of the interface: keys are added, never renamed, and ``schema`` grows if
 the meaning of one changes.
@@ -7,7 +7,7 @@ the meaning of one changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from . import durations, gates, standing, window
@@ -15,10 +15,8 @@ from .rollout import Minion, Mode, Rollout, Step
 from .stored import Outline
 
 SCHEMA = 1
-METRIC = "salt_safeupdate_"
 # Rows of minions in a summary.
 _MOST_ROWS = 20
-FIRST_METRIC = f"# HELP {METRIC}rollouts_unreadable "
 # Who is shown first.
 ORDER = (
     Step.FAILED,
@@ -207,50 +205,3 @@ def line(outline: Outline) -> dict[str, Any]:
             _all_done(outline.counts, minions, outline.unfit),
         ),
     }
-
-
-def metrics(rollouts: Iterable[Rollout], unreadable: int = 0) -> str:
-    """
-    Return the state of rollouts as OpenMetrics text, for a textfile collector.
-
-    Only gauges: collectors that read the older Prometheus format refuse a file with a type that
-    it does not have.
-    """
-    listed = list(rollouts)
-    steps = [
-        (f'rollout="{_escaped(each.plan.id)}",step="{step.value}"', each.count(step))
-        for each in listed
-        for step in Step
-    ]
-    down = [(f'rollout="{_escaped(each.plan.id)}"', len(standing.down(each))) for each in listed]
-    modes = [
-        (f'rollout="{_escaped(each.plan.id)}",mode="{mode.value}"', int(each.mode is mode))
-        for each in listed
-        for mode in Mode
-    ]
-    looked = [(f'rollout="{_escaped(each.plan.id)}"', each.looked) for each in listed]
-    return "".join(
-        (
-            _gauge(
-                "rollouts_unreadable", "Stored rollouts that cannot be read.", [("", unreadable)]
-            ),
-            _gauge("rollout_minions", "Minions by how far they have come.", steps),
-            _gauge("rollout_down", "Minions that are or may be away.", down),
-            _gauge("rollout_mode", "What the rollout as a whole does: 1 for one mode.", modes),
-            _gauge("rollout_looked_seconds", "When the master has looked after it last.", looked),
-            "# EOF\n",
-        )
-    )
-
-
-def _gauge(name: str, meaning: str, samples: Iterable[tuple[str, float]]) -> str:
-    name = f"{METRIC}{name}"
-    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-    lines += [
-        f"{name}{{{labels}}} {value}" if labels else f"{name} {value}" for labels, value in samples
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..core.errors import InputError, RecordError
 from ..core.host.files import write_atomic
-from ..fleet import report, summary
+from ..fleet import metrics as metric
+from ..fleet import report
 from ..fleet.rollout import Rollout
 from .store import Store
 
@@ -45,8 +46,14 @@ def write_report(
     return target
 
 
-def metrics(store: Store, *, clock: Callable[[], float] = time.time) -> str:
-    """Return rollouts that are under way, or have ended of late, as metrics."""
+def metrics(
+    store: Store, minions: Iterable[str] = (), *, clock: Callable[[], float] = time.time
+) -> str:
+    """
+    Return what runs on *minions*, and the rollouts of late that are not or just over, as metrics.
+
+    Nobody is asked: what minions have answered last counts.
+    """
     now = clock()
     found, unreadable = [], 0
     for name in store.rollouts():
@@ -61,10 +68,17 @@ def metrics(store: Store, *, clock: Callable[[], float] = time.time) -> str:
             continue
         if rollout is not None:
             found.append(rollout)
-    return summary.metrics(found, unreadable)
+    names = list(minions)
+    return metric.metrics(found, unreadable, store.records(names), names, now)
 
 
-def write_metrics(store: Store, path: str, *, clock: Callable[[], float] = time.time) -> str:
+def write_metrics(
+    store: Store,
+    path: str,
+    minions: Iterable[str] = (),
+    *,
+    clock: Callable[[], float] = time.time,
+) -> str:
     """
     Write the metrics to a file for everybody to read, and return its whole path.
 
@@ -74,12 +88,12 @@ def write_metrics(store: Store, path: str, *, clock: Callable[[], float] = time.
     target = _target(path)
     if not target.endswith(METRICS):
         raise InputError(f"Textfile collectors read '*{METRICS}' only; {target} was not written.")
-    if _is_other_file(target, summary.FIRST_METRIC.encode()):
+    if _is_other_file(target, metric.FIRST_METRIC.encode()):
         raise InputError(
             f"{target} is there and does not hold these metrics, so it was left alone. "
             "Give another path."
         )
-    _write(target, metrics(store, clock=clock), 0o644)
+    _write(target, metrics(store, minions, clock=clock), 0o644)
     return target
 
 

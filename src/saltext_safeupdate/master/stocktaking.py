@@ -177,7 +177,10 @@ class Inventory:
         grains = self._grains(lacking) if lacking else {}
         never = {m: platforms.unsupported(answers[m], grains.get(m, {})) for m in lacking}
         fresh = {
-            minion: inventory.from_answer(minion, answers[minion], self._now, never.get(minion, ""))
+            minion: adrift.noted(
+                inventory.from_answer(minion, answers[minion], self._now, never.get(minion, "")),
+                known.get(minion),
+            )
             for minion in minions
             if minion in answers
         }
@@ -275,7 +278,7 @@ class Inventory:
                 if not isinstance(answer, Mapping):
                     continue
                 record = inventory.from_answer(minion, answer, self._clock())
-                self._store.set_records([record])
+                self._store.set_records([adrift.noted(record, self._store.record(minion))])
                 told, refused = answer.get("number"), answer.get("refused")
                 why = repairs.outcome(
                     waiting[minion],

@@ -651,10 +651,13 @@ def report(rollout, path, public=False, force=False):
 @errors.for_runner
 def metrics(path=""):
     """
-    Return rollouts as metrics, or write them to a file for a textfile collector.
+    Return rollouts and what runs where as metrics, or write them for a textfile collector.
 
     The text is valid as OpenMetrics and in the older format of Prometheus. It has the rollouts
-    that are under way, and those that have ended within 7 days; no names of minions.
+    that are under way, and those that have ended within 7 days; and how many minions run which
+    version, in which phase, differ from what is meant, and for how long. There are no names of
+    minions. Nobody is asked: what minions have answered last counts, such as to
+    :py:func:`versions`. All are listed on :doc:`their page </ref/metrics>`.
 
     CLI Example:
 
@@ -671,7 +674,10 @@ def metrics(path=""):
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
     store = Store(__opts__)
-    return reports.write_metrics(store, path) if path else reports.metrics(store)
+    minions = sorted(targets.accepted(__opts__))
+    if path:
+        return reports.write_metrics(store, path, minions)
+    return reports.metrics(store, minions)
 
 
 @errors.for_runner

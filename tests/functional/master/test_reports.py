@@ -18,7 +18,9 @@ from tests.unit.fleet.world import Host, World
 @pytest.fixture
 def opts(tmp_path):
     made = salt.config.DEFAULT_MASTER_OPTS.copy()
-    made.update(cachedir=str(tmp_path), root_dir=str(tmp_path), extension_modules=str(tmp_path))
+    places = dict.fromkeys(("cachedir", "root_dir", "extension_modules"), str(tmp_path))
+    made.update(places, pki_dir=str(tmp_path / "pki"), __role="master")
+    (tmp_path / "pki" / "minions").mkdir(parents=True)
     return made
 
 

@@ -7,6 +7,7 @@ import pytest
 from saltext_safeupdate.fleet import (
     durations,
     inventory,
+    metrics,
     plan,
     request,
     rollout,
@@ -16,7 +17,7 @@ from saltext_safeupdate.fleet import (
 from saltext_safeupdate.fleet.inventory import Record
 from saltext_safeupdate.fleet.plan import Facts
 from saltext_safeupdate.fleet.rollout import Mode, Step
-from tests.unit.fleet.world import NEW, OLD, Host, World
+from tests.unit.fleet.world import NEW, NOW, OLD, Host, World
 
 DAY = 86400.0
 
@@ -36,10 +37,10 @@ def test_a_summary_of_one_that_has_stopped() -> None:
     assert [wave["state"] for wave in found["waves"]][:2] == ["over", "over"]
     assert sum(found["counts"].values()) == found["minions"] == 12
     assert summary.exit_status(world.rollout) == 2
-    text = summary.metrics([world.rollout])
+    text = metrics.metrics([world.rollout], 0, {}, (), NOW)
     assert 'salt_safeupdate_rollout_minions{rollout="r1",step="rolled_back"} 1' in text
     assert 'salt_safeupdate_rollout_mode{rollout="r1",mode="stopped"} 1' in text
-    assert text.startswith(summary.FIRST_METRIC)
+    assert text.startswith(metrics.FIRST_METRIC)
     assert text.endswith("# EOF\n")
 
 
@@ -50,7 +51,7 @@ SAMPLE = re.compile(rf"([a-z_]+)(?:\{{{LABEL}(?:,{LABEL})*\}})? -?\d+(?:\.\d+)?"
 def test_metrics_are_what_collectors_of_both_formats_read() -> None:
     world = World([Host("m1")])
     object.__setattr__(world.rollout.plan, "id", 'a"b\\c\nd')
-    lines = summary.metrics([world.rollout], 2).splitlines()
+    lines = metrics.metrics([world.rollout], 2, {}, (), NOW).splitlines()
     assert lines.pop() == "# EOF"
     families: dict[str, int] = {}
     for line in lines:
