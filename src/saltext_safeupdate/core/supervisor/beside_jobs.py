@@ -60,9 +60,8 @@ def whose(
     they are not known: no upgrade step may lie on the way there, because no job runs beside one.
     *replaces* tells whether that code is replaced: a slot is put beside it.
     """
-    if host.settings.restart != "handover" or host.activation.by_boot or others:
-        return ()
-    if replaces and not roots:
+    nowhere = replaces and not roots
+    if host.settings.restart != "handover" or host.activation.by_boot or others or nowhere:
         return ()
     try:
         steps = Steps(host.settings.steps_dir, host.store)
@@ -74,9 +73,7 @@ def whose(
         log.warning("whether jobs may run beside the update is not known: %s", err)
         return ()
     whole = all(own_tree.of(roots, each).keys() >= set(roots) for each in running)
-    if not running or not whole:
-        return ()
-    if not meeting.can_be_asked(host.settings.run_dir, running[-1]):
+    if not running or not whole or not meeting.can_be_asked(host.settings.run_dir, running[-1]):
         return ()
     why_not = host.obstacle_to_handover()
     if why_not:
