@@ -209,22 +209,6 @@ def refuse_time_of_day(given: Mapping[str, Any]) -> None:
         )
 
 
-def manner(request: Request) -> dict[str, bool | str]:
-    """Return what is told to minions besides the version; nothing that older ones do not know."""
-    told: dict[str, bool | str] = {
-        "allow_downgrade": request.allow_downgrade,
-        "back": bool(request.back),
-        "source": request.source,
-    }
-    return {name: value for name, value in told.items() if value}
-
-
-def to_fetch(request: Request, goal: tuple[str, str]) -> dict[str, str]:
-    """Return what minions are told to download: the *goal* are versions of Salt and of this."""
-    where = {"source": request.source} if request.source else {}
-    return {"version": goal[0], "extension": goal[1], **where}
-
-
 def group(name: str, target: object, tgt_type: str) -> Group:
     """Return the group of such a target. Raises InputError if it is none."""
     return _groups("groups", [{"name": name, "target": target, "tgt_type": tgt_type}])[0]

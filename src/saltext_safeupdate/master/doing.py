@@ -9,9 +9,9 @@ from typing import Any
 from salt.exceptions import SaltException
 
 from ..fleet import judge
-from ..fleet import request as requests
 from ..fleet.actions import Action, Ask, Cancel, Check, Quarantine, Stage, Start, Tell
 from ..fleet.judge import Report
+from ..fleet.manner import manner, to_fetch
 from ..fleet.rollout import Rollout
 from . import replies
 from .gatekeeper import Gatekeeper, Said
@@ -70,7 +70,7 @@ class Doing:
         # Many in one publication: the newest question of them is newer than all before it.
         for (goal, number), those in starts.items():
             wanted = {"number": number, "version": goal[0], "extension": goal[1]}
-            wanted |= requests.manner(rollout.plan.request)
+            wanted |= manner(rollout.plan.request)
             self._send(rollout, those, "request", wanted, heard)
         for number, these in cancels.items():
             self._send(rollout, these, "withdraw", {"number": number}, heard)
@@ -129,5 +129,5 @@ class Doing:
         )
 
     def _stage(self, rollout: Rollout, minions: Iterable[str]) -> None:
-        wanted = {"__kwarg__": True, **requests.to_fetch(rollout.plan.request, rollout.goal)}
+        wanted = {"__kwarg__": True, **to_fetch(rollout.plan.request, rollout.goal)}
         self._asking.put(minions, "safeupdate.prefetch", [wanted], timeout=ANSWER_TIMEOUT)

@@ -18,6 +18,7 @@ from ..core.record.phase import Phase
 from ..fleet import inventory, platforms, versions, way_back, window
 from ..fleet import plan as plans
 from ..fleet import request as requests
+from ..fleet.manner import manner
 from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.rollout import Rollout
@@ -330,7 +331,7 @@ def _facts(
         if fit and version and not reached(known.version, known.installed, version):
             checked.setdefault(version, []).append(minion)
     for version, these in checked.items():
-        given = {"version": version, **requests.manner(wanted)}
+        given = {"version": version, **manner(wanted)}
         answers = ask(opts, these, "safeupdate.plan", given, PLAN_TIMEOUT)
         for minion in these:
             found[minion] = _checked(found[minion], answers.get(minion))
@@ -379,9 +380,6 @@ def _checked(known: Facts, answer: object) -> Facts:
 
 def _listed(value: object) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else ()
-
-
-# -- the rest --------------------------------------------------------------------------------
 
 
 def _usual_seconds(store: Store) -> float:

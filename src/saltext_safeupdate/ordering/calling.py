@@ -9,7 +9,7 @@ from typing import Any
 import salt.state
 
 from ..patches import Call, contained, instead, tell
-from . import let_go, of_thread, parallel, results
+from . import let_go, of_thread, parallel, results, runs
 from .chunks import listed
 from .deferring import Deferring, StateCall
 from .names import KEYWORD
@@ -129,7 +129,7 @@ class Calling:
     def _in_full(
         self, call: Call, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
     ) -> Any:
-        run = of_thread.current()
+        run = runs.current()
         if run is None and not state.mocked:
             return self._alone(call, state, low, chunks, running, retries)
         if run is None or run.finishing or retries > 1 or state.mocked:

@@ -21,7 +21,7 @@ from salt.exceptions import CommandExecutionError
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
 from ..this_host import Host
-from . import chosen, names, of_thread, old_tree, package_calls, runs, turns
+from . import chosen, names, old_tree, package_calls, runs, turns
 from .loaders import Handler
 from .own_packages import OwnPackages
 from .package_calls import Call
@@ -59,7 +59,7 @@ class Guard:
         self, fun: str, original: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
         """Call *original*, at once or in a transaction, or raise Deferral."""
-        run = of_thread.current()
+        run = runs.current()
         if _is_inside_transaction() or not self._can_look():
             return original(*args, **kwargs)
         request = package_calls.requested(fun, original, args, kwargs)
@@ -197,7 +197,7 @@ class Guard:
                 return original(*args, **kwargs)
         if not self._can_change():
             return original(*args, **kwargs)
-        run = of_thread.current()
+        run = runs.current()
         if run is not None:
             run.ask_for_restart(f"{fun} in a state run")
         else:

@@ -1,16 +1,8 @@
-"""The state run of this thread, for what asks for it also where there is none."""
+"""Where the state run of a thread is, for what asks for it also where there is none."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .runs import Run
-
+# Its attribute ``run`` is the Run of :mod:`.runs`; without a run there is none, or it is None.
 local = threading.local()
-
-
-def current() -> Run | None:
-    run: Run | None = getattr(local, "run", None)
-    return run

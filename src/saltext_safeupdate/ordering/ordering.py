@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..patches import tell
-from . import ending, names, of_thread, parallel, results, runs
+from . import ending, names, parallel, results, runs
 from .ending import Ending
 from .loaders import Handler
 from .resume import Resume
@@ -50,7 +50,7 @@ class Ordering:
 
     def _chunks(self, state: Any, function: Callable[[], Any], chunks: Any) -> Any:
         """Call chunks, in the current run or as a run."""
-        run = of_thread.current()
+        run = runs.current()
         if run is None or run.levels[-1].owner is not state:
             return self.run(state, lambda: self._chunks(state, function, chunks))
         ret = function()

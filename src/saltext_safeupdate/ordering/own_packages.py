@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import CommandError
 from ..core.packages.request import Action, Change, Request
 from ..this_host import Host
-from . import of_thread, runs
+from . import runs
 
 if TYPE_CHECKING:
     from ..core.packages.manager import PackageManager
@@ -41,7 +41,7 @@ class OwnPackages:
         own = self.names
         if not own:
             return {}
-        run = of_thread.current()
+        run = runs.current()
         excluded = run.excluded if run is not None and request.action is Action.UPGRADE else ()
         changes: dict[str, Change] = {}
         for part in _parts(request):

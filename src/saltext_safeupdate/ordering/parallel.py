@@ -19,7 +19,7 @@ import salt.utils.hashutils
 
 from ..core.errors import SafeUpdateError
 from ..core.packages.request import Change
-from . import of_thread, results
+from . import results, runs
 from .chunks import for_the_end, listed, named_packages, without_keys
 from .own_packages import OwnPackages
 from .runs import Deferral, Level, Pending, Run
@@ -62,7 +62,7 @@ def call_target(
     def call() -> None:
         original(cls, instance, init_kwargs, name, cdata, low, *more)
 
-    run = of_thread.current()
+    run = runs.current()
     # A spawned process has neither the instance nor the run.
     if instance is None or run is None:
         call()

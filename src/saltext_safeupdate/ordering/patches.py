@@ -14,7 +14,7 @@ from ..core.settings import Settings
 from ..patches import Patch, replaced, tell, unchanged
 from ..this_host import Host
 from . import loaders, names
-from .of_thread import current
+from .of_thread import local
 
 if TYPE_CHECKING:
     from .built import Built
@@ -112,7 +112,7 @@ def _by(owner: Any, name: str, parameters: tuple[str, ...], handle: Callable[...
 
 
 def _module_refresh(original: Callable[..., Any], state: Any) -> Any:
-    run = current()
+    run = getattr(local, "run", None)
     # At the end of a run the tree on disk is the new one: loading from it would mix the two.
     if run is None or not run.finishing:
         return original(state)
@@ -121,7 +121,7 @@ def _module_refresh(original: Callable[..., Any], state: Any) -> Any:
 
 def _around_call_function(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_function(salt_function: Any, *args: Any, **kwargs: Any) -> Any:
-        run = current()
+        run = getattr(local, "run", None)
         if run is None or run.memo is None:
             return original(salt_function, *args, **kwargs)
         # The memo is not for what the function calls in its turn.

@@ -10,7 +10,7 @@ from salt.exceptions import CommandExecutionError
 
 from ..core.errors import CommandError
 from ..core.packages.request import Action, Request
-from . import chosen, of_thread, package_calls
+from . import chosen, package_calls, runs
 from .own_packages import OwnPackages
 from .package_calls import Call
 from .quarantine import Refusal
@@ -67,7 +67,7 @@ class Rest:
             raise self._failure(refusal.text(_NO_REST, kept))
         rest = call.with_arguments(advisory_ids=others) if kept else call
         # Several together may need what none of them does alone.
-        with self._own.excluded(of_thread.current()) as possible:
+        with self._own.excluded(runs.current()) as possible:
             if not possible and self._bring_own_together(rest, others):
                 raise self._failure(refusal.text(_NO_REST, kept))
             changes = rest.make()
@@ -104,7 +104,7 @@ class Rest:
 
     def _without(self, call: Call, more: frozenset[str] = frozenset()) -> tuple[bool, Any]:
         """Make the call so that it leaves the own packages alone, and *more*, if that can be."""
-        with self._own.excluded(of_thread.current(), more) as possible:
+        with self._own.excluded(runs.current(), more) as possible:
             return possible, call.make() if possible else None
 
     def _in_the_way(
@@ -153,7 +153,7 @@ def _fail(err: CommandExecutionError, text: str, *, named: bool = False) -> NoRe
 def _tell(left_out: LeftOut) -> bool:
     """Have the result of the state say it; return whether one is being called."""
     log.warning("safeupdate: %s", left_out.text)
-    run = of_thread.current()
+    run = runs.current()
     if run is None or not run.inside:
         return False
     run.left_out.append(left_out)

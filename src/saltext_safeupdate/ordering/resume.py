@@ -29,7 +29,7 @@ from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
 from ..core.jobs.suspension import SUSPENDED, Interrupted, Suspended, Suspension, Suspensions
 from ..core.settings import Settings
-from . import kept, of_thread
+from . import kept, runs
 from .chunks import join_comments
 from .kept import Kept
 from .names import KEYWORD
@@ -88,7 +88,7 @@ class _Progress:
         return "/".join(salt.state._gen_tag(each) for each in (*self._called(), *low))
 
     def _called(self) -> list[dict[str, Any]]:
-        run = of_thread.current()
+        run = runs.current()
         outer = [run.low] if run is not None and run.low is not None else []
         return [*outer, *self.path]
 
@@ -174,7 +174,7 @@ class Resume:
         if job is None or retries > 1 or state.mocked:
             return call(state, low, chunks, running, retries)
         progress = self._of(job)
-        run = of_thread.current() or Run(levels=[Level(owner=state)])
+        run = runs.current() or Run(levels=[Level(owner=state)])
         found = self._found(progress, run.levels[-1], state, low, running)
         if found is not None:
             return found
@@ -227,7 +227,7 @@ class Resume:
         *ask*. If that raises, the run goes on here. States that run in processes of their own have
         ended before that.
         """
-        job, run = _job(), of_thread.current()
+        job, run = _job(), runs.current()
         process = process or self._owner()
         if job is None or run is None or not process:
             raise RecordError("The ledger does not have this job. Nothing was done.")
@@ -273,7 +273,7 @@ class Resume:
 
         progress.earlier[tag] = (_FOUND, said[1])
         ret = restarts.result(state, low, Suspension.of(said[1].decode()), self._owner())
-        run = of_thread.current()
+        run = runs.current()
         if run is not None and not ret["result"] and progress.kept.restart_reason:
             # It was to restart anyway.
             run.restart_reason = run.restart_reason or progress.kept.restart_reason

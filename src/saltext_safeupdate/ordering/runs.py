@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ..core.frozen import frozen
 from ..core.packages.request import Change, Request
-from .of_thread import current, local
+from .of_thread import local
 
 
 class Deferral(BaseException):
@@ -160,6 +160,11 @@ class Run:
         """Have the minion restart after the run, and the current state's result say so."""
         self.restart_reason = self.restart_reason or reason
         self.restart_asked = True
+
+
+def current() -> Run | None:
+    run: Run | None = getattr(local, "run", None)
+    return run
 
 
 @contextlib.contextmanager

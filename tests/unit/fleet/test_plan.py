@@ -8,6 +8,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import InputError
 from saltext_safeupdate.fleet import plan, request, rollout, share, text, window
+from saltext_safeupdate.fleet.manner import manner, to_fetch
 from saltext_safeupdate.fleet.plan import Facts
 
 NAMES = [f"m{number:02}" for number in range(20)]
@@ -201,12 +202,12 @@ def test_an_earlier_version_is_told_nothing_that_it_does_not_know_unless_it_is_n
 )
 def test_minions_are_told_where_a_version_comes_from(source: str) -> None:
     asked = request.from_mapping({"groups": "*", "version": "3008.3", "source": source})
-    assert request.manner(asked) == {"source": source}
+    assert manner(asked) == {"source": source}
     wanted = {"version": "3008.3", "extension": "", "source": source}
-    assert request.to_fetch(asked, ("3008.3", "")) == wanted
+    assert to_fetch(asked, ("3008.3", "")) == wanted
     plain = request.from_mapping({"groups": "*", "version": "3008.3"})
-    assert request.manner(plain) == {}
-    assert request.to_fetch(plain, ("3008.3", "")) == {"version": "3008.3", "extension": ""}
+    assert manner(plain) == {}
+    assert to_fetch(plain, ("3008.3", "")) == {"version": "3008.3", "extension": ""}
 
 
 @pytest.mark.parametrize("source", ["builds", "http://x/y", 5, True, ["/x"]])

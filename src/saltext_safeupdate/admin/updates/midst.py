@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ...core.errors import InputError, one_line
 from ...core.host import processes
 from ...core.jobs import current
-from ...ordering import of_thread
+from ...ordering import runs
 from ...this_host import Host
 from . import inside, steering
 
@@ -111,7 +111,7 @@ def _seconds(timeout: object) -> float:
 
 def _suspending(opts: dict[str, Any]) -> Callable[..., NoReturn]:
     """Return what suspends the run of this thread. Raise InputError if nothing can."""
-    run, job = of_thread.current(), current.get()
+    run, job = runs.current(), current.get()
     if run is not None and run.remote:
         raise InputError(_PARALLEL)
     if not opts.get("multiprocessing", True):

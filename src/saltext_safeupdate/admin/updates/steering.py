@@ -36,9 +36,9 @@ def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
 
 def restart_after_run(reason: str) -> bool:
     """Have the state run of this thread ask for the restart at its end. False: there is none."""
-    from ...ordering import of_thread
+    from ...ordering import runs
 
-    run = of_thread.current()
+    run = runs.current()
     if run is None:
         return False
     run.ask_for_restart(reason)

@@ -86,6 +86,7 @@ TABLE: dict[str, Kind] = {
     # Later, it would undo what somebody has asked for meanwhile.
     "safeupdate.drain": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.forget": Kind.AT_ONCE,
+    "safeupdate.forget_slot": Kind.ORDINARY,
     "safeupdate.history": Kind.LOOKS | Kind.AT_ONCE,
     "safeupdate.jobs": Kind.LOOKS | Kind.AT_ONCE,
     # It asks the package manager as well.

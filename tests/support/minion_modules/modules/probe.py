@@ -27,6 +27,6 @@ def update(name):
 
 
 def in_a_run():
-    from saltext_safeupdate.ordering import of_thread
+    from saltext_safeupdate.ordering import runs
 
-    return of_thread.current() is not None
+    return runs.current() is not None
