@@ -1,0 +1,274 @@
+"""
+An update at as many jobs a second as the machine takes, with a job of ten minutes running.
+
+Runs in the lab, as root, by one front end of each kind of package manager. A minion with plain
+Salt is updated by that in a shell, as an administrator does it, and one with the extension is asked
+for it, in turns and to and fro; then both again while ten processes of others keep the machine
+busy. Pings are published at a rate of 50 a second, but no more than some are on their way at a
+time: the rate that comes of it is told, and so is the longest one before each update, under the
+same load. A ping begins when the master has published it. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import salt.version
+from table import row
+
+from devtools import venvs
+from devtools.command import ToolError
+from devtools.experiment import MINION
+from devtools.lab.container import Lab
+from tests.lab.engine import EngineScene, deb
+from tests.lab.handover import HandoverScene
+from tests.lab.rpm import RpmHost
+from tests.lab.rpm import RpmScene as PlainRpm
+
+VERSION = "3008.3"
+# The versions of Salt that it goes to in turns, and how many updates there are under each load.
+PACKAGES = ("3007.15", "3008.3")
+UPDATES = 2
+RATE = 50
+# Pings on their way at a time: a machine that cannot keep up is to be slow, not buried.
+MOST = 20
+# Seconds after which one that has no answer is not waited for any more.
+LOST_AFTER = 60
+LONG = 600
+BEFORE, AFTER = 20, 10
+BURNERS = 10
+TIMEOUT = 600
+FRONT_ENDS = ("apt", "dnf", "zypper")
+LONG_JOB = f"sleep {LONG}; echo done"
+
+
+class AptScene(HandoverScene, EngineScene):
+    """A minion that hands over and is asked for updates."""
+
+
+class RpmScene(RpmHost, AptScene):
+    """One of rpm's."""
+
+    offer_name = "{}"
+
+
+class Found(NamedTuple):
+    """What one update came to: times in seconds, and what was lost."""
+
+    update: float
+    rate: float
+    before: float
+    longest: float
+    pings: int
+    lost: int
+    twice: int
+
+
+class Pings:
+    """Publishes pings at a rate, each to be answered once."""
+
+    def __init__(self, scene: EngineScene) -> None:
+        self._scene = scene
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        # When each was published, and when it was answered, by its JID.
+        self.sent: dict[str, float] = {}
+        self.answered: dict[str, list[float]] = {}
+        self._looked = len(scene.master.events)
+
+    def __enter__(self) -> Pings:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        deadline = time.monotonic() + LOST_AFTER
+        while self._waiting() and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            # What the machine is late with is not made up for.
+            due = max(due + 1 / RATE, time.monotonic())
+            if self._waiting() >= MOST:
+                continue
+            # If the master does not take it, it was not published.
+            with contextlib.suppress(ToolError):
+                jid = self._scene.publish("test.ping")
+                self.sent[jid] = time.time()
+
+    def _waiting(self) -> int:
+        fresh = self._scene.master.events[self._looked :]
+        self._looked += len(fresh)
+        for event in fresh:
+            parts = event.tag.split("/")
+            if parts[:2] == ["salt", "job"] and parts[3:] == ["ret", MINION]:
+                self.answered.setdefault(parts[2], []).append(event.time)
+        since = time.time() - LOST_AFTER
+        return sum(at > since and jid not in self.answered for jid, at in list(self.sent.items()))
+
+    def took(self, since: float, until: float) -> list[float]:
+        """Return how long the answered ones of a time took; one may be answered at once."""
+        return [
+            max(0.0, self.answered[jid][0] - at)
+            for jid, at in self.sent.items()
+            if since <= at < until and jid in self.answered
+        ]
+
+    def lost(self) -> int:
+        return sum(jid not in self.answered for jid in self.sent)
+
+    def twice(self) -> int:
+        return sum(len(self.answered.get(jid, ())) > 1 for jid in self.sent)
+
+
+@contextlib.contextmanager
+def load(processes: int) -> Iterator[None]:
+    """Have so many processes of others that each want a processor."""
+    argv = [sys.executable, "-c", "while True: pass"]
+    found = [subprocess.Popen(argv) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in found:
+            each.kill()
+            each.wait()
+
+
+def by_hand(front_end: str, version: str, scene: EngineScene) -> None:
+    """Update a minion with plain Salt as an administrator does it in a shell."""
+    if front_end == "apt":
+        commands = [
+            ["apt-get", "update"],
+            ["apt-get", "install", "-y", "--allow-downgrades", f"salt-minion={version}"],
+        ]
+    elif front_end == "dnf":
+        verb = "upgrade" if version == PACKAGES[1] else "downgrade"
+        commands = [["dnf", "-y", verb, f"salt-{version}", f"salt-minion-{version}"]]
+    else:
+        zypper = ["zypper", "--non-interactive"]
+        commands = [[*zypper, "install", "--oldpackage", "--force-resolution"]]
+        commands[0] += [f"salt={version}", f"salt-minion={version}"]
+    for command in commands:
+        scene.container.run(command, timeout=TIMEOUT)
+
+
+def one(scene: EngineScene, front_end: str, version: str, *, plain: bool) -> Found:
+    """Update the minion under load."""
+    with Pings(scene) as pings:
+        time.sleep(BEFORE)
+        began = time.time()
+        if plain:
+            by_hand(front_end, version, scene)
+        else:
+            asked = scene.ask(version, allow_downgrade=True)
+            record = scene.ended(asked["update"], TIMEOUT)
+            if record["phase"] != "committed":
+                raise SystemExit(f"the update ended as {record['phase']}: {record['reason']}")
+        took = time.time() - began
+        time.sleep(AFTER)
+        ended = time.time()
+    before = pings.took(began - BEFORE + 3, began - 3)
+    during = pings.took(began, ended)
+    return Found(
+        took,
+        len(before) / (BEFORE - 6),
+        max(before),
+        max(during),
+        len(pings.sent),
+        pings.lost(),
+        pings.twice(),
+    )
+
+
+def told(found: Sequence[Found], *, long_job: bool) -> str:
+    extra = max(each.longest - each.before for each in found)
+    return (
+        f"{max(each.update for each in found):.1f} s at most; "
+        f"{min(each.rate for each in found):.0f} pings a second; longest "
+        f"{max(each.longest for each in found):.2f} s, before it "
+        f"{max(each.before for each in found):.2f} s, extra {extra:+.2f} s; lost "
+        f"{sum(each.lost for each in found)} of {sum(each.pings for each in found)} pings, twice "
+        f"{sum(each.twice for each in found)}; the long job "
+        f"{'ended as its own' if long_job else 'was lost'}"
+    )
+
+
+def scenes(lab: Lab, site: Path, front_end: str) -> tuple[EngineScene, HandoverScene]:
+    """Return the plain one and ours."""
+    settings = {"stable_interval": 10}
+    if front_end == "apt":
+        offers = [deb(version) for version in PACKAGES]
+        plain = EngineScene(lab, site, VERSION, offers=offers, set_up=False)
+        return plain, AptScene(lab, site, VERSION, *PACKAGES, **settings)
+    args = {"front_end": front_end}
+    rpms = PlainRpm(lab, site, VERSION, offers=list(PACKAGES), set_up=False, **args)
+    return rpms, RpmScene(lab, site, VERSION, *PACKAGES, **args, **settings)
+
+
+def measure(lab: Lab, site: Path, front_end: str) -> None:
+    plain, ours = scenes(lab, site, front_end)
+    try:
+        plain.up()
+        ours.up()
+        ours.have_own_tree()
+        assert isinstance(ours, EngineScene)
+        both: dict[str, EngineScene] = {"plain": plain, "ours": ours}
+        found: dict[tuple[str, int], list[Found]] = {}
+        jobs = {who: scene.publish("cmd.run", LONG_JOB) for who, scene in both.items()}
+        until = time.monotonic() + LONG
+        time.sleep(3)
+        for burners in (0, BURNERS):
+            for number in range(UPDATES):
+                for who, scene in both.items():
+                    with load(burners):
+                        made = one(scene, front_end, PACKAGES[number % 2], plain=who == "plain")
+                    found.setdefault((who, burners), []).append(made)
+        ended = {who: _has_ended(both[who], jid, until) for who, jid in jobs.items()}
+    finally:
+        plain.down()
+        ours.down()
+    for burners in (0, BURNERS):
+        row(
+            f"{front_end}: {UPDATES} updates with a job of {LONG} s running"
+            + (f", and {burners} processes of others" if burners else ""),
+            told(found["plain", burners], long_job=ended["plain"]),
+            told(found["ours", burners], long_job=ended["ours"]),
+            "",
+            "0 lost, 0 twice, extra ≤ 1 s",
+        )
+
+
+def _has_ended(scene: EngineScene, jid: str, until: float) -> bool:
+    """Tell whether the long job has returned what it was to return."""
+    while time.monotonic() < until + 20:
+        found = scene.master.returned(jid, MINION)
+        if found is not None:
+            return bool(found.data["return"] == "done")
+        time.sleep(0.5)
+    return False
+
+
+def main() -> int:
+    if os.geteuid() or salt.version.__version__ != VERSION:
+        print(f"measured with Salt {VERSION} only, as root")
+        return 0
+    with Lab() as lab:
+        site = venvs.extension(lab.cache.cache, lab.run_dir.path / "build")
+        for front_end in FRONT_ENDS:
+            measure(lab, site, front_end)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
