@@ -196,7 +196,7 @@ class Succession:
             self._meeting.go(Step.TAKING, Step.REFUSED)
             return
         parentless.live_on(self._parent)
-        signal.signal(signal.SIGCONT, self._stop)
+        signal.signal(signal.SIGURG, self._stop)
         self._jobs.standing = Standing.OVERLAPPING
         if self._meeting.go(Step.TAKING, Step.TAKEN):
             log.info("safeupdate: this minion hands over to the next one")

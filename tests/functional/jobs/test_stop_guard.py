@@ -503,7 +503,7 @@ def test_the_scope_waits_for_its_jobs_as_the_unit_does(handover):
     words = (handover.bin / "systemd-run.words").read_text()
     # By the process that works there.
     assert f"--scope --quiet --collect --unit=salt-minion-before-{main} " in words
-    assert " --property=KillSignal=SIGCONT " in words
+    assert " --property=KillSignal=SIGURG " in words
     assert " --property=TimeoutStopSec=77 " in words
 
 

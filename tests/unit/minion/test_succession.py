@@ -1003,7 +1003,7 @@ def test_what_a_splay_has_put_off_starts_before_its_minion_takes_no_more(build):
 def test_a_minion_that_is_stopped_starts_nothing_that_is_put_off(world):
     schedule = world.earlier.parts[0].schedule = PutOff(world.earlier)
     world.overlaps()
-    world.handlers[signal.SIGCONT](signal.SIGCONT, None)
+    world.handlers[signal.SIGURG](signal.SIGURG, None)
     world.earlier.looks_until(lambda: not world.earlier.listens)
     assert schedule.evaluated == []
 
@@ -1176,7 +1176,7 @@ def test_the_next_one_may_be_handed_over_while_the_earlier_one_leaves(left):
 def test_the_end_of_its_scope_ends_an_earlier_one_that_takes_jobs(world):
     world.overlaps()
     world.children.append("a job")
-    world.handlers[signal.SIGCONT](signal.SIGCONT, None)
+    world.handlers[signal.SIGURG](signal.SIGURG, None)
     world.earlier.looks_for(60)
     assert not world.earlier.listens
     assert world.earlier.standing is Standing.LEAVING
@@ -1187,8 +1187,14 @@ def test_the_end_of_its_scope_ends_an_earlier_one_that_takes_jobs(world):
     assert world.earlier.ended == [0], "no other job is waited for"
 
 
+def test_who_stops_and_continues_an_earlier_one_does_not_end_it(world):
+    """As a debugger does, or what keeps a program to its share of a processor."""
+    world.overlaps()
+    assert signal.SIGCONT not in world.handlers
+
+
 def test_the_end_of_its_scope_ends_one_that_leaves(left):
-    left.handlers[signal.SIGCONT](signal.SIGCONT, None)
+    left.handlers[signal.SIGURG](signal.SIGURG, None)
     left.earlier.looks_for(60)
     assert left.earlier.ended == []
     left.children.clear()

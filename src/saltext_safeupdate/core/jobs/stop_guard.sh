@@ -329,11 +329,11 @@ handover() {
     fi
     # What limits the slice of the unit holds for its jobs, too.
     slice=$(systemctl show --property=Slice -- "$unit" 2>/dev/null | sed -n 's/^Slice=//p')
-    # The minion in the scope is told by SIGCONT that the scope is stopped, as at the shutdown: it
-    # takes no more jobs, and ends after those that it has.
+    # The minion in the scope is told by SIGURG that the scope is stopped, as at the shutdown: it takes
+    # no more jobs, and ends after those that it has. Jobs ignore it, and nobody else sends it.
     systemd-run --scope --quiet --collect --unit="$name-before-$main" \
         ${slice:+--slice="$slice"} --description="Jobs of an earlier $unit" --property=Delegate=yes \
-        --property=KillSignal=SIGCONT --property=SendSIGHUP=no \
+        --property=KillSignal=SIGURG --property=SendSIGHUP=no \
         --property=TimeoutStopSec="$shutdown_limit" --property=After=network.target \
         /bin/sh "$0" --move "$(group "$MAINPID")" "$MAINPID" $$ || {
         waits "its processes cannot be moved out of $unit"
