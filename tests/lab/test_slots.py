@@ -288,11 +288,14 @@ class InVenv(Slotted):
         layers = [*layers, lab.cache.tree(version)]
         made = lab.container(None, extra_layers=layers, network=network)
         made.write("/etc/systemd/system/salt-minion.service", _UNIT)
-        wants = made.path("/etc/systemd/system/multi-user.target.wants/salt-minion.service")
-        wants.parent.mkdir(parents=True, exist_ok=True)
-        wants.symlink_to("/etc/systemd/system/salt-minion.service")
-        call = made.path("/usr/bin/salt-call")
-        call.symlink_to(f"{PREFIX}/bin/salt-call")
+        wants = "etc/systemd/system/multi-user.target.wants"
+        for link, target in (
+            (f"{wants}/salt-minion.service", "../salt-minion.service"),
+            ("usr/bin/salt-call", f"{PREFIX}/bin/salt-call"),
+        ):
+            place = made.dir / "up" / link
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(target)
         return made
 
 
