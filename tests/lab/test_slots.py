@@ -20,6 +20,8 @@ from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.lab.engine import NEW, OLD, QUICK, EngineScene
+from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
+from tests.lab.jobs import WORK
 from tests.support.waiting import wait_for
 
 VERSION = "3007.15"
@@ -363,3 +365,36 @@ def test_a_salt_in_a_virtual_environment_goes_to_a_slot_and_from_a_broken_one_ba
     assert scene.ended(back["update"], 600)["phase"] == "committed"
     assert scene.runs() == OLD
     assert not scene.follows()
+
+
+class Beside(HandoverScene, Slotted):
+    """A minion that is handed over, and whose master has builds."""
+
+
+def test_an_update_to_a_slot_and_on_to_another_waits_for_no_job(
+    lab: Lab, site: Path, begin: Callable[[Any], Any]
+) -> None:
+    scene: Beside = begin(Beside(lab, site, OLD, watch_timeout=900))
+    scene.up()
+    scene.have_own_tree()
+    command = f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    job = scene.publish("cmd.run", command)
+    scene.wait_trace("start")
+    for version in (NEW, OLD):
+        scene.build(version)
+        asked = scene.call(
+            "safeupdate.update", version, source=SOURCE, allow_downgrade=True, timeout=300
+        )
+        record = scene.ended(asked["update"], 600)
+        assert record["phase"] == "committed", record
+        assert json.loads(record["extra"])["progress"]["beside"], "it has waited for no job"
+        scene.master.wait(lambda wanted=version: scene.answers() == wanted, 60, version)
+        assert scene.traces() == ["start"]
+    # Each generation has its tree; nobody removes a slot below one.
+    copies = scene.trees()
+    scene.container.write(FLAG, "")
+    assert scene.returned(job)["return"] == "done"
+    assert scene.traces() == ["start", "end"]
+    scene.master.wait(lambda: scene.left() == [], 90, "the earlier generations to go")
+    assert scene.runs() == OLD
+    assert len(copies) == 1, "only the minion of the package has a copy"
