@@ -20,7 +20,7 @@ from ..extensions.carry import carry_extensions
 from ..extensions.distributions import Unowned
 from ..host.command import Run
 from . import wheels
-from .store import PROGRAM, is_below
+from .layout import PROGRAM, is_below
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..packages.request import File
 from .commands import Commands
-from .store import PROGRAM, Slot, Slots
+from .layout import PROGRAM
+from .store import Slot, Slots
 from .unit import SlotUnit
 
 # What all of a slot is called in a record, where packages have their names.

@@ -18,20 +18,23 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from ..errors import InputError, LockHeldError, SafeUpdateError, VerificationError
+from ..errors import InputError, SafeUpdateError, VerificationError
 from ..extensions import interpreter
 from ..frozen import frozen
 from ..host import linked_copy, room
 from ..host.files import open_private, sync_directory, write_atomic
-from . import archive, inventory, private, wheels
+from . import archive, inventory, locking, private, wheels
 from .copies import copied
+from .layout import PROGRAM, is_below, link_programs
 from .links import Links
 from .manifest import ANY_MACHINE, Manifest, shown
 from .tree import MOST_ENTRIES, Tree
 
-PROGRAM = os.path.join(wheels.PROGRAMS, "salt-minion")
 _MARK, _INVENTORY, _TREE, _FILES = "complete.json", "inventory.json", "tree", "files"
 _PART, _GONE = ".part", ".gone"
+_LOCK, _LINKS_LOCK = "lock", "links.lock"
+# Seconds that others may have the links: while they remove slots.
+_LINKS_TIMEOUT = 120.0
 # File systems store in blocks: of many small files, about a quarter more than their content.
 _BLOCKS = 4
 _KEYS = {"ident": str, "version": str, "kind": str, "staged": float, "size": int, "inventory": str}
@@ -65,8 +68,8 @@ class Slots:
     The slots below the absolute path *directory*, which root alone can write to.
 
     Each method raises SafeUpdateError if that is not so, or a file system fails, and then all
-    complete slots, and the links of all minions, are as before. Those that change something raise
-    LockHeldError while another process does.
+    complete slots, and the links of all minions, are as before. Those that make or remove a slot
+    raise LockHeldError while another process does.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class Slots:
         clock: Callable[[], float] = time.time,
         statvfs: room.Statvfs = os.statvfs,
         machine: str = "",
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._directory = directory
         self._slots = os.path.join(directory, "slots")
         self._clock = clock
         self._statvfs = statvfs
         self._machine = machine or os.uname().machine
+        self._sleep = sleep
         self._links = Links(directory)
 
     def stage(
@@ -178,13 +183,14 @@ class Slots:
         The one before becomes ``previous``. It takes no time that grows with the slot, so whoever
         calls it has called :meth:`verify` before.
         """
-        with self._alone():
+        private.check(self._directory)
+        with self._linking():
             self.get(ident)
             self._links.activate(minion, ident)
 
     def go_back(self, minion: str) -> str:
         """Have the minion run from its previous slot again; return which. Idempotent."""
-        with self._alone():
+        with self._linking():
             ident = self._links.previous(minion)
             if ident is None:
                 raise InputError(
@@ -209,7 +215,7 @@ class Slots:
 
     def leave(self, minion: str) -> None:
         """Have the minion run from no slot any more. Idempotent."""
-        with self._alone():
+        with self._linking():
             self._links.leave(minion)
 
     def prune(self, keep: int) -> list[str]:
@@ -218,14 +224,14 @@ class Slots:
 
         What is active or previous for a minion, and what a process holds, stays.
         """
-        with self._alone():
+        with self._alone(), self._linking():
             needed = self._links.needed()
             spare = [slot.ident for slot in self.slots() if slot.ident not in needed]
             return [ident for ident in spare[keep:] if self._remove(ident)]
 
     def forget(self, ident: str) -> None:
         """Remove a slot. Raise InputError if it is needed."""
-        with self._alone():
+        with self._alone(), self._linking():
             self.get(ident)
             if ident in self._links.needed() or not self._remove(ident):
                 raise InputError(
@@ -241,8 +247,9 @@ class Slots:
         try:
             self.verify(ident)
         except VerificationError:
-            if ident in self._links.needed() or not self._remove(ident):
-                raise
+            with self._linking():
+                if ident in self._links.needed() or not self._remove(ident):
+                    raise
             return None
         return found
 
@@ -265,7 +272,7 @@ class Slots:
             wheels.unpack(paths, filled, python=python)
         else:
             archive.unpack(paths[0], filled, size=manifest.unpacked, entries=MOST_ENTRIES)
-            _link_programs(tree)
+            link_programs(tree)
         if not os.access(os.path.join(tree, PROGRAM), os.X_OK):
             raise VerificationError(
                 f"{manifest.name} is refused: it has no program {PROGRAM}. Nothing was changed; "
@@ -342,49 +349,40 @@ class Slots:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Have the directory for this process alone, private, and without leftovers."""
+        """Have the slots for this process alone, private, and without leftovers."""
         try:
             private.make(self._directory)
             private.check(self._directory)
             private.make(self._slots)
-            fd = open_private(os.path.join(self._directory, "lock"))
+            # It is there when the disk is full.
+            os.close(open_private(os.path.join(self._directory, _LINKS_LOCK)))
+            lock = locking.alone(os.path.join(self._directory, _LOCK))
         except OSError as err:
             raise _unusable(self._directory, err) from err
         try:
-            self._lock(fd)
-            for name in os.listdir(self._slots):
-                if name.endswith((_PART, _GONE)):
-                    shutil.rmtree(os.path.join(self._slots, name), ignore_errors=True)
-            yield
+            with lock:
+                for name in os.listdir(self._slots):
+                    if name.endswith((_PART, _GONE)):
+                        shutil.rmtree(os.path.join(self._slots, name), ignore_errors=True)
+                yield
         except OSError as err:
             raise _unusable(self._directory, err) from err
-        finally:
-            os.close(fd)
 
-    def _lock(self, fd: int) -> None:
+    @contextlib.contextmanager
+    def _linking(self) -> Iterator[None]:
+        """
+        Have the links for this process alone, and no slot removed meanwhile.
+
+        Nobody has them for long: a slot may take a minute to be made, and a minion of the host that
+        goes back waits for none.
+        """
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise LockHeldError(
-                f"Another process changes the slots in {self._directory}. Nothing was changed; "
-                "ask again when it has ended."
-            ) from err
-
-
-def _link_programs(tree: str) -> None:
-    """Have the programs of a onedir in one place: Salt's own has them at its top."""
-    os.makedirs(os.path.join(tree, wheels.PROGRAMS), exist_ok=True)
-    for name in os.listdir(tree):
-        link = os.path.join(tree, wheels.PROGRAMS, name)
-        is_ours = name == "salt" or name.startswith("salt-")
-        if is_ours and os.path.isfile(os.path.join(tree, name)) and not os.path.lexists(link):
-            os.symlink(os.path.join("..", name), link)
-
-
-def is_below(tree: str, program: str) -> bool:
-    """Tell whether a program has its place in the tree, wherever it may lead."""
-    place = os.path.realpath(os.path.dirname(program))
-    return place.startswith(os.path.join(os.path.realpath(tree), ""))
+            private.make(self._directory)
+            path = os.path.join(self._directory, _LINKS_LOCK)
+            with locking.alone(path, timeout=_LINKS_TIMEOUT, sleep=self._sleep):
+                yield
+        except OSError as err:
+            raise _unusable(self._directory, err) from err
 
 
 def _listed(directory: str) -> list[str]:

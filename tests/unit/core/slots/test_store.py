@@ -14,7 +14,7 @@ from saltext_safeupdate.core.errors import (
     VerificationError,
 )
 from saltext_safeupdate.core.host import room
-from saltext_safeupdate.core.slots import private
+from saltext_safeupdate.core.slots import locking, private
 from saltext_safeupdate.core.slots.store import Slots
 from tests.support import builds
 from tests.support.builds import hard_link, member, symlink
@@ -272,6 +272,43 @@ def test_nor_a_file_system_from_which_nothing_is_started(tmp_path):
 
     with pytest.raises(SafeUpdateError, match="is mounted 'noexec'; choose another place"):
         private.check(str(tmp_path), statvfs=lambda path: Mounted)
+
+
+def test_while_a_slot_is_made_other_minions_go_on_and_back(slots, build, staged):
+    """One that does not come up must not wait for the build of another minion."""
+    one, other = staged("3007.15"), staged("3007.20")
+
+    def meanwhile(tree):
+        slots.activate("one", one.ident)
+        slots.activate("one", other.ident)
+        assert slots.go_back("one") == one.ident
+        slots.leave("one")
+
+    slots.stage(*build("3008.3"), furnish=meanwhile)
+    assert not slots.has("one")
+
+
+def test_whoever_goes_back_waits_while_slots_are_removed(tmp_path, staged):
+    slot = staged()
+    held = locking.alone(str(tmp_path / "slots" / "links.lock"))
+    held.__enter__()
+    slots = Slots(str(tmp_path / "slots"), sleep=lambda seconds: held.__exit__(None, None, None))
+    slots.activate(MINION, slot.ident)
+    assert slots.active(MINION) == slot.ident
+
+
+def test_where_others_can_write_by_now_nothing_is_activated_and_the_way_back_is_open(
+    slots, staged, tmp_path
+):
+    one, other = staged("3007.15"), staged("3008.3")
+    slots.activate(MINION, one.ident)
+    slots.activate(MINION, other.ident)
+    (tmp_path / "slots").chmod(0o777)
+    with pytest.raises(SafeUpdateError, match="others can write to it"):
+        slots.activate(MINION, one.ident)
+    assert slots.go_back(MINION) == one.ident
+    slots.leave(MINION)
+    assert not slots.has(MINION)
 
 
 def test_two_do_not_change_it_at_once(slots, build):
