@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,9 @@ from ..host.files import sync_directory
 
 _CHUNK = 256 << 10
 _CACHE = "__pycache__"
-# Where 'salt-pip' of a onedir puts what an administrator adds: that is no part of the build.
-_EXTRAS = "extras-"
+# What is no part of a build: where 'salt-pip' of a onedir puts what an administrator adds, and this
+# extension, which is updated in its place.
+_OTHERS = re.compile(r"extras-.*|(?:.*/)?\.?saltext_safeupdate(?:-[^/]*-info|\.part)?(?:/.*)?")
 
 # A file is its digest, size and mode, a link its target, and a directory nothing.
 Entries = dict[str, list[Any]]
@@ -73,7 +75,7 @@ def _entries(top: str, *, sync: bool) -> Iterator[tuple[str, list[Any]]]:
             else:
                 entry = [stat.S_IFMT(seen.st_mode)]
             told = os.path.relpath(path, top)
-            if not told.startswith(_EXTRAS):
+            if not _OTHERS.fullmatch(told):
                 yield told, entry
         if sync:
             sync_directory(place)

@@ -120,6 +120,27 @@ def test_what_salt_pip_adds_is_no_change_of_it(slots, staged):
         slots.verify(slot.ident)
 
 
+def test_an_update_of_this_extension_is_no_change_of_it(slots, build):
+    """It has its own versions, and its own way back."""
+
+    def furnish(tree):
+        for name in ("saltext_safeupdate", "saltext_safeupdate-0.1.0.dist-info"):
+            pathlib.Path(tree, "lib", name).mkdir()
+            pathlib.Path(tree, "lib", name, "old").touch()
+
+    slot = slots.stage(*build(), furnish=furnish)
+    library = pathlib.Path(slot.tree, "lib")
+    shutil.rmtree(library / "saltext_safeupdate-0.1.0.dist-info")
+    (library / "saltext_safeupdate" / "old").write_text("new")
+    (library / "saltext_safeupdate" / "more.py").touch()
+    (library / "saltext_safeupdate-0.2.0.dist-info").mkdir()
+    (library / ".saltext_safeupdate.part").mkdir()
+    slots.verify(slot.ident)
+    (library / "saltext_safeupdate_other").mkdir()
+    with pytest.raises(VerificationError, match="saltext_safeupdate_other was added"):
+        slots.verify(slot.ident)
+
+
 @pytest.mark.parametrize("gone", ["tree", "complete.json", "inventory.json"])
 def test_what_is_left_of_a_slot_is_none_and_it_is_made_anew(slots, build, staged, gone):
     slot = staged()
