@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import factory
@@ -25,6 +25,8 @@ WITHOUT = "without_slot"
 KEPT = "kept"
 # Seconds that a program of Salt gets to tell its version.
 _TIMEOUT = 120.0
+# Where Salt looks for its configuration unless it is built for another place.
+_CONFIG = "/etc/salt"
 _VERSION = re.compile(r"\S+ (\d\S*)")
 
 
@@ -51,10 +53,25 @@ def why_not(host: Host) -> tuple[str, str] | None:
         if os.path.isdir(host.settings.slots_dir):
             private.check(host.settings.slots_dir)
         factory.slots(host).active(host.settings.unit_name)
-        factory.slot_unit(host).check()
+        unit = factory.slot_unit(host)
+        unit.check()
+        elsewhere = _configured_elsewhere(host, unit.arguments)
     except (OSError, SafeUpdateError) as err:
         return (str(err), "See the message.")
+    if elsewhere:
+        return (
+            f"The Salt that runs has its configuration in {elsewhere} by itself; that of a slot "
+            f"would look into {_CONFIG}.",
+            f"Have its unit start it with '-c {elsewhere}'.",
+        )
     return None
+
+
+def _configured_elsewhere(host: Host, arguments: Sequence[str]) -> str:
+    """Return the directory of the configuration if another Salt would not find it, or nothing."""
+    directory = os.path.dirname(str(host.opts.get("conf_file") or "")) or _CONFIG
+    named = any(each.startswith(("-c", "--config-dir")) for each in arguments)
+    return "" if named or os.path.realpath(directory) == os.path.realpath(_CONFIG) else directory
 
 
 def source_of(host: Host, given: object) -> str:
@@ -97,6 +114,11 @@ def installer(host: Host) -> SlotInstaller:
         noted = host.store.fact(UNSLOTTED)
         program = noted.program if noted is not None else ""
     now = Unslotted(version=_version(program), program=program)
+    if not now.version and found.active is None:
+        raise SafeUpdateError(
+            f"{program} does not say which version of Salt it is, so there would be no way back to "
+            f"it. Nothing was changed; look at what '{program} --version' says."
+        )
     if host.store.fact(UNSLOTTED) != now:
         host.store.set_fact(UNSLOTTED, now)
         found = factory.slot_installer(host)

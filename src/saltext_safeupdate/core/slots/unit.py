@@ -16,6 +16,7 @@ from ..host.systemd import quoted
 _UNITS = "/etc/systemd/system"
 _DROP_IN = "40-safeupdate-slot.conf"
 _TIMEOUT = 30.0
+_PROGRAM = "salt-minion"
 # How systemctl shows a program: "{ path=... ; argv[]=... ; flags=privileged ; ...". Before version
 # 243 it has "ignore_errors=no" only, also for what "flags" would tell.
 _SHOWN = re.compile(r"path=(\S+) ; argv\[\]=(.*?) ; (?:ignore_errors=(\w+)|flags=([\w -]*?)) ;")
@@ -68,6 +69,11 @@ class SlotUnit:
         return self._started().path
 
     @property
+    def arguments(self) -> list[str]:
+        """What systemd starts the program with."""
+        return self._started().arguments
+
+    @property
     def follows(self) -> bool:
         """Whether systemd starts the program of the slot."""
         return self.program == self._program
@@ -106,6 +112,11 @@ class SlotUnit:
     def _command(self) -> str:
         """Return the program of the slot with the arguments that the unit has."""
         started = self._started()
+        if _PROGRAM not in os.path.basename(started.path):
+            raise SafeUpdateError(
+                f"{self._unit} starts {started.path}, and not the program {_PROGRAM} itself. "
+                "Nothing was changed; have it start that."
+            )
         odd = [each for each in started.arguments if not _PLAIN.fullmatch(each)]
         if odd:
             raise SafeUpdateError(

@@ -45,7 +45,8 @@ class Made(SimulatedHost):
         self.package.touch(0o755)
         self.source = top / "builds"
         self.source.mkdir()
-        self.systemd = Systemd(top / "units", str(self.package))
+        self.systemd = Systemd(top / "units", f"{self.package} -c {top}/etc")
+        self.says = f"salt-minion {OLD} (Argon)\n"
         self.units = str(top / "units")
 
     def run(self, argv, *, timeout, **kwargs):
@@ -53,7 +54,7 @@ class Made(SimulatedHost):
         if argv[0] == "systemctl":
             return self.systemd(argv, timeout=timeout)
         assert argv == (str(self.package), "--version")
-        return Result(argv=argv, returncode=0, stdout=f"salt-minion {OLD} (Argon)\n", stderr="")
+        return Result(argv=argv, returncode=0, stdout=self.says, stderr="")
 
     def unit(self):
         where = program(self.settings.slots_dir, MINION)
@@ -381,6 +382,11 @@ def _odd_unit(made, monkeypatch):
     made.systemd.argv = f"{made.package} $OPTIONS"
 
 
+def _another_configuration(made, monkeypatch):
+    """As the bundle has it: built for another place."""
+    made.systemd.argv = str(made.package)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -389,6 +395,7 @@ def _odd_unit(made, monkeypatch):
         (_transactional, "snapshots"),
         (_others_write, "others can write to it"),
         (_odd_unit, "cannot be taken over"),
+        (_another_configuration, "look into /etc/salt"),
     ],
 )
 def test_where_there_can_be_no_slots_that_is_a_finding(made, monkeypatch, change, said):
@@ -397,6 +404,14 @@ def test_where_there_can_be_no_slots_that_is_a_finding(made, monkeypatch, change
     plan = _plan(made, "3008.3")
     assert "no-slots" in _codes(plan)
     with pytest.raises(SafeUpdateError, match=rf"\[no-slots\] .*{said}.*Nothing was changed"):
+        made.update("3008.3")
+    assert made.launched == 0
+
+
+def test_what_does_not_tell_its_version_is_not_left(made):
+    made.build("3008.3")
+    made.says = "?"
+    with pytest.raises(SafeUpdateError, match=r"does not say which version.*Nothing was changed"):
         made.update("3008.3")
     assert made.launched == 0
 
@@ -448,7 +463,7 @@ def test_a_salt_of_no_package_is_no_problem_if_it_has_a_source(made):
 def test_a_slot_that_does_not_run_is_told(made):
     made.build("3008.3")
     made.update("3008.3")
-    made.systemd.argv = str(made.package)
+    made.systemd.argv = f"{made.package} -c /etc"
     (problem,) = _problems(made)
     assert "the unit starts something else" in problem["problem"]
 

@@ -122,7 +122,7 @@ def test_an_older_systemd_tells_only_whether_errors_are_ignored(units):
 
 def test_a_way_to_start_it_that_is_not_known_is_not_dropped(units, monkeypatch):
     monkeypatch.setitem(FLAGS, "-", "of-the-future")
-    unit = SlotUnit("salt-minion", PROGRAM, run=Systemd(units, "-/u"), units=str(units))
+    unit = SlotUnit("salt-minion", PROGRAM, run=Systemd(units, "-/u/salt-minion"), units=str(units))
     with pytest.raises(SafeUpdateError, match=r"'of-the-future'.*Nothing was changed"):
         unit.follow()
     assert not units.exists()
@@ -150,11 +150,21 @@ def test_whoever_died_before_systemd_was_told_is_made_up_for(unit, units, system
 
 @pytest.mark.parametrize(
     "argv",
-    ["/usr/bin/salt-minion --x 'a b'", "/usr/bin/salt-minion $OPTIONS", "/u/s a\\x20b", "/u %n"],
+    ["--x 'a b'", "$OPTIONS", "a\\x20b", "%n"],
 )
 def test_arguments_that_mean_more_than_they_show_are_not_guessed(units, argv):
+    argv = f"/usr/bin/salt-minion {argv}"
     unit = SlotUnit("salt-minion", PROGRAM, run=Systemd(units, argv), units=str(units))
     with pytest.raises(SafeUpdateError, match=r"cannot be taken over.*Nothing was changed"):
+        unit.follow()
+    assert not units.exists()
+
+
+@pytest.mark.parametrize("path", ["/usr/bin/python3 /usr/bin/salt-minion", "/bin/sh -c x"])
+def test_a_unit_that_starts_something_else_is_not_taken_over(units, path):
+    """Its arguments would be those of a minion."""
+    unit = SlotUnit("salt-minion", PROGRAM, run=Systemd(units, path), units=str(units))
+    with pytest.raises(SafeUpdateError, match=r"and not the program salt-minion.*Nothing was"):
         unit.follow()
     assert not units.exists()
 
