@@ -171,6 +171,9 @@ def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
     Raise SafeUpdateError if anything of it is not as it should be; nothing was changed then.
     """
     build, resolved = wanted.build, wanted.resolved
+    against = slots.why_not(host)
+    if against is not None:
+        raise SafeUpdateError(f"{' '.join(against)} Nothing was changed.")
     if wanted.problem is not None:
         raise wanted.problem
     if build is None:

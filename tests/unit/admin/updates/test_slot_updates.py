@@ -405,7 +405,10 @@ def test_where_there_can_be_no_slots_that_is_a_finding(made, monkeypatch, change
     assert "no-slots" in _codes(plan)
     with pytest.raises(SafeUpdateError, match=rf"\[no-slots\] .*{said}.*Nothing was changed"):
         made.update("3008.3")
+    with pytest.raises(SafeUpdateError, match=rf"{said}.*Nothing was changed"):
+        updating.stage(made, {}, "3008.3", str(made.source))
     assert made.launched == 0
+    assert factory.slots(made).slots() == []
 
 
 def test_what_does_not_tell_its_version_is_not_left(made):
