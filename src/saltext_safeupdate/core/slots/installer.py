@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from .commands import Commands
 from .layout import PROGRAM
 from .store import Slot, Slots
 from .unit import SlotUnit
+
+log = logging.getLogger(__name__)
 
 # What all of a slot is called in a record, where packages have their names.
 NAME = "salt"
@@ -116,8 +119,7 @@ class SlotInstaller:
                 ident = self._ident(file)
                 if ident is None:
                     # In this order: at each moment what systemd starts is there.
-                    if self._commands is not None:
-                        self._commands.leave()
+                    self._have_commands(Commands.leave)
                     self._unit.leave()
                     self._slots.leave(self._minion)
                     continue
@@ -129,8 +131,7 @@ class SlotInstaller:
                 else:
                     self._slots.activate(self._minion, ident)
                 self._unit.follow()
-                if self._commands is not None:
-                    self._commands.follow()
+                self._have_commands(Commands.follow)
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
         active = self.active
@@ -150,6 +151,14 @@ class SlotInstaller:
     def tidy(self) -> None:
         """Remove what is neither needed nor to be kept. Idempotent. Raises SafeUpdateError."""
         self._slots.prune(self._keep)
+
+    def _have_commands(self, change: Callable[[Commands], None]) -> None:
+        """Change what is typed. Where that cannot be, such as below a read-only /usr, it stays."""
+        try:
+            if self._commands is not None:
+                change(self._commands)
+        except OSError as err:
+            log.warning("'salt-call' in a shell is not that of the minion: %s", err)
 
     def _ident(self, file: File) -> str | None:
         """Return the name of the slot; None if it stands for none."""

@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -133,6 +134,21 @@ def test_what_is_neither_needed_nor_to_be_kept_is_removed(place, build):
     unit = SlotUnit(MINION, "/none", run=place.systemd, units=str(place.units))
     SlotInstaller(place.slots, MINION, unit, before="", keep=0).tidy()
     assert {slot.version for slot in place.slots.slots()} == {"3007.15", "3008.3"}
+
+
+def test_where_commands_cannot_be_changed_the_minion_is_all_the_same(place, monkeypatch, caplog):
+    """Such as below a /usr that is mounted read-only."""
+    make = os.symlink
+
+    def symlink(target, path):
+        if os.fspath(path).startswith(str(place.bin)):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        make(target, path)
+
+    monkeypatch.setattr(os, "symlink", symlink)
+    place.install("3008.3")
+    assert place.installed == "3008.3"
+    assert "is not that of the minion" in caplog.text
 
 
 def test_other_packages_are_not_its_own(place):
