@@ -77,7 +77,7 @@ def _secured(by: Initiator, update: Update) -> Update:
     beside = by.stage_extensions(revisions.directory(update.id))
     return replace(
         update,
-        way_back=way_back,
+        way_back=replace(way_back, kept=update.way_back.kept),
         staged=replace(update.staged, extensions=beside),
     )
 

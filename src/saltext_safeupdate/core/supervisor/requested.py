@@ -137,7 +137,7 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     locked = manager.version_locked(update.code.own) if manager is not None else ()
     return {
         "reason": " ".join(filter(None, (update.reason, altered))),
-        "way_back": way_back,
+        "way_back": replace(way_back, kept=update.way_back.kept),
         "staged": replace(
             update.staged,
             files=revisions.rows(new),

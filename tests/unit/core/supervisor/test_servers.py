@@ -29,6 +29,8 @@ class WithMaster(Host):
         self.keys = directory / "pki" / "minions"
         self.keys.mkdir(parents=True)
         (self.keys / "web1").write_text("key")
+        self.config = directory / "master"
+        self.config.write_text("before")
         self.events = []
         self.listens = lambda: True
         self.beside = {name: FakeServices() for name in NAMES}
@@ -61,8 +63,8 @@ class WithMaster(Host):
 
     def record(self, phase, **changes):
         code = Code(own=tuple(sorted(OLD)), roots=(str(self.root),), servers=self.servers)
-        pki = str(self.keys.parent)
-        back = WayBack(paths=(pki,), kept=(pki,))
+        paths = self.beside_the_minion().backup_paths
+        back = WayBack(paths=paths, kept=paths)
         return super().record(phase, **{"code": code, "way_back": back, **changes})
 
     def context(self, taken, **kwargs):
@@ -75,7 +77,10 @@ class WithMaster(Host):
         return super().initiator(**given, **kwargs)
 
     def beside_the_minion(self):
-        return Master(servers=self.servers, backup_paths=(str(self.keys.parent),))
+        # The first ones would count as the minion's own configuration.
+        others = tuple(f"{self.keys.parent}/none{number}" for number in range(4))
+        paths = (*others, str(self.config), str(self.keys.parent))
+        return Master(servers=self.servers, backup_paths=paths)
 
     def master_dies(self, *, on_new=True):
         """Have the new master die as often as it starts."""
@@ -337,6 +342,32 @@ def test_lost_keys_come_back_and_new_ones_stay(host):
     host.supervise()
     assert host.last.phase is Phase.ROLLED_BACK
     assert sorted(path.name for path in host.keys.iterdir()) == ["web1", "web2", "web3"]
+
+
+@pytest.mark.parametrize("by", ["a request", "a job"])
+def test_what_others_have_written_meanwhile_stays(host, by):
+    """The configuration of a master, which somebody edits while its minion is watched."""
+    def change(files=()):
+        if host.last.phase is Phase.INSTALLING:
+            host.packages.versions.update(NEW)
+
+    def listens():
+        if host.last.phase is not Phase.RESTARTING:
+            return True
+        host.config.write_text("edited")
+        return False
+
+    host.listens = listens
+    if by == "a job":
+        host.transaction().change(change, host.job())
+        host.all_die()
+    else:
+        host.ask()
+        host.packages.installs = change
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert host.config.read_text() == "edited"
+    assert str(host.config) in host.last.reason
 
 
 def test_if_the_minion_does_not_come_up_they_go_back_with_it(host):
