@@ -86,8 +86,12 @@ def master_paths(*, config_file: str, pki_dir: str, include: str = "master.d") -
 
 def configuration(paths: Sequence[str]) -> tuple[str, ...]:
     """Return those of the backed up *paths* of a minion that people and jobs edit."""
-    found = paths[:_CONFIGURATION]
-    return (*found, *(os.path.realpath(path) for path in found if os.path.islink(path)))
+    return followed(paths[:_CONFIGURATION])
+
+
+def followed(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths, and the targets of links among them."""
+    return (*paths, *(os.path.realpath(path) for path in paths if os.path.islink(path)))
 
 
 def size(paths: Iterable[str]) -> int:

@@ -255,8 +255,11 @@ def _restore(update: Update, present: Manifest | None) -> str:
     done = backup.restore(
         backup.load(update.way_back.backup),
         present=present,
-        keep=(*backup.configuration(update.way_back.paths), *update.way_back.kept),
-        grows=servers.grows(update),
+        keep=(
+            *backup.configuration(update.way_back.paths),
+            *backup.followed(update.way_back.kept),
+        ),
+        grows=backup.followed(servers.grows(update)),
         suffix=f".safeupdate-{update.id}",
     )
     said = ""

@@ -321,7 +321,13 @@ def test_a_master_without_any_of_its_keys_is_none(host):
     assert str(host.keys) in host.last.reason
 
 
-def test_lost_keys_come_back_and_new_ones_stay(host):
+@pytest.mark.parametrize("linked", [False, True])
+def test_lost_keys_come_back_and_new_ones_stay(host, linked):
+    if linked:
+        # On another file system.
+        pki = host.keys.parent
+        pki.rename(pki.with_name("elsewhere"))
+        pki.symlink_to(pki.with_name("elsewhere"))
     host.ask()
 
     def change(files):
@@ -347,6 +353,7 @@ def test_lost_keys_come_back_and_new_ones_stay(host):
 @pytest.mark.parametrize("by", ["a request", "a job"])
 def test_what_others_have_written_meanwhile_stays(host, by):
     """The configuration of a master, which somebody edits while its minion is watched."""
+
     def change(files=()):
         if host.last.phase is Phase.INSTALLING:
             host.packages.versions.update(NEW)
