@@ -72,6 +72,7 @@ SURFACE = {
             "allow",
             "avail",
             "check",
+            "drain",
             "forget",
             "master_version",
             "metrics",
@@ -85,6 +86,7 @@ SURFACE = {
             "rollout",
             "setup",
             "status",
+            "undrain",
             "update_master",
             "versions",
         }

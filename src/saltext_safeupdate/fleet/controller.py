@@ -7,9 +7,10 @@ Everything is decided here and nothing is done.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from . import checkpoints, ending, gates, judge, sending, standing, way_back
+from . import checkpoints, ending, gates, judge, maintenance, sending, standing, way_back
 from .actions import Action, Quarantine, Tell
 from .checkpoints import AFTER, BEFORE, Verdict
 from .judge import Report
@@ -31,12 +32,14 @@ def advance(
     because: str = "",
     kept: str = "",
     verdicts: Iterable[Verdict] = (),
+    drained: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Action]:
     """
     Take the reports into account and return what is to be done; *now* is in epoch seconds.
 
     *because* is why the version is kept from everybody, and *kept* what it is called there; empty
-    if it is not. *verdicts* are those of gates. Store the rollout before anything of that is done.
+    if it is not. *verdicts* are those of gates. *drained* is on whose hosts people work, and why.
+    Store the rollout before anything of that is done.
     """
     if rollout.mode.final:
         return []
@@ -46,6 +49,7 @@ def advance(
     actions += _listen(rollout, reports, now)
     _time_out(rollout)
     checkpoints.hear(rollout, verdicts, now)
+    maintenance.heed(rollout, drained, now)
     if because and rollout.mode is not Mode.ABORTING:
         actions += _kept_from_all(rollout, because, kept, now)
     actions += _judge_wave(rollout, now)

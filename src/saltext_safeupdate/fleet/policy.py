@@ -70,6 +70,8 @@ class Known:
     given_up
         By version of Salt, or of the extension if a group wants nothing else, whom it cannot be
         brought to as long as nobody has looked, and why.
+    drained
+        On whose hosts people work, and what to tell of it.
     newest
         The newest version of each series that is pinned; a series is missing if that is not known.
     master
@@ -86,6 +88,7 @@ class Known:
     taken: Mapping[str, str] = field(default_factory=dict)
     quarantined: Mapping[str, str] = field(default_factory=dict)
     given_up: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    drained: Mapping[str, str] = field(default_factory=dict)
     newest: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -235,8 +238,8 @@ def _is_there(group: Group, version: str, known: Known, minion: str) -> bool:
 
 def _why_not(group: Group, version: str, known: Known, minion: str) -> str:
     """Return why a minion is not brought along now; empty if it is."""
-    if minion in group.wanted.exclude:
-        return "excluded"
+    if minion in group.wanted.exclude or minion in known.drained:
+        return known.drained.get(minion, "excluded")
     if minion in known.unsure.get(group.name, ()):
         return "nothing is known of its grains or pillar, so whether it is meant is not known"
     record = known.records.get(minion)

@@ -127,6 +127,8 @@ class Minion:
         Its failure does not stop the rollout: somebody has seen it and gone on.
     excused
         It was away when somebody went on; that ends with its next answer.
+    drained
+        It is left alone because people work on its host; that ends with their word.
     engaged
         It may be at work: it says so, or a request is out of whose end nobody has heard.
     part
@@ -153,6 +155,7 @@ class Minion:
     cancelled: bool = False
     forgiven: bool = False
     excused: bool = False
+    drained: bool = False
     engaged: bool = False
     part: int = 0
     done: int = 0

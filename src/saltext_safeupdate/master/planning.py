@@ -23,7 +23,7 @@ from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.rollout import Rollout
 from ..fleet.versions import reached
-from . import gate, questions, targets
+from . import draining, gate, questions, targets
 from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
@@ -80,6 +80,8 @@ def make(
     _refuse_below_syndics(opts, members)
     unknown |= _barred(store, wanted, before)
     everybody = sorted({minion for minions in members.values() for minion in minions})
+    drained = draining.drained(store, clock())
+    unknown |= {m: Facts(held=drained[m]) for m in everybody if m in drained}
     # The cheap mistakes before hundreds of package managers are asked.
     plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0, before=before)
     if at_once:

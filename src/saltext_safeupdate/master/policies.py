@@ -27,7 +27,7 @@ from ..fleet import policy
 from ..fleet.policy import Group, Known, Policy, Standing
 from ..fleet.request import Group as Target
 from ..fleet.request import Request
-from . import given_up, orders, planning, questions, rollouts, stocktaking, targets
+from . import draining, given_up, orders, planning, questions, rollouts, stocktaking, targets
 from .cache import ROOT
 from .planning import Ask
 from .store import Store
@@ -270,6 +270,7 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
         taken={minion: each.plan.id for each in under_way for minion in each.minions},
         quarantined=store.quarantined(),
         given_up=given_up.by_goal(store, goals, now),
+        drained=draining.drained(store, now),
         newest=newest,
     )
 

@@ -24,6 +24,7 @@ from ..fleet.actions import Action, Quarantine, Tell
 from ..fleet.checkpoints import Verdict
 from ..fleet.judge import Report
 from ..fleet.rollout import Mode, Rollout
+from . import draining
 from .account import Account
 from .calls import Call
 from .doing import Doing
@@ -200,9 +201,9 @@ class Rollouts:
             reports, driven.reports = driven.reports, []
             kept, because = self._kept_from_all(driven.rollout)
             said = [driven.verdicts.popleft() for _ in range(len(driven.verdicts))]
-            actions = controller.advance(
-                driven.rollout, reports, self._clock(), because, kept, said
-            )
+            now = self._clock()
+            left = draining.drained(self._store, now)
+            actions = controller.advance(driven.rollout, reports, now, because, kept, said, left)
             due = self._since_boot() - driven.saved >= SAVE_INTERVAL
             if actions or reports or said or due:
                 self._save(driven)

@@ -70,7 +70,7 @@ class Store:
 
     def __init__(self, opts: Mapping[str, Any], *, page: int = PAGE) -> None:
         self.cache = Cache(opts)
-        self._locks = os.path.join(str(opts["cachedir"]), ROOT)
+        self.locks = os.path.join(str(opts["cachedir"]), ROOT)
         self._page = page
         self._saved: dict[str, _Saved] = {}
         # Sheets as they were stored when they were read and checked, and what they say.
@@ -104,7 +104,7 @@ class Store:
         sheets: dict[int, list[Record]] = {}
         for record in records:
             sheets.setdefault(_sheet_of(record.minion), []).append(record)
-        with locked(self._locks, RECORDS):
+        with locked(self.locks, RECORDS):
             for sheet, listed in sorted(sheets.items()):
                 known = self._sheet(sheet, keep=True)
                 for record in listed:
@@ -118,7 +118,7 @@ class Store:
         """Drop what is known of minions; return those of whom something was."""
         wanted = {minions} if isinstance(minions, str) else set(minions)
         gone: list[str] = []
-        with locked(self._locks, RECORDS):
+        with locked(self.locks, RECORDS):
             for sheet in sorted({_sheet_of(minion) for minion in wanted}):
                 known = self._sheet(sheet, keep=True)
                 if dropped := wanted.intersection(known):
@@ -266,7 +266,7 @@ class Store:
         What has not changed is not written. Raises LockHeldError if somebody else has saved it
         since this process has read or saved it.
         """
-        with locked(self._locks, ENGINE):
+        with locked(self.locks, ENGINE):
             self._save(_checked(rollout.plan.id), rollout)
 
     def _save(self, name: str, rollout: Rollout) -> None:
@@ -368,7 +368,7 @@ class Store:
 
     def quarantine(self, version: str, because: str) -> None:
         """Keep a version from everybody until somebody allows it again."""
-        with locked(self._locks, RECORDS):
+        with locked(self.locks, RECORDS):
             self.cache.write(ROLLOUTS, _QUARANTINE, {**self.quarantined(), version: because})
 
     def allow(self, version: str, by: str = "", now: float = 0.0) -> bool:
@@ -377,7 +377,7 @@ class Store:
 
         *by* is who wants that at *now*: it is kept, for the newest versions.
         """
-        with locked(self._locks, RECORDS):
+        with locked(self.locks, RECORDS):
             found = self.quarantined()
             because = found.pop(version, None)
             if because is None:

@@ -8,6 +8,8 @@ What a function refuses, it says in one line; the exit status of ``salt-run`` is
 orchestration fails. What minions have said is shown in visible characters only.
 """
 
+import time
+
 import salt.utils.args
 import salt.version
 
@@ -15,6 +17,7 @@ from saltext_safeupdate.admin import errors
 from saltext_safeupdate.master import (
     allowing,
     builds,
+    draining,
     orders,
     own_update,
     people,
@@ -546,6 +549,65 @@ def policy(apply=False):
     """
     found = policies.step(__opts__, apply=bool(apply), by=_by())
     return progress.policy_text(found) if progress.for_person(__opts__) else found
+
+
+@errors.for_runner
+def drain(target, tgt_type="glob", timeout=86400, reason=""):
+    """
+    Have rollouts and policies leave minions alone, because people work on their hosts.
+
+    Nobody of them is started on an update. Whoever is away meanwhile does not count against
+    ``max_unavailable``, and what fails there stops no rollout. An update that has begun goes on. In
+    a rollout that is under way they are *held*, and go on in their own wave when that is over; a
+    rollout does not wait for them at its end. A :py:func:`policy` brings them along afterwards.
+
+    Minions are not told: to have them take no jobs either, call ``safeupdate.drain`` there.
+
+    Returns ``minions``, ``until`` (seconds since 1970) and ``reason``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.drain 'rack7-*' timeout=14400 reason='new switches'
+
+    target, tgt_type
+        The minions, as they are meant just now.
+
+    timeout
+        Seconds after which it ends by itself. Defaults to ``86400``. Again, it sets another end.
+
+    reason
+        What is shown to others.
+
+    :raises CommandExecutionError: if no minion is meant, or ``timeout`` is not a number above 0.
+        Nothing is changed then.
+    :raises CommandExecutionError: if the cache of the master cannot be used.
+    """
+    minions = stocktaking.expected(__opts__, target, tgt_type)
+    seconds = redelivery.seconds("timeout", timeout)
+    now = time.time()
+    return draining.drain(Store(__opts__), minions, seconds, str(reason), _by(), now)
+
+
+@errors.for_runner
+def undrain(target, tgt_type="glob"):
+    """
+    Let rollouts and policies have minions again that were drained; return them.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.undrain 'rack7-*'
+
+    target, tgt_type
+        The minions.
+
+    :raises CommandExecutionError: if no minion is meant, or the cache of the master cannot be used.
+    """
+    minions = stocktaking.expected(__opts__, target, tgt_type)
+    return draining.undrain(Store(__opts__), minions, time.time())
 
 
 @errors.for_runner

@@ -1,0 +1,33 @@
+"""Minions whose hosts people work on: a rollout leaves them alone, and waits for none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .rollout import BAD, Rollout, Step
+
+
+def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> None:
+    """
+    Take into account who is *drained*, and why: by the word of people at the master.
+
+    Nobody of them is started. Whoever is away, or fails what had begun, counts neither as away nor
+    as failed. When that is over, whoever was left alone for it goes on in its own wave.
+    """
+    for name in drained.keys() & rollout.minions.keys():
+        minion = rollout.minions[name]
+        minion.drained = True
+        if minion.step is Step.WAITING and not minion.engaged:
+            minion.come_to(Step.HELD, drained[name])
+            rollout.note(now, f"{name}: {drained[name]}")
+        minion.excused = minion.excused or minion.away
+        if minion.step in BAD and not minion.forgiven:
+            minion.forgiven = True
+            rollout.note(now, f"{name}: is no failure of the rollout: {drained[name]}")
+    for name, minion in rollout.minions.items():
+        if minion.drained and name not in drained:
+            # Whoever is still away counts again.
+            minion.drained = minion.excused = False
+            if minion.step is Step.HELD:
+                minion.come_to(Step.WAITING, "")
+                rollout.note(now, f"{name}: is not drained any more")

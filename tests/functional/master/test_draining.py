@@ -1,0 +1,168 @@
+"""Hosts that people work on: rollouts and policies leave them alone, and wait for nobody."""
+
+import os
+
+import pytest
+
+from saltext_safeupdate.core.errors import InputError, RecordError
+from saltext_safeupdate.master import draining, policies
+from saltext_safeupdate.master.store import ROLLOUTS
+from saltext_safeupdate.runners import safeupdate
+from tests.functional.master.fleet_site import Fleet, Master, Time
+from tests.unit.fleet.world import NEW, OLD
+
+NAMES = [f"m{number}" for number in range(6)]
+
+
+@pytest.fixture
+def fleet():
+    return Fleet(NAMES)
+
+
+@pytest.fixture
+def master(tmp_path, fleet):
+    made = Master(tmp_path, tmp_path / "cache", fleet, Time())
+    yield made
+    made.close()
+
+
+def drain(master, *names, timeout=90_000.0):
+    return draining.drain(
+        master.store(), names, timeout, "new\nswitches", "jo on here", master.time.now
+    )
+
+
+def undrain(master, *names):
+    return draining.undrain(master.store(), names, master.time.now)
+
+
+def steps(found):
+    return {name: each.step.value for name, each in found.minions.items()}
+
+
+def test_a_plan_leaves_them_out_with_the_reason(master):
+    told = drain(master, "m1", "m2")
+    assert (told["minions"], told["reason"]) == (["m1", "m2"], "new switches")
+    plan = master.plan()
+    assert set(plan.left_out) == {"m1", "m2"}
+    assert plan.left_out["m1"].startswith("held: drained by jo on here until 2026-05-29 ")
+    assert plan.left_out["m1"].endswith(": new switches")
+    assert plan.unfit == frozenset()
+    assert undrain(master, "m1", "m3") == ["m1"]
+    assert set(master.plan().left_out) == {"m2"}
+
+
+def test_a_rollout_that_is_under_way_goes_on_without_them(master, fleet):
+    name = master.begin(master.plan())
+    while not fleet.most_busy:
+        master.tick()
+    drain(master, "m4", "m5")
+    fleet.silent |= {"m4", "m5"}
+    found = master.until(name, "finished")
+    assert steps(found) == dict.fromkeys(NAMES[:4], "done") | {"m4": "held", "m5": "held"}
+    assert master.status(name) == 0
+    assert fleet.most_busy == 1
+    assert any("m5: drained by jo on here" in line for _, line in found.history)
+
+
+def test_who_is_away_for_that_takes_no_part_of_the_limit_and_stops_nothing(master, fleet):
+    fleet.hosts["m1"].takes = 10_000.0
+    name = master.begin(master.plan(sample=0, minion_timeout=600, waves=["100%"]))
+    while not fleet.hosts["m1"].taken:
+        master.tick()
+    # Its rack has no power any more: it would be timed out, and nobody else could begin.
+    drain(master, "m1", "m2")
+    fleet.silent |= {"m1", "m2"}
+    found = master.until(name, "finished")
+    assert steps(found) == dict.fromkeys(NAMES, "done") | {"m1": "timed_out", "m2": "held"}
+    assert any("m1: is no failure of the rollout" in line for _, line in found.history)
+
+
+def test_they_go_on_in_their_wave_when_it_is_over(master, fleet):
+    name = master.begin(master.plan(canaries=0, waves=["100%"]))
+    drain(master, "m0", timeout=100.0)
+    drain(master, "m5")
+    for _ in range(3):
+        master.tick()
+    assert not fleet.hosts["m0"].taken + fleet.hosts["m5"].taken
+    assert undrain(master, "m5") == ["m5"]
+    found = master.until(name, "finished")
+    assert set(steps(found).values()) == {"done"}
+
+
+def test_an_engine_that_dies_knows_it_still(master, fleet):
+    name = master.begin(master.plan())
+    drain(master, "m5")
+    for _ in range(60):
+        master.tick()
+    master.start()
+    undrain(master, "m5")
+    found = master.until(name, "finished")
+    assert steps(found)["m5"] == "done"
+
+
+def test_a_policy_leaves_them_alone_and_brings_them_along_afterwards(master, fleet, monkeypatch):
+    monkeypatch.setattr("salt.version.__version__", NEW)
+    hears = fleet.hears
+
+    def told(name, fun, arg, now):
+        said, good = hears(name, fun, arg, now)
+        if fun == "safeupdate.report":
+            said |= {"running": said["version"]}
+        return said, good
+
+    fleet.hears = told
+    path = policies.path_of(master.opts)
+    os.makedirs(os.path.dirname(path))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"groups: [{{name: all, target: '*', version: '{NEW}', soak: 0, jitter: 0}}]")
+    os.chmod(path, 0o600)
+
+    def step():
+        return policies.step(
+            master.opts,
+            apply=True,
+            store=master.store(),
+            ask=master.ask,
+            clock=lambda: master.time.now,
+            order=lambda opts, what, given: master.order(what, given["plan"], **given),
+        )
+
+    drain(master, *NAMES[3:])
+    found = step()
+    assert found["groups"][0]["bring"] == NAMES[:3]
+    assert found["groups"][0]["left"]["m3"].startswith("drained by jo on here")
+    master.until(found["begun"], "finished")
+    assert step()["begun"] == ""
+    assert [fleet.hosts[name].version for name in NAMES[3:]] == [OLD] * 3
+    master.time.now += 90_001.0
+    master.until(step()["begun"], "finished")
+    assert {host.version for host in fleet.hosts.values()} == {NEW}
+
+
+@pytest.mark.parametrize("timeout", [0.0, -5.0, float("inf")])
+def test_it_always_ends(master, timeout):
+    with pytest.raises(InputError, match="has to end by itself"):
+        drain(master, "m1", timeout=timeout)
+
+
+def test_what_cannot_be_read_is_nobody_that_may_be_started(master, fleet):
+    name = master.begin(master.plan())
+    master.store().cache.write(ROLLOUTS, "drained", ["m1"])
+    with pytest.raises(RecordError, match="no list of minions"):
+        draining.drained(master.store(), 0.0)
+    for _ in range(100):
+        master.tick()
+    assert not any(host.taken for host in fleet.hosts.values())
+    assert master.store().rollout(name).mode.value == "running"
+
+
+def test_the_runner_drains_those_that_are_meant(master, monkeypatch):
+    monkeypatch.setattr(
+        safeupdate, "__opts__", {**master.opts, "cachedir": str(master.cache)}, raising=False
+    )
+    told = safeupdate.drain("m[1-2]", timeout=60, reason="power")
+    assert told["minions"] == ["m1", "m2"]
+    assert safeupdate.undrain("*") == ["m1", "m2"]
+    with pytest.raises(safeupdate.errors.RefusedError, match="No minion with an accepted key"):
+        safeupdate.drain("x*")
