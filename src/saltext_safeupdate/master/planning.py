@@ -95,7 +95,8 @@ def make(
         wanted,
         members,
         facts,
-        plan_id=_name(now),
+        # It is new, and sorts by time.
+        plan_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(2)}",
         number=int(now * 1e6),
         now=now,
         seconds=_usual_seconds(store),
@@ -388,11 +389,6 @@ def _usual_seconds(store: Store) -> float:
     """Return what a minion usually takes, by the newest rollouts; 0 if there is none."""
     seconds = [outline.usual for outline in store.outlines().values() if outline.usual]
     return statistics.median(seconds[-_HISTORY:]) if seconds else 0.0
-
-
-def _name(now: float) -> str:
-    """Return a name that is new, and that sorts by time."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{secrets.token_hex(2)}"
 
 
 def requested(store: Store, target: object, tgt_type: str, wanted: Mapping[str, Any]) -> Request:
