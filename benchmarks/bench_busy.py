@@ -172,6 +172,8 @@ def one(scene: EngineScene, front_end: str, version: str, *, plain: bool) -> Fou
             by_hand(front_end, version, scene)
         else:
             asked = scene.ask(version, allow_downgrade=True)
+            if "update" not in asked:
+                raise SystemExit(f"the update was not begun: {asked}")
             record = scene.ended(asked["update"], TIMEOUT)
             if record["phase"] != "committed":
                 raise SystemExit(f"the update ended as {record['phase']}: {record['reason']}")
