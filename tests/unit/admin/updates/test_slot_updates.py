@@ -197,6 +197,18 @@ def test_a_build_that_is_damaged_changes_nothing(made):
     assert factory.slots(made).slots() == []
 
 
+def test_with_keys_a_build_that_nobody_has_signed_is_not_taken(made):
+    made.__dict__.pop("settings", None)
+    made.opts["safeupdate"]["slots_keyring"] = "/etc/salt/builds.gpg"
+    made.build("3008.3")
+    plan = _plan(made, "3008.3")
+    assert _codes(plan) == ["target-unavailable"]
+    assert "signature-policy" not in [each["code"] for each in plan["findings"]]
+    with pytest.raises(SafeUpdateError, match=r"'safeupdate:slots_keyring' asks for one.*Nothing"):
+        made.update("3008.3")
+    assert made.launched == 0
+
+
 # -- from a package to slots and back -------------------------------------------------------
 
 
