@@ -195,7 +195,10 @@ def described(host: Host) -> dict[str, Any]:
 
 
 def _shown(noted: Unslotted | None) -> Mapping[str, str]:
-    return {} if noted is None else {"version": noted.version, "program": noted.program}
+    if noted is None:
+        return {}
+    # Its package may have been updated, or removed, since the minion has left it.
+    return {"version": _version(noted.program), "program": noted.program}
 
 
 def forget(host: Host, ident: object) -> dict[str, str]:

@@ -257,6 +257,28 @@ def test_a_package_of_the_same_version_is_another_thing(made):
     assert made.runs == "package"
 
 
+def test_a_package_that_is_updated_below_a_slot_is_told_and_is_what_it_goes_back_to(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    made.says = "salt-minion 3007.16 (Chlorine)\n"
+    assert updating.revisions(made)["without_slot"]["version"] == "3007.16"
+    assert made.runs == "3008.3"
+    asked = updating.rollback(made)
+    assert asked["to"] == {NAME: "3007.16"}
+    made.install()
+    assert made.runs == "package"
+
+
+def test_a_package_that_is_gone_below_a_slot_is_told_and_not_gone_back_to(made):
+    made.build("3008.3")
+    made.update("3008.3")
+    made.says = ""
+    assert updating.revisions(made)["without_slot"]["version"] == ""
+    with pytest.raises(InputError, match="There is no such version to go back to"):
+        updating.rollback(made)
+    assert made.runs == "3008.3"
+
+
 def test_what_is_active_is_not_asked_for_again_and_another_build_of_it_is(made):
     made.build("3008.3")
     made.update("3008.3")
