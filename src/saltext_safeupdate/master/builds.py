@@ -30,7 +30,13 @@ class FileRoots:
 
     def names(self) -> Sequence[str]:
         prefix = f"{self._top}/" if self._top else ""
-        found = self._server.file_list({"saltenv": self._saltenv, "prefix": prefix})
+        try:
+            found = self._server.file_list({"saltenv": self._saltenv, "prefix": prefix})
+        except OSError as err:
+            raise SafeUpdateError(
+                f"The builds in {self.place} cannot be listed: {err}. Nothing was done; look at "
+                "the directory 'cachedir' of this master."
+            ) from err
         below = [str(path).removeprefix(prefix) for path in found if str(path).startswith(prefix)]
         return [path for path in below if path and "/" not in path]
 

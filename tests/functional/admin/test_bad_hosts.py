@@ -26,6 +26,7 @@ NAMES = SURFACE["modules"]["safeupdate"]
 GIVEN = {
     "accepted": (["20260101120000000000"],),
     "forget": ("20260101120000000000",),
+    "forget_slot": ("salt-3008.3",),
     "plan": ("3008.3",),
     "prefetch": ("3008.3",),
     "request": (1_780_000_000_000_000, "3008.3"),

@@ -25,6 +25,7 @@ ROLLOUT = "20260101120000000000"
 GIVEN = {
     "abort": (ROLLOUT,),
     "allow": ("3008.3",),
+    "avail": ("salt://builds",),
     "forget": ("m1",),
     "pause": (ROLLOUT,),
     "plan": ("*",),

@@ -158,6 +158,7 @@ REFUSED = [
     "check",
     "drain",
     "forget",
+    "forget_slot",
     "history",
     "jobs",
     "plan",
@@ -169,7 +170,13 @@ REFUSED = [
     "unquarantine",
     "wait",
 ]
-ARGUMENT = {"accepted": "[]", "forget": "1", "resume": "1", "unquarantine": "1"}
+ARGUMENT = {
+    "accepted": "[]",
+    "forget": "1",
+    "forget_slot": "1",
+    "resume": "1",
+    "unquarantine": "1",
+}
 
 
 @pytest.mark.soak
