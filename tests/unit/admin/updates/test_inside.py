@@ -147,6 +147,13 @@ def test_an_update_is_asked_for_under_the_states_own_id(transaction, monkeypatch
     }
 
 
+def test_a_source_is_asked_for_too_so_that_no_package_comes_in_its_place(transaction, monkeypatch):
+    monkeypatch.setattr(states, "__low__", LOW, raising=False)
+    states.updated("up", "3008.3", source="salt://builds")
+    module.update("3008.3", source="salt://builds")
+    assert [wish["source"] for wish in wishes(transaction)] == ["salt://builds"] * 2
+
+
 class TestTheRunningMinion:
     @pytest.fixture
     def asked(self):
@@ -178,6 +185,12 @@ class TestTheRunningMinion:
         minion({"action": "safeupdate.update", "version": "2", "when": "now", "refresh": False})
         wanted = {"when": "now", "allow_downgrade": False, "refresh": False}
         assert asked == [("safeupdate.update", ("2",), wanted)]
+
+    @pytest.mark.parametrize("of", [{}, {"state": "x"}])
+    def test_it_is_told_the_source(self, minion, asked, of):
+        minion({"action": "safeupdate.update", "version": "1", "source": "salt://builds", **of})
+        ((_, _, given),) = asked
+        assert given["source"] == "salt://builds"
 
     def test_it_updates_for_a_state_as_the_state_does_outside(self, minion, asked):
         wish = {"action": "safeupdate.update", "version": "2", "state": "tag", "test": True}

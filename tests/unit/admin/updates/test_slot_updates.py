@@ -1,5 +1,6 @@
 """What an administrator asks of slots, with real builds, a real record, and a simulated systemd."""
 
+import functools
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from saltext_safeupdate.admin.updates import (
     rollout_requests,
     slot_updates,
     slots,
+    updated,
     updating,
 )
 from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
@@ -618,3 +620,24 @@ def test_what_a_rollout_asks_for_is_refused_where_there_can_be_no_slots(made):
     told = _ask(made, NUMBER, "3008.3", source=str(made.source))
     assert "[no-slots]" in told["refused"]
     assert made.launched == 0
+
+
+# -- the state --------------------------------------------------------------------------------
+
+
+def test_the_state_brings_a_minion_to_a_slot_once(made):
+    made.build("3008.3")
+    functions = {
+        f"safeupdate.{name}": functools.partial(getattr(updating, name), made, {})
+        for name in ("plan", "update")
+    }
+    given = {"allow_downgrade": False, "source": str(made.source)}
+    told = updated.updated(functions, "3008.3", test=True, **given)
+    assert (told["result"], made.launched) == (None, 0)
+    told = updated.updated(functions, "3008.3", test=False, **given)
+    assert told["result"] is True
+    assert told["changes"][NAME]["old"] == OLD
+    made.install()
+    assert made.runs == "3008.3"
+    told = updated.updated(functions, "3008.3", test=False, **given)
+    assert (told["result"], told["changes"]) == (True, {})
