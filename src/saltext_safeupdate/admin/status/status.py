@@ -6,6 +6,7 @@ The grain is made whenever the minion starts, so importing this module is cheap.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -24,6 +25,8 @@ from ...core.settings import of_minion
 
 if TYPE_CHECKING:
     from ...this_host import Host
+
+log = logging.getLogger(__name__)
 
 _LAST_EVENT = "safeupdate.beacon"
 
@@ -119,7 +122,11 @@ def _installed(host: Host) -> dict[str, str]:
     # Not for the grain.
     from ... import factory
 
-    slot = factory.active_slot(host)
+    try:
+        slot = factory.active_slot(host)
+    except SafeUpdateError as err:
+        log.warning("safeupdate: the slot of this minion is not known: %s", err)
+        return {}
     if slot is not None:
         return {"salt": slot.build_version}
     if host.manager is None:

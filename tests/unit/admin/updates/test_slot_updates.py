@@ -514,6 +514,7 @@ def test_a_slot_that_is_gone_is_told_before_the_minion_restarts(made):
     shutil.rmtree(slot.tree)
     (problem,) = _problems(made)
     assert "cannot be used" in problem["problem"]
+    assert status.status(made)["installed"] == {}
     # As it says: then what is not whole is made anew.
     drop_in = problem["fix"].partition("remove ")[2].partition(",")[0]
     os.unlink(drop_in)
