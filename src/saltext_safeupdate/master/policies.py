@@ -152,7 +152,7 @@ def _begin(
         try:
             plan = planning.make(
                 opts,
-                _request(groups[each.group], each),
+                request_of(groups[each.group], each),
                 store=store,
                 at_once=True,
                 ask=ask,
@@ -173,7 +173,7 @@ def _begin(
     return "", "", told
 
 
-def _request(group: Group, standing: Standing) -> Request:
+def request_of(group: Group, standing: Standing) -> Request:
     """Return the rollout that brings those along who are to be."""
     named = Target(group.name, standing.bring, "list")
     wanted = replace(group.wanted, groups=(named,), version=standing.version, exclude=frozenset())
