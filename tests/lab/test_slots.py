@@ -371,6 +371,7 @@ class Beside(HandoverScene, Slotted):
     """A minion that is handed over, and whose master has builds."""
 
 
+@pytest.mark.soak
 def test_an_update_to_a_slot_and_on_to_another_waits_for_no_job(
     lab: Lab, site: Path, begin: Callable[[Any], Any]
 ) -> None:

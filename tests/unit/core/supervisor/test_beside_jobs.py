@@ -43,9 +43,9 @@ def have_own_tree(host, trees):
     return process
 
 
-def whose(host, **kwargs):
+def whose(host, *, replaces=True, **kwargs):
     given = {"roots": [str(host.root)], "others": (), "before": OLD, "after": NEW, **kwargs}
-    return beside_jobs.whose(host.initiator(), *given.values())
+    return beside_jobs.whose(host.initiator(), *given.values(), replaces=replaces)
 
 
 def hands_over(host):
@@ -91,6 +91,7 @@ class TestWhose:
         other.mkdir()
         assert whose(host, roots=[str(host.root), str(other)]) == ()
         assert whose(host, roots=[]) == ()
+        assert whose(host, roots=[], replaces=False) == (host.old,), "a slot replaces none"
 
     def test_not_beside_other_minions_of_the_host(self, host):
         assert whose(host, others=("another",)) == ()
