@@ -38,15 +38,23 @@ def renew(context: Context, unit: str, former: str) -> None:
         context.services.start(unit)
 
 
-def not_up(context: Context, unit: str, former: str, works: Callable[[], str] = lambda: "") -> str:
+def not_up(
+    context: Context,
+    unit: str,
+    former: str,
+    works: Callable[[], str] = lambda: "",
+    timeout: float | None = None,
+) -> str:
     """
     Wait until another start than *former* is up and stays so; return how it is instead, or nothing.
 
-    *works* says what it does not do although it runs; empty if it works.
+    *works* says what it does not do although it runs; empty if it works. It has *timeout* seconds;
+    None: ``restart_timeout``.
     """
     calm, stopped, pid, lacks = 0, 0, 0, ""
     state: ServiceState = context.services.state(unit)
-    deadline = context.monotonic() + context.settings.restart_timeout
+    given = context.settings.restart_timeout if timeout is None else timeout
+    deadline = context.monotonic() + given
     while context.monotonic() < deadline:
         state = context.services.state(unit)
         is_new = state.invocation != former

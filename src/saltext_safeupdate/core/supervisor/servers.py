@@ -140,8 +140,11 @@ def _note(context: Context, update: Update) -> Update:
 
 def _not_up(context: Context, update: Update, server: Server) -> str:
     """Return what is wrong with it; empty if it works."""
-    former = update.progress.servers[server.unit]
-    found = other_units.not_up(context, server.unit, former, _works(context, update, server))
+    former, settings = update.progress.servers[server.unit], context.settings
+    # As long as a new minion has to prove itself: it may have much to read.
+    timeout = max(settings.watch_timeout, settings.restart_timeout)
+    works = _works(context, update, server)
+    found = other_units.not_up(context, server.unit, former, works, timeout)
     if not found:
         return ""
     return (

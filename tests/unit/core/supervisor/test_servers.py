@@ -193,6 +193,14 @@ def test_the_minion_waits_for_a_master_that_listens(host):
     assert set(up[:6]) == {"start salt-master"}, "nobody else starts before it listens"
 
 
+def test_a_new_master_has_as_long_as_a_new_minion(host):
+    host.settings = dataclasses.replace(host.settings, restart_timeout=30.0, watch_timeout=300.0)
+    host.ask()
+    host.listens = lambda: host.clock.passed > 200
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED
+
+
 def test_what_did_not_run_is_not_started(host):
     host.beside["salt-api"].stop("salt-api")
     host.events.clear()
