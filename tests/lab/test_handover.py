@@ -144,6 +144,31 @@ def test_a_stop_waits_for_the_jobs_of_both_and_ends_both(scene: HandoverScene) -
     scene.container.run(["systemctl", "start", "salt-minion"])
 
 
+# In every run, test_watch.py and test_systemd.py have it.
+@pytest.mark.soak
+def test_a_stop_in_the_place_of_our_own_restart_is_left(scene: HandoverScene) -> None:
+    """systemd replaces a restart that has not come yet by the stop, and nobody undoes that."""
+    run = scene.container.run
+    # It comes before the stop guard.
+    drop_in = "/etc/systemd/system/salt-minion.service.d/40-slow.conf"
+    scene.container.write(drop_in, "[Service]\nExecStop=/bin/sleep 10\n")
+    run(["systemctl", "daemon-reload"])
+    scene.call("safeupdate.restart", "for a test")
+    scene.master.wait(
+        lambda: scene.container.service()["ActiveState"] == "deactivating", 60, "the restart"
+    )
+    run(["systemctl", "stop", "salt-minion"], timeout=120)
+    ended = scene.wait_end()
+    assert ended["kind"] == "restart"
+    assert "Somebody has stopped salt-minion" in ended["reason"], ended
+    assert scene.container.service()["ActiveState"] in ("inactive", "failed")
+    assert scene.left() == []
+    run(["rm", drop_in])
+    run(["systemctl", "daemon-reload"])
+    run(["systemctl", "start", "salt-minion"])
+    scene.answers()
+
+
 LEFT = "sleep 4321"
 
 
