@@ -28,6 +28,7 @@ from . import acks, job_process, proc_files
 from .complaints import Complaints
 from .intake import Intake
 from .job_process import MAIN_BUSY_TIMEOUT, JobProcess, Ticket
+from .ready import Ready
 from .returns import Returns, without_payload
 from .schedule import Scheduled
 from .single import Single
@@ -48,7 +49,7 @@ def patches(
     Build what looks after the jobs of this process, and return the table.
 
     *hands_over* tells whether this minion may be handed over. *redirect* has the process read the
-    code below each root from its linked copy. *when_ready* is called once the minion is ready.
+    code below each root from its linked copy. *when_ready* is what :class:`.Ready` does.
     """
     complaints = Complaints()
     tickets: dict[int, Ticket] = {}
@@ -58,13 +59,14 @@ def patches(
     intake = Intake(settings, complaints, tickets, admission, succession)
     process = JobProcess(settings, complaints, tickets, admission, redirect, lambda: succession.bus)
     returns = Returns(settings, complaints)
-    scheduled = Scheduled(admission, succession, when_ready)
+    scheduled = Scheduled(admission, succession)
     waiting = WaitingRuns(settings, complaints, admission)
+    ready = Ready(when_ready)
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
         # The main process.
         _by(minion, "_handle_decoded_payload", ("self", "data"), intake.mark, may_wait=True),
-        _by(minion, "_invoke_execution", ("self", "data"), intake.invoke),
+        _by(minion, "_invoke_execution", ("self", "data"), ready.before(intake.invoke)),
         _by(minion, "_queue_job", ("self", "data"), intake.queue),
         _by(minion, "process_process_queue", ("self",), intake.process_queue),
         _by(minion, "process_state_queue", ("self",), intake.process_queue),
@@ -98,7 +100,7 @@ def patches(
         _by(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), returns.prepare),
         _by(minion, "_return_pub", ("self", "ret"), returns.publish),
         Patch(minion, "_send_req_sync", _SENT, _sending(returns)),
-        _by(schedule, "eval", ("self",), scheduled.evaluate),
+        _by(schedule, "eval", ("self",), ready.before(scheduled.evaluate)),
         _by(schedule, "_run_job", ("self", "func", "data"), scheduled.run),
         Patch(
             salt.utils.event.SaltEvent,

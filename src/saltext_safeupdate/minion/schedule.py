@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.jobs import current
@@ -24,19 +24,11 @@ class Scheduled:
     Gives a scheduled job its share of the jobs lock, and leaves it out while jobs are held.
 
     While two generations of the minion look at their schedules, one of them starts each job.
-    With the first look the minion is ready, and *when_ready* is called: what its start need not
-    wait for.
     """
 
-    def __init__(
-        self,
-        admission: Admission,
-        succession: Succession | Single,
-        when_ready: Iterable[Callable[[], None]] = (),
-    ) -> None:
+    def __init__(self, admission: Admission, succession: Succession | Single) -> None:
         self._admission = admission
         self._succession = succession
-        self._when_ready = list(when_ready)
         # Whether what runs now is due; otherwise somebody wants it now.
         self._looks = False
         # The jobs that were told to be left out, with the time for which they were meant.
@@ -48,8 +40,6 @@ class Scheduled:
         self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Look what is due, unless that could not start now."""
-        while self._when_ready:
-            self._when_ready.pop(0)()
         if self._admission.holding():
             now = datetime.datetime.now()
             self._held_at = self._held_at or now

@@ -66,16 +66,6 @@ def test_a_scheduled_job_has_a_share_while_it_runs(world, scheduled):
     assert alone(world)
 
 
-def test_with_the_first_look_the_minion_is_ready(world, calls):
-    done = []
-    admission = Admission(world.settings, Store(world.settings.database))
-    scheduled = Scheduled(admission, Single(), [lambda: done.append(1), lambda: done.append(2)])
-    assert done == []
-    for _ in range(2):
-        scheduled.evaluate(calls, Schedule())
-        assert done == [1, 2]
-
-
 @pytest.mark.usefixtures("drain")
 def test_while_jobs_are_held_none_is_started(scheduled, calls):
     assert scheduled.evaluate(calls, None) is None
