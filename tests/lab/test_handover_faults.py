@@ -58,6 +58,26 @@ sys.exit("it did not run")
 """
 
 
+# The same as soon as the guard and the minion have come to a step, whose directory is named.
+AMBUSH_AT_STEP = """
+import glob, os, signal, sys, time
+print(flush=True)
+end = time.monotonic() + 300
+while time.monotonic() < end and not glob.glob(sys.argv[1]):
+    time.sleep(0.001)
+for name in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{name}/cmdline", "rb") as file:
+            words = file.read().split(bytes(1))
+        if any(word.endswith(b"/stop_guard.sh") for word in words[:2]):
+            os.kill(int(name), signal.SIGKILL)
+    except OSError:
+        pass
+sys.exit(time.monotonic() >= end)
+"""
+STEPS = ("asked", "taken", "moved")
+
+
 class AptScene(HandoverScene, EngineScene):
     """A host with apt whose minion is updated beside jobs."""
 
@@ -131,6 +151,69 @@ def test_whatever_dies_beside_a_running_job(
         host.tell_of(request.node)
     name = request.node.callspec.params["scene"]
     table.append(f"{name:<8}{row}")
+
+
+def at_work(host: HandoverScene) -> str:
+    """Return a job that has begun, beside nothing of the tests before."""
+    host.master.wait(lambda: host.open_jobs() == [], 60, "the jobs of the test before")
+    host.master.wait(lambda: host.left() == [], 90, "the generations of the test before")
+    host.container.run(["rm", "-f", WORK, FLAG])
+    jid = host.publish(
+        "cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}; echo done"
+    )
+    host.wait_trace("start")
+    return jid
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("scene", ["apt"], indirect=True)
+def test_the_guard_dies_at_a_step_of_a_plain_restart(
+    scene: tuple[HandoverScene, faults.Pair], step: str, request: pytest.FixtureRequest
+) -> None:
+    host, _ = scene
+    jid, before = at_work(host), host.pid()
+    place = f"{host.run_dir}/handover.*.{step}"
+    ambush = host.container.popen(["python3", "-c", AMBUSH_AT_STEP, place])
+    assert ambush.stdout is not None
+    ambush.stdout.readline()
+    try:
+        host.container.run(["systemctl", "restart", "salt-minion"], timeout=300, check=False)
+        assert ambush.wait(330) == 0
+        if host.container.service()["ActiveState"] == "failed":
+            host.container.run(["systemctl", "start", "salt-minion"])
+        host.minion_started(before)
+        host.answers()
+        ends_or_is_reported(host, jid, "guard")
+        host.master.wait(lambda: host.left() == [], 90, f"nothing to be left ({host.left()})")
+        host.master.wait(lambda: host.open_jobs() == [], 60, "the ledger to be empty")
+    finally:
+        host.container.write(FLAG, "")
+        host.tell_of(request.node)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scene", ["apt"], indirect=True)
+def test_a_restart_needs_no_bus_of_the_host(
+    scene: tuple[HandoverScene, faults.Pair], request: pytest.FixtureRequest
+) -> None:
+    host, _ = scene
+    jid, before = at_work(host), host.pid()
+    host.container.run(["systemctl", "stop", "dbus.socket", "dbus.service"])
+    try:
+        host.container.run(["systemctl", "restart", "salt-minion"], timeout=60)
+        host.minion_started(before)
+        host.answers()
+        assert host.traces() == ["start"], "the job goes on in the earlier one"
+        host.container.write(FLAG, "")
+        assert host.returned(jid)["return"] == "done"
+        host.master.wait(lambda: host.left() == [], 90, f"nothing to be left ({host.left()})")
+    finally:
+        host.container.run(["systemctl", "start", "dbus.socket"])
+        host.container.write(FLAG, "")
+        host.tell_of(request.node)
 
 
 def ends_or_is_reported(scene: HandoverScene, jid: str, fault: str) -> None:
