@@ -100,13 +100,13 @@ def test_an_engine_that_dies_at_any_step_changes_nothing_of_what_comes_next() ->
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_ten_thousand_for_weeks(seed: int) -> None:
     dice = random.Random(seed)
     # Most are well: of a thousand, some ten have something of their own.
     lives = [dice.choice(LIVES) if dice.random() < 0.02 else {} for _ in range(10_000)]
     wanted = intent({"max_unavailable": 50}, {"max_unavailable": 200, "windows": ["20:00-06:00"]})
-    found = Weeks(*of_lives(lives, wanted), seed=seed).run(21, restarts=0.005)
+    found = Weeks(*of_lives(lives, wanted), seed=seed).run(14, restarts=0.005)
     calm(found)
     assert found.versions()[NEW] > 9_900 > found.versions()[OLD]
 

@@ -96,6 +96,9 @@ class Weeks:
         self.begun: list[tuple[float, str]] = []
         self.taken: list[tuple[float, str]] = []
         self._due: dict[str, list[Report]] = {}
+        self._special = [each for each in hosts if each != Life(each.name)]
+        self._moving: dict[str, Life] = {each.name: each for each in hosts if each.busy}
+        self._records: dict[str, inventory.Record] = {}
 
     # -- time ----------------------------------------------------------------------------
 
@@ -107,8 +110,7 @@ class Weeks:
             while self.now < until:
                 active = [each for each in self.stored.kept.values() if not each.mode.final]
                 self.now = self.now + LOOK if active else until
-                for host in self.hosts.values():
-                    host.pass_time(self.now)
+                self._pass_time()
                 for each in active:
                     self._look(each, restarts)
             if self.now >= person:
@@ -116,6 +118,15 @@ class Weeks:
                 self.stored.tidy(self.now)
                 person += DAY
         return self
+
+    def _pass_time(self) -> None:
+        """Let time go by for those to whom something happens: most of thousands only wait."""
+        for host in self._special:
+            host.pass_time(self.now)
+        for host in list(self._moving.values()):
+            host.pass_time(self.now)
+            if not host.busy:
+                del self._moving[host.name]
 
     def _look(self, each: Rollout, restarts: float) -> None:
         name = each.plan.id
@@ -142,6 +153,7 @@ class Weeks:
                     known = host.number
                     refused = host.take(action.number, action.goal, self.now)
                     if host.number != known:
+                        self._moving[host.name] = host
                         self._check_start(each, host)
                     self._answer(each, action.minion, action.question, refused)
             elif isinstance(action, Cancel) and self.hosts[action.minion].there(self.now):
@@ -181,9 +193,14 @@ class Weeks:
 
     def _record(self, host: Life) -> inventory.Record:
         phase = "idle" if host.phase == "hangs" else host.phase
+        there = self._records.get(host.name)
+        now = (host.version, phase, host.extension, host.held)
+        if there and (there.running, there.phase, there.extension, there.held) == now:
+            return there
         answer = {"running": host.version, "installed": host.version, "phase": phase}
         answer |= {"extension": host.extension, "held": host.held}
-        return inventory.from_answer(host.name, answer, self.now)
+        self._records[host.name] = inventory.from_answer(host.name, answer, self.now)
+        return self._records[host.name]
 
     def _step(self) -> None:
         self.standings = policy.look(self.policy, self.known())
