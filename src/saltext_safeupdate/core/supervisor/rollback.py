@@ -252,13 +252,13 @@ def _restore(update: Update, present: Manifest | None) -> str:
     """Put back the files; say which ones others have changed since the update did."""
     if not update.way_back.backup:
         return ""
+    before = backup.load(update.way_back.backup)
+    lost = servers.bereft(update, before, present)
+    kept = [path for path in update.way_back.kept if path not in lost]
     done = backup.restore(
-        backup.load(update.way_back.backup),
+        before,
         present=present,
-        keep=(
-            *backup.configuration(update.way_back.paths),
-            *backup.followed(update.way_back.kept),
-        ),
+        keep=(*backup.configuration(update.way_back.paths), *backup.followed(kept)),
         grows=backup.followed(servers.grows(update)),
         suffix=f".safeupdate-{update.id}",
     )

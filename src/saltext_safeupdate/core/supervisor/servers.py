@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import CommandError, VerificationError
 from ..host import backup
 from ..host import servers as hosts
+from ..host.backup import Manifest
 from ..host.servers import MASTER, Server
 from ..record.update import Update
 from . import other_units
@@ -108,6 +110,19 @@ def grows(update: Update) -> list[str]:
     return [os.path.dirname(each.keys) for each in update.code.servers if each.keys]
 
 
+def bereft(update: Update, before: Manifest, present: Manifest | None) -> set[str]:
+    """
+    Return the directories of keys that have lost all of them since *before*, as of *present*.
+
+    Whoever takes single ones away has decided so. That all are gone is the new version's doing,
+    whenever it was: they come back.
+    """
+    had, has = _with_keys(before), _with_keys(present) if present is not None else set()
+    keys = [each.keys for each in update.code.servers if each.keys]
+    lost = [each for each in keys if os.path.realpath(each) in had - has]
+    return {os.path.dirname(each) for each in lost}
+
+
 # -- how -----------------------------------------------------------------------------------
 
 
@@ -164,8 +179,14 @@ def _had(update: Update, directory: str) -> bool:
     if not update.way_back.backup:
         return False
     try:
-        entries = backup.load(update.way_back.backup).entries
+        before = backup.load(update.way_back.backup)
     except VerificationError as err:
         log.warning("update %s: %s", update.id, err)
         return False
-    return any(os.path.dirname(entry.path) == directory for entry in entries)
+    return os.path.realpath(directory) in _with_keys(before)
+
+
+def _with_keys(manifest: Manifest) -> set[str]:
+    """Return the directories with a file in them, wherever links lead to them."""
+    found = {os.path.dirname(each.path) for each in manifest.entries if stat.S_ISREG(each.mode)}
+    return {os.path.realpath(each) for each in found}

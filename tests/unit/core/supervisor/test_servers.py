@@ -7,7 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.generations import meeting, own_tree
-from saltext_safeupdate.core.host import locks, processes
+from saltext_safeupdate.core.host import backup, locks, processes
 from saltext_safeupdate.core.host.servers import Server
 from saltext_safeupdate.core.record.parts import Code, Request, WayBack
 from saltext_safeupdate.core.record.phase import Phase
@@ -316,7 +316,17 @@ def test_an_engine_that_runs_is_proof(host):
     assert host.last.phase is Phase.COMMITTED
 
 
-def test_a_master_without_any_of_its_keys_is_none(host):
+def linked(host):
+    """Have the keys on another file system."""
+    pki = host.keys.parent
+    pki.rename(pki.with_name("elsewhere"))
+    pki.symlink_to(pki.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("have", [None, linked])
+def test_a_master_without_any_of_its_keys_is_none(host, have):
+    if have:
+        have(host)
     host.ask()
 
     def lose(files):
@@ -329,13 +339,10 @@ def test_a_master_without_any_of_its_keys_is_none(host):
     assert str(host.keys) in host.last.reason
 
 
-@pytest.mark.parametrize("linked", [False, True])
-def test_lost_keys_come_back_and_new_ones_stay(host, linked):
-    if linked:
-        # On another file system.
-        pki = host.keys.parent
-        pki.rename(pki.with_name("elsewhere"))
-        pki.symlink_to(pki.with_name("elsewhere"))
+@pytest.mark.parametrize("have", [None, linked])
+def test_lost_keys_come_back_and_new_ones_stay(host, have):
+    if have:
+        have(host)
     host.ask()
 
     def change(files):
@@ -356,6 +363,74 @@ def test_lost_keys_come_back_and_new_ones_stay(host, linked):
     host.supervise()
     assert host.last.phase is Phase.ROLLED_BACK
     assert sorted(path.name for path in host.keys.iterdir()) == ["web1", "web2", "web3"]
+
+
+def loses_keys(host):
+    """Have the new master lose its keys as it starts, and return that it listens."""
+
+    def listens():
+        if host.last.phase is Phase.RESTARTING:
+            (host.keys / "web1").unlink(missing_ok=True)
+        return True
+
+    host.listens = listens
+
+
+@pytest.mark.parametrize("have", [None, linked])
+def test_keys_that_the_new_master_loses_come_back(host, have):
+    """The files of the update are noted before: it is not somebody else who has done that."""
+    if have:
+        have(host)
+    loses_keys(host)
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert str(host.keys) in host.last.reason
+    assert [path.name for path in host.keys.iterdir()] == ["web1"]
+
+
+def test_keys_come_back_also_if_the_supervisor_dies_among_them(host, monkeypatch):
+    (host.keys / "web2").write_text("key")
+
+    def listens():
+        if host.last.phase is Phase.RESTARTING:
+            for path in host.keys.iterdir():
+                path.unlink()
+        return True
+
+    host.listens = listens
+    host.ask()
+    put_back, seen = backup._put_back, []
+
+    def dies(entry, copy):
+        put_back(entry, copy)
+        if entry.path.endswith("web1") and not seen:
+            seen.append(entry.path)
+            raise Killed
+
+    monkeypatch.setattr(backup, "_put_back", dies)
+    with pytest.raises(Killed):
+        host.supervise()
+    host.all_die()
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert sorted(path.name for path in host.keys.iterdir()) == ["web1", "web2"]
+
+
+def test_a_key_that_somebody_deletes_meanwhile_does_not_come_back(host):
+    (host.keys / "web2").write_text("key")
+
+    def listens():
+        if host.last.phase is not Phase.RESTARTING:
+            return True
+        (host.keys / "web2").unlink(missing_ok=True)
+        return False
+
+    host.listens = listens
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert [path.name for path in host.keys.iterdir()] == ["web1"]
 
 
 @pytest.mark.parametrize("by", ["a request", "a job"])
