@@ -12,6 +12,8 @@ from .service import Services
 _PATTERN = "*salt*.service"
 _PROGRAMS = ("salt-minion", "salt-proxy", "salt-master", "salt-syndic", "salt-api")
 _CONFIG = re.compile(r" (?:-c|--config-dir)[ =]?(/\S+)")
+# A virtual environment that also loads what is beside the interpreter (the documentation of venv).
+_SHARING = re.compile(r"^include-system-site-packages\s*=\s*true\s*$", re.MULTILINE | re.IGNORECASE)
 # Of these the jobs run in the daemon itself.
 _WITH_JOBS = ("salt-minion", "salt-proxy")
 
@@ -48,10 +50,23 @@ def running_from(
         names = {os.path.basename(word) for word in words}
         program = next((each for each in _PROGRAMS if any(each in name for name in names)), "")
         interpreters = {_target(f"{proc}/{pid}/exe"), *words[:1]}
-        same = any(each.startswith(places) or each == ours for each in interpreters if each)
+        alone = bool(words) and _has_own_code(words[0])
+        same = any(
+            each.startswith(places) or (each == ours and not alone) for each in interpreters if each
+        )
         if program and same:
             found.append(Daemon(unit.removesuffix(".service"), program, pid, _config(words)))
     return found
+
+
+def _has_own_code(python: str) -> bool:
+    """Tell whether it is that of a virtual environment, which loads nothing from beside it."""
+    try:
+        path = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return _SHARING.search(file.read()) is None
+    except OSError:
+        return False
 
 
 def _config(words: list[str]) -> str:

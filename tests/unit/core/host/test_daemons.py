@@ -73,3 +73,31 @@ def test_in_the_python_of_the_system_it_is_the_interpreter_that_tells(proc):
     root = "/usr/lib/python3/dist-packages/salt"
     found = daemons.running_from(services, [root], "/usr/bin/python3.11", proc.path)
     assert found == [Daemon("salt-minion2", "salt-minion", 1)]
+
+
+def test_a_virtual_environment_has_code_of_its_own_whoevers_the_interpreter_is(proc, tmp_path):
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    python = str(venv / "bin" / "python3")
+    services = Services(
+        salt_master=proc(1, python, f"{venv}/bin/salt-master", exe="/usr/bin/python3.11"),
+        # As a process of Salt names itself.
+        salt_api=proc(2, f"{python} {venv}/bin/salt-api MainProcess", exe="/usr/bin/python3.11"),
+    )
+    packages = "/usr/lib/python3/dist-packages/salt"
+    assert daemons.running_from(services, [packages], "/usr/bin/python3.11", proc.path) == []
+    found = daemons.running_from(services, [str(venv)], "", proc.path)
+    assert [each.unit for each in found] == ["salt-api", "salt-master"]
+
+
+def test_a_virtual_environment_may_share_the_code_of_the_packages(proc, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").write_text("include-system-site-packages = true\n")
+    python = str(tmp_path / "bin" / "python3")
+    services = Services(
+        salt_minion2=proc(1, python, "/usr/bin/salt-minion", exe="/usr/bin/python3.11")
+    )
+    root = "/usr/lib/python3/dist-packages/salt"
+    found = daemons.running_from(services, [root], "/usr/bin/python3.11", proc.path)
+    assert [each.unit for each in found] == ["salt-minion2"]
