@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ..errors import SafeUpdateError, VerificationError
 from . import newer
-from .file_state import CHUNK, Entry, attributes, digest, of_entry, read, walk
+from .file_state import CHUNK, Entry, attributes, digest, each_of, of_entry, read, walk
 from .files import remove, sync_directory, write_atomic
 
 _MANIFEST = "manifest.json"
@@ -96,7 +97,7 @@ def followed(paths: Sequence[str]) -> tuple[str, ...]:
 
 def size(paths: Iterable[str]) -> int:
     """Return about how many bytes a backup of *paths* takes."""
-    return sum(os.lstat(path).st_size for path in walk(_roots(paths)))
+    return sum(seen.st_size for _, seen in each_of(_roots(paths), os.lstat))
 
 
 def save(paths: Iterable[str], directory: str, *, anew: bool = False) -> Manifest:
@@ -116,14 +117,16 @@ def save(paths: Iterable[str], directory: str, *, anew: bool = False) -> Manifes
         for each in (directory, copies):
             os.mkdir(each, 0o700)
         roots = _roots(paths)
-        entries = []
-        for number, path in enumerate(walk(roots)):
+        numbers = itertools.count()
+
+        def copied(path: str) -> Entry:
             entry = read(path)
-            if stat.S_ISREG(entry.mode):
-                name = f"{number:06}"
-                sha256 = _copy(path, os.path.join(copies, name))
-                entry = replace(entry, content=name, digest=sha256)
-            entries.append(entry)
+            if not stat.S_ISREG(entry.mode):
+                return entry
+            name = f"{next(numbers):06}"
+            return replace(entry, content=name, digest=_copy(path, os.path.join(copies, name)))
+
+        entries = [entry for _, entry in each_of(roots, copied)]
         sync_directory(copies)
         manifest = Manifest(directory=directory, roots=roots, entries=tuple(entries))
         write_atomic(os.path.join(directory, _MANIFEST), json.dumps(asdict(manifest), indent=1))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import filterfalse
+from typing import TypeVar
 
 from . import copy_names
 
 CHUNK = 1 << 20
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,29 @@ def walk(roots: Sequence[str]) -> Iterator[str]:
             continue
         if stat.S_ISDIR(mode):
             yield root
-            names = filterfalse(copy_names.is_copy, sorted(os.listdir(root)))
+            try:
+                names = filterfalse(copy_names.is_copy, sorted(os.listdir(root)))
+            except FileNotFoundError:
+                continue
             yield from walk([os.path.join(root, name) for name in names])
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             yield root
+
+
+def each_of(roots: Sequence[str], look: Callable[[str], Seen]) -> Iterator[tuple[str, Seen]]:
+    """
+    Yield the paths of :func:`walk`, each with what *look* returns of it.
+
+    One that somebody removes meanwhile, such as a master that runs, is left out.
+    """
+    for path in walk(roots):
+        try:
+            seen = look(path)
+        except FileNotFoundError:
+            if os.path.lexists(path):
+                raise
+            continue
+        yield path, seen
 
 
 def read(path: str) -> Entry:

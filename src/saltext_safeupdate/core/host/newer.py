@@ -29,7 +29,7 @@ def mark(directory: str, roots: Sequence[str]) -> None:
     if os.path.exists(path):
         return
     try:
-        left = {each: file_state.fingerprint(each) for each in file_state.walk(roots)}
+        left = dict(file_state.each_of(roots, file_state.fingerprint))
         write_atomic(path, json.dumps(left, indent=1))
     except OSError as err:
         raise SafeUpdateError(

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import socket
 import stat
 
@@ -221,6 +222,70 @@ def test_no_space_is_an_error_that_says_what_is_safe(etc, state, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SafeUpdateError, match=r"No space left .* Nothing was changed"):
+        backup.save([str(etc)], str(state / "b"))
+
+
+@pytest.fixture
+def vanishing(etc, monkeypatch):
+    """Have a master, which runs, remove a key, and a directory, after they were listed."""
+    pki = etc / "pki" / "master"
+    for name in ("minions_pre", "minions"):
+        (pki / name).mkdir(parents=True)
+    for path in ("minions_pre/web1", "minions/web2", "minions/web3"):
+        (pki / path).write_text("key")
+    listdir = os.listdir
+
+    def listed(path):
+        found = listdir(path)
+        if str(path) == str(pki / "minions"):
+            (pki / "minions" / "web2").unlink(missing_ok=True)
+        if str(path) == str(pki):
+            shutil.rmtree(pki / "minions_pre", ignore_errors=True)
+        return found
+
+    lstat = os.lstat
+
+    def looked_at(path, *args, **kwargs):
+        found = lstat(path, *args, **kwargs)
+        if str(path) == str(pki / "minions" / "web3"):
+            (pki / "minions" / "web3").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(os, "listdir", listed)
+    monkeypatch.setattr(os, "lstat", looked_at)
+    return pki
+
+
+def test_what_vanishes_meanwhile_keeps_nothing_from_being_backed_up(etc, state, vanishing):
+    manifest = backup.save([str(etc)], str(state / "b"))
+    kept = {entry.path for entry in manifest.entries}
+    assert {str(etc / "minion"), str(etc / "pki" / "minion" / "minion.pem")} <= kept
+    assert not [path for path in kept if "web" in path]
+    assert backup.load(manifest.directory) == manifest
+
+
+def test_what_vanishes_meanwhile_has_no_size(etc, vanishing):
+    assert backup.size([str(etc)]) > 0
+
+
+def test_what_vanishes_meanwhile_is_noted_as_not_there(etc, state, vanishing):
+    manifest = backup.Manifest(directory=str(state), roots=(str(etc),), entries=())
+    backup.mark(manifest)
+    left = json.loads((state / "left.json").read_text())
+    assert str(etc / "minion") in left
+    assert not [path for path in left if "web" in path]
+
+
+def test_copies_that_vanish_are_no_backup(etc, state, monkeypatch):
+    """Somebody else removes them, while they are made: then there is none."""
+    listdir = os.listdir
+
+    def listed(path):
+        shutil.rmtree(state / "b" / "files", ignore_errors=True)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", listed)
+    with pytest.raises(SafeUpdateError, match="Nothing was changed"):
         backup.save([str(etc)], str(state / "b"))
 
 
