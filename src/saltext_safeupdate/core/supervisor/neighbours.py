@@ -173,11 +173,9 @@ def stop(context: Context, update: Update) -> Update:
     return update
 
 
-def start(context: Context, update: Update) -> None:
-    """Start those that have run. Idempotent."""
-    for each in _ran(context, update):
-        if not context.services.state(each.unit).running:
-            context.services.start(each.unit)
+def start(context: Context, update: Update) -> CommandError | None:
+    """Start those that have run; return what has failed, which keeps none down. Idempotent."""
+    return other_units.start(context, (each.unit for each in _ran(context, update)))
 
 
 def comes_up(context: Context, update: Update) -> str:

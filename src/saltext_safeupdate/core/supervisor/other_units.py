@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from ..errors import CommandError
 from ..host.service import ServiceState
 from .context import Context
 
@@ -25,6 +26,24 @@ def starts(context: Context, units: Iterable[str]) -> dict[str, str]:
         # One that has just failed is to run, too; one that somebody has stopped is not.
         found[unit] = state.invocation if state.running or state.active == "failed" else ""
     return found
+
+
+def start(context: Context, units: Iterable[str]) -> CommandError | None:
+    """
+    Start those that do not run; return the first error. Idempotent.
+
+    One that cannot be started, such as one that somebody has masked, keeps no other one down.
+    """
+    first = None
+    for unit in units:
+        if context.services.state(unit).running:
+            continue
+        try:
+            context.services.start(unit)
+        except CommandError as err:
+            log.error("%s could not be started: %s", unit, err)
+            first = first or err
+    return first
 
 
 def renew(context: Context, unit: str, former: str) -> None:

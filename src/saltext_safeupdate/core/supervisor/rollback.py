@@ -110,8 +110,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         update = context.note(update, watched=watched)
     judge = Watch(context, update)
     context.inhibitor.release(unit)
-    servers.start(context, update)
-    neighbours.start(context, update)
+    stuck = [servers.start(context, update), neighbours.start(context, update)]
     problem = ""
     if update.ran_before:
         state = context.services.state(unit)
@@ -124,6 +123,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
             context.services.start(unit)
         update, problem = _came_up(update, judge)
     context.services.set_enabled(unit, update.unit.get("enabled", ""))
+    _try_again(*stuck)
     problem = problem or servers.come_up(context, update)
     return update, problem or neighbours.comes_up(context, update)
 
@@ -143,10 +143,17 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
     bring_along(context, update)
     context.inhibitor.release(context.unit)
     context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
-    servers.start(context, update)
+    _try_again(servers.start(context, update))
     progress = replace(update.progress, returned=context.clock())
     update = replace(update, reason=_sentences(update.reason, newer), progress=progress)
     return update, servers.come_up(context, update)
+
+
+def _try_again(*failed: CommandError | None) -> None:
+    """Raise the first error, now that all that could be started was."""
+    for err in failed:
+        if err is not None:
+            raise err
 
 
 def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:

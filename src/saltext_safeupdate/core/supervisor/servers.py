@@ -84,11 +84,9 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
     return update, problem
 
 
-def start(context: Context, update: Update) -> None:
-    """Start those that have run. Idempotent."""
-    for each in _ran(update):
-        if not context.services.state(each.unit).running:
-            context.services.start(each.unit)
+def start(context: Context, update: Update) -> CommandError | None:
+    """Start those that have run; return what has failed, which keeps none down. Idempotent."""
+    return other_units.start(context, (each.unit for each in _ran(update)))
 
 
 def come_up(context: Context, update: Update) -> str:
@@ -99,10 +97,8 @@ def come_up(context: Context, update: Update) -> str:
 
 def start_again(context: Context, update: Update) -> None:
     """Start what an update has stopped that has failed. Idempotent; what fails is logged."""
-    try:
-        start(context, update)
-    except CommandError as err:
-        log.error("update %s has stopped what cannot be started again: %s", update.id, err)
+    if start(context, update):
+        log.error("update %s has stopped what cannot be started again", update.id)
 
 
 def grows(update: Update) -> list[str]:

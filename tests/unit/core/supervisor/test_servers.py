@@ -282,6 +282,46 @@ def test_without_a_way_back_the_others_start_all_the_same(host):
     host.assert_at_peace()
 
 
+def unstartable(host, name):
+    """Have systemd refuse to start one of them, such as one that somebody has masked meanwhile."""
+
+    def refused(unit):
+        raise CommandError(("systemctl", "start", unit), f"Unit {unit} is masked.")
+
+    host.beside[name].start = refused
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_that_cannot_be_started_keeps_nothing_else_down_on_the_way_back(host, name):
+    host.ask()
+    unstartable(host, name)
+    host.services.dies_while = lambda: host.packages.versions == NEW
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert f"Unit {name} is masked." in host.last.reason
+    assert host.packages.versions == OLD
+    assert host.services.active == "active"
+    assert host.up() == {**UP, name: "inactive"}
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nor_if_nothing_was_changed(host, name):
+    host.ask()
+    unstartable(host, name)
+
+    def fail(files):
+        raise CommandError(("fake",), "made to fail")
+
+    host.packages.installs = fail
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert host.packages.versions == OLD
+    assert host.services.active == "active"
+    assert host.up() == {**UP, name: "inactive"}
+    host.assert_at_peace()
+
+
 def test_a_master_that_runs_and_does_not_listen_is_none(host):
     host.ask()
     host.listens = lambda: host.packages.versions == OLD
