@@ -150,8 +150,24 @@ def misfit(build: Manifest) -> str:
     machine, ours = os.uname().machine, ourselves.running_version()
     if build.machine not in (ANY_MACHINE, machine):
         return f"It is for {build.machine}, and this host is {machine}."
-    if build.python and not shutil.which(f"python{build.python}"):
+    if build.python and not interpreter(build.python):
         return f"It needs Python {build.python}, which this host does not have."
     if versions.key(build.extension) > versions.key(ours):
         return f"It needs version {build.extension} of safeupdate, and this is {ours}."
     return ""
+
+
+def interpreter(version: str) -> str:
+    """
+    Return the path of that version of Python for wheels; empty if this host does not have it.
+
+    That of a virtual environment is none, which comes first where one is activated: what a slot
+    starts with would go with it.
+    """
+    places = (os.path.realpath(place) for place in os.get_exec_path() if os.path.isabs(place))
+    lasting = (
+        place
+        for place in places
+        if not os.path.exists(os.path.join(os.path.dirname(place), "pyvenv.cfg"))
+    )
+    return shutil.which(f"python{version}", path=os.pathsep.join(lasting)) or ""

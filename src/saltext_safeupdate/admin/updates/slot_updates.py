@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 
 import salt.version
@@ -184,7 +183,7 @@ def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
             slot = factory.slots(host).stage(
                 build,
                 files,
-                python=shutil.which(f"python{build.python}") or "" if build.python else "",
+                python=builds.interpreter(build.python) if build.python else "",
                 furnish=lambda tree: _furnish(host, tree),
             )
         wanted.installer.verify([file_of(slot)])

@@ -9,6 +9,7 @@ from salt.exceptions import SaltClientError
 
 from saltext_safeupdate import __version__
 from saltext_safeupdate.admin.updates import available
+from saltext_safeupdate.admin.updates import builds as of_builds
 from saltext_safeupdate.core.errors import CommandError, InputError, SafeUpdateError
 from tests.support import builds, documents, this_host
 
@@ -184,6 +185,29 @@ def test_wheels_for_another_python_do_not_fit(made, tmp_path):
     (tmp_path / "salt.json").write_text(json.dumps(told))
     ((entry,),) = available.avail(made, {}, str(tmp_path))["versions"].values()
     assert entry["problem"] == "It needs Python 3.99, which this host does not have."
+
+
+def test_wheels_do_not_start_with_what_goes_with_a_virtual_environment(made, tmp_path, monkeypatch):
+    """It is activated where somebody types 'salt-call'; a slot would end with it."""
+    made.manager = None
+    path = builds.salt_wheel(tmp_path / "salt-3008.3-py3-none-any.whl")
+    told = builds.described(path, kind="wheels", python="3.99", machine="any")
+    (tmp_path / "salt.json").write_text(json.dumps(told))
+    venv, system = tmp_path / "venv", tmp_path / "usr"
+    for top in (venv, system):
+        (top / "bin").mkdir(parents=True)
+        (top / "bin" / "python3.99").touch(0o755)
+    (venv / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tmp_path / "linked").symlink_to(venv / "bin")
+
+    def look(*places):
+        monkeypatch.setenv("PATH", os.pathsep.join(map(str, places)))
+        ((entry,),) = available.avail(made, {}, str(tmp_path))["versions"].values()
+        return entry["problem"], of_builds.interpreter("3.99")
+
+    none = ("It needs Python 3.99, which this host does not have.", "")
+    assert look(venv / "bin", tmp_path / "linked", "bin") == none
+    assert look(venv / "bin", system / "bin") == ("", str(system / "bin" / "python3.99"))
 
 
 def test_a_manifest_that_is_refused_is_a_problem_in_one_visible_line(made, source):
