@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import salt
+
 from ..core.errors import SafeUpdateError
 from ..core.generations import own_tree
 from ..core.host import processes
@@ -52,7 +54,9 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
         if not roots:
             # What is installed on a transactional system does not change it.
             return
-        if slots := own_tree.slots_of(roots, host.settings.slots_dir):
+        # The interpreter may lie elsewhere.
+        code = os.path.dirname(os.path.realpath(str(salt.__file__)))
+        if slots := own_tree.slots_of([code], host.settings.slots_dir):
             # Nothing changes there, and nobody removes what is held.
             own_tree.hold(slots)
             return

@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import pytest
+import salt
 
 from saltext_safeupdate.core.errors import CommandError, InputError
 from saltext_safeupdate.core.generations import own_tree
@@ -60,13 +61,25 @@ def test_it_reads_a_copy_of_its_own(tmp_path):
     assert own_tree.is_read()
 
 
-@pytest.mark.parametrize("kind", ["onedir", "wheels"])
-def test_from_a_slot_it_copies_nothing_and_keeps_the_slot(tmp_path, process, kind):
+@pytest.mark.parametrize(
+    ("root", "code"),
+    [
+        ("{tree}", "lib/python3.11/site-packages/salt"),
+        ("{tree}/lib/salt", "lib/salt"),
+        # Wheels start with a Python of the host, which may have a directory of its own.
+        ("/opt/python3.11", "lib/salt"),
+    ],
+    ids=["onedir", "wheels", "wheels and another Python"],
+)
+def test_from_a_slot_it_copies_nothing_and_keeps_the_slot(
+    tmp_path, process, monkeypatch, root, code
+):
     world = World(tmp_path, slots_dir=str(tmp_path / "slots"))
     slots = Slots(world.host.settings.slots_dir)
     path = builds.tarball(tmp_path / "it.tar.xz", builds.onedir())
     slot = slots.stage(builds.parsed(path), {"it.tar.xz": path})
-    world.root = pathlib.Path(slot.tree, "lib") if kind == "wheels" else pathlib.Path(slot.tree)
+    world.root = pathlib.Path(root.format(tree=slot.tree))
+    monkeypatch.setattr(salt, "__file__", f"{slot.tree}/{code}/__init__.py")
     world.take()
     assert own_tree.is_read()
     assert world.redirected == []
@@ -78,9 +91,10 @@ def test_from_a_slot_it_copies_nothing_and_keeps_the_slot(tmp_path, process, kin
     assert slots.prune(0) == [slot.ident]
 
 
-def test_from_a_slot_that_is_just_removed_it_goes_on(tmp_path, caplog):
+def test_from_a_slot_that_is_just_removed_it_goes_on(tmp_path, caplog, monkeypatch):
     world = World(tmp_path, slots_dir=str(tmp_path / "slots"))
     world.root = tmp_path / "slots" / "slots" / "gone" / "tree"
+    monkeypatch.setattr(salt, "__file__", f"{world.root}/lib/salt/__init__.py")
     world.take()
     assert not own_tree.is_read()
     assert "this minion reads no copy of its code" in caplog.text
