@@ -21,7 +21,7 @@ from salt.exceptions import CommandExecutionError
 from ..core.errors import SafeUpdateError
 from ..core.jobs import current as current_job
 from ..this_host import Host
-from . import chosen, names, old_tree, package_calls, runs, turns
+from . import below_slot, chosen, names, old_tree, package_calls, runs, turns
 from .loaders import Handler
 from .own_packages import OwnPackages
 from .package_calls import Call
@@ -74,6 +74,7 @@ class Guard:
                 changes = self._own.changed_by(request)
                 if changes and not self._can_change():
                     changes = {}
+                below_slot.refuse(self._host, changes)
                 refusal = self._quarantine.refusal(changes)
                 if refusal is not None:
                     from .rest import Rest

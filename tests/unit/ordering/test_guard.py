@@ -11,13 +11,14 @@ from saltext_safeupdate.core.errors import CommandError
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.packages.own import Own
 from saltext_safeupdate.core.record.phase import Phase
+from saltext_safeupdate.core.slots.store import Slot
 from saltext_safeupdate.core.transactional import closing
 from saltext_safeupdate.core.transactional.roots import Subvolume
 from saltext_safeupdate.ordering.guard import Guard
 from saltext_safeupdate.ordering.own_packages import OwnPackages
 from saltext_safeupdate.ordering.quarantine import Quarantine
 from saltext_safeupdate.this_host import Host
-from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
+from tests.support.simulated import UNIT_FILE, FakePackages, FakeServices, FakeTransactional
 
 FUN = "transactional_update.pkg_update"
 OLD, NEW = "3007.15", "3008.3"
@@ -223,6 +224,57 @@ def test_without_a_part_of_this_package_functions_do_what_salts_do(
     assert handler(fun, original, ("salt-minion",), {}) == "did salt-minion"
     assert "as with plain Salt" in caplog.text
     assert not host.store.exists()
+
+
+@pytest.fixture
+def packaged(host, monkeypatch):
+    """A host of packages, whose minion can run from a slot."""
+    host.manager = FakePackages(**{"salt-minion": OLD})
+    host.slot = Slot(
+        ident="salt-1",
+        version=NEW,
+        kind="onedir",
+        staged=1.0,
+        size=1,
+        inventory="0",
+        tree="/opt/slots/slots/salt-1/tree",
+    )
+    monkeypatch.setattr(factory, "active_slot", lambda host: host.slot)
+    # Whoever gets as far as this removes it.
+    monkeypatch.setattr(Guard, "transact", lambda guard, work, reason: work())
+    return host
+
+
+def _removed(host, fun="pkg.remove"):
+    return _handled(host, fun, lambda name: {name: "removed"}, "salt-minion")
+
+
+@pytest.mark.parametrize("fun", ["pkg.remove", "pkg.purge"])
+def test_the_unit_of_a_minion_that_runs_from_a_slot_is_not_removed(packaged, fun):
+    with pytest.raises(CommandExecutionError, match=r"salt-1.*rollback to=without_slot") as raised:
+        _removed(packaged, fun)
+    assert UNIT_FILE in str(raised.value)
+    assert "Nothing was changed" in str(raised.value)
+
+
+def _no_slot(host):
+    host.slot = None
+
+
+def _unit_of_the_administrator(host):
+    host.services.file = "/etc/systemd/system/salt-minion.service"
+    host.manager.owners = lambda paths: set()
+
+
+@pytest.mark.parametrize("have", [_no_slot, _unit_of_the_administrator])
+def test_a_package_that_starts_no_slot_is_removed(packaged, have):
+    have(packaged)
+    assert _removed(packaged) == {"salt-minion": "removed"}
+
+
+def test_a_package_below_a_slot_is_updated(packaged):
+    packaged.manager.offers = {"salt-minion": [NEW]}
+    assert _handled(packaged, "pkg.install", lambda name: {name: "new"}, "salt-minion")
 
 
 def test_without_the_part_for_this_package_manager_packages_are_installed(
