@@ -117,6 +117,11 @@ def test_one_whose_key_is_not_accepted_here_is_none_of_this_master(registry):
         ("nonsense", "no plan"),
         ({"findings": []}, "does not have this master with it"),
         ({"findings": "x"}, "does not have this master with it"),
+        # An API from packages, and a master that somebody has started by hand.
+        (
+            {"findings": [{**BESIDE, "code": "server-beside"}]},
+            "does not have this master with it",
+        ),
         (
             {"findings": [BESIDE, {**BESIDE, "code": "disk-space", "blocking": True}]},
             r"\[disk-space\]",

@@ -72,6 +72,7 @@ def findings(
             minions=beside.minions(others),
             unaware=beside.unaware(daemons, host.known() if daemons else ()),
             masters=beside.masters(daemons),
+            servers=beside.servers(daemons),
             own_master=beside.is_own(servers, *facts.masters(opts)),
             other_minions_policy=settings.other_minions,
             too_old=too_old,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..host import reach
 from ..host.daemons import Daemon
@@ -43,7 +43,7 @@ def unaware(daemons: Sequence[Daemon], known: Collection[int]) -> list[Told]:
 
 
 def is_own(
-    servers: Sequence[Server],
+    found: Sequence[Server],
     names: Sequence[str],
     port: int,
     is_here: Callable[[str], bool] = reach.is_here,
@@ -53,12 +53,21 @@ def is_own(
 
     *names* are those of all its masters, and *port* is where the minion sends its requests.
     """
-    here = any(each.program == MASTER and each.port == port for each in servers)
+    here = any(each.program == MASTER and each.port == port for each in found)
     return here and bool(names) and all(map(is_here, names))
 
 
 def masters(daemons: Sequence[Daemon]) -> list[Told]:
     """Return what is to be known of a master that is updated with the minion."""
+    return _away(each for each in daemons if each.program == MASTER)
+
+
+def servers(daemons: Sequence[Daemon]) -> list[Told]:
+    """Return the same of a syndic or an API: its master may be started in another way."""
+    return _away(each for each in daemons if each.program != MASTER and not each.has_jobs)
+
+
+def _away(daemons: Iterable[Daemon]) -> list[Told]:
     return [
         (
             f"{each.unit} ({each.program}) runs from the same packages: it is updated with this "
@@ -68,5 +77,4 @@ def masters(daemons: Sequence[Daemon]) -> list[Told]:
             "extension send it what they returned meanwhile.",
         )
         for each in daemons
-        if not each.has_jobs
     ]

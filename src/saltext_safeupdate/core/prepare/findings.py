@@ -64,20 +64,19 @@ class Circumstances:
 
     *targets* are the exact versions that the request means; if it means none, *unavailable* says
     why. *running* is the version of Salt that runs, *master* the version of its master (None:
-    unknown). *roots* and *state_dir* are the directories that the packages
-    need space in; *writes* maps directories to the bytes that are needed there besides.
-    *quarantined* are pairs of a package and a version. *under_way* describes another update,
-    *transaction* a transaction of the system that waits for a boot; both are empty for none.
-    *locks* is why the locks cannot be used; empty if they can.
-    *uses* is what the states of this minion use. *extensions* are the packages beside Salt,
-    *python* is the Python minor version of the target (None: unknown), and *extensions_policy*
-    is ``stop`` or ``report``. *minions*, *unaware* and *masters* is what :mod:`.beside` says of
-    what runs from the same packages; *other_minions_policy* is ``stop`` or ``report``.
-    *own_master* tells that the master of this minion is one of these, and comes along.
-    *obstacle* is why the minion could not be restarted on this host; empty if it could. *no_slots*
-    is why it cannot run from slots, and how to fix that; None if it can, or is not to. *too_old*
-    says that this extension does not know the target, as :mod:`.known` does. *hold* is why
-    rollouts leave this minion alone; empty if they do not.
+    unknown). *roots* and *state_dir* are the directories that the packages need space in; *writes*
+    maps directories to the bytes that are needed there besides. *quarantined* are pairs of a
+    package and a version. *under_way* describes another update, *transaction* a transaction of the
+    system that waits for a boot; both are empty for none. *locks* is why the locks cannot be used;
+    empty if they can. *uses* is what the states of this minion use. *extensions* are the packages
+    beside Salt, *python* is the Python minor version of the target (None: unknown), and
+    *extensions_policy* is ``stop`` or ``report``. *minions*, *unaware*, *masters* and *servers* are
+    what :mod:`.beside` says of what runs from the same packages; *other_minions_policy* is ``stop``
+    or ``report``. *own_master* tells that the master of this minion is one of these, and comes
+    along. *obstacle* is why the minion could not be restarted on this host; empty if it could.
+    *no_slots* is why it cannot run from slots, and how to fix that; None if it can, or is not to.
+    *too_old* says that this extension does not know the target, as :mod:`.known` does. *hold* is
+    why rollouts leave this minion alone; empty if they do not.
     """
 
     manager: Manager
@@ -101,6 +100,7 @@ class Circumstances:
     minions: Sequence[Told] = ()
     unaware: Sequence[Told] = ()
     masters: Sequence[Told] = ()
+    servers: Sequence[Told] = ()
     own_master: bool = False
     other_minions_policy: str = "stop"
     obstacle: str = ""
@@ -392,6 +392,7 @@ CHECKS: dict[str, Check] = {
     "other-minion": _noted("other-minion", lambda known: known.minions),
     "other-minion-unaware": _unaware,
     "master-beside": _noted("master-beside", lambda known: known.masters),
+    "server-beside": _noted("server-beside", lambda known: known.servers),
     "extension-too-old": _too_old,
     "no-restart": _restart,
     "no-slots": _slots,

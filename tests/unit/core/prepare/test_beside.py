@@ -22,10 +22,27 @@ def _units(told):
     return [problem.partition(" ")[0] for problem, _ in told]
 
 
+def test_an_api_is_no_master(tmp_path):
+    """That may be started by hand, or by another supervisor of services."""
+    daemons = [Daemon("salt-api", "salt-api", 5), Daemon("salt-syndic", "salt-syndic", 6)]
+    assert beside.masters(daemons) == []
+    assert _units(beside.servers(daemons)) == ["salt-api", "salt-syndic"]
+    known = Circumstances(
+        manager=FakePackages(),
+        own=[],
+        running="3008.3",
+        state_dir=str(tmp_path),
+        servers=beside.servers(daemons),
+    )
+    codes = [(each.code, each.blocking) for each in preflight(known, Surroundings())]
+    assert codes.count(("server-beside", False)) == 2
+
+
 def test_those_that_have_not_noted_themselves_are_not_waited_for():
     assert _units(beside.unaware(DAEMONS, {2, 4})) == ["salt-proxy@a"]
     assert _units(beside.unaware(DAEMONS, {2})) == ["salt-proxy@a", "salt2"]
     assert _units(beside.masters(DAEMONS)) == ["salt-master"]
+    assert beside.servers(DAEMONS) == []
     ((problem, fix),) = beside.minions([OTHER])
     assert "'two' (/etc/salt2/minion)" in problem
     assert "salt2" in fix
