@@ -36,7 +36,9 @@ def start(context: Context, units: Iterable[str]) -> CommandError | None:
     """
     first = None
     for unit in units:
-        if context.services.state(unit).running:
+        state = context.services.state(unit)
+        # What takes long to stop would be down in the end.
+        if state.running and state.active != "deactivating":
             continue
         try:
             context.services.start(unit)

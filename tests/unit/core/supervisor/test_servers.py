@@ -322,6 +322,23 @@ def test_nor_if_nothing_was_changed(host, name):
     host.assert_at_peace()
 
 
+def test_a_master_that_takes_longer_to_stop_than_anybody_waits_is_started_again(host):
+    """It ends by the time of its unit, after the update has been given up."""
+    host.ask()
+    master = host.beside["salt-master"]
+
+    def stops(unit):
+        master.active = "deactivating"
+        raise CommandError(("systemctl", "stop", unit), "timed out")
+
+    master.stop = stops
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "othing was changed" in host.last.reason
+    assert (host.packages.versions, host.up()) == (OLD, UP)
+    host.assert_at_peace()
+
+
 def test_a_master_that_runs_and_does_not_listen_is_none(host):
     host.ask()
     host.listens = lambda: host.packages.versions == OLD
