@@ -74,8 +74,13 @@ def missing(
     return ""
 
 
+def is_key(name: str) -> bool:
+    """Tell whether a file has the name of a minion: a list of keys (``key_cache``) has a dot."""
+    return not name.startswith(".")
+
+
 def _names(directory: str) -> list[str]:
     try:
-        return os.listdir(directory)
+        return list(filter(is_key, os.listdir(directory)))
     except OSError:
         return []

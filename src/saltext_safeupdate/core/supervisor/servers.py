@@ -184,5 +184,6 @@ def _had(update: Update, directory: str) -> bool:
 
 def _with_keys(manifest: Manifest) -> set[str]:
     """Return the directories with a file in them, wherever links lead to them."""
-    found = {os.path.dirname(each.path) for each in manifest.entries if stat.S_ISREG(each.mode)}
+    files = (each.path for each in manifest.entries if stat.S_ISREG(each.mode))
+    found = {os.path.dirname(path) for path in files if hosts.is_key(os.path.basename(path))}
     return {os.path.realpath(each) for each in found}

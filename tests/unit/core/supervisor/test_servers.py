@@ -380,7 +380,12 @@ def linked(host):
     pki.symlink_to(pki.with_name("elsewhere"))
 
 
-@pytest.mark.parametrize("have", [None, linked])
+def with_list(host):
+    """Have the list of keys that a master with 'key_cache' keeps among them."""
+    (host.keys / ".key_cache").write_text("web1")
+
+
+@pytest.mark.parametrize("have", [None, linked, with_list])
 def test_a_master_without_any_of_its_keys_is_none(host, have):
     if have:
         have(host)
@@ -433,7 +438,7 @@ def loses_keys(host):
     host.listens = listens
 
 
-@pytest.mark.parametrize("have", [None, linked])
+@pytest.mark.parametrize("have", [None, linked, with_list])
 def test_keys_that_the_new_master_loses_come_back(host, have):
     """The files of the update are noted before: it is not somebody else who has done that."""
     if have:
@@ -443,7 +448,7 @@ def test_keys_that_the_new_master_loses_come_back(host, have):
     host.supervise()
     assert host.last.phase is Phase.ROLLED_BACK
     assert str(host.keys) in host.last.reason
-    assert [path.name for path in host.keys.iterdir()] == ["web1"]
+    assert "web1" in [path.name for path in host.keys.iterdir()]
 
 
 def test_keys_come_back_also_if_the_supervisor_dies_among_them(host, monkeypatch):
