@@ -42,10 +42,7 @@ def hear(rollout: Rollout, verdicts: Iterable[Verdict], now: float) -> None:
 def closed(rollout: Rollout, moment: str, wave: Wave, now: float) -> tuple[bool, list[Action]]:
     """Tell whether a gate is still closed, and what is to be done: ask it, or stop."""
     wanted = rollout.plan.request.of(wave.group)
-    names = wanted.gate_before if moment == BEFORE else wanted.gate_after
-    for name in names:
-        if _key(rollout, moment, name) in rollout.passed:
-            continue
+    for name in lacks(rollout, moment, wave):
         if rollout.gate != f"{moment} {name}":
             rollout.gate, rollout.gate_asked = f"{moment} {name}", None
             rollout.gate_since = rollout.elapsed
@@ -57,6 +54,22 @@ def closed(rollout: Rollout, moment: str, wave: Wave, now: float) -> tuple[bool,
         rollout.gate_number += 1
         return True, [Check(name, rollout.gate_number, moment, rollout.wave + 1)]
     return False, []
+
+
+def lacks(rollout: Rollout, moment: str, wave: Wave) -> list[str]:
+    """Return the gates of the wave that is under way that have not said yes, in their order."""
+    wanted = rollout.plan.request.of(wave.group)
+    names = wanted.gate_before if moment == BEFORE else wanted.gate_after
+    return [name for name in names if _key(rollout, moment, name) not in rollout.passed]
+
+
+def forget(rollout: Rollout) -> None:
+    """Note that nobody may begin now: no gate is asked, and that is no time in which it says no."""
+    if not rollout.gate.startswith(f"{BEFORE} "):
+        return
+    rollout.gate = ""
+    if rollout.mode is Mode.RUNNING:
+        rollout.why = ""
 
 
 def _too_long(rollout: Rollout, name: str, seconds: float, now: float) -> list[Action]:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from . import checkpoints, ending, gates, judge, maintenance, sending, standing, way_back
+from . import checkpoints, ending, gates, judge, maintenance, sending, standing, way_back, window
 from .actions import Action, Quarantine, Tell
 from .checkpoints import AFTER, BEFORE, Verdict
 from .judge import Report
@@ -54,9 +54,11 @@ def advance(
         actions += _kept_from_all(rollout, because, kept, now)
     actions += _judge_wave(rollout, now)
     starts = gates.open_now(rollout, now)
-    if starts and (wave := rollout.current) is not None and not _is_over(rollout, wave):
-        closed, asked = checkpoints.closed(rollout, BEFORE, wave, now)
-        actions, starts = actions + asked, not closed
+    if (wave := rollout.current) is not None and not _is_over(rollout, wave):
+        closed, asked = _before(rollout, wave, now)
+        actions += asked
+        # While its windows are closed, those of other groups that come back begin.
+        starts = starts and not (closed and gates.is_open(rollout, wave.group, now))
     if not starts:
         rollout.counting = None
     if rollout.mode is Mode.RUNNING:
@@ -185,7 +187,10 @@ def _go_on(rollout: Rollout, wave: Wave, now: float) -> list[Action]:
     waves = len(rollout.plan.waves)
     if rollout.wave + 1 < waves and soaked < rollout.plan.request.of(wave.group).soak:
         return []
-    closed, asked = checkpoints.closed(rollout, AFTER, wave, now)
+    # If nobody of it has begun, too: who comes back later would pass a closed gate.
+    closed, asked = _before(rollout, wave, now)
+    if not closed:
+        closed, asked = checkpoints.closed(rollout, AFTER, wave, now)
     if closed:
         return asked
     rollout.wave += 1
@@ -193,6 +198,16 @@ def _go_on(rollout: Rollout, wave: Wave, now: float) -> list[Action]:
     rollout.note(now, f"wave {rollout.wave} of {waves} is over")
     told: list[Action] = [Tell("wave", {"over": rollout.wave, "of": waves})]
     return told + checkpoints.pause_after(rollout, rollout.wave - 1, now)
+
+
+def _before(rollout: Rollout, wave: Wave, now: float) -> tuple[bool, list[Action]]:
+    """Tell whether a gate before the wave is still closed, and ask it if somebody may begin."""
+    if gates.open_now(rollout, now) and gates.is_open(rollout, wave.group, now):
+        return checkpoints.closed(rollout, BEFORE, wave, now)
+    checkpoints.forget(rollout)
+    # Nobody of it ever begins if its windows do not open again.
+    shut = bool(checkpoints.lacks(rollout, BEFORE, wave))
+    return shut and gates.next_begin(rollout, now) < window.NEVER, []
 
 
 def _without_enough(rollout: Rollout, wave: Wave, why: str, now: float) -> list[Action]:

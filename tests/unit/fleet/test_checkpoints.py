@@ -9,7 +9,7 @@ from saltext_safeupdate.fleet import checkpoints, controller, request, rollout, 
 from saltext_safeupdate.fleet.actions import Stage, Tell
 from saltext_safeupdate.fleet.checkpoints import Verdict
 from saltext_safeupdate.fleet.rollout import Mode
-from tests.unit.fleet.world import NOW, Host, World
+from tests.unit.fleet.world import NEW, NOW, Host, World
 
 DAY = 86400.0
 
@@ -167,3 +167,40 @@ def test_it_is_stored_as_it_is_asked_for() -> None:
     assert wanted.gates == {"b", "c", "d"}
     plain = request.to_mapping(request.from_mapping({"version": "1.0", "groups": "*"}))
     assert not {"pause_after", "gate_before", "gate_timeout", "stage_windows"}.intersection(plain)
+
+
+def test_a_gate_is_asked_for_a_wave_of_which_nobody_is_there_and_who_comes_back_waits_for_it() -> (
+    None
+):
+    """They begin when they come back, in whatever wave the others are then."""
+    members = {"a": ["m00", "m01"], "b": ["m02", "m03"]}
+    groups = [{"name": "a", "target": "a", "gate_before": ["quiet"]}, {"name": "b", "target": "b"}]
+    hosts = [Host(f"m{n:02}") for n in range(4)]
+    for host in hosts[:2]:
+        host.away = ((NOW - 60, NOW + 3600),)
+    found = World(
+        hosts,
+        members=members,
+        groups=groups,
+        **{"canaries": 0, "waves": ["100%"], "max_unavailable": 4, "sample": 0},
+        **{"soak": 0, "jitter": 0, "gate_timeout": DAY},
+    )
+    opens = NOW + 7200
+    found.gates = {"quiet": lambda now: "" if now > opens else "an alarm"}
+    found.run(7000, watch=World.check)
+    assert [host.taken for host in hosts[:2]] == [[], []], "its gate has not said yes"
+    found.run(DAY, watch=World.check)
+    assert found.rollout.mode is Mode.FINISHED
+    assert {host.version for host in hosts} == {NEW}
+
+
+def test_the_time_in_which_a_gate_is_not_asked_is_none_in_which_it_says_no() -> None:
+    # It is 20:26 UTC.
+    found = world(gate_before=["quiet"], windows=["20:00-20:50"], gate_timeout=3600)
+    opens = NOW + DAY
+    found.gates["quiet"] = lambda now: "" if now > opens else "an alarm"
+    found.run(3600)
+    assert (found.rollout.mode, taken(found)) == (Mode.RUNNING, 0)
+    assert found.rollout.why == "", "nobody asks it now"
+    found.run(2 * DAY, watch=World.check)
+    assert found.rollout.mode is Mode.FINISHED
