@@ -49,7 +49,7 @@ def advance(
     actions += _listen(rollout, reports, now)
     _time_out(rollout)
     checkpoints.hear(rollout, verdicts, now)
-    maintenance.heed(rollout, drained, now)
+    actions += maintenance.heed(rollout, drained, now)
     if because and rollout.mode is not Mode.ABORTING:
         actions += _kept_from_all(rollout, because, kept, now)
     actions += _judge_wave(rollout, now)
@@ -247,7 +247,7 @@ def _kept_from_all(rollout: Rollout, because: str, kept: str, now: float) -> lis
     version = rollout.plan.request.version or kept
     why = f"{version} is in quarantine: {because}. 'allow {kept or version}', then 'resume' goes on"
     stops = rollout.mode in (Mode.RUNNING, Mode.PAUSED)
-    return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout)
+    return (_stop(rollout, why, now) if stops else []) + sending.take_back(rollout, rollout.minions)
 
 
 def failures(rollout: Rollout) -> str:

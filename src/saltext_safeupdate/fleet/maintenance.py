@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from . import sending
+from .actions import Action
 from .rollout import BAD, Rollout, Step
 
 
-def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> None:
+def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Action]:
     """
     Take into account who is *drained*, and why: by the word of people at the master.
 
-    Nobody of them is started. Whoever is away, or fails what had begun, counts neither as away nor
-    as failed. When that is over, whoever was left alone for it goes on in its own wave.
+    Nobody of them is started, and a request is taken back of which it is not known to have begun.
+    Whoever is away, or fails what had begun, counts neither as away nor as failed. When that is
+    over, whoever was left alone for it goes on in its own wave.
     """
-    for name in drained.keys() & rollout.minions.keys():
+    names = sorted(drained.keys() & rollout.minions.keys())
+    known = [name for name in names if rollout.minions[name].step is not Step.UPDATING]
+    actions = sending.take_back(rollout, known)
+    for name in names:
         minion = rollout.minions[name]
         minion.drained = True
-        if minion.step is Step.WAITING and not minion.engaged:
+        if minion.step is Step.WAITING:
             minion.come_to(Step.HELD, drained[name])
             rollout.note(now, f"{name}: {drained[name]}")
         minion.excused = minion.excused or minion.away
@@ -31,3 +37,4 @@ def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> None:
             if minion.step is Step.HELD:
                 minion.come_to(Step.WAITING, "")
                 rollout.note(now, f"{name}: is not drained any more")
+    return actions

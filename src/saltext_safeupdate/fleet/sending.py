@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from . import standing, window
 from .actions import Action, Ask, Cancel, Stage, Start
 from .rollout import Minion, Mode, Rollout, Step, since
@@ -13,7 +15,7 @@ AGAIN_INTERVAL = 60.0
 # How many minions download at once, at most, as a multiple of those that may be away.
 STAGING = 4
 # Steps of those that are not at work for all that is known, and may be.
-_LATE = (Step.WAITING, Step.TIMED_OUT)
+_LATE = (Step.WAITING, Step.TIMED_OUT, Step.HELD)
 # As many of those who should have answered are asked again at once: not a whole fleet that is cut
 # off, again and again.
 DOUBTED = 200
@@ -71,7 +73,7 @@ def again(rollout: Rollout) -> list[Action]:
     for name in rollout.begun():
         minion = rollout.minions[name]
         # One that is to try again in a rollout that runs gets its next request instead.
-        stays = minion.step is Step.TIMED_OUT or rollout.mode is not Mode.RUNNING
+        stays = minion.step is not Step.WAITING or rollout.mode is not Mode.RUNNING
         late = minion.step in _LATE and minion.engaged and stays
         lost = minion.step is Step.ASKED or (minion.cancelled and (minion.step.active or late))
         sends = rollout.mode is Mode.RUNNING or minion.cancelled
@@ -106,14 +108,15 @@ def is_out(minion: Minion) -> bool:
     return ours and minion.engaged and not minion.cancelled
 
 
-def take_back(rollout: Rollout) -> list[Action]:
+def take_back(rollout: Rollout, names: Iterable[str]) -> list[Action]:
     """
-    Have those that have been asked drop it, unless they have begun to install.
+    Have those of *names* that have been asked drop it, unless they have begun to install.
 
     One that has timed out, or is to try again after that, may still be about to.
     """
     found: list[Action] = []
-    for name, minion in rollout.minions.items():
+    for name in names:
+        minion = rollout.minions[name]
         late = minion.step in _LATE and is_out(minion)
         if (minion.step.active or late) and not minion.cancelled:
             minion.cancelled = True

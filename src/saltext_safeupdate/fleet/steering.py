@@ -73,7 +73,7 @@ def abort(rollout: Rollout, why: str, now: float, by: str = "") -> list[Action]:
         return []
     rollout.mode, rollout.why = Mode.ABORTING, why
     rollout.note(now, f"aborted{said(by)}: {why}")
-    return sending.take_back(rollout)
+    return sending.take_back(rollout, rollout.minions)
 
 
 def _go_on(rollout: Rollout) -> None:

@@ -557,9 +557,10 @@ def drain(target, tgt_type="glob", timeout=86400, reason=""):
     Have rollouts and policies leave minions alone, because people work on their hosts.
 
     Nobody of them is started on an update. Whoever is away meanwhile does not count against
-    ``max_unavailable``, and what fails there stops no rollout. An update that has begun goes on. In
-    a rollout that is under way they are *held*, and go on in their own wave when that is over; a
-    rollout does not wait for them at its end. A :py:func:`policy` brings them along afterwards.
+    ``max_unavailable``, and what fails there stops no rollout. An update that has begun goes on; a
+    request that has not is taken back. In a rollout that is under way they are *held*, and go on in
+    their own wave when that is over; a rollout does not wait for them at its end. A
+    :py:func:`policy` brings them along afterwards.
 
     Minions are not told: to have them take no jobs either, call ``safeupdate.drain`` there.
 

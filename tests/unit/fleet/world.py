@@ -137,6 +137,8 @@ class World:
         self.gates: dict[str, Callable[[float], str]] = {}
         self.asked: list[tuple[float, Check]] = []
         self._verdicts: list[Verdict] = []
+        # On whose hosts people work, and why.
+        self.drained: dict[str, str] = {}
         # Whom somebody has gone on without, once.
         self.gone_on: set[str] = set()
 
@@ -161,7 +163,9 @@ class World:
         self.random.shuffle(come)
         come += self.random.sample(come, len(come) // 4)
         said, self._verdicts = self._verdicts, []
-        actions = controller.advance(self.rollout, come, self.now, verdicts=said)
+        actions = controller.advance(
+            self.rollout, come, self.now, verdicts=said, drained=self.drained
+        )
         if self.random.random() < restarts:
             # The master dies: what was stored is there, what was to be done is not.
             self.rollout = rollout.taken_up(

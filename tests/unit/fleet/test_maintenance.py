@@ -1,0 +1,77 @@
+"""Hosts that people work on, while a rollout is under way."""
+
+import pytest
+
+from saltext_safeupdate.fleet.rollout import Mode, Step
+from tests.unit.fleet.world import BUSY, NEW, NOW, Host, World
+
+DAY = 86400.0
+WHY = {"m0": "drained by jo"}
+
+
+def world(*hosts: Host, **wanted: object) -> World:
+    settings = {"canaries": 0, "waves": ["100%"], "max_unavailable": len(hosts), "sample": 0}
+    return World(hosts, **{**settings, "soak": 0, "jitter": 0, "late_timeout": 7200, **wanted})
+
+
+def run_until(found: World, step: Step) -> None:
+    while found.rollout.minions["m0"].step is not step:
+        found.tick()
+
+
+def test_one_that_was_busy_is_not_asked_again() -> None:
+    """It would begin as soon as whatever it is busy with is over."""
+    found = world(Host("m0", refuses=BUSY), Host("m1", takes=1200.0))
+    while not found.rollout.minions["m0"].tries:
+        found.tick()
+    run_until(found, Step.WAITING)
+    found.drained = WHY
+    found.hosts["m0"].refuses = ""
+    found.run(DAY, watch=World.check)
+    assert (found.rollout.mode, found.steps()) == (Mode.FINISHED, {"m0": "held", "m1": "done"})
+    assert not found.hosts["m0"].taken
+
+
+def test_one_that_somebody_else_has_at_work_is_not_asked_again() -> None:
+    """It would begin as soon as the other update is over."""
+    other = Host("m0", phase="watching", began=NOW, takes=900.0, boots=0.0)
+    found = world(other, Host("m1", takes=3600.0), minion_timeout=DAY)
+    while not found.rollout.minions["m0"].tries:
+        found.tick()
+    run_until(found, Step.WAITING)
+    assert found.rollout.minions["m0"].engaged
+    found.drained = WHY
+    found.run(DAY, watch=World.check)
+    assert (found.rollout.mode, found.steps()) == (Mode.FINISHED, {"m0": "held", "m1": "done"})
+    assert found.rollout.minions["m0"].tries == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_request_that_was_lost_is_taken_back(*, again: bool) -> None:
+    """It would begin as soon as it is back, while people work on its host."""
+    host = Host("m0")
+    found = world(host, Host("m1", takes=3600.0), minion_timeout=DAY)
+    while not found.rollout.minions["m1"].tries:
+        found.tick()
+        # It goes away just when it is asked, and comes back to the hands of people.
+        host.away = ((found.now, found.now + 600.0),)
+    assert found.rollout.minions["m0"].step is Step.ASKED
+    assert not host.taken
+    found.drained = WHY
+    found.run(1800.0, watch=World.check)
+    assert not host.taken
+    assert found.rollout.minions["m0"].step is Step.HELD
+    if again:
+        found.drained = {}
+    found.run(DAY, watch=World.check)
+    assert found.rollout.mode is Mode.FINISHED
+    assert found.steps() == {"m0": "done" if again else "held", "m1": "done"}
+
+
+def test_what_has_begun_goes_on() -> None:
+    found = world(Host("m0"), Host("m1"))
+    run_until(found, Step.UPDATING)
+    found.drained = WHY
+    found.run(DAY, watch=World.check)
+    assert found.rollout.mode is Mode.FINISHED
+    assert {host.version for host in found.hosts.values()} == {NEW}
