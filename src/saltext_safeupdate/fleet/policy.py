@@ -142,7 +142,8 @@ def _group(number: int, data: object, defaults: Mapping[str, Any]) -> Group:
     name = data.get("name")
     if not isinstance(name, str) or not name:
         raise InputError(f"Group {number} of the policy has no 'name'.")
-    settings = {**defaults, **{key: value for key, value in data.items() if key not in _OWN}}
+    own = {key: value for key, value in data.items() if key not in _OWN and value is not None}
+    settings = {**defaults, **own}
     target = {key: data[key] for key in ("target", "tgt_type") if key in data}
     try:
         if settings.get("version") is not None:

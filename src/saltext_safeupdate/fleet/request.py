@@ -11,6 +11,7 @@ from typing import Any
 
 from ..core.errors import InputError, version_text
 from . import share, window
+from .named import named
 from .share import Share
 from .window import Period, Window
 
@@ -20,8 +21,6 @@ _EARLIEST = 1e9
 _GATE = re.compile(r"[\w.\-]{1,60}")
 WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
 UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
-
-
 _PACKAGES = "packages"
 _PLACES = ("/", "file:///", "salt://")
 # Settings that were added later; each is off by default.
@@ -280,11 +279,11 @@ def _groups(name: str, value: object) -> tuple[Group, ...]:
         if tgt_type not in TARGET_TYPES:
             raise InputError(f"There are no targets of the type {tgt_type!r}.")
         if isinstance(target, list | tuple):
-            target, tgt_type = tuple(str(minion) for minion in target), "list"
+            target, tgt_type = tuple(named("target", target)), "list"
         if not target or not isinstance(target, str | tuple):
             raise InputError("A group of a rollout has no target.")
-        named = str(entry.get("name") or f"group {number}")
-        found.append(Group(named, target, tgt_type, _own(named, entry)))
+        name = str(entry.get("name") or f"group {number}")
+        found.append(Group(name, target, tgt_type, _own(name, entry)))
     if len({group.name for group in found}) < len(found):
         raise InputError("Two groups of a rollout have one name.")
     return tuple(found)
@@ -375,10 +374,10 @@ def _source(name: str, value: object) -> str:
     return value
 
 
-def _names(value: object) -> frozenset[str]:
+def _names(name: str, value: object) -> frozenset[str]:
     """Return names that are a list, or a text with commas between them."""
-    found = value.split(",") if isinstance(value, str) else map(str, _listed(value))
-    return frozenset(filter(None, (name.strip() for name in found)))
+    found = value.split(",") if isinstance(value, str) else named(name, _listed(value))
+    return frozenset(filter(None, (each.strip() for each in found)))
 
 
 def _waves(name: str, value: object) -> tuple[Share, ...]:
@@ -411,7 +410,7 @@ _READERS: dict[str, Any] = {
     "minion_timeout": _timeout,
     "silence_timeout": _timeout,
     "late_timeout": _seconds,
-    "exclude": lambda _, value: _names(value),
+    "exclude": _names,
     "allow_downgrade": _flag,
     "back": _version,
     "keep": _flag,

@@ -222,3 +222,24 @@ def test_it_is_shown_in_lines_that_a_terminal_does_not_obey() -> None:
     assert text.endswith("A rollout of web comes next: 'apply=True' begins it.")
     assert policy_lines({**told, "begun": "r1"}).endswith("The rollout r1 of web has begun.")
     assert policy_lines({**told, "next": ""}).endswith("Nothing is to be begun now.")
+
+
+def test_a_setting_without_a_value_is_that_of_the_defaults() -> None:
+    """YAML makes that of a list whose entries are comments; a window would be open for ever."""
+    defaults = {"windows": ["sun 01:00-02:00"], "max_unavailable": 1, "version": "3008.3"}
+    group = {"name": "a", "target": "*", **dict.fromkeys(defaults)}
+    (found,) = policy.parse({"defaults": defaults, "groups": [group]}).groups
+    assert [each.text for each in found.wanted.windows] == ["sun 01:00-02:00"]
+    assert str(found.wanted.max_unavailable) == "1"
+    assert found.wanted.version == "3008.3"
+    (always,) = policy.parse({"defaults": defaults, "groups": [{**group, "windows": []}]}).groups
+    assert always.wanted.windows == ()
+
+
+@pytest.mark.parametrize("name", [False, True, 3.1, None, ["a"], {"a": "b"}])
+@pytest.mark.parametrize("setting", ["exclude", "target"])
+def test_a_name_that_yaml_has_changed_is_refused(setting: str, name: object) -> None:
+    """``no`` is a boolean and 3.10 is 3.1: the host that is to be left alone would be updated."""
+    group = {"name": "a", "target": "*", "version": "3008.3", setting: ["web1", name]}
+    with pytest.raises(InputError, match="put it in quotes"):
+        policy.parse({"groups": [group]})
