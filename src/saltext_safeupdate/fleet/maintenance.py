@@ -31,7 +31,8 @@ def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Actio
             minion.forgiven = True
             rollout.note(now, f"{name}: is no failure of the rollout: {drained[name]}")
     for name, minion in rollout.minions.items():
-        if minion.drained and name not in drained:
+        # Of one that has failed meanwhile it stays known why: a policy brings it along.
+        if minion.drained and name not in drained and minion.step not in BAD:
             # Whoever is still away counts again.
             minion.drained = minion.excused = False
             if minion.step is Step.HELD:

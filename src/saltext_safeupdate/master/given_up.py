@@ -29,7 +29,8 @@ def by_goal(store: Store, goals: Iterable[str], now: float) -> dict[str, dict[st
 
     A goal is a version of Salt, or one of this extension for groups that want nothing else. It is
     who has failed in the newest rollout that brought it there, who was taken back from it while it
-    is not kept from everybody, and who does not come there, or does not stay.
+    is not kept from everybody, and who does not come there, or does not stay. What has failed
+    because people worked on the host says nothing of the version.
     """
     known = {goal: _Goal() for goal in goals}
     outlines = store.outlines()
@@ -58,11 +59,11 @@ def _learn(goal: _Goal, rollout: Rollout, recent: bool) -> None:
             goal.found |= dict.fromkeys(rollout.minions, back)
         return
     for minion, each in rollout.minions.items():
-        if each.step in BAD:
+        if each.step in BAD and not each.drained:
             reason = f" ({each.reason})" if each.reason else ""
             told = each.step.value.replace("_", " ")
             goal.found[minion] = f"{told} in the rollout {name}{reason}; update it yourself"
-        elif each.step in (Step.DONE, Step.HELD, Step.MISSED):
+        elif each.step in (Step.DONE, Step.HELD, Step.MISSED, *BAD):
             if each.step is Step.DONE:
                 goal.found.pop(minion, None)
             goal.times[minion] += recent

@@ -9,7 +9,7 @@ from saltext_safeupdate.master import draining, policies
 from saltext_safeupdate.master.store import ROLLOUTS
 from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import Fleet, Master, Time
-from tests.unit.fleet.world import NEW, OLD
+from tests.unit.fleet.world import NEW, OLD, Host
 
 NAMES = [f"m{number}" for number in range(6)]
 
@@ -101,7 +101,9 @@ def test_an_engine_that_dies_knows_it_still(master, fleet):
     assert steps(found)["m5"] == "done"
 
 
-def test_a_policy_leaves_them_alone_and_brings_them_along_afterwards(master, fleet, monkeypatch):
+@pytest.fixture
+def step(master, fleet, monkeypatch):
+    """Take a step of a policy that wants the new version everywhere."""
     monkeypatch.setattr("salt.version.__version__", NEW)
     hears = fleet.hears
 
@@ -118,7 +120,7 @@ def test_a_policy_leaves_them_alone_and_brings_them_along_afterwards(master, fle
         file.write(f"groups: [{{name: all, target: '*', version: '{NEW}', soak: 0, jitter: 0}}]")
     os.chmod(path, 0o600)
 
-    def step():
+    def taken():
         return policies.step(
             master.opts,
             apply=True,
@@ -128,6 +130,10 @@ def test_a_policy_leaves_them_alone_and_brings_them_along_afterwards(master, fle
             order=lambda opts, what, given: master.order(what, given["plan"], **given),
         )
 
+    return taken
+
+
+def test_a_policy_leaves_them_alone_and_brings_them_along_afterwards(master, fleet, step):
     drain(master, *NAMES[3:])
     found = step()
     assert found["groups"][0]["bring"] == NAMES[:3]
@@ -138,6 +144,29 @@ def test_a_policy_leaves_them_alone_and_brings_them_along_afterwards(master, fle
     master.time.now += 90_001.0
     master.until(step()["begun"], "finished")
     assert {host.version for host in fleet.hosts.values()} == {NEW}
+
+
+def test_a_policy_brings_those_along_who_have_failed_because_people_worked_there(
+    master, fleet, step
+):
+    host = fleet.hosts["m5"]
+    host.takes = 90_000.0
+    name = step()["begun"]
+    while not host.taken:
+        master.tick()
+    drain(master, "m5", timeout=10_000.0)
+    fleet.silent.add("m5")
+    while not (found := master.store().rollout(name)).mode.final:
+        master.tick(10.0)
+    assert steps(found)["m5"] == "timed_out"
+    # The new disk is in, with the old version on it.
+    fleet.silent.clear()
+    fleet.hosts["m5"] = Host("m5", takes=20.0)
+    master.time.now += 10_001.0
+    found = step()
+    assert found["groups"][0]["left"] == {}
+    master.until(found["begun"], "finished")
+    assert fleet.hosts["m5"].version == NEW
 
 
 @pytest.mark.parametrize("timeout", [0.0, -5.0, float("inf")])

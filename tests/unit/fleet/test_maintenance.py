@@ -2,6 +2,7 @@
 
 import pytest
 
+from saltext_safeupdate.fleet import steering
 from saltext_safeupdate.fleet.rollout import Mode, Step
 from tests.unit.fleet.world import BUSY, NEW, NOW, Host, World
 
@@ -75,3 +76,19 @@ def test_what_has_begun_goes_on() -> None:
     found.run(DAY, watch=World.check)
     assert found.rollout.mode is Mode.FINISHED
     assert {host.version for host in found.hosts.values()} == {NEW}
+
+
+def test_who_has_failed_meanwhile_is_known_as_such_until_it_tries_again() -> None:
+    """A policy brings it along, in spite of its failure."""
+    found = world(Host("m0", takes=DAY), Host("m1", takes=3000.0), minion_timeout=3600.0)
+    run_until(found, Step.UPDATING)
+    found.drained = WHY
+    minion = found.rollout.minions["m0"]
+    minion.asked -= 3600.0
+    run_until(found, Step.TIMED_OUT)
+    found.drained = {}
+    found.run(600.0)
+    assert (found.rollout.mode, minion.forgiven, minion.drained) == (Mode.RUNNING, True, True)
+    steering.retry(found.rollout, ["m0"], found.now)
+    found.tick()
+    assert not minion.drained
