@@ -655,7 +655,7 @@ def _ordered(what, rollout, **given):
 
 
 def _by():
-    return people.told(errors.caller())
+    return people.told(errors.caller(), __opts__)
 
 
 @errors.for_runner
