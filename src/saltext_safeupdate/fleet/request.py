@@ -200,7 +200,7 @@ def refuse_time_of_day(given: Mapping[str, Any]) -> None:
     What is stored may have one: it was taken for "at once" before.
     """
     found = _at("at", given.get("at") or 0)
-    if 0 < found < _EARLIEST:
+    if 0 < found < _EARLIEST or found >= window.LATEST:
         raise InputError(
             f"'at' is {found:g}, and has to be in seconds since 1970, or 0 for at once, or such as "
             "'2026-11-25 22:00 Europe/Berlin'. On a command line and in YAML, 20:00 is the number "

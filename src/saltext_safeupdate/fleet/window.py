@@ -16,6 +16,8 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 WHICH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": -1}
 # When a window begins that does not come again.
 NEVER = math.inf
+# The beginning of the year 9999: no date could be reckoned from much later moments.
+LATEST = 253_370_764_800.0
 _MINUTES = 1440
 # Days in which each day of the week has been the first, or the last, of its name in a month.
 _AHEAD, _MONTHS_AHEAD = 9, 70
@@ -196,6 +198,8 @@ def moment(text: object) -> float:
         _date(found["date"], what), datetime.time(*divmod(minutes, 60)), zone
     )
     at = local.timestamp()
+    if not 0 <= at < LATEST:
+        raise InputError(f"{what} is none in which anybody could be started. Give another one.")
     if datetime.datetime.fromtimestamp(at, zone).replace(fold=0) != local.replace(fold=0):
         raise InputError(f"{what} does not exist: clocks are put forward then. Give another one.")
     return at

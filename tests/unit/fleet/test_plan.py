@@ -281,3 +281,9 @@ def test_a_window_in_the_night_in_which_clocks_change() -> None:
     assert window.next_begin((found, long), at("2026-06-01T01:40", "Europe/Berlin")) == at(
         "2026-06-01T01:40", "Europe/Berlin"
     )
+
+
+def test_a_beginning_in_milliseconds_is_refused() -> None:
+    """Nobody would be started for fifty thousand years, and no window reckons with that."""
+    with pytest.raises(InputError, match="has to be in seconds since 1970"):
+        made(at=1_795_326_896_000, windows=["22:00-04:00"])
