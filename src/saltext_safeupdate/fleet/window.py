@@ -19,6 +19,8 @@ NEVER = math.inf
 # The beginning of the year 9999: no date could be reckoned from much later moments.
 LATEST = 253_370_764_800.0
 _MINUTES = 1440
+# Seconds that are there twice at most when clocks are put back, with those before them.
+_TWICE, _NO_TIME = 7200, datetime.timedelta()
 # Days in which each day of the week has been the first, or the last, of its name in a month.
 _AHEAD, _MONTHS_AHEAD = 9, 70
 # Closed periods that are passed on the way to the next open moment.
@@ -78,6 +80,11 @@ class Window:
             return now
         zone = zoneinfo.ZoneInfo(self.zone)
         today = datetime.datetime.fromtimestamp(now, zone).date()
+        if self._clocks_are_put_back(now, zone):
+            # What is over on the wall clock may come again.
+            for at in range(int(now) // 60 * 60 + 60, int(now) + _TWICE, 60):
+                if self.contains(at):
+                    return float(at)
         hour, minute = divmod(self.begin, 60)
         for day in self._days_from(today):
             local = datetime.datetime.combine(day, datetime.time(hour, minute), zone)
@@ -88,6 +95,11 @@ class Window:
                 if at > now and self.contains(at):
                     return float(at)
         return NEVER
+
+    def _clocks_are_put_back(self, now: float, zone: datetime.tzinfo) -> bool:
+        """Tell whether that happens soon."""
+        here, there = (datetime.datetime.fromtimestamp(at, zone) for at in (now, now + _TWICE))
+        return (here.utcoffset() or _NO_TIME) > (there.utcoffset() or _NO_TIME)
 
     def _is_on(self, day: datetime.date) -> bool:
         """Tell whether it begins on that day."""

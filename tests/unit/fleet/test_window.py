@@ -175,3 +175,26 @@ def test_a_moment_that_is_none(text: str, why: str) -> None:
         window.moment(text)
     with pytest.raises(InputError, match=why):
         request.from_mapping({"groups": "*", "version": "1.0", "at": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        ("2026-10-25 01:00-02:30 Europe/Berlin", "2026-10-24"),
+        ("sat 22:00-02:30 Europe/Berlin", "2026-10-24"),
+        ("02:15-02:45 Europe/Berlin", "2026-10-24"),
+        ("02:15-02:45 Europe/Berlin", "2026-03-28"),
+        ("first sun 01:30-02:00 America/New_York", "2026-10-31"),
+        ("00:00-00:30 America/Sao_Paulo", "2018-11-03"),
+        ("23:30-00:30 America/Sao_Paulo", "2018-02-17"),
+    ],
+)
+def test_when_it_begins_is_when_it_is_open_next_also_if_clocks_are_changed(
+    text: str, begin: str
+) -> None:
+    found = window.parse(text)
+    first = int(datetime.datetime.fromisoformat(f"{begin}T00:00+00:00").timestamp())
+    following = None
+    for at in range(first + 2 * 86400, first, -60):
+        following = at if found.contains(at) else following
+        assert following is None or found.begins(at) == following, at
