@@ -230,6 +230,8 @@ def _quarantine(rollout: Rollout) -> list[Action]:
         for name in wave.minions
         if rollout.minions[name].step is Step.ROLLED_BACK
         and rollout.minions[name].part == rollout.part
+        # Whoever works on a host may have broken it.
+        and not rollout.minions[name].drained
         # Somebody has allowed it in spite of those: others have to roll it back.
         and not (rollout.quarantined and rollout.minions[name].forgiven)
     ]

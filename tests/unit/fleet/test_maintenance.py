@@ -92,3 +92,15 @@ def test_who_has_failed_meanwhile_is_known_as_such_until_it_tries_again() -> Non
     steering.retry(found.rollout, ["m0"], found.now)
     found.tick()
     assert not minion.drained
+
+
+def test_canaries_that_are_rolled_back_while_people_work_there_say_nothing_of_the_version() -> None:
+    hosts = [Host(f"m{number}", takes=600.0) for number in range(6)]
+    for host in hosts[:2]:
+        host.ends = "rolled_back"
+    found = world(*hosts, canaries=2)
+    run_until(found, Step.UPDATING)
+    found.drained = WHY | {"m1": "drained by jo"}
+    found.run(DAY, watch=World.check)
+    assert (found.rollout.mode, found.rollout.because) == (Mode.FINISHED, "")
+    assert list(found.steps().values()) == ["rolled_back"] * 2 + ["done"] * 4
