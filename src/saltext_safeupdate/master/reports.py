@@ -16,6 +16,8 @@ from .store import Store
 
 # Seconds for which a rollout that has ended stays in the metrics.
 RECENT = 7 * 86400.0
+# As many of these: each has a series for each step and mode, and a policy begins many.
+MOST_OVER = 50
 # The end of the names that textfile collectors read.
 METRICS = ".prom"
 
@@ -55,15 +57,24 @@ def metrics(
     Nobody is asked: what minions have answered last counts.
     """
     now = clock()
-    found, unreadable = [], 0
+    unreadable, listed, over = 0, [], []
     for name in store.rollouts():
         try:
             outline = store.outline(name)
-            if outline is None or (outline.mode.final and now - outline.looked > RECENT):
-                continue
-            rollout = store.rollout(name)
         except (InputError, RecordError):
             # The metrics of the others are as true; how many are missing is one of them.
+            unreadable += 1
+            continue
+        if outline is not None and not outline.mode.final:
+            listed.append(name)
+        elif outline is not None and now - outline.looked <= RECENT:
+            over.append((outline.looked, name))
+    listed += [name for _, name in sorted(over)[-MOST_OVER:]]
+    found = []
+    for name in sorted(listed):
+        try:
+            rollout = store.rollout(name)
+        except (InputError, RecordError):
             unreadable += 1
             continue
         if rollout is not None:

@@ -1,7 +1,9 @@
 """Reports and metrics in files, from rollouts in the cache that Salt has by default."""
 
+import dataclasses
 import os
 import pathlib
+import re
 import stat
 import time
 
@@ -10,6 +12,7 @@ import salt.config
 import salt.loader
 
 from saltext_safeupdate.fleet import report
+from saltext_safeupdate.fleet.rollout import Mode
 from saltext_safeupdate.master import reports
 from saltext_safeupdate.master.store import ROLLOUTS, Store
 from tests.unit.fleet.world import Host, World
@@ -99,6 +102,22 @@ def test_metrics_for_a_collector(run, rollout, tmp_path):
         with pytest.raises(Exception, match=said):
             run["safeupdate.metrics"](str(tmp_path / name))
     assert other.read_text() == "node_something 1\n"
+
+
+def test_of_many_that_are_over_the_newest_are_listed(opts, rollout):
+    """A policy begins one every ten minutes: each of them would be 21 series for a week."""
+    store = Store(opts)
+    rollout.mode = Mode.FINISHED
+    for number in range(reports.MOST_OVER + 5):
+        plan = dataclasses.replace(rollout.plan, id=f"over{number:03}")
+        later = dataclasses.replace(rollout, plan=plan, looked=rollout.looked + number)
+        store.save_rollout(later)
+    plan = dataclasses.replace(rollout.plan, id="runs")
+    store.save_rollout(dataclasses.replace(rollout, plan=plan, mode=Mode.RUNNING, looked=1.0))
+    text = reports.metrics(store, clock=lambda: rollout.looked + 60)
+    listed = set(re.findall('rollout_looked_seconds{rollout="(.*)"}', text))
+    newest = {f"over{number:03}" for number in range(5, reports.MOST_OVER + 5)}
+    assert listed == newest | {"runs"}
 
 
 def test_one_that_cannot_be_read_does_not_hide_the_others(opts, rollout):
