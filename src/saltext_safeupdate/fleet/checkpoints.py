@@ -33,10 +33,12 @@ def hear(rollout: Rollout, verdicts: Iterable[Verdict], now: float) -> None:
         if each.opens:
             rollout.passed[_key(rollout, moment, gate)] = rollout.elapsed
             rollout.note(now, f"the gate {gate} says yes {moment} wave {rollout.wave + 1}")
-            rollout.gate, rollout.why = "", ""
+            rollout.gate, why = "", ""
         else:
             told = each.why or "it does not say why"
-            rollout.why = f"waits {moment} wave {rollout.wave + 1}: the gate {gate} says no: {told}"
+            why = f"waits {moment} wave {rollout.wave + 1}: the gate {gate} says no: {told}"
+        # One that stands says why it does.
+        rollout.why = why if rollout.mode is Mode.RUNNING else rollout.why
 
 
 def closed(rollout: Rollout, moment: str, wave: Wave, now: float) -> tuple[bool, list[Action]]:

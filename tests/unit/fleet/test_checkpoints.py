@@ -204,3 +204,15 @@ def test_the_time_in_which_a_gate_is_not_asked_is_none_in_which_it_says_no() -> 
     assert found.rollout.why == "", "nobody asks it now"
     found.run(2 * DAY, watch=World.check)
     assert found.rollout.mode is Mode.FINISHED
+
+
+@pytest.mark.parametrize("no", ["", "an alarm"])
+def test_what_a_gate_says_hides_no_reason_why_it_stands(no: str) -> None:
+    found = world(gate_after=["quiet"])
+    found.gates["quiet"] = lambda _: no
+    while not found.asked:
+        found.tick()
+    steering.pause(found.rollout, "lunch", found.now, "jo")
+    found.tick()
+    assert (found.rollout.mode, found.rollout.why) == (Mode.PAUSED, "lunch")
+    assert len(found.rollout.passed) == int(not no)
