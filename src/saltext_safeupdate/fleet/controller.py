@@ -325,10 +325,16 @@ def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
     ]
     if len(done) >= needed:
         return ""
-    rest = ", ".join(name for name in wave.minions if name not in done)
+    rest = ", ".join(
+        name if name in there else f"{name} (held: {rollout.minions[name].reason})"
+        for name in wave.minions
+        if name not in done
+    )
+    # Nobody can go on without them: they have shown nothing.
+    held = "" if there else ". A new plan draws other canaries; or 'resume' when they are not held"
     return (
         f"only {len(done)} of {len(wave.minions)} minions of wave {rollout.wave + 1} are done, "
-        f"and {needed} have to be; not {rest}"
+        f"and {needed} have to be; not {rest}{held}"
     )
 
 

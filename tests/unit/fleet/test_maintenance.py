@@ -104,3 +104,18 @@ def test_canaries_that_are_rolled_back_while_people_work_there_say_nothing_of_th
     found.run(DAY, watch=World.check)
     assert (found.rollout.mode, found.rollout.because) == (Mode.FINISHED, "")
     assert list(found.steps().values()) == ["rolled_back"] * 2 + ["done"] * 4
+
+
+def test_a_rollout_of_which_all_canaries_are_drained_says_so_and_what_to_do() -> None:
+    found = world(*(Host(f"m{number}") for number in range(4)), canaries=1, sample="90%")
+    found.drained = WHY
+    found.run(3600.0)
+    assert found.rollout.mode is Mode.STOPPED
+    assert found.rollout.why == (
+        "only 0 of 1 minions of wave 1 are done, and 1 have to be; not m0 (held: drained by jo). "
+        "A new plan draws other canaries; or 'resume' when they are not held"
+    )
+    found.drained = {}
+    found.tick()
+    steering.resume(found.rollout, found.now)
+    assert found.run(DAY, watch=World.check).rollout.mode is Mode.FINISHED
