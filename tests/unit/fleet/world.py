@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from saltext_safeupdate.fleet import controller, plan, request, rollout
 from saltext_safeupdate.fleet.actions import Action, Ask, Cancel, Check, Quarantine, Stage, Start
@@ -110,6 +111,9 @@ class Host:
 class World:
     """Runs a rollout over *hosts*; *seed* decides what is lost, delayed and shuffled."""
 
+    # On whose hosts people work, and why.
+    drained: Mapping[str, str] = MappingProxyType({})
+
     def __init__(
         self,
         hosts: Iterable[Host],
@@ -137,8 +141,6 @@ class World:
         self.gates: dict[str, Callable[[float], str]] = {}
         self.asked: list[tuple[float, Check]] = []
         self._verdicts: list[Verdict] = []
-        # On whose hosts people work, and why.
-        self.drained: dict[str, str] = {}
         # Whom somebody has gone on without, once.
         self.gone_on: set[str] = set()
 
