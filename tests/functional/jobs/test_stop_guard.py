@@ -420,20 +420,21 @@ class Handover(Host):
     def ended_for_the_next(self):
         return self.minion.wait(WAIT) == -signal.SIGUSR2
 
-    def waits(self, guard):
+    def waits(self, **how):
         """
-        Check that the stop waits for the jobs, and that the minion stops after them.
+        Check that a restart waits for a job that runs, and that the minion stops after it.
 
-        Return whether the minion was asked.
+        Return whether the minion was asked, and what the guard has said.
         """
         with self.held("jobs"):
+            guard = self.restart(**how)
             self.until(lambda: self.locked("drain") or guard.poll() is not None)
             assert guard.poll() is None, guard.stdout.read()
             assert self.minion.poll() is None
             asked = self.was_asked()
         assert guard.wait(WAIT) == 0
         assert self.stopped()
-        return asked
+        return asked, guard.stdout.read()
 
     def left(self):
         """Return what is there but the word of the minion that it can be asked."""
@@ -522,7 +523,7 @@ def test_a_stop_waits_as_ever(handover, jobs):
         guard = handover.restart()
         handover.until(lambda: handover.locked("drain") or handover.was_asked())
         assert not handover.was_asked()
-    handover.waits(handover.restart())
+    handover.waits()
     assert guard.wait(WAIT) == 0
     assert set(handover.requested()) == {"stop salt-minion-before-*.scope"}
 
@@ -542,7 +543,7 @@ def test_a_restart_among_other_jobs_is_one(handover):
 @pytest.mark.parametrize("way", ["wait", ""])
 def test_without_the_setting_a_restart_waits_as_ever(handover, way):
     (handover.run_dir / "waited").touch()
-    assert not handover.waits(handover.restart(way))
+    assert not handover.waits(way=way)[0]
     assert way or handover.requested() == []
     assert not (handover.run_dir / "waited").exists(), "it was to wait"
     assert not (handover.bin / "systemd-run.words").exists()
@@ -612,12 +613,12 @@ def test_a_stop_right_after_the_handover_is_one_of_the_scope_too(handover):
 
 def test_another_user_hands_nothing_over(handover):
     handover.program("id", "#!/bin/sh\necho 1000\n")
-    assert not handover.waits(handover.restart())
+    assert not handover.waits()[0]
 
 
 def test_without_the_unified_hierarchy_nothing_is_handed_over(handover):
     (handover.seen / "cgroup.controllers").unlink()
-    assert not handover.waits(handover.restart())
+    assert not handover.waits()[0]
 
 
 def test_without_systemd_run_nothing_is_handed_over(handover, tmp_path):
@@ -629,16 +630,16 @@ def test_without_systemd_run_nothing_is_handed_over(handover, tmp_path):
                 (tools / name).symlink_to(f"{directory}/{name}")
     shutil.copy(handover.bin / "systemctl", tools)
     assert shutil.which("flock", path=tools)
-    assert not handover.waits(handover.restart(path=str(tools)))
+    assert not handover.waits(path=str(tools))[0]
 
 
 def test_on_a_kernel_that_tells_no_children_nothing_is_handed_over(handover):
     """The next minion would find the PID file of this one, and not start."""
     cat = shutil.which("cat")
     handover.program("cat", f'#!/bin/sh\ncase $* in */children) ;; *) exec {cat} "$@" ;; esac\n')
-    guard = handover.restart()
-    assert not handover.waits(guard)
-    assert "does not tell the children" in guard.stdout.read()
+    asked, said = handover.waits()
+    assert not asked
+    assert "does not tell the children" in said
 
 
 UNFIT = [
@@ -668,9 +669,9 @@ RESTART = "123 salt-minion.service restart running"
 def test_if_the_unit_takes_something_from_jobs_nothing_is_handed_over(handover, properties, named):
     """systemd removes it at the end of the unit, while they still run."""
     handover.jobs(RESTART, properties=properties)
-    guard = handover.restart()
-    assert not handover.waits(guard)
-    assert named in guard.stdout.read()
+    asked, said = handover.waits()
+    assert not asked
+    assert named in said
     assert named in (handover.run_dir / "waited").read_text()
 
 
@@ -683,15 +684,15 @@ def test_what_is_in_groups_of_its_own_in_the_unit_is_waited_for(handover, depth)
     inside = handover.popen(["sleep", "300"])
     (groups[-1] / "cgroup.procs").write_text(str(inside.pid))
     try:
-        guard = handover.restart()
-        assert not handover.waits(guard)
+        asked, said = handover.waits()
+        assert not asked
     finally:
         inside.kill()
         inside.wait()
         for group in reversed(groups):
             handover.until(lambda group=group: not handover.members(group))
             group.rmdir()
-    assert "control groups of its own" in guard.stdout.read()
+    assert "control groups of its own" in said
     assert "control groups of its own" in (handover.run_dir / "waited").read_text()
 
 
@@ -857,7 +858,7 @@ def test_an_earlier_minion_is_looked_for_in_the_slice_of_the_unit(handover):
 def test_what_is_left_in_the_background_of_an_earlier_minion_is_none(handover):
     handover.meeting.end()
     _earlier(handover, 4_000_001)
-    handover.waits(handover.restart())
+    handover.waits()
 
 
 @pytest.mark.parametrize("way", ["handover", "wait"])
@@ -920,9 +921,9 @@ def test_one_that_has_run_for_long_may_have_jobs_that_it_does_not_tell_of(handov
     with socket.create_server(("127.0.0.1", 0)) as master:
         _main(handover, CONNECTS, master.getsockname()[1])
         _has_run_for_long(handover)
-        guard = handover.restart()
-        assert handover.waits(guard), "it has not said that it can be asked"
-    assert "does not say that it can be" in guard.stdout.read()
+        asked, said = handover.waits()
+        assert asked, "it has not said that it can be asked"
+    assert "does not say that it can be" in said
     assert "does not say that it can be" in (handover.run_dir / "waited").read_text()
 
 
@@ -958,7 +959,7 @@ def test_without_an_earlier_one_it_waits_as_ever(handover, name):
     handover.meeting.end()
     if name:
         _earlier(handover, name)
-    handover.waits(handover.restart())
+    handover.waits()
 
 
 LEFT = [step.value for step in Step if step not in (Step.OPEN, Step.ASKED)]
@@ -977,7 +978,7 @@ def test_what_is_left_of_another_stop_answers_nothing(handover, step):
 @pytest.mark.parametrize("step", LEFT)
 def test_one_that_is_at_another_step_is_not_asked(handover, step):
     handover.meeting.go(Step.OPEN, Step(step))
-    handover.waits(handover.restart())
+    handover.waits()
     assert not (handover.bin / "systemd-run.words").exists()
 
 
