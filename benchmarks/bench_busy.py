@@ -253,12 +253,11 @@ def measure(lab: Lab, site: Path, front_end: str) -> None:
 
 def _has_ended(scene: EngineScene, jid: str, until: float) -> bool:
     """Tell whether the long job has returned what it was to return."""
-    while time.monotonic() < until + 20:
-        found = scene.master.returned(jid, MINION)
-        if found is not None:
-            return bool(found.data["return"] == "done")
+    while (found := scene.master.returned(jid, MINION)) is None:
+        if time.monotonic() > until + 20:
+            return False
         time.sleep(0.5)
-    return False
+    return bool(found.data["return"] == "done")
 
 
 def main() -> int:
