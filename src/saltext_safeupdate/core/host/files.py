@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 
 
 def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
@@ -29,6 +30,16 @@ def write_atomic(path: str, content: str | bytes, *, mode: int = 0o600) -> None:
 
 def make_private(path: str) -> None:
     """Make a directory, and those above it that are not there, for nobody else to look into."""
+    make_each(path, give_to_owner)
+
+
+def make_each(path: str, made: Callable[[str], object]) -> None:
+    """
+    Make a directory, and those above it that are not there, the upper ones first.
+
+    *made* is called with each that was not there, which nobody else can look into yet. Raises
+    OSError.
+    """
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -36,7 +47,7 @@ def make_private(path: str) -> None:
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(each, 0o700)
-            give_to_owner(each)
+            made(each)
 
 
 def close_to_others(path: str) -> None:

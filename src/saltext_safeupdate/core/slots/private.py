@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
 from ..errors import SafeUpdateError
+from ..host import files
 from ..host.room import Statvfs
 
 
@@ -16,15 +16,8 @@ def make(path: str) -> None:
 
     Jobs that run as another user start the interpreter that lies in it. Raises OSError.
     """
-    missing = []
-    while path and not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for each in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(each, 0o700)
-            # Whatever the umask is.
-            os.chmod(each, 0o755)  # noqa: S103
+    # Whatever the umask is.
+    files.make_each(path, lambda each: os.chmod(each, 0o755))  # noqa: S103
 
 
 def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:

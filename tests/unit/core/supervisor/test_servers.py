@@ -82,6 +82,17 @@ class WithMaster(Host):
         paths = (*others, str(self.config), str(self.keys.parent))
         return Master(servers=self.servers, backup_paths=paths)
 
+    def dying(self, kill_at, when):
+        store = super().dying(kill_at, when)
+        for service in self.beside.values():
+            service.alive = store.check
+        return store
+
+    def all_die(self):
+        super().all_die()
+        for service in self.beside.values():
+            service.alive = lambda: None
+
     def master_dies(self, *, on_new=True):
         """Have the new master die as often as it starts."""
         self.beside["salt-master"].dies_while = lambda: self.packages.versions == NEW
@@ -251,16 +262,7 @@ def test_a_minion_that_reads_its_own_tree_is_not_touched_if_they_go_back(host, b
 def test_nor_if_a_supervisor_dies_on_that_way(host, beside, kill_at):
     host.ask()
     host.master_dies()
-    store = host.dying(kill_at, "after")
-    for service in host.beside.values():
-        service.alive = store.check
-    try:
-        host.supervise(store)
-    except Killed:
-        host.all_die()
-        for service in host.beside.values():
-            service.alive = lambda: None
-        host.supervise()
+    host.kill_then_recover(kill_at, "after")
     assert host.last.phase is Phase.ROLLED_BACK
     assert (host.packages.versions, host.up()) == (OLD, UP)
     host.assert_at_peace()
@@ -562,16 +564,7 @@ def test_a_supervisor_that_dies_anywhere_leaves_all_running(host, kill_at, when,
     host.ask()
     if bad:
         host.master_dies()
-    store = host.dying(kill_at, when)
-    for service in host.beside.values():
-        service.alive = store.check
-    try:
-        host.supervise(store)
-    except Killed:
-        host.all_die()
-        for service in host.beside.values():
-            service.alive = lambda: None
-        host.supervise()
+    host.kill_then_recover(kill_at, when)
     assert host.last.phase is (Phase.ROLLED_BACK if bad else Phase.COMMITTED)
     assert host.packages.versions == (OLD if bad else NEW)
     assert host.up() == UP
