@@ -172,12 +172,14 @@ def before(host: Host, to: str | None) -> File:
 
 def described(host: Host) -> dict[str, Any]:
     """Return the slots of this host, and what the minion runs from without one; empty if none."""
-    slots, name = factory.slots(host), host.settings.unit_name
+    slots = factory.slots(host)
     found = slots.slots()
-    noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
     if not found:
         return {}
     slot = factory.active_slot(host)
+    active = "" if slot is None else slot.ident
+    previous = slots.previous(host.settings.unit_name) if active else None
+    noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
     return {
         "slots": [
             {
@@ -185,8 +187,8 @@ def described(host: Host) -> dict[str, Any]:
                 "version": each.version,
                 "size": each.size,
                 "staged": each.staged,
-                "active": slot is not None and each.ident == slot.ident,
-                "previous": slot is not None and each.ident == slots.previous(name) != slot.ident,
+                "active": each.ident == active,
+                "previous": each.ident == previous != active,
             }
             for each in found
         ],
