@@ -27,6 +27,7 @@ def commands(cache_dir: Path) -> list[tuple[str, list[str]]]:
         ),
     ]
     checks.append(("mypy", mypy))
+    checks.append(("prose", ["devtools.prose"]))
     # No database of vulnerabilities can be asked here; what is installed has to fit together.
     checks.append(("dependencies", ["pip", "check"]))
     html, trees = str(cache_dir / "docs"), str(cache_dir / "doctrees")
