@@ -25,9 +25,9 @@ DOWN = {"reported": False, "probe": Probe.NEEDLESS}
 _BY_VERDICT = {
     Verdict.ILL: {
         "Its unit has failed": DOWN | {"active": "failed"},
-        "It begins anew by itself, for the third time": UP | {"loops": LOOP},
-        "It does not report until its time is up, and the one before did": DOWN | {"over": True},
-        "This extension does not know its Salt, and knew that of the one before": (
+        "It has restarted by itself for the third time": UP | {"loops": LOOP},
+        "It does not report before its time is up, and the old minion did": DOWN | {"over": True},
+        "This extension does not know the new Salt, and knew the old one": (
             ANSWERED | {"stood_down": True}
         ),
         "The return of the probe is a failure, because Salt cannot load its function": (
@@ -35,12 +35,12 @@ _BY_VERDICT = {
         ),
         "The health check fails": ANSWERED | {"check": "no"},
         "The health check does not end": ANSWERED | {"checking": "job 1", "over": True},
-        "Its process does not stay the same until the time is up": (
+        "Its process does not stay the same before the time is up": (
             ANSWERED | {"stable": False, "over": True}
         ),
     },
     Verdict.SILENT: {
-        "The probe is not answered; the master is reached, and heard the one before": (
+        "The probe is not answered; the master is reachable, and the old minion reached it": (
             SILENT | {"over": True, "reachable": True}
         ),
     },
@@ -52,28 +52,30 @@ _BY_VERDICT = {
         "Somebody has stopped it": DOWN | {"active": "inactive", "stopped": True},
     },
     Verdict.UNPROVEN: {
-        "It does not report, and its configuration does not name the engine any more": (
+        "It does not report, and its configuration no longer names the engine": (
             DOWN | {"over": True, "set_up": False}
         ),
-        "It does not report, nor did the one before": DOWN | {"over": True, "had_reported": False},
-        "The probe is not answered, and nobody on this host reaches the master": (
+        "It does not report, and neither did the old minion": DOWN
+        | {"over": True, "had_reported": False},
+        "The probe is not answered, and no process of this host can reach the master": (
             SILENT | {"late": True, "reachable": False}
         ),
         "The probe is not answered, and the address of its master is not known": (
             SILENT | {"over": True}
         ),
-        "The probe is not answered, nor was it before the update": SILENT | {"master": False},
-        "The probe is not answered, and whether it was before is not known": (
+        "The probe is not answered, and was not answered before the update either": SILENT
+        | {"master": False},
+        "The probe is not answered, and it is not known whether the old one would have answered": (
             SILENT | {"master": None, "over": True, "reachable": True}
         ),
         "The probe is not answered, and Salt has ended the engine": (
             SILENT | {"over": True, "reachable": True, "engine": False}
         ),
-        "It started before this extension was there": (
+        "It started before this extension was installed": (
             {**UP, "probe": Probe.NEEDLESS, "unhooked": True}
         ),
-        "The health check is an SLS, and cannot be made": ANSWERED | {"unchecked": True},
-        "The health check does not end, and nobody on this host reaches the master": (
+        "The health check is an SLS, and cannot run": ANSWERED | {"unchecked": True},
+        "The health check does not end, and no process of this host can reach the master": (
             ANSWERED | {"checking": "job 1", "late": True, "reachable": False}
         ),
         "The health check does not end, because other jobs came first": (
@@ -84,7 +86,7 @@ _BY_VERDICT = {
         ),
     },
     Verdict.WELL: {
-        "This extension does not know its Salt, nor that of the one before": (
+        "This extension knows neither the new Salt nor the old one": (
             {**UP, "probe": Probe.NEEDLESS, "stood_down": True, "had_stood_down": True}
         ),
         "The return of the probe arrives, whatever its code": ANSWERED,
@@ -121,9 +123,9 @@ WORDS = {
     Verdict.WELL: "committed",
     Verdict.UNPROVEN: "committed, unproven",
     Verdict.STOPPED: "committed, and left stopped",
-    Verdict.REFUSED: "failed, and not undone",
+    Verdict.REFUSED: "failed, and not rolled back",
     Verdict.ILL: "rolled back",
-    Verdict.SILENT: "rolled back; in quarantine if the old minion is heard",
+    Verdict.SILENT: "rolled back; in quarantine if the old minion reaches the master again",
 }
 
 
