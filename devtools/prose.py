@@ -37,6 +37,7 @@ WORDS = 4
 # Words of the glossary's "Not" that also have a meaning of their own in this project.
 AMBIGUOUS = {
     "artefact",
+    "bundle",
     "canary",
     "confirm",
     "deployment",
