@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from devtools import ending, host, progress
 from devtools.cache import Cache, default_root
-from devtools.command import ToolError
+from devtools.command import REPO, ToolError
 from devtools.experiment import SUPPORTED_PAIRS
 
 MINIMUM_PYTHON = (3, 10)
@@ -42,6 +43,10 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("lint", help="formatting, style and types")
     lab = commands.add_parser("lab", help="build everything that the lab and the tests need")
     lab.set_defaults(command="lab")
+    release = commands.add_parser("release", help="build wheel, source archive, deb and rpm")
+    release.add_argument("--out", type=Path, default=REPO / "dist", help="directory (./dist)")
+    text = "gpg's name of the key that signs the checksums (default $SAFEUPDATE_SIGN_KEY)"
+    release.add_argument("--sign", default=os.environ.get("SAFEUPDATE_SIGN_KEY", ""), help=text)
     clean = commands.add_parser("clean", help="remove what ended runs left behind")
     clean.add_argument("--cache", action="store_true", help="remove the cache, too")
     return top
@@ -58,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if rest and options.command not in ("test", "soak"):
         parser().error(f"unknown arguments: {' '.join(rest)}")
     # Imported late, so that --help needs nothing of it.
-    from devtools import demo, lint, longrun, plan, testrun
+    from devtools import demo, lint, longrun, plan, release, testrun
 
     if options.command in ("demo", "soak"):
         chosen = [demo.parse_pair(text) for text in options.pair]
@@ -80,6 +85,8 @@ def main(arguments: list[str]) -> int:
         return longrun.bench(options.salt, options.only, record=options.record)
     if options.command == "lint":
         return 1 if lint.lint(Cache()) else 0
+    if options.command == "release":
+        return release.release(options.out, options.sign)
     if options.command == "lab":
         testrun.build_everything(Cache())
         return 0

@@ -20,6 +20,8 @@ LAB_PROGRAMS = {
     "systemd-nspawn": "systemd-container",
     "debootstrap": "debootstrap",
     "dpkg-deb": "dpkg",
+    "git": "git",
+    "gpg-agent": "gnupg",
     "ip": "iproute2",
     "ps": "procps",
     "unshare": "util-linux",

@@ -36,7 +36,9 @@ def main() -> None:
         raise SystemExit(f"prepare: {err} is not set; it says who builds the package") from None
     moment = float(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     words = {
-        "@VERSION@": version(),
+        # What sorts before the version for pip does so for package managers, too.
+        "@VERSION@": version().replace(".dev", "~dev"),
+        "@SOURCE@": version(),
         "@MAINTAINER@": maintainer,
         "@DATE@": email.utils.formatdate(moment),
         "@DAY@": time.strftime("%a %b %d %Y", time.gmtime(moment)),

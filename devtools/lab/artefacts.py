@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,25 +144,35 @@ class LabCache:
         build = self._task("rpm-host", packaging=packaging.name, **parameters)
         return self.cache.get("layer", f"rpm-{_name(version, packaging)}", key, build)
 
-    def own_deb(self, sdist: Path, key: str) -> Path:
-        """Return this project's Debian package, built from *sdist*; *key* says what is in it."""
+    def own(self, kind: str, sdist: Path, told: Mapping[str, str], key: str) -> Path:
+        """
+        Return this project's own package, a ``deb`` or an ``rpm``, built from *sdist*.
+
+        *told* says who builds it, and of what time it is; *key* says what is in it.
+        """
+        tools = self._own_tools(kind)
+        depends = [tools.name, key, repr(sorted(told.items())), recipe(builder.build_own), _SHARED]
+        depends.append(repr(builder.OWN_BUILD))
+        name = sdist.name.removesuffix(".tar.gz").replace("saltext_safeupdate", kind)
+        folder = self.cache.get("own", name, depends, self.own_build(kind, sdist, told))
+        return next(folder.glob(f"*.{kind}"))
+
+    def own_build(
+        self, kind: str, sdist: Path, told: Mapping[str, str]
+    ) -> Callable[[Path, Path], None]:
+        """Return the function that does it, into the directory that it is given, with a log."""
+        lower = f"{self._own_tools(kind)}:{self.rootfs()}"
+        return self._task("own", kind=kind, lower=lower, sdist=str(sdist), told=dict(told))
+
+    def _own_tools(self, kind: str) -> Path:
+        """Return the overlay layer with what builds our own packages of that kind."""
+        if kind == "rpm":
+            return self.rpm_tools()
         rootfs = self.rootfs()
         steps = recipe(builder.build_deb_tools, builder._install)
         depends = [rootfs.name, repr(builder.DEB_TOOLS), steps, _SHARED]
         build = self._task("deb-tools", rootfs=str(rootfs))
-        tools = self.cache.get("layer", "deb-tools", depends, build)
-        return self._own("deb", f"{tools}:{rootfs}", tools.name, sdist, key)
-
-    def own_rpm(self, sdist: Path, key: str) -> Path:
-        """Return this project's rpm, built from *sdist*; *key* says what is in it."""
-        tools = self.rpm_tools()
-        return self._own("rpm", f"{tools}:{self.rootfs()}", tools.name, sdist, key)
-
-    def _own(self, kind: str, lower: str, tools: str, sdist: Path, key: str) -> Path:
-        depends = [tools, key, recipe(builder.build_own), repr(builder.OWN_BUILD), _SHARED]
-        build = self._task("own", kind=kind, lower=lower, sdist=str(sdist))
-        folder = self.cache.get("own", kind, depends, build)
-        return next(folder.glob(f"*.{kind}"))
+        return self.cache.get("layer", "deb-tools", depends, build)
 
     def stanza(self, name: str) -> str:
         """Return the entry of a package for an apt repository whose pool is ``./pool``."""

@@ -35,11 +35,20 @@ RPM_TOOLS = ("createrepo-c", "dnf", "gnupg", "python3-dateutil", "python3-dbus",
 DNF_PLUGINS = "dnf-plugins-core"
 DEB_TOOLS = ("debhelper", "dpkg-dev")
 # How this project's own packages are built, in its unpacked source: see the release page.
+# The tools of rpm are Debian's here, so its database knows nothing of what is there.
 OWN_BUILD = {
     "deb": (("dpkg-buildpackage", "-b", "-us", "-uc", "-d"), "*.deb"),
-    "rpm": (("rpmbuild", "-bb", "saltext-safeupdate.spec"), "root/rpmbuild/RPMS/noarch/*.rpm"),
+    "rpm": (
+        (
+            *("rpmbuild", "-bb", "--nodeps"),
+            *("--define", "_buildhost localhost"),
+            *("--define", "use_source_date_epoch_as_buildtime 1"),
+            *("--define", "clamp_mtime_to_source_date_epoch 1"),
+            "saltext-safeupdate.spec",
+        ),
+        "root/rpmbuild/RPMS/noarch/*.rpm",
+    ),
 }
-BUILT_BY = {"DEBFULLNAME": "lab", "DEBEMAIL": "lab@example.invalid"}
 BROWSER = ("chromium-headless-shell", "fonts-dejavu-core")
 CHROOT_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
 MASKED = (
@@ -409,8 +418,12 @@ def build_deb_tools(out: Path, rootfs: str) -> None:
     copy(root.upper, out)
 
 
-def build_own(out: Path, lower: str, kind: str, sdist: str) -> None:
-    """Build this project's own package from its source archive, as the release page says."""
+def build_own(out: Path, lower: str, kind: str, sdist: str, told: dict[str, str]) -> None:
+    """
+    Build this project's own package from its source archive, as the release page says.
+
+    *told* is the environment that says who builds, and of what time the result is.
+    """
     root = Root(out / "scratch", lower)
     command, built = OWN_BUILD[kind]
     name = Path(sdist).name
@@ -420,10 +433,8 @@ def build_own(out: Path, lower: str, kind: str, sdist: str) -> None:
         folder.mkdir(parents=True)
         shutil.copy(sdist, folder / name)
     root.chroot("tar", "--extract", "--directory", "/build", "--file", f"/build/{name}")
-    root.chroot("env", "-C", source, "python3", "packaging/prepare.py", env=BUILT_BY)
-    # The tools of rpm are Debian's here, so its database knows nothing of what is there.
-    more = ("--nodeps",) if kind == "rpm" else ()
-    root.chroot("env", "-C", source, *command, *more)
+    root.chroot("env", "-C", source, "python3", "packaging/prepare.py", env=told)
+    root.chroot("env", "-C", source, *command, env=told)
     folder = root.path if "/" in built else root.path / "build"
     (found,) = folder.glob(built)
     shutil.copy(found, out / found.name)

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
+import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from devtools import venvs
-from devtools.command import REPO, run
+from devtools import release, venvs
+from devtools.command import REPO, ToolError, run
 from devtools.lab import rpm_recipes
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from saltext_safeupdate import __version__
+from tests.lab.released import ORIGIN, archives, package
 
-# Not of the repository, or made from it.
-NOT_RELEASED = (
-    ".*",
-    "*.egg-info",
-    "__pycache__",
-    "_build",
-    "build",
-    "dist",
-    "*.rst",
-    "changelog.md",
-)
 FIND = """
 import json, saltext_safeupdate
 from importlib.metadata import entry_points
@@ -43,29 +34,10 @@ print(json.dumps({
 HOME = "/usr/share/saltext-safeupdate"
 
 
-def _files(top: Path) -> Iterator[Path]:
-    for path in sorted(top.iterdir()):
-        if any(path.match(pattern) for pattern in NOT_RELEASED):
-            continue
-        if path.is_dir():
-            yield from _files(path)
-        else:
-            yield path
-
-
 @pytest.fixture(scope="module")
 def released(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory with source and wheel, built as the release page says."""
-    top = tmp_path_factory.mktemp("release")
-    for path in _files(REPO):
-        target = top / "source" / path.relative_to(REPO)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
-        target.chmod(path.stat().st_mode)
-    python = venvs.python(venvs.release(lab.cache.cache))
-    argv = [python, "-m", "build", "--no-isolation", "--outdir", str(top / "dist")]
-    run([*argv, str(top / "source")], timeout=300)
-    return top / "dist"
+    """The directory with source and wheel, built as a release is."""
+    return archives(lab, tmp_path_factory.mktemp("release")).parent
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +46,11 @@ def sdist(released: Path) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def contents() -> str:
-    """What the packages are made from, in short."""
-    digest = hashlib.sha256()
-    for path in _files(REPO):
-        name = str(path.relative_to(REPO))
-        if "/" not in name or name.startswith(("src/", "packaging/")):
-            digest.update(f"{name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
 def test_the_source_is_the_whole_repository(sdist: Path) -> None:
     """What tests and documents the repository does it in the source as well."""
     with tarfile.open(sdist) as archive:
         top = archive.getnames()[0].partition("/")[0]
-        for path in _files(REPO):
+        for path in release.files(REPO):
             file = archive.extractfile(f"{top}/{path.relative_to(REPO)}")
             assert file is not None
             if path.name not in ("setup.cfg", "MANIFEST.in"):
@@ -98,9 +59,9 @@ def test_the_source_is_the_whole_repository(sdist: Path) -> None:
 
 def test_an_index_would_take_it(lab: Lab, released: Path) -> None:
     python = venvs.python(venvs.release(lab.cache.cache))
-    files = sorted(map(str, released.iterdir()))
-    assert len(files) == 2
-    run([python, "-m", "twine", "check", "--strict", *files], timeout=120)
+    made = sorted(map(str, released.iterdir()))
+    assert len(made) == 2
+    run([python, "-m", "twine", "check", "--strict", *made], timeout=120)
     (wheel,) = released.glob("*.whl")
     with ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
@@ -108,6 +69,142 @@ def test_an_index_would_take_it(lab: Lab, released: Path) -> None:
         assert any(name.endswith(".sh") for name in archive.namelist())
     assert (told["Version"], told["License-Expression"]) == (__version__, "Apache-2.0")
     assert "Programming Language :: Python :: 3.14" in told.get_all("Classifier")
+
+
+def test_archives_built_elsewhere_and_later_are_the_same(
+    lab: Lab, released: Path, tmp_path: Path
+) -> None:
+    """Also if the files have other times and permissions, and whoever builds another umask."""
+    copy = tmp_path / "repository"
+    for path in release.files(REPO):
+        target = copy / path.relative_to(REPO)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+        target.chmod(0o700 if path.stat().st_mode & 0o100 else 0o600)
+        os.utime(target, (1_000_000_000, 1_000_000_000))
+    before = os.umask(0o077)
+    try:
+        venv = venvs.release(lab.cache.cache)
+        again = release.archives(copy, tmp_path / "source", tmp_path / "dist", ORIGIN, venv).parent
+    finally:
+        os.umask(before)
+    assert _contents(again) == _contents(released)
+
+
+@pytest.mark.parametrize("kind", ["rpm", pytest.param("deb", marks=pytest.mark.soak)])
+def test_a_package_built_again_is_the_same(
+    lab: Lab, sdist: Path, tmp_path: Path, kind: str
+) -> None:
+    """The first may be of an earlier run."""
+    first = package(lab, kind, sdist)
+    shutil.copy(sdist, tmp_path)
+    release.packages(lab.cache, tmp_path, ORIGIN, (kind,))
+    assert _contents(tmp_path) == _contents(sdist.parent, sdist) | _contents(first.parent)
+
+
+def _contents(folder: Path, *only: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in only or folder.iterdir()}
+
+
+def test_the_checksums_are_signed_and_cover_every_file(
+    lab: Lab, released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "made"
+    shutil.copytree(released, made)
+    monkeypatch.setenv("GNUPGHOME", str(tmp_path))
+    tmp_path.chmod(0o700)
+    batch = ["gpg", "--batch", "--passphrase", "", "--pinentry-mode", "loopback"]
+    who = "lab@example.invalid"
+    try:
+        run([*batch, "--quick-gen-key", who, "default", "sign", "0"], timeout=120)
+        release.checksums(made)
+        release.sign(made, who)
+        checked = run(["sha256sum", "--check", release.CHECKSUMS], timeout=60, cwd=made)
+        assert checked.stdout.splitlines() == [
+            f"{path.name}: OK" for path in sorted(released.iterdir())
+        ]
+        signed = ["gpg", "--batch", "--verify", f"{release.CHECKSUMS}.asc", release.CHECKSUMS]
+        run(signed, timeout=60, cwd=made)
+        (made / release.CHECKSUMS).write_text("others\n")
+        assert not run(signed, timeout=60, cwd=made, check=False).ok
+    finally:
+        run(["gpgconf", "--kill", "all"], timeout=60, check=False)
+
+
+class Checkout:
+    """A git repository with a source that says its version."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.git("init", "--quiet")
+        self.write("0.1.0")
+
+    def git(self, *words: str) -> str:
+        who = ["-c", "user.name=Jo Doe", "-c", "user.email=jo@example.org"]
+        return run(["git", "-C", str(self.path), *who, *words], timeout=60).stdout.strip()
+
+    def write(self, version: str) -> None:
+        target = self.path / release.VERSION_FILE
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(f'__version__ = "{version}"\n')
+
+    def commit(self) -> str:
+        """Commit everything; return how a version names the commit."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "Change it")
+        return f"g{self.git('rev-parse', 'HEAD')[:12]}"
+
+    def version(self) -> str:
+        return release.origin_of(self.path).version
+
+
+def test_the_version_is_that_of_the_tag(lab: Lab, tmp_path: Path) -> None:
+    """Without one it says which commit it is, and sorts before the release or after it."""
+    it = Checkout(tmp_path)
+    it.commit()
+    second = it.commit()
+    assert it.version() == f"0.1.0.dev2+{second}"
+    stray = tmp_path / "stray"
+    stray.touch()
+    assert it.version() == f"0.1.0.dev2+{second}.dirty"
+    stray.unlink()
+    it.git("tag", "v0.1.0")
+    assert it.version() == "0.1.0"
+    third = it.commit()
+    assert it.version() == f"0.1.0.post1+{third}"
+    it.write("0.2.0")
+    fourth = it.commit()
+    assert it.version() == f"0.2.0.dev4+{fourth}"
+
+
+def test_no_release_is_made_of_files_that_are_not_those_of_the_tag(
+    lab: Lab, tmp_path: Path
+) -> None:
+    it = Checkout(tmp_path)
+    it.commit()
+    it.git("tag", "v0.2.0")
+    with pytest.raises(ToolError, match=r"tag v0\.2\.0, but .* says 0\.1\.0"):
+        it.version()
+    it.write("0.2.0")
+    with pytest.raises(ToolError, match="not those of the tag") as refused:
+        it.version()
+    assert str(release.VERSION_FILE) in str(refused.value)
+
+
+def test_the_commit_says_when_and_who_unless_the_environment_does(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Checkout(tmp_path)
+    it.commit()
+    for name in ORIGIN.environment():
+        monkeypatch.delenv(name, raising=False)
+    found = release.origin_of(tmp_path)
+    moment = int(it.git("log", "-1", "--format=%ct"))
+    assert (found.moment, found.name, found.email) == (moment, "Jo Doe", "jo@example.org")
+    for name, value in ORIGIN.environment().items():
+        monkeypatch.setenv(name, value)
+    found = release.origin_of(tmp_path)
+    assert found.environment() == ORIGIN.environment()
 
 
 @pytest.mark.soak
@@ -129,7 +226,7 @@ def test_the_source_installs_into_a_clean_environment(
 
 
 def _code(package: Path) -> dict[str, bytes]:
-    files = [path for path in _files(package) if path.is_file()]
+    files = [path for path in release.files(package) if path.is_file()]
     return {str(path.relative_to(package)): path.read_bytes() for path in files}
 
 
@@ -141,13 +238,13 @@ def _found_by(python: str) -> tuple[str, list[str]]:
 
 @pytest.mark.soak
 def test_the_debian_package(
-    lab: Lab, sdist: Path, contents: str, make_container: Callable[..., Container]
+    lab: Lab, sdist: Path, make_container: Callable[..., Container]
 ) -> None:
     """Salt's own Python finds it, removing it leaves nothing, and what is used stays."""
-    package = lab.cache.own_deb(sdist, contents)
-    container = make_container("3007.15", binds={"/srv/own": str(package.parent)}).up()
+    own = package(lab, "deb", sdist)
+    container = make_container("3007.15", binds={"/srv/own": str(own.parent)}).up()
     before = _tree(container)
-    container.run(["apt-get", "install", "--yes", f"/srv/own/{package.name}"])
+    container.run(["apt-get", "install", "--yes", f"/srv/own/{own.name}"])
     _found(container, f"{PREFIX}/bin/python3")
     owned = container.run(["dpkg", "-L", "saltext-safeupdate"]).stdout
     assert f"{PREFIX}/lib/python3.14/site-packages/saltext-safeupdate.pth" in owned
@@ -163,17 +260,15 @@ def test_the_debian_package(
     assert _tree(container) == before
 
 
-def test_the_rpm(
-    lab: Lab, sdist: Path, contents: str, make_container: Callable[..., Container]
-) -> None:
+def test_the_rpm(lab: Lab, sdist: Path, make_container: Callable[..., Container]) -> None:
     """Salt's own Python finds it, removing it leaves nothing, and what is used stays."""
-    package = lab.cache.own_rpm(sdist, contents)
+    own = package(lab, "rpm", sdist)
     version = rpm_recipes.VERSIONS[1]
     layers = [lab.cache.rpm_host(version), lab.cache.rpm_tools()]
-    binds = {"/srv/own": str(package.parent)}
+    binds = {"/srv/own": str(own.parent)}
     container = make_container(None, extra_layers=layers, binds=binds).up()
     before = _tree(container)
-    container.run(["rpm", "--install", f"/srv/own/{package.name}"])
+    container.run(["rpm", "--install", f"/srv/own/{own.name}"])
     _found(container, f"{PREFIX}/bin/python3")
 
     container.write("/etc/salt/minion.d/safeupdate.conf", "engines: [{safeupdate: {}}]\n")

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devtools import venvs
-from devtools.command import REPO
+from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab, Network
 from devtools.lab.recipes import PREFIX
 from saltext_safeupdate import __version__
 from tests.lab import onedir
 from tests.lab.managed import served
+from tests.lab.released import archives
 from tests.support import documents, wheels
 from tests.support.waiting import wait_for
 
@@ -62,7 +61,11 @@ PUBLISHING = 0x1199  # the master's port 4505
 
 
 class Hosts:
-    """A host with nothing but a master, and one with nothing but a minion, both from packages."""
+    """
+    A host with nothing but a master, and one with nothing but a minion, both from packages.
+
+    Of this project the master has what is released: the source archive, unpacked.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self.network = network = Network(lab)
@@ -79,23 +82,16 @@ class Hosts:
         (units / "salt-master.service").write_text(MASTER_UNIT)
         (units / "multi-user.target.wants/salt-master.service").symlink_to("../salt-master.service")
         (units / "salt-minion.service").symlink_to("/dev/null")
-        for name in venvs.SOURCES:
-            if (REPO / name).exists():
-                self._copy(REPO / name, upper / "root/source" / name)
+        source = upper / "root/source"
+        source.mkdir(parents=True)
+        built = archives(lab, lab.run_dir.path / f"release{lab.run_dir.number()}")
+        unpack = ["tar", "--extract", "--strip-components=1", "--file", str(built)]
+        run([*unpack, "--directory", str(source)], timeout=60)
         self.master.write("/etc/salt/master", json.dumps(MASTER))
         self.master.write(f"{ENGINES}/beat.py", BEAT)
         (upper / "srv/salt").mkdir(parents=True)
         config = {"id": MINION, "master": "127.0.0.1", "acceptance_wait_time": 1}
         self.minion.write("/etc/salt/minion.d/here.conf", json.dumps(config))
-
-    @staticmethod
-    def _copy(source: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(source, target, ignore=skip)
-        else:
-            shutil.copy2(source, target)
 
     def up(self) -> Hosts:
         self.master.up()
