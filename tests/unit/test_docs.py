@@ -343,6 +343,13 @@ def test_the_modules_beside_the_rooms_are_told():
     assert told == {str(path.relative_to(PACKAGE)) for path in files}
 
 
+def test_the_drawings_have_every_room_and_every_phase():
+    page = (REPO / "docs" / "contributing" / "drawings.md").read_text(encoding="utf-8")
+    drawn = set(re.findall(r"\w+", "".join(re.findall(r"^```$.*?^```$", page, re.M | re.S))))
+    assert {room.rstrip("/").rpartition("/")[2] for room in _rooms()} <= drawn
+    assert {phase.value for phase in Phase} - {"failed"} <= drawn
+
+
 # -- the glossary ----------------------------------------------------------------------
 
 GLOSSARY = (REPO / "docs" / "ref" / "glossary.md").read_text(encoding="utf-8")
