@@ -7,6 +7,7 @@ import re
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.fleet import adrift, inventory, metrics
 from saltext_safeupdate.fleet.inventory import Record
+from saltext_safeupdate.fleet.rollout import Mode
 from tests.unit.fleet.world import NEW, NOW, OLD, Host, World
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
@@ -91,6 +92,16 @@ def test_every_metric_is_on_its_page_and_the_dashboard_asks_for_no_other() -> No
     assert set(re.findall(r"salt_safeupdate_\w+", REFERENCE)) == names
     asked = set(re.findall(r"salt_safeupdate_\w+", DASHBOARD.read_text(encoding="utf-8")))
     assert asked == names
+
+
+def test_the_alerts_of_the_page_on_monitoring_ask_for_what_there_is() -> None:
+    page = (REPO / "docs/topics/howto/monitor.md").read_text(encoding="utf-8")
+    asked = set(re.findall(r"salt_safeupdate_\w+", page))
+    assert len(asked) > 3
+    assert asked <= set(re.findall(r"salt_safeupdate_\w+", REFERENCE))
+    modes = set(re.findall(r'mode="(\w+)"', page))
+    assert modes == {"stopped", "running"} & {mode.value for mode in Mode}
+    assert set(re.findall(r'phase="(\w+)"', page)) <= {phase.value for phase in Phase}
 
 
 def test_the_dashboard_has_panels_that_do_not_lie_on_each_other() -> None:
