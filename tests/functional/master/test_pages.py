@@ -1,6 +1,7 @@
 """The commands of the pages about a fleet, typed as they stand; its minions are simulated."""
 
 import os
+import re
 import shlex
 import types
 
@@ -43,6 +44,7 @@ class Typist:
             "safeupdate.rollout": self.rollout,
             "safeupdate.status": self.status,
             "safeupdate.resume": lambda name: self.order(rollouts.RESUME, name),
+            "safeupdate.retry": lambda name: self.order(rollouts.RETRY, name),
             "safeupdate.allow": self.allow,
             "safeupdate.drain": self.drain,
             "safeupdate.undrain": lambda target: draining.undrain(
@@ -268,3 +270,40 @@ def test_policies(typist, fleet):
     typist.named = found["begun"]
     typist.run()
     assert (ran(fleet, "rack7-1"), ran(fleet, "web1")) == ({NEW}, {OLD})
+
+
+def test_the_tutorial_on_a_rollout(typist, fleet, monkeypatch):
+    monkeypatch.setattr(orders, "time", types.SimpleNamespace(time=lambda: typist.now))
+    hears = fleet.hears
+    # It is a host like any other: it has no upgrade step, and takes its time to prove healthy.
+    fleet.hears = lambda *args: _without(hears(*args), "steps", "reboot")
+    page = documents.REPO / "docs" / "topics" / "tutorial" / "first-rollout.md"
+    marked = [block for block in documents.blocks(page) if block.mark in ("run", "output")]
+    web2 = fleet.hosts["web2"]
+    web2.ends = "rolled_back"
+    for block in marked:
+        if block.mark == "output":
+            assert shape(typist.shown[-1], typist.named) == shape(block.text, NAMED)
+            continue
+        for command in block.commands:
+            if "retry" in command:
+                web2.ends = "committed"
+            typist.type(command)
+            if "safeupdate.plan" in command:
+                typist.named = re.search(r"^Plan (\S+):", typist.shown[-1])[1]
+                assert ran(fleet) == {OLD}, "a plan starts nothing"
+            if "retry" in command:
+                assert ran(fleet) == {NEW}
+    assert ran(fleet) == {OLD}
+    assert list(typist.store.quarantined()) == [NEW]
+
+
+def shape(text, name):
+    return documents.shape(text.replace(name, "NAME"))
+
+
+def _without(told, *keys):
+    said, good = told
+    if isinstance(said, dict):
+        said = {key: value for key, value in said.items() if key not in keys}
+    return said, good
