@@ -20,13 +20,14 @@ def text() -> str:
     """Return the page."""
     released = REPO / "CHANGELOG.md"
     done = released.read_text(encoding="utf-8").removeprefix(HEAD) if released.exists() else ""
-    parts = [HEAD + "## Not released yet\n"]
+    parts: list[str] = []
     for kind, title in kinds().items():
         fragments = sorted((REPO / "changelog").glob(f"*.{kind}.md"))
         if fragments:
             rows = "".join(f"- {_item(path)}\n" for path in fragments)
             parts.append(f"### {title}\n\n{rows}")
-    return "\n".join([*parts, done]) if done else "\n".join(parts)
+    head = HEAD + ("## Not released yet\n\n" if parts else "")
+    return head + "\n".join([*parts, done])
 
 
 def _item(path: pathlib.Path) -> str:
