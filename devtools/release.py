@@ -61,7 +61,11 @@ class Origin:
 
 def release(out: Path, key: str = "") -> int:
     """Build everything into a directory of its own below *out*; *key* signs the checksums."""
-    host.require_root("a release")
+    if not host.is_root():
+        raise ToolError(
+            "the deb and the rpm are built in the lab, which needs root. Nothing was built; run it "
+            "as root or with sudo, or build without the lab as docs/contributing/release.md says"
+        )
     origin = origin_of(REPO)
     final = out.absolute() / f"saltext-safeupdate-{origin.version}"
     if final.exists():
