@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import os
-import shutil
-import sys
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devtools import venvs
-from devtools.command import REPO, run
 from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
-from tests.lab.engine import NEW, OLD, QUICK, EngineScene
+from tests.lab.engine import NEW, OLD, QUICK
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
 from tests.lab.jobs import WORK
+from tests.lab.slotted import BROKEN, MOST, SOURCE, InVenv, Slotted
 from tests.support.waiting import wait_for
 
 VERSION = "3007.15"
@@ -201,104 +195,12 @@ def test_a_minion_runs_from_wheels(host: Host) -> None:
 
 # -- with a master: all that a user does ------------------------------------------------------
 
-SOURCE = "salt://builds"
-DROP_IN = "/etc/systemd/system/salt-minion.service.d/40-safeupdate-slot.conf"
-# What the page on slots says of the room that one of wheels takes, in bytes.
-MOST = 200e6
-_UNIT = f"""\
-[Unit]
-Description=The Salt Minion
-After=network.target
-
-[Service]
-KillMode=process
-Type=notify
-NotifyAccess=all
-LimitNOFILE=8192
-ExecStart={PREFIX}/bin/salt-minion
-
-[Install]
-WantedBy=multi-user.target
-"""
-# It is no minion: whoever starts it gets nothing.
-_BROKEN = "\n\ndef salt_minion():\n    raise SystemExit(3)\n"
-
-
-class Slotted(EngineScene):
-    """A minion whose master has builds."""
-
-    def build(self, version: str, *, more: str = "") -> None:
-        """Put wheels of a version on the master, as the page says; *more* is added to Salt."""
-        place = self.master.files / "builds"
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(venvs.wheels(self.container.lab.cache.cache, version), place)
-        if more:
-            _add(next(place.glob("salt-*.whl")), "salt/scripts.py", more)
-        argv = [sys.executable, "-m", "saltext_safeupdate.core.slots.describe", "--python", "3.11"]
-        names = sorted(path.name for path in place.glob("*.whl"))
-        env = {**os.environ, "PYTHONPATH": str(REPO / "src")}
-        run([*argv, "--version", version, *names], timeout=300, cwd=place, env=env)
-
-    def runs(self) -> str:
-        """Return the version of Salt that answers, and that of 'salt-call' in a shell."""
-        version = self.answers()
-        said = self.container.run(["sh", "-lc", "salt-call --version"], timeout=60).stdout
-        assert said.split()[1] == version
-        return version
-
-    def follows(self) -> bool:
-        return self.container.exists(DROP_IN)
-
-
-def _add(wheel: Path, name: str, text: str) -> None:
-    """Add text to a file of a wheel, and say so in its RECORD."""
-    with zipfile.ZipFile(wheel) as old:
-        files = {info: old.read(info) for info in old.infolist()}
-    content = next(each for info, each in files.items() if info.filename == name) + text.encode()
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-    told = f"{name},sha256={digest},{len(content)}"
-
-    def changed(info: zipfile.ZipInfo, before: bytes) -> bytes:
-        if info.filename == name:
-            return content
-        if not info.filename.endswith(".dist-info/RECORD"):
-            return before
-        lines = [
-            told if line.startswith(f"{name},") else line for line in before.decode().splitlines()
-        ]
-        return ("\n".join(lines) + "\n").encode()
-
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as new:
-        for info, before in files.items():
-            new.writestr(info, changed(info, before))
-
 
 @pytest.fixture
 def from_package(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Slotted:
     scene: Slotted = begin(Slotted(lab, site, OLD, config=QUICK))
     scene.up()
     return scene
-
-
-class InVenv(Slotted):
-    """A minion whose Salt lies in a directory that no package owns."""
-
-    def _prepared(
-        self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
-    ) -> Container:
-        network = self._network(lab)
-        layers = [*layers, lab.cache.tree(version)]
-        made = lab.container(None, extra_layers=layers, network=network)
-        made.write("/etc/systemd/system/salt-minion.service", _UNIT)
-        wants = "etc/systemd/system/multi-user.target.wants"
-        for link, target in (
-            (f"{wants}/salt-minion.service", "../salt-minion.service"),
-            ("usr/bin/salt-call", f"{PREFIX}/bin/salt-call"),
-        ):
-            place = made.dir / "up" / link
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(target)
-        return made
 
 
 @pytest.fixture
@@ -349,7 +251,7 @@ def test_a_salt_in_a_virtual_environment_goes_to_a_slot_and_from_a_broken_one_ba
     from_venv: InVenv,
 ) -> None:
     scene = from_venv
-    scene.build(NEW, more=_BROKEN)
+    scene.build(NEW, more=BROKEN)
     asked = scene.call("safeupdate.update", "3008", source=SOURCE, timeout=300)
     record = scene.ended(asked["update"], 900)
     assert record["phase"] == "rolled_back", record
