@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
 from . import wiring
 from .errors import SafeUpdateError
+from .generations import own_tree
 from .generations.table import Generations
 from .host import inherited, init_system
 from .host.locks import Lock
@@ -38,6 +40,7 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
         log.error("%s", err)
         return 1
     inherited.load(settings.state_dir)
+    _hold_own_slot(settings)
     sole = Lock(settings.run_dir, "supervisor")
     try:
         acting = supervisor(settings, init_system.detect(), wiring.package_manager())
@@ -53,6 +56,14 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
         return 1
     log.info("another supervisor runs; nothing to do")
     return 0
+
+
+def _hold_own_slot(settings: Settings) -> None:
+    """Have nobody remove the slot whose interpreter this is, while it runs."""
+    try:
+        own_tree.hold(own_tree.slots_of([os.path.realpath(sys.executable)], settings.slots_dir))
+    except OSError as err:
+        log.warning("the slot of this interpreter may be removed below it: %s", err)
 
 
 def supervisor(
