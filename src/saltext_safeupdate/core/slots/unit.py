@@ -12,11 +12,13 @@ from ..host import files
 from ..host.command import Run
 from ..host.files import remove, write_atomic
 from ..host.systemd import quoted
+from . import unit_files
 
 _UNITS = "/etc/systemd/system"
 _DROP_IN = "40-safeupdate-slot.conf"
 _TIMEOUT = 30.0
 _PROGRAM = "salt-minion"
+_PATHS = ("FragmentPath", "DropInPaths")
 # How systemctl shows a program: "{ path=... ; argv[]=... ; flags=privileged ; ...". Before version
 # 243 it has "ignore_errors=no" only, also for what "flags" would tell.
 _SHOWN = re.compile(r"path=(\S+) ; argv\[\]=(.*?) ; (?:ignore_errors=(\w+)|flags=([\w -]*?)) ;")
@@ -30,6 +32,8 @@ _PREFIXES = {
     "ambient": "!!",
     "via-shell": "|",
 }
+# What stands before a program in a unit, and the program.
+_WORDS = re.compile(r"([-:+!|@]*)(/\S+)")
 # It shows arguments without the quotes that they have.
 _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 _TEXT = """\
@@ -80,15 +84,18 @@ class SlotUnit:
 
     def check(self) -> None:
         """Raise SafeUpdateError if the unit is not one that can be taken over."""
-        self._command()
+        self._taken_over()
 
     def follow(self) -> None:
-        """Have systemd start the program of the slot, with the arguments that it has now."""
-        text = _TEXT.format(command=self._command())
+        """Have systemd start the program of the slot, with the arguments that the unit has now."""
+        wanted = self._wanted()
+        command = wanted.prefixes + " ".join(map(quoted, (self._program, *wanted.arguments)))
+        text = _TEXT.format(command=command)
         if files.text(self.drop_in) != text:
             os.makedirs(os.path.dirname(self.drop_in), mode=0o755, exist_ok=True)
             write_atomic(self.drop_in, text, mode=0o644)
-        if not self.follows:
+        started = self._started()
+        if (started.path, started.arguments) != (self._program, wanted.arguments):
             # Whoever wrote it may have died before this.
             self._reload()
         if not self.follows:
@@ -109,8 +116,27 @@ class SlotUnit:
         if remove_it or self.follows:
             self._reload()
 
-    def _command(self) -> str:
-        """Return the program of the slot with the arguments that the unit has."""
+    def _wanted(self) -> _Started:
+        """Return what the unit has, once it follows its slot: that may have changed since."""
+        started = self._taken_over()
+        return (self._named() or started) if started.path == self._program else started
+
+    def _named(self) -> _Started | None:
+        """Return what the unit starts without our drop-in; None if that cannot be told."""
+        argv = ("systemctl", "show", *(f"--property={each}" for each in _PATHS), "--", self._unit)
+        shown = self._run(argv, timeout=_TIMEOUT).stdout.splitlines()
+        told = dict(line.partition("=")[::2] for line in shown)
+        paths = [each for name in _PATHS for each in told.get(name, "").split()]
+        words = unit_files.started(path for path in paths if path != self.drop_in)
+        found = _WORDS.fullmatch(words[0]) if words else None
+        if found is None or _PROGRAM not in os.path.basename(found[2]):
+            return None
+        if not all(map(_PLAIN.fullmatch, words[1:])):
+            return None
+        return _Started(found[1], found[2], words[1:])
+
+    def _taken_over(self) -> _Started:
+        """Return what the unit starts. Raise SafeUpdateError if that is nothing for a slot."""
         started = self._started()
         if _PROGRAM not in os.path.basename(started.path):
             raise SafeUpdateError(
@@ -123,7 +149,7 @@ class SlotUnit:
                 f"{self._unit} starts the minion with {odd[0]!r}, which cannot be taken over into "
                 "a drop-in. Nothing was changed; leave that argument out of the unit."
             )
-        return started.prefixes + " ".join(map(quoted, (self._program, *started.arguments)))
+        return started
 
     def _started(self) -> _Started:
         for each in _PROPERTIES:

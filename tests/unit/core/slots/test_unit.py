@@ -30,6 +30,8 @@ class Systemd:
     def __init__(self, units, argv="/usr/bin/salt-minion", old=False):
         self._drop_ins = units / "salt-minion.service.d"
         self._base = argv
+        # The file of the unit, if there is one; what it starts is not read from there.
+        self.fragment = ""
         self.behind = ""
         self.reloads = 0
         self.argv = argv
@@ -40,6 +42,10 @@ class Systemd:
             self.reloads += 1
             self._read()
             return self._result(argv, "")
+        if "--property=FragmentPath" in argv:
+            found = sorted(map(str, self._drop_ins.glob("*.conf")))
+            told = f"FragmentPath={self.fragment}\nDropInPaths={' '.join(found)}\n"
+            return self._result(argv, told)
         name = argv[2].removeprefix("--property=")
         assert argv == ("systemctl", "show", f"--property={name}", "--", "salt-minion.service")
         if name == "ExecStartEx" and self._old:
@@ -181,3 +187,77 @@ def test_a_drop_in_of_somebody_else_behind_it_is_told(unit, units, systemd):
         unit.follow()
     assert not unit.follows
     assert list(units.iterdir()) == [], "ours is of no use then"
+
+
+# -- a unit that changes while it follows a slot -------------------------------------------------
+
+FILE = """\
+[Unit]
+ExecStart=/usr/bin/nothing
+[Service]
+# ExecStart=/usr/bin/salt-minion -x
+{}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@pytest.fixture
+def changed(unit, systemd, tmp_path):
+    """Have the unit, which follows its slot, start something else by now."""
+
+    def change(line, **drop_ins):
+        unit.follow()
+        systemd.fragment = str(tmp_path / "salt-minion.service")
+        pathlib.Path(systemd.fragment).write_text(FILE.format(line))
+        for name, text in drop_ins.items():
+            (pathlib.Path(unit.drop_in).parent / f"{name}.conf").write_text(text)
+        unit.follow()
+        return systemd.argv
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("line", "started"),
+    [
+        ("ExecStart=/usr/bin/salt-minion", PROGRAM),
+        ("ExecStart=/usr/bin/salt-minion -c /etc/salt2", f"{PROGRAM} -c /etc/salt2"),
+        ("ExecStart = -/usr/bin/salt-minion  -d", f"-{PROGRAM} -d"),
+        ("ExecStart=/usr/bin/salt-minion \\\n# here\n  -d", f"{PROGRAM} -d"),
+        ("ExecStart=/a\nExecStart=\nExecStart=/usr/bin/salt-minion -d", f"{PROGRAM} -d"),
+    ],
+)
+def test_arguments_that_a_unit_has_got_since_come_along(changed, systemd, unit, line, started):
+    assert changed(line) == started
+    reloads = systemd.reloads
+    unit.follow()
+    assert systemd.reloads == reloads
+
+
+def test_so_do_those_of_a_drop_in_of_somebody_else(changed):
+    other = "[Service]\nExecStart=\nExecStart=/usr/bin/salt-minion --log-level=info\n"
+    found = changed("ExecStart=/usr/bin/salt-minion -d", **{"30-other": other})
+    assert found == f"{PROGRAM} --log-level=info"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "ExecStart=/usr/bin/salt-minion -c %h/etc",
+        "ExecStart=/usr/bin/salt-minion 'a b'",
+        "ExecStart=/usr/bin/salt-minion ; /bin/true",
+        "ExecStart=/usr/bin/salt-minion\nExecStart=/bin/true",
+        "ExecStart=/usr/bin/wrapper -d",
+    ],
+)
+def test_what_cannot_be_told_by_its_files_stays_as_it_was(changed, line):
+    assert changed(line) == PROGRAM
+
+
+def test_a_unit_whose_files_cannot_be_read_stays_as_it_was(unit, systemd):
+    unit.follow()
+    systemd.fragment = "/none/salt-minion.service"
+    unit.follow()
+    assert systemd.argv == PROGRAM

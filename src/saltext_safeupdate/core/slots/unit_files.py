@@ -1,0 +1,45 @@
+"""What files of a unit say that it starts, as systemd reads them (systemd.syntax(7))."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_KEY = "ExecStart"
+_SECTION = "[Service]"
+_COMMENTS = ("#", ";")
+
+
+def started(paths: Iterable[str]) -> list[str]:
+    """
+    Return the words of the one program that these files start, in their order; empty otherwise.
+
+    Words are parted by spaces alone: what quotes or specifiers mean is not known here.
+    """
+    found: list[list[str]] = []
+    try:
+        for path in paths:
+            with open(path, encoding="utf-8") as file:
+                for value in _values(file.read()):
+                    # An empty one forgets those before it.
+                    found = [*found, value.split()] if value else []
+    except (OSError, UnicodeDecodeError):
+        return []
+    return found[0] if len(found) == 1 and ";" not in found[0] else []
+
+
+def _values(text: str) -> Iterable[str]:
+    section, line = "", ""
+    for part in text.splitlines():
+        if part.lstrip().startswith(_COMMENTS):
+            # Also among the lines of one that goes on.
+            continue
+        line += part
+        if part.endswith("\\"):
+            line = f"{line[:-1]} "
+            continue
+        whole, line = line.strip(), ""
+        key, equals, value = whole.partition("=")
+        if whole.startswith("["):
+            section = whole
+        elif section == _SECTION and equals and key.strip() == _KEY:
+            yield value.strip()
