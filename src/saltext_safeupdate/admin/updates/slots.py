@@ -155,7 +155,8 @@ def before(host: Host, to: str | None) -> File:
         found += [
             each for each in without if builds.names(each.version, to) or matches(to, each.version)
         ]
-    elif previous is None:
+    elif previous in (None, now):
+        # An update by an earlier version of this extension that went back has left it so.
         found = without
     else:
         found = [file_of(each) for each in kept if each.ident == previous]

@@ -128,8 +128,12 @@ class Installer(Protocol):
 class Slots(Installer, Protocol):
     """What installs versions side by side, and keeps those of before."""
 
-    def tidy(self) -> None:
-        """Remove what nobody needs any more. Idempotent. Raises SafeUpdateError."""
+    def tidy(self, left: Sequence[File] = ()) -> None:
+        """
+        Remove what nobody needs any more. Idempotent. Raises SafeUpdateError.
+
+        *left* is what a committed update has left, and leads back to; empty if it was a way back.
+        """
         ...
 
 

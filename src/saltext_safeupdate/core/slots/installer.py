@@ -126,10 +126,7 @@ class SlotInstaller:
                 if not self._unit.follows:
                     # They are left over: what runs is no slot.
                     self._slots.leave(self._minion)
-                if ident == self._slots.previous(self._minion):
-                    self._slots.go_back(self._minion)
-                else:
-                    self._slots.activate(self._minion, ident)
+                self._slots.activate(self._minion, ident)
                 self._unit.follow()
                 self._have_commands(Commands.follow)
 
@@ -148,8 +145,14 @@ class SlotInstaller:
     def needs_to_secure(self, packages: Sequence[str]) -> int:
         return 0
 
-    def tidy(self) -> None:
-        """Remove what is neither needed nor to be kept. Idempotent. Raises SafeUpdateError."""
+    def tidy(self, left: Sequence[File] = ()) -> None:
+        """
+        Remove what is neither needed nor to be kept. Idempotent. Raises SafeUpdateError.
+
+        *left* is what the update that has ended leads back to, if it leads anywhere.
+        """
+        if self._unit.follows:
+            self._slots.settle(self._minion, next(map(self._ident, left), None))
         self._slots.prune(self._keep)
 
     def _have_commands(self, change: Callable[[Commands], None]) -> None:

@@ -1,8 +1,9 @@
 """
 Which slot a minion runs from: two links, and each is the old one or the new one.
 
-``active`` is what its unit starts; ``previous`` is what it goes back to. Both lead to the ``tree``
-of a slot. ``previous`` is written first, so that what was active is never without a name.
+``active`` is what its unit starts; ``previous`` is what it goes back to, and ``older``, until an
+update has ended, what ``previous`` was before it. All lead to the ``tree`` of a slot. ``active`` is
+written last, so that what was active is never without a name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from ..errors import InputError, SafeUpdateError
 from ..host.files import remove, sync_directory
 from . import private
 
-ACTIVE, PREVIOUS = "active", "previous"
+ACTIVE, PREVIOUS, _OLDER = "active", "previous", "older"
+_ALL = (ACTIVE, PREVIOUS, _OLDER)
 _MINIONS = "minions"
 _TARGET = re.compile(r"\.\./\.\./slots/([^/]+)/tree")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,127}", re.ASCII)
@@ -37,23 +39,45 @@ class Links:
     def previous(self, minion: str) -> str | None:
         return self._leads_to(minion, PREVIOUS)
 
-    def activate(self, minion: str, ident: str, *, remember: bool = True) -> None:
-        """Have *active* lead to a slot, and, to *remember* it, *previous* to the one before."""
+    def activate(self, minion: str, ident: str) -> None:
+        """
+        Have *active* lead to a slot, and *previous* to the one before. Idempotent.
+
+        To the previous one it goes back: then *previous* leads again to what it was before that.
+        """
         place = self._place(minion)
         private.make(self._directory)
         private.make(place)
-        before = self.active(minion)
-        if before == ident:
-            return
-        if remember and before is not None:
-            _point(place, PREVIOUS, before)
-        _point(place, ACTIVE, ident)
+        before, previous = self.active(minion), self.previous(minion)
+        if ident == previous:
+            self._go_back(minion, place)
+        elif before != ident:
+            # If they are one, whoever came here last has died behind the first line.
+            if previous != before:
+                _lead(place, _OLDER, previous)
+            if before is not None:
+                _lead(place, PREVIOUS, before)
+            _lead(place, ACTIVE, ident)
+
+    def _go_back(self, minion: str, place: str) -> None:
+        before, previous = self.active(minion), self.previous(minion)
+        older = self._leads_to(minion, _OLDER)
+        _lead(place, ACTIVE, previous)
+        _lead(place, PREVIOUS, older)
+        # Whether this is kept is decided when the update ends.
+        _lead(place, _OLDER, before if before != previous else None)
+
+    def settle(self, minion: str, previous: str | None) -> None:
+        """Forget what was kept until the end of an update; *previous*, if any, is what it left."""
+        place = self._place(minion)
+        if previous is not None and previous not in (self.active(minion), self.previous(minion)):
+            _lead(place, PREVIOUS, previous)
+        _lead(place, _OLDER, None)
 
     def leave(self, minion: str) -> None:
         place = self._place(minion)
-        for name in (ACTIVE, PREVIOUS):
-            with contextlib.suppress(FileNotFoundError):
-                remove(os.path.join(place, name))
+        for name in _ALL:
+            _lead(place, name, None)
         with contextlib.suppress(OSError):
             os.rmdir(place)
 
@@ -63,7 +87,7 @@ class Links:
             minions = filter(_NAME.fullmatch, os.listdir(self._directory))
         except FileNotFoundError:
             return set()
-        found = {self._leads_to(minion, name) for minion in minions for name in (ACTIVE, PREVIOUS)}
+        found = {self._leads_to(minion, name) for minion in minions for name in _ALL}
         return {ident for ident in found if ident is not None}
 
     def _leads_to(self, minion: str, name: str) -> str | None:
@@ -85,9 +109,12 @@ class Links:
         return os.path.join(self._directory, minion)
 
 
-def _point(place: str, name: str, ident: str) -> None:
-    """Have a link lead to a slot, at once."""
+def _lead(place: str, name: str, ident: str | None) -> None:
+    """Have a link lead to a slot, at once; None: have no such link."""
     path, new = os.path.join(place, name), os.path.join(place, f".{name}.new")
+    if ident is None:
+        remove(path)
+        return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
     os.symlink(os.path.join("..", "..", "slots", ident, "tree"), new)

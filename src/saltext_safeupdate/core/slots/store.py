@@ -180,26 +180,25 @@ class Slots:
         """
         Have the minion run from that slot from its next start on. Idempotent.
 
-        The one before becomes ``previous``. It takes no time that grows with the slot, so whoever
-        calls it has called :meth:`verify` before.
+        The one before becomes ``previous``. To the previous one it goes back: what was previous
+        before that is it again. It takes no time that grows with the slot, so whoever calls it has
+        called :meth:`verify` before.
         """
-        private.check(self._directory)
         with self._linking():
+            if ident != self._links.previous(minion):
+                # The way back is open, whoever may write there by now.
+                private.check(self._directory)
             self.get(ident)
             self._links.activate(minion, ident)
 
-    def go_back(self, minion: str) -> str:
-        """Have the minion run from its previous slot again; return which. Idempotent."""
+    def settle(self, minion: str, left: str | None = None) -> None:
+        """
+        Forget what was kept for the minion until its update has ended. Idempotent.
+
+        *left*, if any, is the slot that the update has left, and becomes ``previous``.
+        """
         with self._linking():
-            ident = self._links.previous(minion)
-            if ident is None:
-                raise InputError(
-                    f"{minion} has no previous slot. Nothing was changed; name a version, or go "
-                    "back to the package."
-                )
-            self.get(ident)
-            self._links.activate(minion, ident, remember=False)
-            return ident
+            self._links.settle(minion, left)
 
     def active(self, minion: str) -> str | None:
         """Return the slot that the minion runs from at its next start; None: from none."""
@@ -210,7 +209,7 @@ class Slots:
         return self._links.can_have(minion) and self._links.active(minion) is not None
 
     def previous(self, minion: str) -> str | None:
-        """Return the slot that :meth:`go_back` goes to."""
+        """Return the slot that the minion goes back to; None: to none."""
         return self._links.previous(minion)
 
     def leave(self, minion: str) -> None:

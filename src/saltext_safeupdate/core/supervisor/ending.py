@@ -6,6 +6,7 @@ import logging
 
 from ..errors import CommandError, SafeUpdateError
 from ..host import copy_names, linked_copy
+from ..prepare import revisions
 from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
@@ -67,7 +68,9 @@ def tidy(context: Context, update: Update) -> None:
         if update.kind == "update" and ended and context.installer is not None:
             Staging(context.settings.state_dir, context.store, context.installer).drop()
         if update.of_build and ended and context.slots is not None:
-            context.slots(update).tidy()
+            forward = replaced and update.request is not None and not update.request.back
+            left = revisions.files(update.way_back.files) if forward else ()
+            context.slots(update).tidy(left)
         # What is to be done by hand needs them.
         by_hand = update.phase is Phase.FAILED and update.progress.supervisors is not None
         other = context.store.latest()

@@ -232,11 +232,24 @@ def test_from_a_package_to_slots_and_back_to_it(made):
     made.install()
     assert made.runs == "3007.20"
     with pytest.raises(InputError, match=r"There is no such version.*without_slot"):
-        updating.rollback(made)
-    updating.rollback(made, slots.WITHOUT)
+        updating.rollback(made, "3006.1")
+    # Before that slot there was none.
+    updating.rollback(made)
     made.install()
     assert made.runs == "package"
     assert updating.revisions(made)["active"] == {"salt-minion": OLD}
+
+
+def test_who_went_back_from_a_slot_by_an_earlier_extension_goes_back_without_one(made):
+    """It has left 'previous' where 'active' is."""
+    made.build("3008.3")
+    made.update("3008.3")
+    links = pathlib.Path(made.settings.slots_dir, "minions", MINION)
+    (links / "previous").symlink_to((links / "active").readlink())
+    assert updating.revisions(made)["previous"] == {NAME: OLD}
+    updating.rollback(made)
+    made.install()
+    assert made.runs == "package"
 
 
 def test_the_first_slot_goes_back_to_the_package(made):

@@ -145,8 +145,31 @@ def test_from_slot_to_slot_and_the_one_before_is_previous(slotted):
         assert slotted.runs == version
     previous = slotted.slots.get(slotted.slots.previous(MINION))
     assert previous.version == "3007.15"
-    assert slotted.slots.go_back(MINION) == previous.ident
+    slotted.slots.activate(MINION, previous.ident)
     assert slotted.runs == "3007.15", "that is one link"
+
+
+def test_an_update_that_goes_back_leaves_the_way_back_of_before(slotted):
+    host = slotted.host
+    for number, version in enumerate(("3006.1", "3006.2")):
+        slotted.ask(version, id=f"u{number}")
+        host.supervise()
+    first = slotted.slots.previous(MINION)
+    slotted.only_works("3006.2")
+    slotted.ask("3008.3", id="u2")
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert slotted.runs == "3006.2"
+    assert slotted.slots.previous(MINION) == first
+    assert slotted.slots.get(first).version == "3006.1"
+
+
+def test_an_update_to_the_previous_slot_leads_back_to_what_it_left(slotted):
+    for number, version in enumerate(("3006.1", "3006.2", "3006.1")):
+        slotted.ask(version, id=f"u{number}")
+        slotted.host.supervise()
+        assert slotted.runs == version
+    assert slotted.slots.get(slotted.slots.previous(MINION)).version == "3006.2"
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
