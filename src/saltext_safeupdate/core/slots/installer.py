@@ -6,7 +6,7 @@ import glob
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..errors import CommandError, InputError, SafeUpdateError, VerificationError
 from ..packages.request import File
@@ -127,7 +127,7 @@ class SlotInstaller:
                     # They are left over: what runs is no slot.
                     self._slots.leave(self._minion)
                 self._slots.activate(self._minion, ident)
-                self._unit.follow()
+                self._follow()
                 self._have_commands(Commands.follow)
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
@@ -153,7 +153,20 @@ class SlotInstaller:
         """
         if self._unit.follows:
             self._slots.settle(self._minion, next(map(self._ident, left), None))
+        elif not os.path.lexists(self._unit.drop_in):
+            # Whoever has died may have left links that nothing follows.
+            self._slots.leave(self._minion)
         self._slots.prune(self._keep)
+
+    def _follow(self) -> None:
+        """Have the unit start the slot. If it cannot (/etc may be read-only), nothing is left."""
+        try:
+            self._unit.follow()
+        except (SafeUpdateError, OSError):
+            with suppress(SafeUpdateError, OSError):
+                self._unit.leave()
+                self._slots.leave(self._minion)
+            raise
 
     def _have_commands(self, change: Callable[[Commands], None]) -> None:
         """Change what is typed. Where that cannot be, such as below a read-only /usr, it stays."""

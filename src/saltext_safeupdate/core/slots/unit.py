@@ -84,7 +84,11 @@ class SlotUnit:
 
     def check(self) -> None:
         """Raise SafeUpdateError if the unit is not one that can be taken over."""
-        self._taken_over()
+        if self._taken_over().path != self._program and not _can_be_made(self.drop_in):
+            raise SafeUpdateError(
+                f"{self.drop_in} cannot be written, by which {self._unit} would start a slot. "
+                "Nothing was changed; make that file system writable."
+            )
 
     def follow(self) -> None:
         """Have systemd start the program of the slot, with the arguments that the unit has now."""
@@ -179,3 +183,10 @@ class SlotUnit:
 
     def _reload(self) -> None:
         self._run(("systemctl", "daemon-reload"), timeout=_TIMEOUT)
+
+
+def _can_be_made(path: str) -> bool:
+    """Tell whether a file can be made there, as far as that is known without doing it."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return os.access(path, os.W_OK)

@@ -212,6 +212,40 @@ def test_what_fails_fails_as_a_package_manager_does(place):
     assert place.boot() == str(place.package)
 
 
+def test_where_the_unit_cannot_follow_nothing_is_left(place, monkeypatch):
+    """Such as below an /etc that is mounted read-only."""
+    make = os.makedirs
+
+    def makedirs(path, *args, **kwargs):
+        if os.fspath(path).startswith(str(place.units)):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        make(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "makedirs", makedirs)
+    with pytest.raises(CommandError, match="Read-only file system"):
+        place.install("3008.3")
+    assert place.slots.active(MINION) is None
+    assert place.boot() == str(place.package)
+
+
+def test_links_that_nothing_follows_go_with_the_next_update(place):
+    """Whoever activated them died before systemd was told."""
+    ident = os.path.basename(place.file("3008.3").path)
+    place.slots.activate(MINION, ident)
+    place.it.tidy()
+    assert place.slots.active(MINION) is None
+
+
+def test_those_of_a_unit_that_somebody_has_taken_over_stay(place):
+    """What is behind our drop-in may go again."""
+    place.install("3008.3")
+    place.systemd.behind = str(place.package)
+    place.systemd(("systemctl", "daemon-reload"), timeout=1)
+    place.it.tidy()
+    place.systemd.behind = ""
+    assert place.boot() == installer.program(place.directory, MINION)
+
+
 @pytest.mark.parametrize("kind", ["kill", "full", "error"])
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -261,3 +261,11 @@ def test_a_unit_whose_files_cannot_be_read_stays_as_it_was(unit, systemd):
     systemd.fragment = "/none/salt-minion.service"
     unit.follow()
     assert systemd.argv == PROGRAM
+
+
+def test_where_no_drop_in_can_be_written_a_unit_is_not_taken_over(unit, units, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(SafeUpdateError, match=r"cannot be written, .* Nothing was changed"):
+        unit.check()
+    unit.follow()
+    unit.check()
