@@ -394,7 +394,8 @@ def _listed(directory: str) -> list[str]:
 def _altered(slot: Slot, how: str) -> str:
     return (
         f"The slot {slot.ident} is not as it was made: {how}. Nothing was changed, and it is not "
-        "used; forget it, and stage it again."
+        "used; forget it, and stage it again. A minion that runs from it leaves it with "
+        "'safeupdate.rollback'."
     )
 
 

@@ -124,7 +124,9 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     way_back = context.revisions.secure(
         update.id, sorted(update.versions_from), update.way_back.paths
     )
-    if way_back.missing and context.settings.rollback == "required":
+    # Whoever leaves a slot that is not as it was made does not want to come back.
+    leaves = update.of_build and update.request is not None and update.request.back
+    if way_back.missing and context.settings.rollback == "required" and not leaves:
         raise SafeUpdateError(
             f"There would be no way back: {way_back.missing}. Fix that, or set "
             "'safeupdate:rollback' to 'optional'."

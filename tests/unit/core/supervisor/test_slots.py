@@ -8,9 +8,10 @@ import pytest
 
 from saltext_safeupdate.core.errors import VerificationError
 from saltext_safeupdate.core.generations import replaced
+from saltext_safeupdate.core.prepare import revisions
 from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
 from saltext_safeupdate.core.prepare.staging import Staging
-from saltext_safeupdate.core.record.parts import Code, Request
+from saltext_safeupdate.core.record.parts import Code, Request, Staged
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.slots import installer
 from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller
@@ -248,6 +249,31 @@ def test_with_a_way_back_that_is_broken_nothing_begins(slotted, name):
     assert slotted.host.last.phase is Phase.FAILED
     assert slotted.slots.active(MINION) == old.ident
     assert slotted.host.restarts() == ["restart"], "that was the first update"
+
+
+@pytest.mark.parametrize("name", ["a file was changed", "a file is gone"])
+def test_who_leaves_a_slot_that_is_broken_needs_no_way_back_to_it(slotted, name):
+    host = slotted.host
+    for number, version in enumerate(("3007.15", "3008.3")):
+        slotted.ask(version, id=f"u{number}")
+        host.supervise()
+    active = slotted.slots.get(slotted.slots.active(MINION))
+    before = slotted.slots.get(slotted.slots.previous(MINION))
+    BROKEN[name](pathlib.Path(active.tree))
+    host.record(
+        Phase.REQUESTED,
+        id="u2",
+        jid="",
+        request=Request(version=before.version, when="now", source="kept", back=True),
+        code=Code(own=(NAME,)),
+        versions_from={NAME: active.build_version},
+        versions_to={NAME: before.build_version},
+        staged=Staged(files=revisions.rows([installer.file_of(before)])),
+    )
+    host.supervise()
+    assert host.last.phase is Phase.COMMITTED, host.last.reason
+    assert slotted.runs == "3007.15"
+    assert slotted.slots.previous(MINION) is None
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
