@@ -23,15 +23,16 @@ from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.rollout import Rollout
 from ..fleet.versions import reached
-from . import draining, gate, questions, targets
+from . import draining, gate, newest, questions, targets
+from .newest import PLAN_TIMEOUT, Ask, by_chance
 from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
 from .replies import Failed
 from .store import Store
 from .targets import accepted, resolved
 
-# Seconds that minions have to say what runs on them, and to go through their pre-flights.
-REPORT_TIMEOUT, PLAN_TIMEOUT = 30.0, 180.0
+# Seconds that minions have to say what runs on them.
+REPORT_TIMEOUT = 30.0
 # Seconds after which a plan is too old to be run.
 MOST_AGE = 86400.0
 _PHASES = frozenset(phase.value for phase in Phase)
@@ -43,12 +44,6 @@ _LOCKED = "version-locked"
 _LONGEST = 200
 # Where the keys of minions are that a master of masters does not know.
 _BELOW = "the keys of minions below a syndic are there, so begin it on the master of their syndic"
-Ask = Callable[..., dict[str, object]]
-
-
-def by_chance(minions: Sequence[str], count: int) -> Sequence[str]:
-    """Draw canaries so that no minion can know before, or count on, being one."""
-    return secrets.SystemRandom().sample(minions, count)
 
 
 def make(
@@ -64,6 +59,7 @@ def make(
     """
     Ask all minions that are meant, make a plan, store it, and return it.
 
+    A series is the newest version of it from then on.
     *draw* chooses the canaries. A plan that has nothing to do is not stored, and its name is
     empty. Raises InputError if nothing can come of it, and LockHeldError if it is to be run
     *at_once* and one of the minions is in another rollout that is not over; nothing is stored
@@ -74,7 +70,6 @@ def make(
         gate.named(opts, name)
     store = store or Store(opts)
     before = came_from(store, wanted)
-    refuse_quarantined(store, wanted.version)
     _refuse_nobody(opts, wanted)
     members, unknown = _members(opts, wanted)
     _refuse_below_syndics(opts, members)
@@ -82,6 +77,8 @@ def make(
     everybody = sorted({minion for minions in members.values() for minion in minions})
     drained = draining.drained(store, clock())
     unknown |= {m: Facts(held=drained[m]) for m in everybody if m in drained}
+    wanted = newest.exact(opts, wanted, set(everybody).difference(unknown, wanted.exclude), ask)
+    refuse_quarantined(store, wanted.version)
     # The cheap mistakes before hundreds of package managers are asked.
     plans.make(wanted, members, unknown, plan_id="none", number=0, now=0.0, before=before)
     if at_once:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import stat
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,6 +27,7 @@ from ..fleet.request import Group as Target
 from ..fleet.request import Request
 from . import draining, given_up, orders, planning, questions, rollouts, stocktaking, targets
 from .cache import ROOT
+from .newest import of_series
 from .planning import Ask
 from .store import Store
 
@@ -37,10 +36,6 @@ OPTION = "safeupdate_policy"
 PLACE = os.path.join("safeupdate", "policy.yml")
 # Seconds that minions have to say what runs on them.
 REPORT_TIMEOUT = 30.0
-# Minions that are asked for the newest version of a series, at most.
-MOST_ASKED = 5
-# The version of Salt in that of a package.
-_RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d{1,9})+)(?:[-+~][\w.+~-]*)?")
 _LOCK = "policy.lock"
 
 
@@ -285,33 +280,15 @@ def _newest(
     """
     Return the newest version of each series that is pinned, as far as minions can install it.
 
-    Some minions that are drawn by chance say what they would install without a version, of all
-    groups that are pinned to the series: a group of one would decide for the others. More than
-    half of those that are asked have to say the same: none decides alone.
+    Those of all groups that are pinned to it are asked: a group of one would decide for the others.
     """
-    meant: dict[str, set[str]] = {}
+    meant: dict[str, dict[str, str]] = {}
     there = set(heard)
     for group in found.groups:
         mine = there.intersection(members[group.name])
         there -= mine
         if group.series:
-            meant.setdefault(group.series, set()).update(mine - group.wanted.exclude)
-    newest: dict[str, str] = {}
-    for series, minions in meant.items():
-        asked = sorted(planning.by_chance(sorted(minions), min(len(minions), MOST_ASKED)))
-        answers = ask(opts, asked, "safeupdate.plan", (), planning.PLAN_TIMEOUT)
-        offers = [_offered(said) for said in answers.values()]
-        for version, number in Counter(filter(None, offers)).items():
-            if 2 * number > len(asked) and version.startswith(f"{series}."):
-                newest[series] = version
-    return newest
-
-
-def _offered(said: object) -> str:
-    """Return the version of Salt that a minion would install; empty if it does not say one."""
-    told = said.get("targets") if isinstance(said, Mapping) else None
-    if not isinstance(told, Mapping):
-        return ""
-    found = [_RELEASE.fullmatch(version) for version in told.values() if isinstance(version, str)]
-    versions = {each[1] for each in found if each}
-    return versions.pop() if len(versions) == 1 else ""
+            sources = dict.fromkeys(mine - group.wanted.exclude, group.wanted.source)
+            meant.setdefault(group.series, {}).update(sources)
+    known = {series: of_series(opts, series, meant[series], ask)[0] for series in meant}
+    return {series: version for series, version in known.items() if version}

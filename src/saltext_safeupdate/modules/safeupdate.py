@@ -140,7 +140,7 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=N
 
     version
         The version, whole or without what packaging adds (``3008.3`` means ``3008.3-1`` too).
-        Of builds, ``3008`` is the newest of that series. Defaults to the newest on offer. In
+        ``3008`` is the newest of that series. Defaults to the newest on offer. In
         quotes: as a number, 3007.10 is 3007.1, so a number of one decimal is refused.
 
     allow_downgrade

@@ -197,8 +197,9 @@ def plan(target=None, tgt_type="glob", **settings):
         does not know whether it is meant is left out.
 
     version
-        The version of Salt to bring. In quotes: as a number, 3007.10 is 3007.1, so a number of one
-        decimal is refused.
+        The version of Salt to bring; or a series, such as ``3008``: its newest version, by what
+        more than half of five minions that are drawn by chance say. In quotes: as a number, 3007.10
+        is 3007.1, so a number of one decimal is refused.
 
     extension
         The version of this extension to bring before Salt.

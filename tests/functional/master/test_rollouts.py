@@ -716,3 +716,28 @@ def test_a_mistake_in_an_order_ends_no_engine_and_is_told(master, fleet, monkeyp
     assert "an order was not understood: pause" in caplog.text
     assert master.store().rollouts() == [first]
     assert master.until(first, "finished").mode is Mode.FINISHED
+
+
+def test_a_series_is_one_version_from_the_plan_on(master, fleet):
+    """Minions say what they would install; none decides alone, and the plan has the exact one."""
+    hears, offers = fleet.hears, dict.fromkeys(NAMES, "1:3008.9-2") | {"m3": "3008.99-1"}
+    sources = []
+
+    def told(name, fun, arg, now):
+        said, good = hears(name, fun, arg, now)
+        if fun == "safeupdate.plan" and good:
+            sources.append(str(arg))
+            said |= {"targets": {"salt": offers[name]}}
+        return said, good
+
+    fleet.hears = told
+    plan = master.plan(version="3008", source="salt://builds")
+    assert plan.request.version == "3008.9"
+    assert all("salt://builds" in each for each in sources)
+    name = master.begin(plan)
+    # Whatever is on offer meanwhile.
+    offers.update(dict.fromkeys(NAMES, "3008.10"))
+    master.until(name, "finished")
+    assert {each.version for each in fleet.hosts.values()} == {"3008.9"}
+    with pytest.raises(InputError, match=r"version of 3007 is the newest is not known.*exact"):
+        master.plan(version="3007")

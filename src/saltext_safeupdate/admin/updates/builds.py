@@ -15,9 +15,8 @@ from salt.exceptions import SaltException
 from ...core.errors import InputError, SafeUpdateError, one_line
 from ...core.extensions import ourselves
 from ...core.host import command
-from ...core.packages.choice import matches
+from ...core.packages.choice import matches, of_series
 from ...core.prepare import versions
-from ...core.prepare.removed_modules import series
 from ...core.slots.manifest import ANY_MACHINE, Manifest
 from ...core.slots.offers import Directory, Offer, Source, offers
 from ...this_host import Host
@@ -107,7 +106,7 @@ def chosen(host: Host, functions: Functions, where: str, version: str | None) ->
 
 def names(version: str, asked: str | None) -> bool:
     """Tell whether a request names the version of a build: a series names all of it."""
-    return asked is None or matches(version, asked) or series(version) == asked
+    return asked is None or matches(version, asked) or of_series(version, asked)
 
 
 def _none(

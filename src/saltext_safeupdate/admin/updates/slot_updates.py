@@ -12,10 +12,11 @@ from ...core.extensions import ourselves
 from ...core.generations import replaced
 from ...core.host import backup, locks
 from ...core.host.command import run as run_command
+from ...core.packages.choice import matches
 from ...core.prepare import known, resolution, revisions
 from ...core.prepare.findings import Circumstances, Finding, other_update, preflight
 from ...core.prepare.resolution import Resolved
-from ...core.prepare.staging import SLOT, Staged
+from ...core.prepare.staging import SLOT, Staged, Staging
 from ...core.prepare.upgrade_steps import Steps
 from ...core.record.parts import FileRow, Request
 from ...core.slots.asked import NoPackages
@@ -64,17 +65,25 @@ def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
     installer = slots.installer(host)
     staged = factory.staging(host, installer)
     there = staged.staged().get(NAME, "")
-    if wanted.version and there and builds.names(there, wanted.version):
-        files = revisions.rows(staged.staged_files())
-        resolved = _resolved(host, installer, wanted, there, files)
-        return Wanted(installer=installer, resolved=resolved)
+    is_staged = bool(wanted.version and there and builds.names(there, wanted.version))
+    if is_staged and matches(there, str(wanted.version)):
+        return _of_staged(host, installer, wanted, staged)
     try:
         build = builds.chosen(host, functions, wanted.source, wanted.version)
     except SafeUpdateError as err:
+        if is_staged:
+            # Of a series, there may be a newer one, but not now.
+            return _of_staged(host, installer, wanted, staged)
         resolved = replace(_resolved(host, installer, wanted, ""), targets={})
         return Wanted(installer=installer, resolved=resolved, problem=err)
     resolved = _resolved(host, installer, wanted, build.build_version)
     return Wanted(installer=installer, resolved=resolved, build=build)
+
+
+def _of_staged(host: Host, installer: SlotInstaller, wanted: Request, staged: Staging) -> Wanted:
+    files = revisions.rows(staged.staged_files())
+    resolved = _resolved(host, installer, wanted, staged.staged()[NAME], files)
+    return Wanted(installer=installer, resolved=resolved)
 
 
 def _resolved(

@@ -23,7 +23,7 @@ from .apt_output import (
     parse_sizes,
 )
 from .apt_sources import trusting
-from .choice import choose, on_offer
+from .choice import choose, is_series, of_series, on_offer
 from .files import store_file, verify_files, writing_packages
 from .manager import Snapshots
 from .request import Action, Change, File, Request
@@ -157,11 +157,13 @@ class Apt:
 
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
         offers = self.candidates(packages)
-        if version is not None:
+        if version is not None and not is_series(version):
             return choose(version, offers, self.installed(offers))
         # The newest that the administrator's pins allow.
         result = self._run(("apt-cache", "policy", "--", *offers), timeout=_QUERY_TIMEOUT)
         newest = parse_policy(result.stdout)
+        if version is not None and not all(of_series(newest.get(n, ""), version) for n in offers):
+            return choose(version, offers, self.installed(offers))
         missing = sorted(set(offers) - set(newest))
         if missing:
             raise InputError(

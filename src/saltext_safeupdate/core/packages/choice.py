@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ..errors import InputError
+
+_SERIES = re.compile(r"\d{4}", re.ASCII)
 
 
 def matches(full: str, asked: str) -> bool:
@@ -14,10 +17,28 @@ def matches(full: str, asked: str) -> bool:
     It may leave out the epoch, and then the packaging's own part as well: ``3008.3``
     names ``1:3008.3-2``, not ``3008.30`` nor ``3008.3+next``.
     """
+    without_epoch = _without_epoch(full)
+    return asked in (full, without_epoch, _upstream(full))
+
+
+def is_series(asked: str) -> bool:
+    """Tell whether a request names a series, such as ``3008``, and not one version of it."""
+    return bool(_SERIES.fullmatch(asked))
+
+
+def of_series(full: str, asked: str) -> bool:
+    """Tell whether the version *full* is of the series *asked*."""
+    return is_series(asked) and _without_epoch(full).startswith(f"{asked}.")
+
+
+def _without_epoch(full: str) -> str:
     epoch, _, rest = full.rpartition(":")
-    without_epoch = rest if epoch.isdigit() else full
-    upstream = without_epoch.rpartition("-")[0] or without_epoch
-    return asked in (full, without_epoch, upstream)
+    return rest if epoch.isdigit() else full
+
+
+def _upstream(full: str) -> str:
+    without_epoch = _without_epoch(full)
+    return without_epoch.rpartition("-")[0] or without_epoch
 
 
 def choose(
@@ -26,9 +47,12 @@ def choose(
     """
     Return the newest version of each package that *version* names.
 
-    A version that is installed needs no offer. Raise InputError if a package has none.
+    A version that is installed needs no offer. Of a series, it is the newest release that all
+    packages are on offer in. Raise InputError if a package has none.
     """
     chosen = {}
+    if is_series(version):
+        version = _newest_release(version, offers) or version
     for name, offered in offers.items():
         known = [*offered, *([installed[name]] if name in installed else [])]
         found = [each for each in known if matches(each, version)]
@@ -40,6 +64,17 @@ def choose(
         # It names the installed version, also if a rebuild of that is on offer.
         chosen[name] = installed[name] if installed.get(name) in found else found[0]
     return chosen
+
+
+def _newest_release(series: str, offers: Mapping[str, Sequence[str]]) -> str:
+    """Return the newest release of a series that all packages have; empty if there is none."""
+    for full in next(iter(offers.values()), ()):
+        release = _upstream(full)
+        if of_series(full, series) and all(
+            any(matches(each, release) for each in offered) for offered in offers.values()
+        ):
+            return release
+    return ""
 
 
 def on_offer(offers: Mapping[str, Sequence[str]]) -> str:

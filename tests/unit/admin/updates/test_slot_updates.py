@@ -171,6 +171,15 @@ def test_a_series_is_its_newest_version_and_the_record_has_the_exact_one(made, a
     assert made.runs == meant
 
 
+def test_of_a_series_what_is_staged_counts_only_if_the_source_cannot_be_asked(made):
+    made.build("3007.16")
+    updating.stage(made, {}, "3007", source=str(made.source))
+    made.build("3007.20")
+    assert _plan(made, "3007")["targets"][NAME].startswith("3007.20-")
+    shutil.rmtree(made.source)
+    assert _plan(made, "3007")["targets"][NAME].startswith("3007.16-")
+
+
 def test_of_one_version_what_fits_is_taken(made):
     made.build("3008.3", machine="s390x", name="other")
     made.build("3008.3")

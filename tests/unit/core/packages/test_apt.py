@@ -388,3 +388,20 @@ def test_what_copies_of_installed_packages_take(tmp_path):
     manager, _ = _apt(answers, archives=str(tmp_path))
     assert manager.needs_to_secure(names[::-1]) == 700 + 50 * 1024 + 30
     assert _apt({})[0].needs_to_secure([]) == 0
+
+
+FORM = "${Package}\\t${Version}\\t${db:Status-Abbrev}\\n"
+
+
+@pytest.mark.parametrize(("pinned", "meant"), [("3007.15", "3007.15"), ("3008.3", "3007.16")])
+def test_a_series_is_the_version_that_is_pinned_or_else_its_newest(pinned, meant):
+    offers = "".join(f"a | {each} | http://x y\n" for each in ("3008.3", "3007.16", "3007.15"))
+    policy = f"a:\n  Installed: 3007.1\n  Candidate: {pinned}\n"
+    manager, _ = _apt(
+        {
+            ("apt-cache", "madison", "--", "a"): (0, offers, ""),
+            ("apt-cache", "policy", "--", "a"): (0, policy, ""),
+            ("dpkg-query", "-W", "-f", FORM, "--", "a"): (0, "a\t3007.1\tii \n", ""),
+        }
+    )
+    assert manager.targets(["a"], "3007") == {"a": meant}

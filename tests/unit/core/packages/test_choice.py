@@ -1,7 +1,7 @@
 import pytest
 
 from saltext_safeupdate.core.errors import InputError
-from saltext_safeupdate.core.packages.choice import choose, matches
+from saltext_safeupdate.core.packages.choice import choose, matches, of_series
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,34 @@ def test_what_is_installed_needs_no_offer_and_is_not_exchanged_for_a_rebuild():
     offers = {"salt-minion": ["3007.15-2", "3007.15-1"], "salt-common": []}
     installed = {"salt-minion": "3007.15-1", "salt-common": "3007.15-1"}
     assert choose("3007.15", offers, installed) == installed
+
+
+def test_of_a_series_it_is_the_newest_release_that_all_packages_have():
+    offers = {
+        "salt-common": ["1:3008.4-1", "1:3008.3-2", "3007.16-1", "3007.15-1"],
+        "salt-minion": ["1:3008.3-1", "3007.16-1"],
+    }
+    older = {"salt-common": "3007.16-1", "salt-minion": "3007.16-1"}
+    newer = {"salt-common": "1:3008.3-2", "salt-minion": "1:3008.3-1"}
+    assert choose("3008", offers, older) == newer
+    assert choose("3007", offers, newer) == older
+    for series in ("3006", "300"):
+        with pytest.raises(InputError):
+            choose(series, offers, older)
+
+
+@pytest.mark.parametrize(
+    ("full", "asked", "named"),
+    [
+        ("3008.3", "3008", True),
+        ("1:3008.3-1", "3008", True),
+        ("3008.3-1", "300", False),
+        ("3008.3", "3008.3", False),
+        ("30080.3", "3008", False),
+    ],
+)
+def test_a_series_names_all_of_its_versions(full, asked, named):
+    assert of_series(full, asked) is named
 
 
 def test_what_nobody_offers_is_refused_with_what_there_is():

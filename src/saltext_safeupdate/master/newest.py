@@ -1,0 +1,80 @@
+"""Which version of a series is the newest, by what minions can install: ``3008`` means that one."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..core.errors import InputError
+from ..core.packages.choice import is_series
+from ..fleet.request import Request
+
+# Minions that are asked for the newest version of a series, at most.
+MOST_ASKED = 5
+# Seconds that minions have to go through their pre-flights.
+PLAN_TIMEOUT = 180.0
+# The version of Salt in that of a package, or of a build.
+_RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d{1,9})+)(?:[-+~][\w.+~-]*)?")
+
+Ask = Callable[..., dict[str, object]]
+
+
+def by_chance(minions: Sequence[str], count: int) -> Sequence[str]:
+    """Draw minions so that none can know before, or count on, being one."""
+    return secrets.SystemRandom().sample(minions, count)
+
+
+def of_series(
+    opts: Mapping[str, Any], series: str, sources: Mapping[str, str], ask: Ask
+) -> tuple[str, int]:
+    """
+    Return the newest version of a series, and how many minions were asked; empty if not known.
+
+    *sources* maps the minions that may be asked to the source that each would take it from; empty
+    for what it runs from. Some of them, drawn by chance, say what they would install. More than
+    half of those that are asked have to say the same: none decides alone.
+    """
+    asked = sorted(by_chance(sorted(sources), min(len(sources), MOST_ASKED)))
+    offers: list[str] = []
+    for source in sorted({sources[minion] for minion in asked}):
+        these = [minion for minion in asked if sources[minion] == source]
+        given = {"version": series, **({"source": source} if source else {})}
+        answers = ask(opts, these, "safeupdate.plan", given, PLAN_TIMEOUT)
+        offers += filter(None, (_offered(answers.get(minion)) for minion in these))
+    for version, number in Counter(offers).items():
+        if 2 * number > len(asked) and version.startswith(f"{series}."):
+            return version, len(asked)
+    return "", len(asked)
+
+
+def exact(opts: Mapping[str, Any], wanted: Request, minions: Collection[str], ask: Ask) -> Request:
+    """
+    Return what is wanted of these minions, with the newest version in the place of a series.
+
+    Raise InputError if that is not known.
+    """
+    if not is_series(wanted.version) or not minions:
+        return wanted
+    sources = dict.fromkeys(minions, wanted.source)
+    version, asked = of_series(opts, wanted.version, sources, ask)
+    if not version:
+        raise InputError(
+            f"Which version of {wanted.version} is the newest is not known: more than half of the "
+            f"{asked} minions that were asked have to say the same one. Nothing was started; name "
+            "the exact version."
+        )
+    return replace(wanted, version=version)
+
+
+def _offered(said: object) -> str:
+    """Return the version of Salt that a minion would install; empty if it does not say one."""
+    told = said.get("targets") if isinstance(said, Mapping) else None
+    if not isinstance(told, Mapping):
+        return ""
+    found = [_RELEASE.fullmatch(version) for version in told.values() if isinstance(version, str)]
+    versions = {each[1] for each in found if each}
+    return versions.pop() if len(versions) == 1 else ""
