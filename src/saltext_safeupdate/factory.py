@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .core.prepare.staging import Staging
     from .core.slots.installer import SlotInstaller
     from .core.slots.store import Slot, Slots
-    from .core.slots.unit import SlotUnit
+    from .core.slots.unit import Unit
     from .core.supervisor.initiator import Initiator
     from .core.supervisor.quiet_transaction import QuietTransaction
 
@@ -73,7 +73,7 @@ def slots(host: Host) -> Slots:
 
 def slot_installer(host: Host) -> SlotInstaller:
     """Return what installs slots for this minion."""
-    return wiring.slot_installer(host.settings, host.store)
+    return wiring.slot_installer(host.settings, host.store, host.services)
 
 
 def active_slot(host: Host) -> Slot | None:
@@ -82,14 +82,14 @@ def active_slot(host: Host) -> Slot | None:
 
     It is quick where there are none. Raise SafeUpdateError if that is not known.
     """
-    if host.services.name != "systemd" or not slots(host).has(host.settings.unit_name):
+    if not slots(host).has(host.settings.unit_name):
         return None
     return slot_installer(host).active
 
 
-def slot_unit(host: Host) -> SlotUnit:
-    """Return what has systemd start this minion from its active slot."""
-    return wiring.slot_unit(host.settings)
+def slot_unit(host: Host) -> Unit:
+    """Return what has this minion be started from its active slot."""
+    return wiring.slot_unit(host.settings, host.services)
 
 
 def stage_extensions(host: Host, directory: str) -> str:

@@ -98,7 +98,7 @@ def context(
         manager=manager,
         locks=Locks.of(settings.run_dir),
         outcome=outcome,
-        slots=lambda update: wiring.slot_installer(settings, store),
+        slots=lambda update: wiring.slot_installer(settings, store, services),
         extension=lambda update: wiring.own_extension(settings, services, update.code.extension),
         others=lambda roots: neighbours.of(settings, roots),
         undelivered=lambda jid: any(row.jid == jid for row in ledger.undelivered()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .host.command import Run
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .record.store import Store
     from .slots.installer import SlotInstaller
     from .slots.store import Slots
-    from .slots.unit import SlotUnit
+    from .slots.unit import Unit
 
 
 def package_manager(run: Run = run_command) -> PackageManager | None:
@@ -62,15 +63,22 @@ def slots(settings: Settings) -> Slots:
     return Slots(settings.slots_dir)
 
 
-def slot_unit(settings: Settings, run: Run = run_command) -> SlotUnit:
-    """Return what has systemd start the minion from its active slot."""
+def slot_unit(settings: Settings, services: Services, run: Run = run_command) -> Unit:
+    """Return what has the minion be started from its active slot."""
+    from .host.direct import Direct
     from .slots.installer import program
+    from .slots.kept import KeptUnit
     from .slots.unit import SlotUnit
 
-    return SlotUnit(settings.service, program(settings.slots_dir, settings.unit_name), run=run)
+    unit, path = settings.service, program(settings.slots_dir, settings.unit_name)
+    if isinstance(services, Direct):
+        return KeptUnit(unit, path, partial(services.kept, unit))
+    return SlotUnit(unit, path, run=run)
 
 
-def slot_installer(settings: Settings, store: Store, run: Run = run_command) -> SlotInstaller:
+def slot_installer(
+    settings: Settings, store: Store, services: Services, run: Run = run_command
+) -> SlotInstaller:
     """Return what installs slots for the minion with that database."""
     from .record.facts import UNSLOTTED
     from .slots.commands import Commands
@@ -83,7 +91,7 @@ def slot_installer(settings: Settings, store: Store, run: Run = run_command) -> 
     return SlotInstaller(
         slots(settings),
         name,
-        slot_unit(settings, run),
+        slot_unit(settings, services, run),
         before=before.version if before is not None else "",
         commands=Commands(os.path.dirname(program(settings.slots_dir, name))) if typed else None,
         keep=settings.slots_keep,

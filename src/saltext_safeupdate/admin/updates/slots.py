@@ -32,11 +32,6 @@ _VERSION = re.compile(r"\S+ (\d\S*)")
 
 def why_not(host: Host) -> tuple[str, str] | None:
     """Return why this minion cannot run from slots, and what to do; None if it can."""
-    if host.services.name != "systemd":
-        return (
-            "A slot is started by systemd, which does not run here.",
-            "Update Salt in the way in which it came, such as by a new image of the container.",
-        )
     if host.activation.by_boot:
         return (
             "This is a transactional system, which has its own way to keep versions: snapshots.",

@@ -64,6 +64,15 @@ def has_children(pid: int) -> bool:
     return not told and bool(start_time(pid))
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the processes that one has begun, and those that these have, as far as all live."""
+    parents = {int(name): parent(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    found = [pid]
+    for each in found:
+        found += [child for child, its in parents.items() if its == each]
+    return found[1:]
+
+
 def opened(pid: int) -> Iterator[str]:
     """
     Yield what a process has open, by the names in ``/proc/<pid>/fd``.

@@ -13,7 +13,7 @@ from ..packages.request import File
 from .commands import Commands
 from .layout import PROGRAM
 from .store import Slot, Slots
-from .unit import SlotUnit
+from .unit import Unit
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ class SlotInstaller:
     """
     The installer of the slots of one minion.
 
-    *unit* has systemd follow its link, and *commands* those of administrators, if they are of this
-    minion. *before* is the version of Salt that runs if no slot is active: that of a package, or of
-    whatever the unit names itself; empty if it is not known. *stage* makes the slot of a version,
-    from a build; whoever cannot do that finds it made. *keep* is how many slots stay that nobody
-    needs.
+    *unit* has the init system follow its link, and *commands* those of administrators, if they are
+    of this minion. *before* is the version of Salt that runs if no slot is active: that of a
+    package, or of whatever the unit names itself; empty if it is not known. *stage* makes the slot
+    of a version, from a build; whoever cannot do that finds it made. *keep* is how many slots stay
+    that nobody needs.
 
     A file of it is a slot: the path of its directory, with the digest of the list of its files. One
     whose path is the program of the unit stands for no slot. The version of a slot has the begin of
@@ -50,7 +50,7 @@ class SlotInstaller:
         self,
         slots: Slots,
         minion: str,
-        unit: SlotUnit,
+        unit: Unit,
         *,
         before: str,
         stage: Callable[[str], Slot] = _not_staged,
@@ -67,7 +67,7 @@ class SlotInstaller:
 
     @property
     def active(self) -> Slot | None:
-        """The slot that systemd starts the minion from; None: from none."""
+        """The slot that the minion is started from; None: from none."""
         ident = self._slots.active(self._minion) if self._unit.follows else None
         return self._slots.get(ident) if ident else None
 

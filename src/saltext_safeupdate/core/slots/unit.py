@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..errors import CommandError, SafeUpdateError
 from ..host import files
@@ -53,6 +53,47 @@ class _Started(NamedTuple):
     arguments: list[str]
 
 
+class Unit(Protocol):
+    """
+    What starts a minion, and has it run from a slot or not.
+
+    Each method may be called again, and raises CommandError, OSError, or SafeUpdateError if it is
+    not one that can be taken over.
+    """
+
+    @property
+    def program(self) -> str:
+        """The path of the program that it starts now."""
+        ...
+
+    @property
+    def arguments(self) -> list[str]:
+        """What it starts the program with."""
+        ...
+
+    @property
+    def follows(self) -> bool:
+        """Whether it starts the program of the slot."""
+        ...
+
+    @property
+    def without_slot(self) -> str:
+        """What an administrator does to have it start what it did before."""
+        ...
+
+    def check(self) -> None:
+        """Raise SafeUpdateError if it is not one that can be taken over."""
+        ...
+
+    def follow(self) -> None:
+        """Have it start the program of the slot, with the arguments that it has now."""
+        ...
+
+    def leave(self) -> None:
+        """Have it start what it did before."""
+        ...
+
+
 class SlotUnit:
     """
     The drop-in of one unit; *program* is the path of the minion's program by the link of its slot.
@@ -81,6 +122,11 @@ class SlotUnit:
     def follows(self) -> bool:
         """Whether systemd starts the program of the slot."""
         return self.program == self._program
+
+    @property
+    def without_slot(self) -> str:
+        """What an administrator does to have it start what it did before."""
+        return f"remove {self.drop_in}, run 'systemctl daemon-reload'"
 
     def check(self) -> None:
         """Raise SafeUpdateError if the unit is not one that can be taken over."""

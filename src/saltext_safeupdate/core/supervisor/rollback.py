@@ -297,8 +297,8 @@ def by_hand(update: Update, reason: str) -> str:
     if update.of_build:
         return (
             f"{update.reason} And the rollback failed: {reason} By hand: {_to_the_slot(update)}, "
-            "then run 'systemctl daemon-reload' and start the service. Nothing else is done by "
-            "itself."
+            "then run 'systemctl daemon-reload', if there is systemd, and start the service. "
+            "Nothing else is done by itself."
         )
     old = revisions.files(update.way_back.files)
     what = " ".join(file.path for file in old) or "the version of before"
@@ -313,5 +313,8 @@ def _to_the_slot(update: Update) -> str:
     """Say what leads back to the slot of before, or to what the unit starts without one."""
     old = [file for file in revisions.files(update.way_back.files) if file.sha256]
     if not old:
-        return "remove the drop-in '40-safeupdate-slot.conf' of the minion's unit"
+        return (
+            "remove the drop-in '40-safeupdate-slot.conf' of the minion's unit, or its link "
+            "'active' without systemd"
+        )
     return f"have the minion's link 'active' lead to {os.path.join(old[0].path, 'tree')}"

@@ -297,7 +297,7 @@ class Watch:
 
     def is_new(self, state: ServiceState) -> bool:
         """Tell whether what runs is another minion than the one before the restart."""
-        if self.context.services.name != "systemd":
+        if self.context.services.name != "systemd" and not state.invocation:
             # Its restart has returned, so a silent one is the new one.
             return self._report() is not None or (self.silent and state.running)
         if self.update.former.invocation and state.invocation:

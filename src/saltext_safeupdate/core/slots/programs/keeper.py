@@ -1,0 +1,235 @@
+"""
+The keeper: start the minion from its active slot, or from what was here before, and stay with it.
+
+It lies in the place of the program that somebody starts the minion with on a host without systemd.
+Whoever that is has one process that goes on while the minion below it is restarted, and that ends
+with the exit status of the minion. This file needs no other one: it has to work whatever is wrong
+with Salt.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import stat
+import sys
+import time
+import uuid
+from typing import Any
+
+# These are filled in when it is put in place: where its state is, and the programs that it starts.
+DIRECTORY = ""
+ACTIVE = ""
+BEFORE = ""
+
+# What a supervisor sends: start the minion, or start it anew; and stop it, and wait.
+START, STOP = signal.SIGRTMIN + 1, signal.SIGRTMIN + 2
+# What others send is passed on. All but the last ask for the end.
+_PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
+_ALL = {START, STOP, signal.SIGCHLD, *_PASSED}
+_STATE, _WATCHDOGS = "state.json", "watchdogs"
+# Seconds that a minion that is to be restarted has for its end, between two starts of the watchdog,
+# and between two looks.
+_PATIENCE = 90.0
+_INTERVAL = 60.0
+_LOOK = 0.5
+_DAEMON = ("-d", "--daemon")
+_PR_SET_PDEATHSIG = 1
+
+
+class Keeper:
+    """The parent of one minion."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._arguments = arguments
+        self._mask: set[Any] = set()
+        self._pid = 0
+        self._invocation = ""
+        self._status = 0
+        # What follows when the minion has ended, and until when it may take.
+        self._again = self._ends = False
+        self._deadline = self._watched = 0.0
+
+    def run(self) -> int:
+        """Keep the minion; return the exit status when all is over."""
+        os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+        try:
+            self._start()
+            while not self._over():
+                self._watch()
+                found = signal.sigtimedwait(_ALL, _LOOK)
+                if found is not None:
+                    self._take(found.si_signo)
+                self._reap()
+                self._kill_if_late()
+        finally:
+            os.unlink(os.path.join(DIRECTORY, _STATE))
+        return self._status
+
+    def _over(self) -> bool:
+        """Tell whether nobody is to start the minion again: no update is under way."""
+        return not self._pid and (self._ends or not _watchdogs())
+
+    def _take(self, number: int) -> None:
+        if number == START and not self._ends:
+            if self._pid:
+                self._again = True
+                self._stop()
+            else:
+                self._start()
+        elif number == STOP:
+            self._again = False
+            self._stop()
+        elif number in _PASSED:
+            self._ends = self._ends or number != signal.SIGUSR1
+            if self._pid:
+                os.kill(self._pid, number)
+
+    def _stop(self) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGTERM)
+            self._deadline = self._deadline or time.monotonic() + _PATIENCE
+            self._tell("deactivating")
+
+    def _kill_if_late(self) -> None:
+        if self._pid and self._deadline and time.monotonic() > self._deadline:
+            # What is below it ends by itself then.
+            os.kill(self._pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """See to all that have ended: the first process of a container has those of others."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self._pid:
+                self._ended(os.waitstatus_to_exitcode(status))
+
+    def _ended(self, status: int) -> None:
+        self._pid, self._deadline = 0, 0.0
+        # As a shell tells that a signal has killed it.
+        self._status = status if status >= 0 else 128 - status
+        if self._again and not self._ends:
+            self._start()
+        else:
+            self._tell("failed" if status else "inactive")
+
+    def _start(self) -> None:
+        self._again, self._invocation = False, uuid.uuid4().hex
+        programs = [each for each in (ACTIVE, BEFORE) if os.access(each, os.X_OK)]
+        # While an update is under way, whatever is wrong with a slot has to show.
+        programs = programs[:1] if _watchdogs() else programs
+        parent = os.getpid()
+        self._pid = os.fork()
+        if not self._pid:
+            _become(programs, self._arguments, parent, self._mask)
+        self._tell("active")
+
+    def _tell(self, active: str) -> None:
+        """Write down how the minion is, for whoever updates it."""
+        told = {
+            "keeper": _identity(os.getpid()),
+            "pid": self._pid,
+            "active": active,
+            "invocation": self._invocation,
+            "status": self._status,
+            "slot": ACTIVE,
+            "before": BEFORE,
+            "arguments": self._arguments,
+        }
+        path = os.path.join(DIRECTORY, _STATE)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(told, file)
+        os.replace(f"{path}.new", path)
+
+    def _watch(self) -> None:
+        """Start the supervisor of an update that is under way, now and every minute."""
+        now = time.monotonic()
+        if not self._watched or now >= self._watched + _INTERVAL:
+            self._watched = now
+            for argv in _watchdogs():
+                _detach(argv, self._mask)
+
+
+def _watchdogs() -> list[list[str]]:
+    """Return what is to be started as long as an update is under way; nothing if none is."""
+    place = os.path.join(os.path.dirname(DIRECTORY), _WATCHDOGS)
+    try:
+        found = [_argv(os.path.join(place, name)) for name in os.listdir(place)]
+    except OSError:
+        return []
+    return [argv for argv in found if argv]
+
+
+def _argv(path: str) -> list[str]:
+    """Return what a watchdog is to start; nothing if somebody else may have written it."""
+    if not path.endswith(".json") or os.path.basename(path).startswith("."):
+        return []
+    try:
+        with open(path, encoding="utf-8") as file:
+            seen = os.fstat(file.fileno())
+            if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o022:
+                return []
+            argv = json.load(file)["argv"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    return [str(each) for each in argv] if isinstance(argv, list) else []
+
+
+def _become(programs: list[str], arguments: list[str], parent: int, mask: set[Any]) -> None:
+    try:
+        # Without its keeper, there would be two minions when somebody starts the next one.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() == parent:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            for each in programs:
+                try:
+                    os.execv(each, [each, *arguments])  # noqa: S606 (no shell)
+                except OSError as err:
+                    print(f"{each} cannot be started: {err}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(127)
+
+
+def _detach(argv: list[str], mask: set[Any]) -> None:
+    """Start a program that outlives this one."""
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    try:
+        os.setsid()
+        if not os.fork():
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1, 2):
+                os.dup2(null, number)
+            os.execv(argv[0], argv)  # noqa: S606 (no shell)
+    finally:
+        os._exit(127)
+
+
+def _identity(pid: int) -> str:
+    """Return a name that no other process ever has, as the supervisor makes it."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return f"{boot}:{pid}:{file.read().rpartition(')')[2].split()[19]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Keep the minion. What it would not stay with is started in the place of this process."""
+    if any(each in _DAEMON or each in ("--version", "-V", "--help", "-h") for each in arguments):
+        program = ACTIVE if os.access(ACTIVE, os.X_OK) else BEFORE
+        os.execv(program, [program, *arguments])  # noqa: S606 (no shell)
+    return Keeper(arguments).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
