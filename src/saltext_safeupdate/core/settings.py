@@ -43,7 +43,7 @@ _PLACES = {
     ),
     "slots_source": (
         ("/", "file:///", "salt://"),
-        "an absolute path, or a salt:// path of a directory",
+        "an absolute path, the salt:// path of a directory, or 'index'",
     ),
     "slots_keyring": (("/",), "an absolute path"),
     "steps_source": (("salt://",), "the salt:// path of a directory"),
@@ -340,7 +340,8 @@ def _checked_text(key: str, value: object, default: object) -> Any:
         raise InputError(
             f"'safeupdate:{key}' must be an absolute path, the URL of an index, or a salt:// path."
         )
-    if key in _PLACES and not value.startswith(_PLACES[key][0]):
+    indexed = key == "slots_source" and value == "index"
+    if key in _PLACES and not indexed and not value.startswith(_PLACES[key][0]):
         raise InputError(f"'safeupdate:{key}' must be {_PLACES[key][1]}.")
     if key in _WORDS and value not in _WORDS[key]:
         words = [f"'{word}'" for word in _WORDS[key]]

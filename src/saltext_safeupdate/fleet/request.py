@@ -22,6 +22,7 @@ _GATE = re.compile(r"[\w.\-]{1,60}")
 WAVES = (Share(10, True, 1), Share(30, True, 1), Share(100, True, 1))
 UNAVAILABLE, FAILED, SAMPLE = Share(10, True, 1), Share(2, True), Share(90, True)
 _PACKAGES = "packages"
+_INDEX = "index"
 _PLACES = ("/", "file:///", "salt://")
 # Settings that were added later; each is off by default.
 _LATER = (
@@ -364,12 +365,12 @@ def _listed(value: object) -> list[object]:
 
 
 def _source(name: str, value: object) -> str:
-    if value in ("", _PACKAGES):
+    if value in ("", _PACKAGES, _INDEX):
         return str(value)
     if not isinstance(value, str) or not value.startswith(_PLACES):
         raise InputError(
-            f"'{name}' must be 'packages', or a directory with builds: an absolute path of the "
-            "minions, or a salt:// path."
+            f"'{name}' must be 'packages', 'index', or a directory with builds: an absolute path "
+            "of the minions, or a salt:// path."
         )
     return value
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.errors import one_line
+from ...core.errors import SafeUpdateError, one_line
 from ...core.prepare import versions
 from ...core.prepare.removed_modules import series
+from ...core.slots import index
 from ...core.slots.manifest import Manifest
 from ...core.slots.offers import Offer
 from ...this_host import Host
@@ -22,6 +23,11 @@ def avail(
     place = builds.place(host, source)
     entries = list(_of_packages(host, refresh=refresh))
     problems = []
+    if place == index.NAME:
+        try:
+            entries += [_of_index(each) for each in builds.of_index(host).versions()]
+        except SafeUpdateError as err:
+            problems.append(one_line(str(err)))
     for offer in builds.offered(host, functions, place):
         if offer.manifest is None:
             problems.append(one_line(f"{offer.file}: {offer.problem}"))
@@ -50,6 +56,10 @@ def _of_packages(host: Host, *, refresh: bool) -> Iterator[dict[str, Any]]:
     for version in set.intersection(*offered):
         is_installed = all(installed.get(name) == version for name in own)
         yield {"version": version, "source": builds.PACKAGES, "installed": is_installed}
+
+
+def _of_index(version: str) -> dict[str, Any]:
+    return {"version": version, "source": index.NAME, "kind": "wheels", "problem": ""}
 
 
 def _of_build(offer: Offer, build: Manifest, place: str) -> dict[str, Any]:

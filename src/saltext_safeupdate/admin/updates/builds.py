@@ -6,6 +6,7 @@ import contextlib
 import os
 import posixpath
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,12 @@ from salt.exceptions import SaltException
 
 from ...core.errors import InputError, SafeUpdateError, one_line
 from ...core.extensions import ourselves
+from ...core.extensions.interpreter import named_by
 from ...core.host import command
 from ...core.packages.choice import matches, of_series
 from ...core.prepare import versions
+from ...core.record.facts import UNSLOTTED
+from ...core.slots import index
 from ...core.slots.manifest import ANY_MACHINE, Manifest
 from ...core.slots.offers import Directory, Offer, Source, offers
 from ...this_host import Host
@@ -68,16 +72,19 @@ def place(host: Host, source: object) -> str:
     """Return where builds are, as asked for or as set. Raise InputError if it is no place."""
     if source is None:
         return host.settings.slots_source
+    if source == index.NAME:
+        return index.NAME
     if not isinstance(source, str) or not source.startswith(("/", _FILE + "/", _SALT)):
         raise InputError(
-            "'source' must be an absolute path, or a salt:// path of a directory. Nothing was done."
+            "'source' must be an absolute path, or a salt:// path of a directory, or 'index'. "
+            "Nothing was done."
         )
     return source
 
 
 def offered(host: Host, functions: Functions, where: str) -> Sequence[Offer]:
     """Return what a source offers. Raise SafeUpdateError if it cannot be looked at."""
-    if not where:
+    if not where or where == index.NAME:
         return ()
     return offers(source(where, functions), keyring=host.settings.slots_keyring, run=command.run)
 
@@ -154,6 +161,41 @@ def misfit(build: Manifest) -> str:
     if versions.key(build.extension) > versions.key(ours):
         return f"It needs version {build.extension} of safeupdate, and this is {ours}."
     return ""
+
+
+def of_index(host: Host) -> index.Index:
+    """
+    Return the index that pip is configured for. Raise SafeUpdateError if nothing of it can be used.
+
+    Its wheels are for the Python that Salt runs with now, which the host has to have by itself.
+    """
+    minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if host.settings.slots_keyring:
+        raise SafeUpdateError(
+            "'safeupdate:slots_keyring' asks for builds that somebody has signed, and nobody has "
+            "signed what an index has. Nothing was changed; take a directory of builds."
+        )
+    if not interpreter(minor):
+        raise SafeUpdateError(
+            f"Wheels of an index need Python {minor}, which this host does not have by itself. "
+            "Nothing was changed; install that, or take a build of kind 'onedir'."
+        )
+    noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
+    before = named_by(noted.program) if noted is not None else None
+    return index.Index([sys.executable, *([before] if before else [])], minor, command.run)
+
+
+def newest_of_index(host: Host, version: str | None) -> str:
+    """Return the newest version that is asked for. Raise SafeUpdateError if there is none."""
+    offered = of_index(host).versions()
+    found = [each for each in offered if names(each, version)]
+    if not found:
+        raise InputError(
+            f"The index that pip is configured for has no wheel of Salt {version} (on offer: "
+            f"{', '.join(offered) or 'none'}). Nothing was changed; put one there, or ask for one "
+            "that is there."
+        )
+    return max(found, key=versions.key)
 
 
 def interpreter(version: str) -> str:

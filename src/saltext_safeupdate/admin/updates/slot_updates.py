@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import salt.version
@@ -19,6 +21,7 @@ from ...core.prepare.resolution import Resolved
 from ...core.prepare.staging import SLOT, Staged, Staging
 from ...core.prepare.upgrade_steps import Steps
 from ...core.record.parts import FileRow, Request
+from ...core.slots import index
 from ...core.slots.asked import NoPackages
 from ...core.slots.furnish import furnish_from
 from ...core.slots.installer import NAME, SlotInstaller, file_of
@@ -43,12 +46,14 @@ class Wanted:
     """
     A request that was looked up: what it comes to, and the build; None if its slot is made.
 
-    *problem* is why there is no such build.
+    Of an index, it is only known which version that is: *indexed*. *problem* is why there is no
+    such build.
     """
 
     installer: SlotInstaller
     resolved: Resolved
     build: Manifest | None = None
+    indexed: str = ""
     problem: SafeUpdateError | None = None
 
 
@@ -69,6 +74,8 @@ def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
     if is_staged and matches(there, str(wanted.version)):
         return _of_staged(host, installer, wanted, staged)
     try:
+        if wanted.source == index.NAME:
+            return _of_index(host, installer, wanted)
         build = builds.chosen(host, functions, wanted.source, wanted.version)
     except SafeUpdateError as err:
         if is_staged:
@@ -78,6 +85,15 @@ def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
         return Wanted(installer=installer, resolved=resolved, problem=err)
     resolved = _resolved(host, installer, wanted, build.build_version)
     return Wanted(installer=installer, resolved=resolved, build=build)
+
+
+def _of_index(host: Host, installer: SlotInstaller, wanted: Request) -> Wanted:
+    """Return what an index has. The version of the build is known when its wheels are there."""
+    version = builds.newest_of_index(host, wanted.version)
+    there = installer.installed((NAME,)).get(NAME, "")
+    is_there = installer.active is not None and matches(there, version)
+    resolved = _resolved(host, installer, wanted, there if is_there else version)
+    return Wanted(installer=installer, resolved=resolved, indexed="" if is_there else version)
 
 
 def _of_staged(host: Host, installer: SlotInstaller, wanted: Request, staged: Staging) -> Wanted:
@@ -178,17 +194,17 @@ def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
 
     Raise SafeUpdateError if anything of it is not as it should be; nothing was changed then.
     """
-    build, resolved = wanted.build, wanted.resolved
+    resolved = wanted.resolved
     against = slots.why_not(host)
     if against is not None:
         raise SafeUpdateError(f"{' '.join(against)} Nothing was changed.")
     if wanted.problem is not None:
         raise wanted.problem
-    if build is None:
+    if wanted.build is None and not wanted.indexed:
         return resolved
     lock = locks.acquire(host.settings.run_dir, "update", _BUSY)
     try:
-        with builds.fetched(functions, resolved.request.source, build) as files:
+        with _fetched(host, functions, wanted) as (build, files):
             slot = factory.slots(host).stage(
                 build,
                 files,
@@ -196,10 +212,32 @@ def stage(host: Host, functions: Functions, wanted: Wanted) -> Resolved:
                 furnish=lambda tree: _furnish(host, tree),
             )
         wanted.installer.verify([file_of(slot)])
+        made = replace(
+            resolved,
+            request=replace(resolved.request, version=slot.build_version),
+            targets={NAME: slot.build_version},
+            files=revisions.rows([file_of(slot)]),
+            staged=True,
+        )
+        # Of an index, it is only known now which build that is.
+        resolution.refuse_of(made, host.store)
         _note_staged(host, slot)
     finally:
         lock.close()
-    return replace(resolved, files=revisions.rows([file_of(slot)]), staged=True)
+    return made
+
+
+@contextmanager
+def _fetched(
+    host: Host, functions: Functions, wanted: Wanted
+) -> Iterator[tuple[Manifest, dict[str, str]]]:
+    """Have the files of what is wanted on this host, with their manifest."""
+    if wanted.build is None:
+        with builds.of_index(host).fetched(wanted.indexed, host.settings.state_dir) as both:
+            yield both
+        return
+    with builds.fetched(functions, wanted.resolved.request.source, wanted.build) as files:
+        yield wanted.build, files
 
 
 def _furnish(host: Host, tree: str) -> None:

@@ -35,6 +35,7 @@ _TIMEOUT = 60.0
 # What is ours below 'state_dir' and 'run_dir'; temporary names of these begin with a dot.
 _STATE = (
     *("revisions", "staged", "staged-extension", "staged-slot", "unpacked-*", "supervisor-*"),
+    "index-*",
     *("settings-*.json", inherited.FILE, "stop_guard.sh"),
     # The last: as long as it is there, the rest is found.
     "safeupdate.db*",

@@ -12,6 +12,7 @@ from saltext_safeupdate import factory
 from saltext_safeupdate.admin.setup import taking_off
 from saltext_safeupdate.admin.status import check, facts, status
 from saltext_safeupdate.admin.updates import (
+    available,
     installed,
     rollout_requests,
     slot_updates,
@@ -27,6 +28,7 @@ from saltext_safeupdate.core.prepare.staging import SLOT
 from saltext_safeupdate.core.record.facts import UNSLOTTED
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller, program
+from saltext_safeupdate.core.slots.kept import KeptUnit
 from saltext_safeupdate.core.slots.unit import SlotUnit
 from tests.support import builds
 from tests.support.simulated import FakePackages, FakeServices, FakeTransactional
@@ -218,6 +220,93 @@ def test_with_keys_a_build_that_nobody_has_signed_is_not_taken(made):
     with pytest.raises(SafeUpdateError, match=r"'safeupdate:slots_keyring' asks for one.*Nothing"):
         made.update("3008.3")
     assert made.launched == 0
+
+
+class Pip:
+    """What pip says and fetches: the wheels of a version of Salt."""
+
+    def __init__(self, top):
+        self.versions = ["3008.3", "3007.20", "3007.9"]
+        self.top = top
+        self.content = b"x = 1\n"
+
+    def __call__(self, argv, *, timeout, ok=(0,), env=None):
+        said = ""
+        if "index" in argv:
+            said = f"salt ({self.versions[0]})\nAvailable versions: {', '.join(self.versions)}\n"
+        elif "download" in argv:
+            version = argv[-1].partition("==")[2]
+            wheel = self.top / self.content.hex() / f"salt-{version}-py3-none-any.whl"
+            if not wheel.exists():
+                wheel.parent.mkdir(exist_ok=True)
+                self.make(wheel, version)
+            shutil.copy(wheel, argv[argv.index("--dest") + 1])
+        return Result(argv=argv, returncode=0, stdout=said, stderr="")
+
+    def make(self, wheel, version):
+        builds.wheel(
+            wheel,
+            {"salt/__init__.py": b"", "salt/version.py": self.content},
+            info=f"salt-{version}.dist-info",
+            entry_points="[console_scripts]\nsalt-minion = salt.scripts:salt_minion\n",
+        )
+
+
+@pytest.fixture
+def pip(made, tmp_path, monkeypatch):
+    found = Pip(tmp_path)
+
+    def furnish(tree, *args, **kwargs):
+        place = pathlib.Path(tree, "lib", "saltext_safeupdate")
+        place.mkdir()
+        (place / "__init__.py").touch()
+
+    monkeypatch.setattr(slot_updates, "furnish_from", furnish)
+    monkeypatch.setattr(slot_updates.builds, "interpreter", lambda version: builds.PYTHON)
+    monkeypatch.setattr(slot_updates.builds.command, "run", found)
+    made.source = "index"
+    return found
+
+
+def test_an_index_is_a_source_and_the_record_has_the_build_that_was_fetched(made, pip):
+    offered = available.avail(made, {}, "index", refresh=False)["versions"]
+    assert [each["version"] for each in offered["3007"] if each["source"] == "index"] == [
+        "3007.20",
+        "3007.9",
+    ]
+    plan = _plan(made, "3007", allow_downgrade=True)
+    assert (plan["targets"], _codes(plan)) == ({NAME: "3007.20"}, [])
+    assert not os.path.exists(made.settings.slots_dir), "nothing is fetched for a plan"
+    made.update("3007", allow_downgrade=True)
+    record = made.store.latest()
+    assert record.request.version.startswith("3007.20-")
+    assert record.versions_to == {NAME: record.request.version}
+    assert made.runs == "3007.20"
+    asked = updating.update(made, {}, "3007", source="index")
+    assert asked["comment"] == "It is installed; nothing to do."
+    made.update("3008.3")
+    assert made.runs == "3008.3"
+    assert [each for each in os.listdir(made.settings.state_dir) if "index" in each] == []
+
+
+def test_a_build_of_an_index_that_was_rolled_back_is_not_taken_again(made, pip):
+    made.update("3007.20")
+    quarantined = made.store.latest().versions_to
+    updating.rollback(made, slots.WITHOUT)
+    made.install()
+    made.store.quarantine(quarantined, "x", "it was broken")
+    with pytest.raises(InputError, match="was rolled back on this minion"):
+        made.update("3007.20")
+    pip.content = b"x = 2\n"
+    made.update("3007.20")
+    assert made.runs == "3007.20"
+
+
+def test_what_somebody_has_to_sign_does_not_come_from_an_index(made, pip):
+    made.__dict__.pop("settings", None)
+    made.opts["safeupdate"]["slots_keyring"] = "/etc/salt/builds.gpg"
+    assert _codes(_plan(made, "3008.3")) == ["target-unavailable"]
+    assert "nobody has signed" in available.avail(made, {}, "index", refresh=False)["problems"][0]
 
 
 # -- from a package to slots and back -------------------------------------------------------
@@ -420,7 +509,9 @@ def test_what_is_no_source_is_refused(made, source):
 
 
 def _without_systemd(made, monkeypatch):
-    made.services.name = "direct"
+    """Nor has a keeper started it."""
+    where = program(made.settings.slots_dir, MINION)
+    made.unit = lambda: KeptUnit(MINION, where, lambda: None)
 
 
 def _as_another_user(made, monkeypatch):
@@ -448,7 +539,7 @@ def _another_configuration(made, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_without_systemd, "which does not run here"),
+        (_without_systemd, "Neither systemd nor a keeper"),
         (_as_another_user, "runs as salt"),
         (_transactional, "snapshots"),
         (_others_write, "others can write to it"),
@@ -526,7 +617,7 @@ def test_a_slot_that_does_not_run_is_told(made):
     made.update("3008.3")
     made.systemd.argv = f"{made.package} -c /etc"
     (problem,) = _problems(made)
-    assert "the unit starts something else" in problem["problem"]
+    assert "something else is started" in problem["problem"]
 
 
 def test_a_slot_that_is_gone_is_told_before_the_minion_restarts(made):
@@ -637,9 +728,9 @@ def test_a_rollout_has_builds_fetched_ahead(made):
     assert made.runs == "3008.3"
 
 
-def test_what_a_rollout_asks_for_is_refused_where_there_can_be_no_slots(made):
+def test_what_a_rollout_asks_for_is_refused_where_there_can_be_no_slots(made, monkeypatch):
     made.build("3008.3")
-    made.services.name = "direct"
+    _without_systemd(made, monkeypatch)
     told = _ask(made, NUMBER, "3008.3", source=str(made.source))
     assert "[no-slots]" in told["refused"]
     assert made.launched == 0

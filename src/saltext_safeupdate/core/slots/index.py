@@ -1,0 +1,125 @@
+"""
+An index that pip is configured for, as a source of builds: wheels, and nothing else.
+
+pip runs nothing of what it fetches: it builds nothing (``--only-binary``) and installs nothing. The
+slot is made of the wheels as one of any other build. Nobody has signed what an index has; each file
+is what the index says that it is, as far as pip checks that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from shutil import rmtree
+from tempfile import mkdtemp
+
+from ..errors import CommandError, SafeUpdateError, one_line
+from ..host.command import Run
+from . import describe, manifest
+from .manifest import Manifest
+
+# What a request names in the place of a directory.
+NAME = "index"
+PREFIX = "index-"
+_LISTING_TIMEOUT, _FETCH_TIMEOUT = 120.0, 1800.0
+_OPTIONS = ("--disable-pip-version-check", "--no-input", "--only-binary=:all:")
+_VERSIONS = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+_VERSION = re.compile(r"\d{4}(?:\.\d{1,9}){1,3}", re.ASCII)
+_HAS_PIP = "import sys, pip; sys.exit(sys.version_info[:2] != ({0}, {1}))"
+
+
+class Index:
+    """
+    What pip can fetch of Salt for wheels of Python *minor*, such as ``3.11``.
+
+    *pythons* are interpreters that may have pip; the first one that has it for that Python is
+    taken. Its configuration is what pip reads, and *environment*: what begins with ``PIP_``.
+    """
+
+    def __init__(
+        self,
+        pythons: Sequence[str],
+        minor: str,
+        run: Run,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._pythons = pythons
+        self._minor = minor
+        self._run = run
+        self._env = {key: value for key, value in environment.items() if key.startswith("PIP_")}
+
+    def versions(self) -> list[str]:
+        """Return the versions of Salt that it has, also as source only, the newest first."""
+        argv = (self._pip(), "-I", "-m", "pip", "index", "versions", *_OPTIONS, "salt")
+        result = self._run(argv, timeout=_LISTING_TIMEOUT, ok=None, env=self._env)
+        found = _VERSIONS.search(result.stdout)
+        if result.returncode or found is None:
+            raise SafeUpdateError(
+                f"The index that pip is configured for offers no Salt: {_last(result.stderr)}. "
+                "Nothing was changed; put wheels there ('pip wheel salt' makes them), or take a "
+                "directory of builds."
+            )
+        given = [each.strip() for each in found[1].split(",")]
+        return [each for each in given if _VERSION.fullmatch(each)]
+
+    @contextmanager
+    def fetched(self, version: str, where: str) -> Iterator[tuple[Manifest, dict[str, str]]]:
+        """
+        Have the wheels of a version, and their manifest, in the directory *where*, for a moment.
+
+        What an earlier process has left there is removed. Raise SafeUpdateError if they cannot be
+        had, or VerificationError if a minion would refuse them.
+        """
+        os.makedirs(where, mode=0o700, exist_ok=True)
+        for name in os.listdir(where):
+            if name.startswith(PREFIX):
+                rmtree(os.path.join(where, name), ignore_errors=True)
+        directory = mkdtemp(dir=where, prefix=PREFIX)
+        try:
+            yield self._fetch(version, directory)
+        finally:
+            rmtree(directory, ignore_errors=True)
+
+    def _fetch(self, version: str, directory: str) -> tuple[Manifest, dict[str, str]]:
+        argv = (self._pip(), "-I", "-m", "pip", "download", *_OPTIONS, "--dest", directory)
+        try:
+            self._run((*argv, f"salt=={version}"), timeout=_FETCH_TIMEOUT, env=self._env)
+        except CommandError as err:
+            raise SafeUpdateError(
+                f"pip cannot fetch wheels of Salt {version} and of all that it needs: "
+                f"{_last(err.stderr) if err.stderr else err.reason}. Nothing was changed; put what "
+                "is missing there, or take a directory of builds."
+            ) from err
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
+        paths = {name: os.path.join(directory, name) for name in names}
+        try:
+            told = describe.describe(list(paths.values()), version=version, python=self._minor)
+            with open(told, "rb") as file:
+                return manifest.parse(file.read()), paths
+        except OSError as err:
+            raise SafeUpdateError(
+                f"The wheels of Salt {version} cannot be unpacked: {err}. Nothing was changed; "
+                f"look at the disk of {directory}."
+            ) from err
+
+    def _pip(self) -> str:
+        """Return an interpreter of that Python that has pip."""
+        asked = _HAS_PIP.format(*self._minor.split("."))
+        for python in self._pythons:
+            try:
+                self._run((python, "-I", "-c", asked), timeout=_LISTING_TIMEOUT)
+            except CommandError:
+                continue
+            return python
+        raise SafeUpdateError(
+            f"No pip for Python {self._minor} is beside Salt on this host, so no index can be "
+            "asked. Nothing was changed; install pip there, or take a directory of builds."
+        )
+
+
+def _last(printed: str) -> str:
+    lines = [line for line in printed.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    return one_line((errors or lines or ["it says nothing"])[-1].removeprefix("ERROR:"))[:300]

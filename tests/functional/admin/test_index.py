@@ -1,0 +1,165 @@
+"""A real pip and an index on the loopback device: wheels become a slot, and nothing is built."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import io
+import os
+import sys
+import tarfile
+import threading
+
+import pytest
+
+from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.host.command import run
+from saltext_safeupdate.core.slots.index import Index
+from saltext_safeupdate.core.slots.store import Slots
+from tests.support import builds
+
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+NOW = 1_700_000_000.0
+
+
+class Site:
+    """A directory that is served as an index of packages, as pip reads one."""
+
+    def __init__(self, path):
+        self.path = path / "simple"
+        self.path.mkdir()
+
+    def salt(self, version, *, needs=""):
+        metadata = f"Metadata-Version: 2.1\nName: salt\nVersion: {version}\n"
+        if needs:
+            metadata += f"Requires-Dist: {needs}\n"
+        files = {
+            "salt/__init__.py": b"",
+            "salt/version.py": version.encode(),
+            f"salt-{version}.dist-info/METADATA": metadata.encode(),
+        }
+        entry = "[console_scripts]\nsalt-minion = salt.scripts:salt_minion\n"
+        return self._wheel("salt", version, files, entry_points=entry)
+
+    def other(self, name, version="1.0"):
+        files = {
+            f"{name}.py": b"x = 1\n",
+            f"{name}-{version}.dist-info/METADATA": (
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+            ),
+        }
+        return self._wheel(name, version, files)
+
+    def source(self, name, version, trace):
+        """Have the source of a distribution there: whoever builds it leaves a trace."""
+        directory = self.path / name
+        directory.mkdir(exist_ok=True)
+        text = f"open({str(trace)!r}, 'w').close()\n".encode()
+        with tarfile.open(directory / f"{name}-{version}.tar.gz", "w:gz") as archive:
+            for member, content in (("setup.py", text), ("PKG-INFO", b"Metadata-Version: 1.0\n")):
+                info = tarfile.TarInfo(f"{name}-{version}/{member}")
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+
+    def _wheel(self, name, version, files, **options):
+        directory = self.path / name
+        directory.mkdir(exist_ok=True)
+        info = f"{name}-{version}.dist-info"
+        files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        path = directory / f"{name}-{version}-py3-none-any.whl"
+        builds.wheel(path, files, info=info, **options)
+        return path
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def site(tmp_path):
+    made = Site(tmp_path)
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    made.url = f"http://127.0.0.1:{server.server_port}/simple/"
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def index(site, tmp_path):
+    # Whatever this machine's own pip is configured for is left alone.
+    environment = {
+        "PIP_INDEX_URL": site.url,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_EXTRA_INDEX_URL": "",
+    }
+    return Index(["/none/python3", sys.executable], MINOR, run, environment)
+
+
+def test_what_an_index_offers_becomes_a_slot(site, index, tmp_path):
+    for version in ("3007.9", "3007.20", "3008.3"):
+        site.salt(version, needs="needed>=1.0")
+    site.other("needed")
+    assert index.versions() == ["3008.3", "3007.20", "3007.9"]
+    slots = Slots(str(tmp_path / "slots"), clock=lambda: NOW)
+    where = tmp_path / "state"
+    with index.fetched("3007.20", str(where)) as (build, files):
+        assert (build.version, build.kind, build.python) == ("3007.20", "wheels", MINOR)
+        assert sorted(files) == ["needed-1.0-py3-none-any.whl", "salt-3007.20-py3-none-any.whl"]
+        assert set(build.files) == set(files)
+        slot = slots.stage(build, files, python=sys.executable)
+    assert os.listdir(where) == []
+    assert slot.version == "3007.20"
+    with open(os.path.join(slot.tree, "lib", "salt", "version.py"), encoding="utf-8") as file:
+        assert file.read() == "3007.20"
+    slots.verify(slot.ident)
+
+
+def test_what_is_no_wheel_is_not_built(site, index, tmp_path):
+    with pytest.raises(SafeUpdateError, match=r"offers no Salt.*Nothing was changed"):
+        index.versions()
+    # pip lists that as well.
+    site.source("salt", "3008.3", tmp_path / "trace")
+    site.salt("3007.20", needs="needed")
+    site.source("needed", "1.0", tmp_path / "trace")
+    for version, missing in (("3008.3", "salt"), ("3007.20", "needed")):
+        with (
+            pytest.raises(
+                SafeUpdateError, match=f"cannot fetch wheels.*{missing}.*Nothing was changed"
+            ),
+            index.fetched(version, str(tmp_path / "state")),
+        ):
+            pass
+    assert os.listdir(tmp_path / "state") == []
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_file_that_is_not_what_the_index_says_is_refused(site, index, tmp_path):
+    path = site.salt("3008.3")
+    (site.path / "salt" / "index.html").write_text(
+        f'<a href="{path.name}#sha256={"0" * 64}">{path.name}</a>'
+    )
+    with (
+        pytest.raises(SafeUpdateError, match=r"Nothing was changed"),
+        index.fetched("3008.3", str(tmp_path / "state")),
+    ):
+        pass
+
+
+def test_what_a_killed_process_has_left_is_removed(site, index, tmp_path):
+    site.salt("3008.3")
+    left = tmp_path / "state" / "index-left"
+    left.mkdir(parents=True)
+    with index.fetched("3008.3", str(tmp_path / "state")):
+        assert not left.exists()
+
+
+def test_without_pip_it_is_said_what_to_do(site):
+    with pytest.raises(SafeUpdateError, match=r"No pip for Python 3.1.*install pip there"):
+        Index([], "3.1", run, {}).versions()

@@ -1,0 +1,128 @@
+"""A minion in a container without systemd is updated to slots: its keeper starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.experiment import MINION
+from devtools.lab.container import Container, Lab
+from devtools.lab.recipes import PREFIX
+from tests.lab.engine import NEW, OLD, QUICK
+from tests.lab.scene import FINAL
+from tests.lab.test_slots import SOURCE, Slotted
+
+PROGRAM = f"{PREFIX}/bin/salt-minion"
+WORK = "/var/tmp/work"
+# A container in the one of the lab: processes of its own, a /run of its own, and no systemd. What
+# is started is its first process. Who kills the outer one takes the power away.
+START = (
+    "echo $$ > /var/tmp/outer; exec unshare --pid --fork --kill-child --mount --mount-proc "
+    f"sh -c 'mount -t tmpfs -o mode=755 run /run && exec {PROGRAM}'"
+)
+# It is no minion: whoever starts it gets nothing.
+BROKEN = "\n\ndef salt_minion():\n    raise SystemExit(3)\n"
+
+
+class Contained(Slotted):
+    """A minion whose Salt lies in a directory that no package owns, and that a keeper starts."""
+
+    process: subprocess.Popen[str]
+
+    def _prepared(
+        self, lab: Lab, version: str, offers: Sequence[str], layers: Sequence[Path]
+    ) -> Container:
+        network = self._network(lab)
+        return lab.container(None, extra_layers=[*layers, lab.cache.tree(version)], network=network)
+
+    def up(self) -> Contained:
+        self.master.start()
+        self.container.up()
+        python = f"{PREFIX}/bin/python3"
+        self.container.run([python, "-m", "saltext_safeupdate.core.slots.keep", PROGRAM])
+        self.start()
+        self.master.wait_minion(MINION, 90)
+        return self
+
+    def start(self) -> None:
+        """Start the container, by the same command each time."""
+        self.process = self.container.popen(["sh", "-c", START])
+
+    def kill(self) -> None:
+        """Take the power away from everything in it."""
+        self.container.run(["kill", "-9", self.container.read("/var/tmp/outer").strip()])
+        self.process.wait(60)
+
+    def runs_on(self) -> bool:
+        """Tell whether whoever has started it still sees it."""
+        return self.process.poll() is None
+
+    def ask_for(self, version: str, **kwargs: Any) -> str:
+        asked = self.call("safeupdate.update", version, source=SOURCE, timeout=300, **kwargs)
+        assert "update" in asked, asked
+        return str(asked["update"])
+
+    def down(self) -> None:
+        with contextlib.suppress(AttributeError):
+            self.process.kill()
+        super().down()
+
+
+@pytest.fixture
+def scene(lab: Lab, site: Path, begin: Callable[[Any], Any]) -> Contained:
+    made: Contained = begin(Contained(lab, site, OLD, config=QUICK))
+    made.up()
+    return made
+
+
+def test_an_update_a_broken_slot_and_the_way_back_are_of_one_process(scene: Contained) -> None:
+    assert "slot" not in {each["code"] for each in scene.call("safeupdate.check")}
+    scene.build(NEW)
+    job = scene.publish("cmd.run", f"echo begun >> {WORK}; sleep 20; echo done")
+    update = scene.ask_for("3008")
+    assert scene.ended(update, 600)["phase"] == "committed"
+    assert scene.returned(job)["return"] == "done"
+    assert scene.container.read(WORK).split() == ["begun"]
+    assert scene.answers() == NEW
+
+    scene.build(NEW, more=BROKEN)
+    update = scene.ask_for(NEW)
+    record = scene.ended(update, 900)
+    assert record["phase"] == "rolled_back", record
+    assert scene.answers() == NEW
+
+    # Whatever has begun when the power goes: the same command starts what serves.
+    back = scene.call("safeupdate.rollback", to="without_slot")
+    scene.wait_phase("restarting", "watching")
+    assert scene.runs_on()
+    scene.kill()
+    scene.start()
+    record = scene.wait_phase(*FINAL, timeout=600)
+    assert record["id"] == back["update"]
+    assert record["phase"] == "committed", record
+    assert scene.answers() == OLD
+    assert scene.runs_on()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("phase", ["staging", "waiting", "installing", "restarting", "watching"])
+@pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])
+def test_a_power_cut_in_each_phase_ends_in_the_old_or_the_new_version(
+    scene: Contained, phase: str, broken: bool
+) -> None:
+    scene.build(NEW, more=BROKEN if broken else "")
+    update = scene.ask_for(NEW)
+    scene.wait_phase(phase, *FINAL)
+    scene.kill()
+    scene.start()
+    record = scene.wait_phase(*FINAL, timeout=900)
+    assert record["id"] == update
+    version = scene.answers()
+    assert version == (NEW if record["phase"] == "committed" else OLD), record
+    assert version == OLD or not broken
+    assert scene.call("cmd.run", "echo works") == "works"
