@@ -24,6 +24,8 @@ from table import row
 
 FEW, MANY = 1_000, 10_000
 OVER = 20
+# Looks at a rollout that are measured together.
+LOOKS = 20
 ASKED = "under 2 s, memory linear"
 GRAINS = {"os": "Debian"}
 
@@ -164,6 +166,19 @@ def save(opts: Mapping[str, Any]) -> None:
         store.save_rollout(found)
 
 
+def look(opts: Mapping[str, Any], *, hears: bool) -> None:
+    """Look at a rollout again and again, as the engine does; it *hears* all minions each time."""
+    from saltext_safeupdate.fleet import controller
+    from saltext_safeupdate.fleet.judge import Report
+
+    found = rollout_of(opts)
+    for number in range(1, LOOKS + 1):
+        names = found.minions if hears else ()
+        said = [Report(minion=name, question=number, version="3007.15") for name in names]
+        found.question = max(found.question, number)
+        controller.advance(found, said, found.looked + 1)
+
+
 def measured(work: Callable[[], object]) -> tuple[float, float]:
     """Return the seconds of processor and the megabytes that *work* takes in a new process."""
     reads, writes = os.pipe()
@@ -193,6 +208,8 @@ def main() -> None:
         f"`status` without a name, with {OVER} rollouts that are over": listed,
         "`report`": report,
         "saving a rollout 20 times": save,
+        f"{LOOKS} looks of the engine at a rollout": lambda opts: look(opts, hears=False),
+        f"{LOOKS} looks, each with an answer of every minion": lambda opts: look(opts, hears=True),
     }
     with scratch() as few, scratch() as many:
         places = ((options(few / "few"), FEW), (options(many / "many"), MANY))

@@ -77,8 +77,13 @@ def advance(
 
 def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Action]:
     told: list[Action] = []
-    ordered = sorted(reports, key=lambda report: (report.minion, report.question, repr(report)))
-    for report in ordered:
+    # Of two that answer one question only the first is heard: always the same one.
+    heard: dict[tuple[str, int], Report] = {}
+    for report in reports:
+        other = heard.setdefault((report.minion, report.question), report)
+        if other is not report and repr(report) < repr(other):
+            heard[report.minion, report.question] = report
+    for _, report in sorted(heard.items()):
         minion = rollout.minions.get(report.minion)
         if minion is None or report.question > rollout.question:
             continue
@@ -134,6 +139,9 @@ def _moved(rollout: Rollout, name: str, before: Step, now: float) -> list[Action
 def _time_out(rollout: Rollout) -> None:
     """Note who is away, and who takes too long."""
     for name, minion in rollout.minions.items():
+        if minion.silent_since is None and minion.staged != "asked" and not minion.step.active:
+            # Of thousands most only wait, or are done.
+            continue
         wanted = rollout.plan.of(name)
         if minion.step.active and rollout.elapsed - minion.asked > wanted.minion_timeout:
             last = f"it was {minion.phase or 'asked'} when it was heard of last"

@@ -259,7 +259,8 @@ def _waves(
     """
     present = [minion for minion in minions if minion not in absent]
     canaries = sorted(draw(present, min(sizes.canaries(wanted, meant), len(present))))
-    rest = [minion for minion in minions if minion not in canaries]
+    drawn = frozenset(canaries)
+    rest = [minion for minion in minions if minion not in drawn]
     found = [Wave(group.name, tuple(canaries), canary=True)] if canaries else []
     shares = sizes.waves(wanted, meant) if rest else ()
     counts = [share.of(len(rest), "waves", meant) for share in shares]

@@ -42,12 +42,13 @@ def stage(rollout: Rollout, now: float) -> list[Action]:
     for name in chosen:
         rollout.minions[name].staged = "asked"
         rollout.minions[name].staging = rollout.elapsed
+    fresh = frozenset(chosen)
     # One that was told to and has not begun was not reached.
     chosen += [
         name
         for name in ahead
         if rollout.minions[name].staged == "asked"
-        and name not in chosen
+        and name not in fresh
         and rollout.elapsed - rollout.minions[name].told_to_stage > AGAIN_INTERVAL
     ]
     for name in chosen:
@@ -72,10 +73,12 @@ def again(rollout: Rollout) -> list[Action]:
     room: standing.Room | None = None
     for name in rollout.begun():
         minion = rollout.minions[name]
+        if minion.step is not Step.ASKED and not minion.cancelled:
+            continue
         # One that is to try again in a rollout that runs gets its next request instead.
         stays = minion.step is not Step.WAITING or rollout.mode is not Mode.RUNNING
         late = minion.step in _LATE and minion.engaged and stays
-        lost = minion.step is Step.ASKED or (minion.cancelled and (minion.step.active or late))
+        lost = minion.step is Step.ASKED or minion.step.active or late
         sends = rollout.mode is Mode.RUNNING or minion.cancelled
         if not (lost and sends and rollout.elapsed - minion.sent > AGAIN_INTERVAL):
             continue
