@@ -136,8 +136,7 @@ class Weeks:
         actions = controller.advance(each, come, self.now, because, kept)
         if self.random.random() < restarts:
             # The master dies: what was stored is there, what was to be done is not.
-            again = rollout.from_data(rollout.to_data(each))
-            self.stored.kept[name] = each = rollout.taken_up(again, self.now)
+            self.stored.kept[name] = each = rollout.taken_up(_read_again(each), self.now)
             actions = [action for action in actions if self.random.random() < 0.5]
         self._do(each, actions)
         self._check(each)
@@ -286,9 +285,12 @@ class Weeks:
         made = Weeks(hosts, {"groups": [{"name": "x", "target": "*", "version": "1"}]}, {})
         made.policy, made.members, made.now = self.policy, self.members, self.now
         made.stored.quarantine = dict(self.stored.quarantine)
-        made.stored.kept = {
-            name: rollout.from_data(rollout.to_data(each))
-            for name, each in self.stored.kept.items()
-        }
+        made.stored.kept = {name: _read_again(each) for name, each in self.stored.kept.items()}
         made.begun = list(self.begun)
         return made
+
+
+def _read_again(each: Rollout) -> Rollout:
+    """Return what an engine reads that finds it: as it is stored, row by row."""
+    made = stored.plan(plan.to_data(each.plan))
+    return stored.rollout(made, stored.head(each), [list(row) for row in stored.rows(each)])
