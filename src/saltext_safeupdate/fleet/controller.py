@@ -77,13 +77,7 @@ def advance(
 
 def _listen(rollout: Rollout, reports: Iterable[Report], now: float) -> list[Action]:
     told: list[Action] = []
-    # Of two that answer one question only the first is heard: always the same one.
-    heard: dict[tuple[str, int], Report] = {}
-    for report in reports:
-        other = heard.setdefault((report.minion, report.question), report)
-        if other is not report and repr(report) < repr(other):
-            heard[report.minion, report.question] = report
-    for _, report in sorted(heard.items()):
+    for report in judge.in_order(reports):
         minion = rollout.minions.get(report.minion)
         if minion is None or report.question > rollout.question:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..core.errors import visible
@@ -113,6 +113,16 @@ def _seconds(phases: Mapping[object, object]) -> dict[str, float]:
         for phase, seconds in found
         if isinstance(phase, str) and isinstance(seconds, int | float) and 0 <= seconds < 1e9
     }
+
+
+def in_order(reports: Iterable[Report]) -> list[Report]:
+    """Return the reports in the order of the questions; of two to one question, always the same."""
+    heard: dict[tuple[str, int], Report] = {}
+    for report in reports:
+        other = heard.setdefault((report.minion, report.question), report)
+        if other is not report and repr(report) < repr(other):
+            heard[report.minion, report.question] = report
+    return [report for _, report in sorted(heard.items())]
 
 
 def heed(minion: Minion, report: Report, goal: Goal) -> bool:
