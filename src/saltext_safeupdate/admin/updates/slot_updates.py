@@ -111,12 +111,13 @@ def _resolved(
 ) -> Resolved:
     installed = installer.installed((NAME,))
     targets = {NAME: version}
-    steps = Steps(host.settings.steps_dir, host.store).due(installed, targets) if version else ()
+    steps = Steps(host.settings.steps_dir, host.store)
+    due = [*steps.before(installed, targets), *steps.due(installed, targets)] if version else ()
     return Resolved(
         request=replace(wanted, version=version or wanted.version),
         installed=installed,
         targets=targets,
-        steps=tuple(step.name for step in steps),
+        steps=tuple(step.name for step in due),
         staged=bool(files),
         files=files,
     )

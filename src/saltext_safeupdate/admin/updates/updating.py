@@ -20,6 +20,7 @@ from ...core.prepare.findings import Finding
 from ...core.prepare.resolution import Resolved, Resolver
 from ...core.prepare.revisions import files as revision_files
 from ...core.prepare.staging import SLOT
+from ...core.prepare.upgrade_steps import BEFORE
 from ...core.record import fence
 from ...core.record.parts import Request
 from ...core.record.store import Quarantined
@@ -103,12 +104,23 @@ def _with_findings(
     except SafeUpdateError as err:
         problem = err
         installed = resolver.installer.installed(resolver.own)
-        resolved = Resolved(request=wanted, installed=installed, targets={})
+        ahead = resolver.steps(installed, resolution.named(wanted, installed))
+        resolved = Resolved(request=wanted, installed=installed, targets={}, steps=ahead)
     found = findings(host, functions, resolved, problem)
+    if problem is not None and any(step.endswith(BEFORE) for step in resolved.steps):
+        found = [_may_come(item) for item in found]
     if resolver.is_kept(wanted):
         # Nobody has to offer what lies here.
         found = [item for item in found if item.code not in _OF_OFFERS]
     return replace(resolved, findings=tuple(found))
+
+
+def _may_come(finding: Finding) -> Finding:
+    """Let a version that is not on offer stop nothing: what runs before may change that."""
+    if finding.code != "target-unavailable":
+        return finding
+    fix = "The upgrade steps that run before may have it offered; if not, nothing is changed."
+    return finding._replace(fix=fix, blocking=False)
 
 
 def stage(

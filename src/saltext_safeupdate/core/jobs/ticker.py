@@ -13,8 +13,9 @@ from ..errors import DamagedError, LockUnavailableError, SafeUpdateError, Unread
 from ..generations.generation import Report
 from ..generations.table import Generations
 from ..host import locks
-from ..record.facts import LEAVING, STEPS_SINCE
+from ..record.facts import LEAVING, STEPS_BEGUN, STEPS_SINCE
 from ..record.store import Store
+from ..record.update import Update
 from ..settings import Settings
 from . import functions, idle, recovery, update_wait
 from .admission import Admission
@@ -87,6 +88,8 @@ class Ticker:
     _dirty: bool = True
     _probed: str = ""
     _refused: str = ""
+    # The last update of which nothing is left to be done.
+    _settled: str = ""
     _recovery: Recovery = field(init=False)
     _held: Held = field(init=False)
     _waits: update_wait.Waits = field(init=False)
@@ -167,6 +170,7 @@ class Ticker:
     def _recover_update(self) -> None:
         last = self.store.latest()
         busy = last is not None and not last.phase.final and not last.awaits_boot
+        busy = busy or self._has_steps_left(last)
         if not busy or self._is_supervised():
             self._orphan_since = 0.0
         elif locks.held(self.settings.run_dir, "update"):
@@ -177,6 +181,15 @@ class Ticker:
         elif self.monotonic() >= self._orphan_since + _GRACE:
             self._orphan_since = self.monotonic()
             self.launch()
+
+    def _has_steps_left(self, last: Update | None) -> bool:
+        """Tell whether an update has ended, and what it began is not taken back or kept yet."""
+        if last is None or not last.phase.final or last.id == self._settled:
+            return False
+        if self.store.fact(STEPS_BEGUN) is not None:
+            return True
+        self._settled = last.id
+        return False
 
     def _is_supervised(self) -> bool:
         """Tell whether a supervisor lives, or may: without locks, no other one could start."""

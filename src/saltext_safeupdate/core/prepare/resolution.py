@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, version_text
+from ..errors import InputError, SafeUpdateError, version_text
 from ..packages.choice import matches
 from ..packages.manager import Installer
 from ..record.parts import FileRow, Request
@@ -56,8 +56,8 @@ class Resolved:
 
     @property
     def in_place(self) -> bool:
-        """Whether the targets are what is installed."""
-        return reached(self.installed, self.targets)
+        """Whether there are targets, and they are what is installed."""
+        return bool(self.targets) and reached(self.installed, self.targets)
 
     @property
     def changes(self) -> dict[str, dict[str, str]]:
@@ -102,11 +102,24 @@ class Resolver:
             request=wanted,
             installed=installed,
             targets=targets,
-            steps=tuple(
-                step.name for step in Steps(self.steps_dir, self.store).due(installed, targets)
-            ),
+            steps=self.steps(installed, targets),
             staged=bool(targets) and dict(self.staged) == targets,
         )
+
+    def hoped(self, wanted: Request) -> dict[str, str]:
+        """
+        Return the targets, also of a version that nobody offers yet; empty if none is named either.
+        """
+        try:
+            return dict(self._targets(wanted))
+        except SafeUpdateError:
+            return named(wanted, self.installer.installed(self.own))
+
+    def steps(self, installed: Mapping[str, str], targets: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the programs of upgrade steps that run on the way to the targets."""
+        steps = Steps(self.steps_dir, self.store)
+        found = [*steps.before(installed, targets), *steps.due(installed, targets)]
+        return tuple(step.name for step in found)
 
     def is_kept(self, wanted: Request) -> bool:
         """Tell whether the request goes back to packages that are kept on this minion."""
@@ -139,6 +152,11 @@ class Resolver:
                 "changed; name the version to go back to, or ask for it with 'safeupdate.update'."
             )
         return None
+
+
+def named(wanted: Request, installed: Mapping[str, str]) -> dict[str, str]:
+    """Return the targets of a version that nobody offers; empty if none is named."""
+    return dict.fromkeys(installed, wanted.version) if wanted.version else {}
 
 
 def names(wanted: Request, found: Mapping[str, str]) -> bool:

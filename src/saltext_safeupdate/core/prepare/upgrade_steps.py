@@ -3,6 +3,9 @@ Which upgrade steps lie between two versions: those of this host, and those of i
 
 The minion keeps the version whose steps it has been through. So a host that was moved by hand
 catches up with its next update.
+
+A step is up to three programs: ``NAME.before`` runs before anything is resolved, ``NAME`` when the
+packages are in place, and ``NAME.revert`` takes both back.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from typing import NamedTuple
 from ..errors import VerificationError
 from ..host.files import sync_directory, write_atomic
 from ..packages.files import digest
-from ..record.facts import STEPS_SINCE
+from ..record.facts import STEPS_SINCE, STEPS_TAKEN
 from ..record.store import Store
 from ..record.typed import Fact
 from . import versions
 
+BEFORE, REVERT = ".before", ".revert"
 # A version and, if there is one, a name. What editors and package managers leave is none.
-_NAME = re.compile(r"(\d+(?:\.\d+)*)(?:-[\w-]+)?")
+_NAME = re.compile(rf"(\d+(?:\.\d+)*)(?:-[\w-]+)?({re.escape(BEFORE)}|{re.escape(REVERT)})?")
 # The digests of the steps that were fetched, by their names.
 _FETCHED: Fact[dict[str, str]] = Fact("steps", dict[str, str])
 
@@ -43,21 +47,71 @@ class Steps:
         self._fetched = os.path.join(os.path.dirname(store.path), "steps")
 
     def due(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[Step]:
-        """Return the steps between two sets of packages, in their order."""
-        before, after = self.versions(old, new)
-        local = dict.fromkeys(_names(self._directory), self._directory)
-        places = {**dict.fromkeys(self._known(), self._fetched), **local}
-        found = []
-        for name, place in places.items():
-            match = _NAME.fullmatch(name)
-            if match and _sorted_by(before) < _sorted_by(match[1]) <= _sorted_by(after):
-                found.append((_sorted_by(match[1]), Step(name, os.path.join(place, name))))
-        return [step for _, step in sorted(found)]
+        """
+        Return what runs between two sets of packages when they are in place, in its order.
+
+        On the way down these are the programs that take steps back, the newest step first.
+        """
+        taken = self.taken()
+        installed, target = of_salt(old, new)
+        down = [
+            step for step in self._between(target, installed, REVERT) if base(step.name) in taken
+        ]
+        return [*reversed(down), *self._between(*self.versions(old, new), "")]
+
+    def before(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[Step]:
+        """Return what runs before the packages are resolved, in its order."""
+        return self._between(*self.versions(old, new), BEFORE)
+
+    def taking_back(self, programs: Iterable[str]) -> list[Step]:
+        """Return what takes the work of these programs back, in its order."""
+        begun = list(dict.fromkeys(programs))
+        places = self._places()
+        up = dict.fromkeys(base(name) for name in reversed(begun) if not name.endswith(REVERT))
+        down = dict.fromkeys(base(name) for name in reversed(begun) if name.endswith(REVERT))
+        names = [name + REVERT for name in up]
+        names += [name + BEFORE for name in down] + list(down)
+        return [Step(name, os.path.join(places[name], name)) for name in names if name in places]
+
+    def taken(self) -> tuple[str, ...]:
+        """Return the steps of earlier updates whose work is on this host."""
+        return self._store.fact(STEPS_TAKEN) or ()
+
+    def ended(self, programs: Iterable[str]) -> None:
+        """Note that the update that has run these is not taken back."""
+        taken = dict.fromkeys(self.taken())
+        for name in programs:
+            if name.endswith(REVERT):
+                taken.pop(base(name), None)
+            else:
+                taken[base(name)] = None
+        self._store.set_fact(STEPS_TAKEN, tuple(taken))
 
     def names(self) -> list[str]:
-        """Return the names of all steps that there are, whatever lies behind this minion."""
-        names = {*self._known(), *_names(self._directory)}
-        return sorted(filter(_NAME.fullmatch, names))
+        """Return all that may run when packages are in place, whatever lies behind this minion."""
+        taken = self.taken()
+        matches = filter(None, map(_NAME.fullmatch, self._places()))
+        return sorted(
+            match[0]
+            for match in matches
+            if not match[2] or (match[2] == REVERT and base(match[0]) in taken)
+        )
+
+    def _places(self) -> dict[str, str]:
+        """Return the directories that the programs are in, by their names."""
+        local = dict.fromkeys(_names(self._directory), self._directory)
+        return {**dict.fromkeys(self._known(), self._fetched), **local}
+
+    def _between(self, before: str, after: str, kind: str) -> list[Step]:
+        """Return the programs of a kind between two versions, in the order of these and names."""
+        found = []
+        for name, place in self._places().items():
+            match = _NAME.fullmatch(name)
+            if match is None or (match[2] or "") != kind:
+                continue
+            if _sorted_by(before) < _sorted_by(match[1]) <= _sorted_by(after):
+                found.append((_sorted_by(match[1]), Step(name, os.path.join(place, name))))
+        return [step for _, step in sorted(found)]
 
     def versions(self, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
         """Return the version whose steps this minion has been through, and the one to come."""
@@ -113,6 +167,11 @@ class Steps:
         """Return the digests of the steps that were fetched, by their names."""
         found = self._store.fact(_FETCHED) or {}
         return {name: value for name, value in found.items() if _NAME.fullmatch(name)}
+
+
+def base(name: str) -> str:
+    """Return the name of the step that a program belongs to."""
+    return name.removesuffix(BEFORE).removesuffix(REVERT)
 
 
 def of_salt(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:

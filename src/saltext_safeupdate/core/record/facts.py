@@ -27,10 +27,29 @@ class Unslotted:
     program: str
 
 
+@frozen
+class Begun:
+    """
+    The programs of upgrade steps that *update* has begun, in their order, with the *versions*
+    before and after. *undone* are the programs that have taken them back, *failed* says which of
+    these could not.
+    """
+
+    update: str
+    versions: tuple[str, str]
+    programs: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
 # What the minion goes back to when it leaves its slots.
 UNSLOTTED: Fact[Unslotted] = Fact("unslotted", Unslotted)
 # The version whose upgrade steps this minion has been through.
 STEPS_SINCE: Fact[str] = Fact("steps-since", str)
+# What an update that has not ended has begun of them.
+STEPS_BEGUN: Fact[Begun] = Fact("steps-begun", Begun)
+# The steps of earlier updates whose work is on this host, without what their programs add.
+STEPS_TAKEN: Fact[tuple[str, ...]] = Fact("steps-taken", tuple[str, ...])
 # The minion is about to run without us.
 LEAVING: Fact[Asked] = Fact("leaving", Asked)
 # Directories that were made for our file, and go with it.

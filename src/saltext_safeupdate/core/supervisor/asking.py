@@ -10,7 +10,7 @@ from ..errors import InputError, LockHeldError, SafeUpdateError, TransitionError
 from ..host import locks
 from ..prepare.resolution import Resolved
 from ..record import fence
-from ..record.facts import RESTART
+from ..record.facts import RESTART, STEPS_BEGUN
 from ..record.parts import Owed, Progress, Staged
 from ..record.phase import Phase
 from ..record.update import Update
@@ -183,6 +183,7 @@ def withdraw(by: Initiator, number: int) -> None:
             by.store.save(record.advance(Phase.CANCELLED, reason="The request was withdrawn."))
     finally:
         lock.close()
+    _have_steps_taken_back(by)
 
 
 def _superseded(by: Initiator, last: Update | None) -> list[Update]:
@@ -206,7 +207,7 @@ def cancel(by: Initiator) -> Update:
             reason = "cancelled before the reboot"
             record = by.store.save(last.advance(Phase.ROLLING_BACK, reason=reason))
         elif last.may_be_cancelled:
-            return by.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
+            record = by.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
         else:
             raise TransitionError(
                 f"Update {last.id} is {last.phase.value}: what has begun is brought to its "
@@ -214,5 +215,14 @@ def cancel(by: Initiator) -> Update:
             )
     finally:
         lock.close()
-    by.have_supervised(record)
+    if record.phase.final:
+        _have_steps_taken_back(by)
+    else:
+        by.have_supervised(record)
     return record
+
+
+def _have_steps_taken_back(by: Initiator) -> None:
+    """Start a supervisor if none lives that would take back what has run before the update."""
+    if by.store.fact(STEPS_BEGUN) is not None and not by.is_supervised():
+        by.launch()

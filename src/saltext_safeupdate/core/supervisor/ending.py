@@ -11,7 +11,7 @@ from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps, of_salt
 from ..record.phase import Phase
 from ..record.update import Update
-from . import servers, watchdog
+from . import servers, steps, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -57,6 +57,8 @@ def _remove_copies(context: Context, update: Update) -> None:
 def tidy(context: Context, update: Update) -> None:
     """Keep what leads back from here, and nothing else. Idempotent."""
     try:
+        if update.kind == "update":
+            update = steps.settle(context, update)
         replaced = update.phase is Phase.COMMITTED and not update.of_extension
         if replaced and update.kind == "update":
             version = of_salt(update.versions_from, update.versions_to)[1]

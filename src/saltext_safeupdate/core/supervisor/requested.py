@@ -27,7 +27,7 @@ from ..prepare.staging import Staging
 from ..prepare.upgrade_steps import Steps
 from ..record.phase import Phase
 from ..record.update import Update
-from . import beside_jobs, drain, no_return, probe, watchdog
+from . import beside_jobs, drain, no_return, probe, steps, watchdog
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -81,6 +81,9 @@ def _check(context: Context, update: Update) -> Update:
             f"{waiting} An update would not start from it: reboot first, or make the running "
             "snapshot the default again"
         )
+    update = _before(context, installer, update)
+    if update.phase.final:
+        return update
     targets = update.versions_to or _resolved(context, installer, update)
     if resolution.reached(installer.installed(update.code.own), targets):
         reason = "It is installed; nothing changed."
@@ -88,10 +91,32 @@ def _check(context: Context, update: Update) -> Update:
     return _to(context, update, Phase.STAGING, versions_to=targets)
 
 
+def _before(context: Context, installer: Installer, update: Update) -> Update:
+    """Run the steps that come before; what they do may change what is on offer."""
+    assert update.request is not None  # noqa: S101
+    resolver, ran = _resolver(context, installer, update), not update.of_extension
+    while ran and not update.phase.final:
+        targets = update.versions_to or resolver.hoped(update.request)
+        update, ran = steps.before(context, update, targets)
+        if ran and context.manager is not None and not update.versions_to:
+            try:
+                context.manager.refresh()
+            except CommandError as err:
+                log.warning("the index of packages is not refreshed: %s", err)
+    return update
+
+
 def _resolved(context: Context, installer: Installer, update: Update) -> dict[str, str]:
     """Resolve the request of a version that left that to the supervisor."""
     assert update.request is not None  # noqa: S101
-    resolver = Resolver(
+    resolver = _resolver(context, installer, update)
+    resolved = resolver.resolve(update.request)
+    resolver.refuse(resolved)
+    return dict(resolved.targets)
+
+
+def _resolver(context: Context, installer: Installer, update: Update) -> Resolver:
+    return Resolver(
         installer=installer,
         own=update.code.own,
         store=context.store,
@@ -99,9 +124,6 @@ def _resolved(context: Context, installer: Installer, update: Update) -> dict[st
         staged=_staging(context, installer).staged(),
         steps_dir=context.settings.steps_dir,
     )
-    resolved = resolver.resolve(update.request)
-    resolver.refuse(resolved)
-    return dict(resolved.targets)
 
 
 def _stage(context: Context, update: Update) -> dict[str, Any]:

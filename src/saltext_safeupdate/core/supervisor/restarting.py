@@ -95,7 +95,9 @@ def step(context: Context, update: Update) -> Update:
         return rollback.begin(context, update, problem)
     if problem:
         log.error("update %s goes on without a way back: %s", update.id, problem)
-    return context.store.save(update.advance(Phase.RESTARTING, reason=problem or update.reason))
+    told = (problem or update.reason, steps.left_out(context, update))
+    reason = ". ".join(filter(None, (told[0].removesuffix("."), told[1]))) if told[1] else told[0]
+    return context.store.save(update.advance(Phase.RESTARTING, reason=reason))
 
 
 def _step_after_boot(context: Context, update: Update) -> Update:

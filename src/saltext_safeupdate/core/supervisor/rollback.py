@@ -17,9 +17,11 @@ from ..host import backup
 from ..host.backup import Manifest
 from ..host.files import remove, write_atomic
 from ..prepare import revisions
+from ..record.facts import RESTART
+from ..record.parts import Owed
 from ..record.phase import Phase
 from ..record.update import Update
-from . import beside_jobs, neighbours, probe, reboot, servers, watch
+from . import beside_jobs, neighbours, probe, reboot, servers, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -99,6 +101,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         context.inhibitor.inhibit(unit)
         newer = _put_back(context, update)
         bring_along(context, update)
+        update = steps.take_back(context, update)
         former, _ = watch.former(context)
         update = replace(
             update,
@@ -141,6 +144,7 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
     context.inhibitor.inhibit(context.unit)
     newer = _put_back(context, update)
     bring_along(context, update)
+    update = steps.take_back(context, update)
     context.inhibitor.release(context.unit)
     context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
     _try_again(servers.start(context, update))
@@ -184,7 +188,10 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
         raise VerificationError("Another snapshot was made the default since.")
     if snapshots.pending and update.boot.left is not False:
         return reboot.wait(context, update, back=True), ""
-    problem = ""
+    if steps.overtake(context, update):
+        # They run beside the minion that the boot has started.
+        context.store.set_fact(RESTART, Owed(reason="upgrade steps were taken back"))
+    update, problem = steps.take_back(context, update), ""
     if update.boot.left or update.boot.booted is not None:
         context.services.set_enabled(context.unit, update.unit.get("enabled", ""))
         if update.ran_before:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ..errors import CommandError, VerificationError
-from ..record.facts import RESTART
+from ..record.facts import RESTART, STEPS_BEGUN
 from ..record.phase import BEFORE_INSTALLING, CHANGING, Phase
 from ..record.update import Update
 from . import (
@@ -31,6 +31,7 @@ from . import (
     requested,
     restarting,
     rollback,
+    steps,
 )
 from .context import Context
 
@@ -63,6 +64,7 @@ class Supervisor:
     def run(self) -> None:
         update = self._context.store.latest()
         while update is not None:
+            _settle_former(self._context, update)
             with self._context.letting_go(), _joined(self._context, update) as context:
                 update = _next(context, _to_its_end(context, update))
         leaving.finish(self._context)
@@ -79,7 +81,8 @@ class Supervisor:
             return False
         latest = store.latest()
         open_ = latest is not None and not latest.phase.final and not latest.awaits_boot
-        return open_ or store.fact(RESTART) is not None
+        left = latest is not None and latest.phase.final and store.fact(STEPS_BEGUN) is not None
+        return open_ or left or store.fact(RESTART) is not None
 
 
 @contextmanager
@@ -93,6 +96,15 @@ def _joined(context: Context, update: Update) -> Iterator[Context]:
         context = replace(context, manager=None, pip=slots)
     with neighbours.joined(context, update) as joined:
         yield joined
+
+
+def _settle_former(context: Context, update: Update) -> None:
+    """Take back what an update before this one has begun and nobody has ended."""
+    begun = context.store.fact(STEPS_BEGUN)
+    former = context.store.get(begun.update) if begun is not None else None
+    if former is not None and former.id != update.id and former.phase.final:
+        with _joined(context, former) as joined:
+            steps.settle(joined, former)
 
 
 def _to_its_end(context: Context, update: Update) -> Update:

@@ -53,3 +53,31 @@ def test_an_update_that_has_begun_keeps_those_that_it_began_with(made, asked):  
     record(made, Phase.INSTALLING)
     updating.plan(made, asked, NEW)
     assert asked["asked"] == 0
+
+
+class TestBefore:
+    """What runs before a version is on offer may have it offered."""
+
+    @pytest.fixture
+    def repo(self, made, asked, tmp_path):  # noqa: F811
+        (tmp_path / "3999-repo.before").write_text("#!/bin/sh")
+        asked["has"] = [*asked["has"], str(tmp_path / "3999-repo.before")]
+        return asked
+
+    def test_a_plan_shows_it_and_stops_nothing(self, made, repo):  # noqa: F811
+        told = updating.plan(made, repo, "3999.1")
+        assert told["steps"] == ["3999-repo.before", "3008-rename"]
+        (found,) = (item for item in told["findings"] if item["code"] == "target-unavailable")
+        assert not found["blocking"]
+        assert "upgrade steps" in found["fix"]
+
+    def test_the_supervisor_resolves_what_is_asked_for_then(self, made, repo):  # noqa: F811
+        asked_for = updating.update(made, repo, "3999.1")
+        assert asked_for["to"] == {}
+        last = made.store.latest()
+        assert (last.phase, last.request.version) == (Phase.REQUESTED, "3999.1")
+        assert made.launched == 1
+
+    def test_without_one_it_is_refused(self, made, asked):  # noqa: F811
+        with pytest.raises(SafeUpdateError, match=r"\[target-unavailable\].*Nothing was changed"):
+            updating.update(made, asked, "3999.1")

@@ -14,6 +14,7 @@ from saltext_safeupdate.core.jobs.ledger import UNKNOWN, Ledger, State
 from saltext_safeupdate.core.jobs.recovery import MOST_STARTS
 from saltext_safeupdate.core.jobs.suspension import SUSPENDED, Suspension, Suspensions
 from saltext_safeupdate.core.jobs.ticker import Ticker
+from saltext_safeupdate.core.record.facts import STEPS_BEGUN, Begun
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
@@ -458,6 +459,18 @@ def test_an_update_without_a_supervisor_gets_one(world):
     world.store.save(Update(id="1", kind="update", phase=Phase.INSTALLING, created=1.0))
     world.tick()
     assert world.launched == 0, "it may be just starting"
+    world.tick(11)
+    assert world.launched == 1
+
+
+def test_one_that_has_ended_and_left_steps_half_way_gets_one_as_well(world):
+    world.store.save(Update(id="1", kind="update", phase=Phase.CANCELLED, created=1.0))
+    world.store.set_fact(STEPS_BEGUN, Begun(update="1", versions=("3006.1", "3007.1")))
+    world.tick()
+    world.tick(11)
+    assert world.launched == 1
+    world.store.drop_fact(STEPS_BEGUN)
+    world.tick(11)
     world.tick(11)
     assert world.launched == 1
 

@@ -57,6 +57,36 @@ def test_what_is_no_step_is_left_alone(directory):
     assert _due(directory) == ["3007-kept"]
 
 
+class TestPrograms:
+    """A step that has more than one."""
+
+    def _steps(self, directory):
+        step = ("3007-a", "3007-a.before", "3007-a.revert")
+        _have(directory, *step, "3007.before", "3006.1.before", "3008.before", "3007.9.revert")
+        return _steps(directory)
+
+    def test_those_before_are_of_the_same_versions_and_order(self, directory):
+        steps = self._steps(directory)
+        assert [step.name for step in steps.before(OLD, NEW)] == ["3007-a.before", "3007.before"]
+        assert [step.name for step in steps.due(OLD, NEW)] == ["3007-a"]
+        assert steps.before(NEW, OLD) == []
+
+    def test_down_they_are_those_that_take_back_what_has_run(self, directory):
+        steps = self._steps(directory)
+        assert steps.due(NEW, OLD) == []
+        steps.ended(["3007-a.before", "3007-a", "3007.9"])
+        assert [step.name for step in steps.due(NEW, OLD)] == ["3007.9.revert", "3007-a.revert"]
+        assert steps.due({"salt": "3007.2"}, OLD)[0].name == "3007-a.revert"
+        steps.ended(["3007.9.revert", "3007-a.revert"])
+        assert (steps.taken(), steps.due(NEW, OLD)) == ((), [])
+
+    def test_only_those_keep_jobs_away_that_run_when_packages_are_in_place(self, directory):
+        steps = self._steps(directory)
+        assert steps.names() == ["3007-a"]
+        steps.ended(["3007.9"])
+        assert steps.names() == ["3007-a", "3007.9.revert"]
+
+
 def test_there_may_be_none(directory):
     assert _due(directory) == []
     _have(directory, "3007")
