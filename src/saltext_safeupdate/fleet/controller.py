@@ -213,13 +213,15 @@ def _before(rollout: Rollout, wave: Wave, now: float) -> tuple[bool, list[Action
 
 
 def _without_enough(rollout: Rollout, wave: Wave, why: str, now: float) -> list[Action]:
-    """Stop, wait for those who are busy, or end without them."""
-    awaited = _awaited(rollout, wave)
+    """Stop, wait for those who are busy, or drained, or end without them."""
+    drained = maintenance.awaited(rollout, wave)
+    awaited = [*_awaited(rollout, wave), *drained]
     if not awaited or _too_few(rollout, wave, awaited):
         return _stop(rollout, why, now)
     if rollout.plan.request.leave_late:
         ending.leave(rollout, awaited, now)
-    return []
+        return []
+    return maintenance.wait(rollout, drained, now) if drained else []
 
 
 def _quarantine(rollout: Rollout) -> list[Action]:
@@ -313,7 +315,8 @@ def _too_few(rollout: Rollout, wave: Wave, awaited: Sequence[str] = ()) -> str:
     if rollout.wave + 1 >= len(rollout.plan.waves):
         return ""
     sample = rollout.plan.request.of(wave.group).sample
-    there = [name for name in wave.minions if rollout.minions[name].step is not Step.HELD]
+    known = rollout.minions
+    there = [n for n in wave.minions if known[n].step is not Step.HELD or n in awaited]
     # Canaries that are all held have shown nothing.
     least = min(sample.needs(len(wave.minions)), int(wave.canary))
     needed = max(sample.needs(len(there)), least)

@@ -35,17 +35,18 @@ def end(rollout: Rollout, now: float) -> list[Action]:
     return _close(rollout, Mode.FINISHED, now)
 
 
-def leave(rollout: Rollout, busy: Sequence[str], now: float) -> None:
-    """End with the wave that is under way: without the *busy* ones, nobody may go on."""
+def leave(rollout: Rollout, late: Sequence[str], now: float) -> None:
+    """End with the wave that is under way: without the *late* ones, nobody may go on."""
+    first = f"{late[0]} is {'drained' if rollout.minions[late[0]].drained else 'busy'}"
     for name, minion in rollout.minions.items():
         if minion.step is not Step.WAITING:
             continue
-        if name in busy or minion.away:
+        if name in late or minion.away:
             _miss(minion)
         else:
-            minion.come_to(Step.CANCELLED, f"is left to the next rollout: {busy[0]} is busy")
+            minion.come_to(Step.CANCELLED, f"is left to the next rollout: {first}")
     rollout.wave, rollout.part = len(rollout.plan.waves), len(rollout.goals) - 1
-    rollout.note(now, f"ends without {', '.join(busy)}: busy, and too few others are done")
+    rollout.note(now, f"ends without {', '.join(late)}: {first}, and too few others are done")
 
 
 def _miss(minion: Minion) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from . import sending
-from .actions import Action
+from .actions import Action, Tell
+from .plan import Wave
 from .rollout import BAD, Rollout, Step
+
+_WAITS = "waits for canaries on whose hosts people work: "
+# So many of them are named.
+_NAMED = 5
 
 
 def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Action]:
@@ -37,5 +42,26 @@ def heed(rollout: Rollout, drained: Mapping[str, str], now: float) -> list[Actio
             minion.drained = minion.excused = False
             if minion.step is Step.HELD:
                 minion.come_to(Step.WAITING, "")
+                if rollout.why.startswith(_WAITS):
+                    rollout.why = ""
                 rollout.note(now, f"{name}: is not drained any more")
     return actions
+
+
+def awaited(rollout: Rollout, wave: Wave) -> list[str]:
+    """Return the canaries of a wave that begin by themselves when they are not drained any more."""
+    found = wave.minions if wave.canary else ()
+    known = rollout.minions
+    return [name for name in found if known[name].drained and known[name].step is Step.HELD]
+
+
+def wait(rollout: Rollout, names: Sequence[str], now: float) -> list[Action]:
+    """Say once that the rollout waits for these canaries."""
+    told = ", ".join(f"{name} ({rollout.minions[name].reason})" for name in names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    why = f"{_WAITS}{told}{more}. 'undrain' has it go on; a new plan draws other canaries"
+    if rollout.why == why:
+        return []
+    rollout.why = why
+    rollout.note(now, why)
+    return [Tell("waiting", {"why": why})]

@@ -106,16 +106,43 @@ def test_canaries_that_are_rolled_back_while_people_work_there_say_nothing_of_th
     assert list(found.steps().values()) == ["rolled_back"] * 2 + ["done"] * 4
 
 
-def test_a_rollout_of_which_all_canaries_are_drained_says_so_and_what_to_do() -> None:
+def test_a_rollout_of_which_all_canaries_are_drained_waits_and_says_so() -> None:
     found = world(*(Host(f"m{number}") for number in range(4)), canaries=1, sample="90%")
     found.drained = WHY
-    found.run(3600.0)
-    assert found.rollout.mode is Mode.STOPPED
+    found.run(DAY)
+    assert found.rollout.mode is Mode.RUNNING
     assert found.rollout.why == (
-        "only 0 of 1 minions of wave 1 are done, and 1 have to be; not m0 (held: drained by jo). "
-        "A new plan draws other canaries; or 'resume' when they are not held"
+        "waits for canaries on whose hosts people work: m0 (drained by jo). 'undrain' has it go on"
+        "; a new plan draws other canaries"
     )
+    assert [text for _, text in found.rollout.history].count(found.rollout.why) == 1
+    assert not any(host.taken for host in found.hosts.values())
     found.drained = {}
     found.tick()
-    steering.resume(found.rollout, found.now)
+    assert found.rollout.why == ""
     assert found.run(DAY, watch=World.check).rollout.mode is Mode.FINISHED
+    assert set(found.steps().values()) == {"done"}
+
+
+def test_one_of_a_policy_ends_and_the_next_one_draws_others() -> None:
+    hosts = [Host(f"m{number}") for number in range(4)]
+    found = world(*hosts, canaries=1, sample="90%", leave_late=True)
+    found.drained = WHY
+    found.run(DAY)
+    assert found.rollout.mode is Mode.FINISHED
+    assert found.steps() == {"m0": "held", **dict.fromkeys(("m1", "m2", "m3"), "cancelled")}
+    assert "m0 is drained" in found.rollout.minions["m1"].reason
+
+
+def test_one_whose_canaries_are_held_by_their_hosts_waits_for_none_of_them() -> None:
+    """Nobody knows when that ends."""
+    hosts = [Host("m0"), Host("m1", held="Jo"), Host("m2"), Host("m3")]
+    found = world(*hosts, canaries=2, sample="90%")
+    found.drained = WHY
+    found.run(DAY)
+    assert found.rollout.mode is Mode.RUNNING
+    found.drained = {}
+    found.hosts["m0"].held = "Jo"
+    found.run(3600.0)
+    assert found.rollout.mode is Mode.STOPPED
+    assert "only 0 of 2 minions of wave 1 are done" in found.rollout.why
