@@ -25,16 +25,25 @@ class Verdict:
 
 
 def hear(rollout: Rollout, verdicts: Iterable[Verdict], now: float) -> None:
-    """Take what gates have said into account: only what answers the newest question."""
+    """
+    Take what gates have said into account: only what answers one of the questions under way.
+
+    A gate that takes long is asked again meanwhile, and says what it was asked at first.
+    """
     for each in verdicts:
         moment, _, gate = rollout.gate.partition(" ")
-        if gate != each.gate or rollout.gate_number != each.number or not gate:
+        if gate != each.gate or not gate:
+            continue
+        if not rollout.gate_from <= each.number <= rollout.gate_number:
+            # It was asked before something else, or before the rollout stood.
             continue
         if each.opens:
             rollout.passed[_key(rollout, moment, gate)] = rollout.elapsed
             rollout.note(now, f"the gate {gate} says yes {moment} wave {rollout.wave + 1}")
             rollout.gate, why = "", ""
         else:
+            # What was asked before that is out of date.
+            rollout.gate_from = each.number
             told = each.why or "it does not say why"
             why = f"waits {moment} wave {rollout.wave + 1}: the gate {gate} says no: {told}"
         # One that stands says why it does.
@@ -47,7 +56,7 @@ def closed(rollout: Rollout, moment: str, wave: Wave, now: float) -> tuple[bool,
     for name in lacks(rollout, moment, wave):
         if rollout.gate != f"{moment} {name}":
             rollout.gate, rollout.gate_asked = f"{moment} {name}", None
-            rollout.gate_since = rollout.elapsed
+            rollout.gate_since, rollout.gate_from = rollout.elapsed, rollout.gate_number + 1
         if since(rollout, rollout.gate_since) >= wanted.gate_timeout:
             return True, _too_long(rollout, name, wanted.gate_timeout, now)
         if since(rollout, rollout.gate_asked) < INTERVAL:

@@ -210,9 +210,9 @@ class Rollout:
     quarantined, because, kept
         Its canaries have rolled the version back, why it is kept from everybody, and whether that
         has been stored.
-    gate, gate_number
-        When which gate is asked, such as ``before quiet``, and the number of the newest question;
-        empty if none is.
+    gate, gate_from, gate_number
+        When which gate is asked, such as ``before quiet``, and the numbers of the first and the
+        newest question since; empty if none is.
     gate_since, gate_asked
         Since when it is asked, and when it was asked last; None if that is still to be done.
     passed
@@ -246,6 +246,7 @@ class Rollout:
     kept: bool = False
     keeps: str = ""
     gate: str = ""
+    gate_from: int = 0
     gate_number: int = 0
     gate_since: float | None = None
     gate_asked: float | None = None

@@ -49,7 +49,12 @@ class Gatekeeper:
         self._lock = threading.Lock()
 
     def ask(self, rollout: str, check: Check, said: Said) -> None:
-        """Ask a gate; *said* gets the answer, in another thread. One at work answers that, too."""
+        """
+        Ask a gate; *said* gets the answer, in another thread.
+
+        One at work says first what it was asked before, and is asked anew then: what it says is as
+        old as its beginning.
+        """
         key = (rollout, check.gate)
         with self._lock:
             at_work = key in self._asked
@@ -59,13 +64,19 @@ class Gatekeeper:
 
     def _work(self, key: tuple[str, str]) -> None:
         opens, why = False, "asking it has failed; the log of the master has more"
+        with self._lock:
+            number, said = self._asked[key]
         try:
             opens, why = self._answer(key[1])
         finally:
             with self._lock:
-                number, said = self._asked.pop(key)
+                again = self._asked[key][0] != number
+                if not again:
+                    del self._asked[key]
             log.info("safeupdate: the gate %s says %s: %s", key[1], "yes" if opens else "no", why)
             said(Verdict(key[1], number, opens, why))
+            if again:
+                self._beside(lambda: self._work(key))
 
     def _answer(self, name: str) -> tuple[bool, str]:
         try:

@@ -181,7 +181,27 @@ def test_what_the_program_does_not_say_is_a_no(master, printed, why):
     assert (found.opens, found.number, why in found.why) == (False, 7, True)
 
 
-def test_a_gate_that_takes_long_is_asked_once_and_answers_the_newest_question(master):
+def test_what_a_gate_says_is_never_older_than_its_question(master):
+    """It began before that was asked, so it may not know of what has made somebody ask."""
+    held, said, began = Held(), [], []
+
+    def run(argv, **_):
+        began.append(argv)
+        if len(began) == 1:
+            for number in (2, 3):
+                keeper.ask("r1", Check("quiet", number, "before", 1), said.append)
+        yes = "true" if len(began) == 1 else "false"
+        return Result(argv=argv, returncode=0, stdout=f'{{"yes": {yes}, "why": ""}}', stderr="")
+
+    keeper = Gatekeeper(master.opts, run=run, beside=held)
+    keeper.ask("r1", Check("quiet", 1, "before", 1), said.append)
+    for work in held.work:
+        work()
+    assert [(each.number, each.opens) for each in said] == [(1, True), (3, False)]
+    assert len(began) == 2
+
+
+def test_a_gate_that_takes_long_is_asked_once_at_a_time(master):
     held, said = Held(), []
     keeper = Gatekeeper(
         master.opts,

@@ -116,6 +116,31 @@ def test_only_the_answer_to_the_newest_question_counts() -> None:
     assert again.passed == found.rollout.passed
 
 
+def test_a_gate_that_takes_longer_than_from_one_question_to_the_next_is_heard() -> None:
+    found = world(gate_before=["quiet"])
+    found.gates["quiet"] = lambda _: None
+    found.run(3 * checkpoints.INTERVAL + 20)
+    first, newest = found.asked[0][1].number, found.rollout.gate_number
+    assert first < newest
+    controller.advance(found.rollout, [], found.now + 1, verdicts=[Verdict("quiet", first, True)])
+    assert list(found.rollout.passed) == ["0/0/before/quiet"]
+
+
+def test_what_a_gate_was_asked_before_the_rollout_stopped_is_out_of_date() -> None:
+    found = world(gate_before=["quiet"], gate_timeout=600)
+    found.gates["quiet"] = lambda _: None
+    found.run(1200)
+    assert found.rollout.mode is Mode.STOPPED
+    late = Verdict("quiet", found.rollout.gate_number, True)
+    steering.resume(found.rollout, found.now)
+    found.run(10)
+    controller.advance(found.rollout, [], found.now + 1, verdicts=[late])
+    assert found.rollout.passed == {}
+    answer = Verdict("quiet", found.rollout.gate_number, True)
+    controller.advance(found.rollout, [], found.now + 2, verdicts=[answer])
+    assert list(found.rollout.passed) == ["0/0/before/quiet"]
+
+
 def test_a_master_that_dies_asks_the_gate_again() -> None:
     found = world(gate_before=["quiet"], gate_after=["quiet"])
     found.run(DAY, restarts=0.2, watch=World.check)

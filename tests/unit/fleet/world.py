@@ -138,7 +138,7 @@ class World:
         self.told: list[Action] = []
         self.lost = self.sent = 0
         # What gates say, by name: a yes, or a no and why; who was asked when; what they have said.
-        self.gates: dict[str, Callable[[float], str]] = {}
+        self.gates: dict[str, Callable[[float], str | None]] = {}
         self.asked: list[tuple[float, Check]] = []
         self._verdicts: list[Verdict] = []
         # Whom somebody has gone on without, once.
@@ -193,6 +193,9 @@ class World:
             elif isinstance(action, Check):
                 self.asked.append((self.now, action))
                 no = self.gates[action.gate](self.now)
+                if no is None:
+                    # It takes longer than anybody looks.
+                    continue
                 self._verdicts.append(Verdict(action.gate, action.number, not no, no))
             elif isinstance(action, Quarantine):
                 self.rollout.kept = True
