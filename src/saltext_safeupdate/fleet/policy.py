@@ -63,6 +63,8 @@ class Known:
         What minions have answered, and who has just now; None if nobody was asked.
     rollouts
         Those that are not over: their mode by name.
+    unknown
+        Names that a group leaves out, and that no minion with an accepted key has, by group.
     taken
         Their minions, each with the name of its rollout.
     quarantined
@@ -83,6 +85,7 @@ class Known:
     now: float
     master: str
     unsure: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unknown: Mapping[str, Sequence[str]] = field(default_factory=dict)
     heard: Container[str] | None = None
     rollouts: Mapping[str, str] = field(default_factory=dict)
     taken: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +100,8 @@ class Standing:
     """
     How a group stands: whom a rollout would bring along, who is left out, and what it waits for.
 
-    *goal* is what it is to run, in words, *version* the version of Salt; *there* run it.
+    *goal* is what it is to run, in words, *version* the version of Salt; *there* run it. *unknown*
+    are names to leave out that no minion has.
     """
 
     group: str
@@ -108,6 +112,7 @@ class Standing:
     bring: tuple[str, ...]
     left: Mapping[str, str]
     waits: str
+    unknown: tuple[str, ...] = ()
 
 
 # -- reading it ----------------------------------------------------------------------------
@@ -225,6 +230,7 @@ def _standing(policy: Policy, group: Group, known: Known, mine: Sequence[str]) -
         bring=tuple(bring),
         left=left,
         waits=_waits_for(policy, group, version, known, mine),
+        unknown=tuple(known.unknown.get(group.name, ())),
     )
 
 

@@ -23,6 +23,9 @@ def policy_lines(found: Mapping[str, Any]) -> str:
             by.setdefault(why, []).append(minion)
         for why, number in Counter(group["left"].values()).most_common():
             result.append(f"  left out ({number}): {clean(why)}: {names(by[why])}")
+        if group["unknown"]:
+            told = f"({len(group['unknown'])}): {names(group['unknown'])}"
+            result.append(f"  to leave out, but no minion with an accepted key {told}")
     if found["begun"]:
         end = f"The rollout {clean(found['begun'])} of {clean(found['next'])} has begun."
     elif found["next"]:

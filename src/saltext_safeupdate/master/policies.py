@@ -122,7 +122,10 @@ def step(
         "policy": path_of(opts),
         "enabled": found.enabled,
         "at": known.now,
-        "groups": [vars(each) | {"bring": list(each.bring)} for each in standings],
+        "groups": [
+            vars(each) | {"bring": list(each.bring), "unknown": list(each.unknown)}
+            for each in standings
+        ],
         "next": begun or (following[0].group if following else ""),
         "begun": rollout,
     }
@@ -239,6 +242,7 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
         return ask(opts, minions, fun, given or (), timeout)
 
     master = str(salt.version.__version__)
+    accepted = targets.accepted(opts)
     stock = stocktaking.Inventory(
         store,
         asking,
@@ -257,6 +261,7 @@ def _known(opts: Mapping[str, Any], found: Policy, store: Store, ask: Ask, now: 
     return Known(
         members=members,
         unsure=unsure,
+        unknown={each.name: sorted(each.wanted.exclude - accepted) for each in found.groups},
         records=records,
         heard=heard,
         now=now,

@@ -13,6 +13,7 @@ from saltext_safeupdate.core.errors import (
     LockHeldError,
     SafeUpdateError,
 )
+from saltext_safeupdate.fleet import policy_text
 from saltext_safeupdate.master import given_up, planning, policies, rollouts, stocktaking
 from saltext_safeupdate.runners import safeupdate
 from tests.functional.master.fleet_site import Fleet, Master, Time
@@ -335,6 +336,18 @@ def test_one_that_is_held_only_when_it_is_asked_keeps_no_other_group_back(master
         master.until(found["begun"], "finished")
     assert begun == ["first"] * given_up.MOST_TIMES + ["rest"]
     assert runs(fleet) == dict.fromkeys(NAMES, NEW) | {"m0": OLD}
+
+
+def test_a_name_to_leave_out_that_nobody_has_is_told(master, fleet, write):
+    """It may be misspelt, and the host that is meant would be updated."""
+    write(f"groups: [{{name: all, target: '*', version: '{NEW}', exclude: [{NAMES[0]}, mm1]}}]")
+    found = step(master)
+    (group,) = found["groups"]
+    assert group["unknown"] == ["mm1"]
+    assert NAMES[0] in group["left"]
+    told = "  to leave out, but no minion with an accepted key (1): mm1"
+    assert told in policy_text.policy_lines(found).splitlines()
+    assert found["begun"], "it stops nobody else"
 
 
 def test_a_group_that_cannot_begin_says_why_and_the_next_one_does(master, fleet, write):
