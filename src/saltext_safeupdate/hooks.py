@@ -64,13 +64,14 @@ def install(opts: Mapping[str, Any]) -> bool:
     return True
 
 
-def read_own_tree(opts: Mapping[str, Any]) -> None:
+def start(opts: Mapping[str, Any]) -> None:
     """Have this process, the main one of a minion, and its children go on with one version."""
     if installed_by() != os.getpid():
         return
-    from .minion import own_code
+    from .minion import own_code, ready
     from .ordering import old_tree
 
+    ready.begin()
     own_code.take(Host(opts), partial(old_tree.redirect, beside=True))
 
 
@@ -78,8 +79,9 @@ def _once_ready(opts: Mapping[str, Any]) -> None:
     """Do in the main process of a minion what its start does not wait for."""
     if installed_by() != os.getpid():
         return
-    from .minion import changed, own_code
+    from .minion import changed, own_code, ready
 
+    ready.end()
     changed.remember(opts)
     own_code.read()
 

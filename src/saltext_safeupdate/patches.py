@@ -72,6 +72,37 @@ class Patch(NamedTuple):
         return noted.Row(module, owner, self.name, self.parameters, self.may_wait)
 
 
+class Later:
+    """
+    Builds what a table of patches calls when it is first asked for: a start does not wait for it.
+
+    *make* returns it.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._built: dict[str, Any] = {}
+
+    def build(self) -> None:
+        """Build it, for this process and its children."""
+        self.parts()
+
+    def parts(self) -> Any:
+        """Return what *make* returned, the first time."""
+        if not self._built:
+            # Another thread may just do that.
+            self._built.setdefault("", self._make())
+        return self._built[""]
+
+    def by(self, name: str) -> Callable[..., Any]:
+        """Return the function of that name, which is looked up when it is called."""
+
+        def late(*args: Any, **kwargs: Any) -> Any:
+            return getattr(self.parts(), name)(*args, **kwargs)
+
+        return late
+
+
 def unchanged(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function as it is: for one that we only call, and could not do without."""
     return original

@@ -20,14 +20,9 @@ import salt.syspaths
 import salt.utils.minion
 from salt.exceptions import SaltException
 
-from .core import wiring
 from .core.errors import SafeUpdateError
 from .core.host import hidden, minions, own_unit, processes
 from .core.host.minions import Minion
-from .core.host.servers import Server
-from .core.jobs import functions
-from .core.jobs.ledger import Ledger
-from .core.packages.own import Own, OwnFinder
 from .core.record import owner
 from .core.record.store import Store
 from .core.settings import Settings, is_proxy, of_minion
@@ -35,9 +30,12 @@ from .core.settings import Settings, is_proxy, of_minion
 if TYPE_CHECKING:
     from .core.generations.activation import Activation
     from .core.host.daemons import Daemon
+    from .core.host.servers import Server
     from .core.host.service import ServiceManager
+    from .core.jobs.ledger import Ledger
     from .core.jobs.stop_guard import StopGuard
     from .core.packages.manager import PackageManager
+    from .core.packages.own import Own, OwnFinder
 
 
 def enabled(opts: Mapping[str, Any]) -> bool:
@@ -133,10 +131,14 @@ class Host:
 
     @cached_property
     def ledger(self) -> Ledger:
+        from .core.jobs.ledger import Ledger
+
         return Ledger(self.settings.database)
 
     @cached_property
     def manager(self) -> PackageManager | None:
+        from .core import wiring
+
         return wiring.package_manager()
 
     def known_manager(self) -> PackageManager:
@@ -170,11 +172,15 @@ class Host:
 
     @cached_property
     def _finder(self) -> OwnFinder:
+        from .core.packages.own import OwnFinder
+
         assert self.manager is not None  # noqa: S101
         return OwnFinder(self.manager, self._paths(), self.settings.packages)
 
     def own(self) -> Own:
         """Return the own packages; none if no package manager is known."""
+        from .core.packages.own import Own
+
         return Own(frozenset(), False) if self.manager is None else self._finder()
 
     def _paths(self) -> tuple[str, ...]:
@@ -270,6 +276,8 @@ class Host:
         return _named(self._awaited(but))
 
     def _awaited(self, but: str) -> list[dict[str, Any]]:
+        from .core.jobs import functions
+
         return [
             job
             for job in salt.utils.minion.running(self.opts)
@@ -298,6 +306,7 @@ def _master_opts(directory: str) -> dict[str, Any]:
 
 def _server(daemon: Daemon, opts: Mapping[str, Any]) -> Server:
     from .core.host import servers
+    from .core.host.servers import Server
 
     if daemon.program != servers.MASTER:
         return Server(unit=daemon.unit, program=daemon.program)

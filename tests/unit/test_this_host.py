@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from saltext_safeupdate import factory, this_host
+from saltext_safeupdate import factory
 from saltext_safeupdate.admin.status.status import described
+from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import init_system, minions, own_unit, processes
 from saltext_safeupdate.core.host.daemons import Daemon
@@ -23,7 +24,7 @@ from tests.support.this_host import opts as make_opts
 
 def test_everything_is_known_and_built_from_the_opts(tmp_path, monkeypatch):
     opts = make_opts(tmp_path)
-    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(init_system, "detect", FakeServices)
     real = Host(opts)
     assert real.settings.state_dir == opts["safeupdate"]["state_dir"]
@@ -86,7 +87,7 @@ def test_a_minion_that_has_noted_itself_is_waited_for_as_long_as_it_has_the_exte
     bundle, monkeypatch
 ):
     services = FakeServices()
-    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(init_system, "detect", lambda: services)
     made = Host(bundle)
     places = {"state_dir": "/srv/other", "run_dir": "/run/other"}
@@ -120,7 +121,7 @@ class Asked(FakePackages):
 def test_the_systems_own_interpreter_is_not_salts(tmp_path, monkeypatch, prefix):
     """Its package has no version of Salt's: no update could be asked for."""
     manager = Asked(**VERSIONS)
-    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: manager)
+    monkeypatch.setattr(wiring, "package_manager", lambda: manager)
     monkeypatch.setattr(init_system, "detect", FakeServices)
     monkeypatch.setattr(sys, "prefix", prefix)
     Host(make_opts(tmp_path)).own()
@@ -158,7 +159,7 @@ def with_master(tmp_path, monkeypatch):
         "default_include": "conf.d/*.conf",
     }
     (tmp_path / "salt2" / "master").write_text(json.dumps(settings))
-    monkeypatch.setattr(this_host.wiring, "package_manager", lambda: FakePackages(**VERSIONS))
+    monkeypatch.setattr(wiring, "package_manager", lambda: FakePackages(**VERSIONS))
     monkeypatch.setattr(init_system, "detect", FakeServices)
     config = str(tmp_path / "salt2")
     running = [Daemon(f"salt-{name}", f"salt-{name}", 1, config) for name in ("api", "master")]

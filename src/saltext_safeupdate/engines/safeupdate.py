@@ -28,7 +28,7 @@ def __virtual__():
     try:
         if not hooks.install(__opts__) and not hooks.stood_down():
             return False, hooks.foreign() or "safeupdate runs on minions only"
-        hooks.read_own_tree(__opts__)
+        hooks.start(__opts__)
         hooks.announce(__opts__)
     except (SafeUpdateError, ImportError, SyntaxError) as err:
         # A part may be missing while pip replaces this package; then the stand-in waits for it.
@@ -40,6 +40,9 @@ def start():
     """
     Run until the minion ends.
     """
+    from saltext_safeupdate.minion import ready
+
+    ready.wait()
     from saltext_safeupdate.minion import changed, engine
 
     changed.remember(__opts__)

@@ -26,13 +26,14 @@ from ..core.jobs import functions, update_wait
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger, State
 from ..core.jobs.suspension import Suspensions
+from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
 from . import answers, publication, queues, steady, unrecorded
 from .answers import Answers
 from .complaints import Complaints
-from .job_process import MAIN_BUSY_TIMEOUT, Ticket
+from .job_process import Ticket
 from .masters import Noting
 from .single import Single
 

@@ -21,6 +21,7 @@ from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
 from ..core.jobs.suspension import Interrupted, Suspended
+from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import instead
@@ -36,8 +37,6 @@ _LOST = (
     "Job {jid} was to go on behind a restart, and {why}. What it had done before stays done; the "
     "rest was not run, and nothing was run again. Look at what is missing, then publish it again."
 )
-# Seconds that the main process waits for the database; it has the whole minion to serve.
-MAIN_BUSY_TIMEOUT = 5.0
 
 
 class Ticket(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import salt.loader.lazy
@@ -11,6 +12,7 @@ import salt.state
 import salt.utils.functools
 
 from ..core.settings import Settings
+from ..patches import Later as BuiltLater
 from ..patches import Patch, replaced, tell, unchanged
 from ..this_host import Host
 from . import loaders, names
@@ -20,40 +22,15 @@ if TYPE_CHECKING:
     from .built import Built
 
 
-class Later:
-    """
-    Builds what orders state runs when it is first asked for.
-
-    A start does not wait for it: it is most of what this extension imports.
-    """
+class Later(BuiltLater):
+    """Builds what orders state runs: it is most of what this extension imports."""
 
     def __init__(self, host: Host, settings: Settings, no_time: float | None = None) -> None:
-        self._given = host, settings, no_time
-        self._built: dict[str, Built] = {}
-
-    def build(self) -> None:
-        """Build it, for this process and its children."""
-        self._parts()
-
-    def _parts(self) -> Built:
-        if not self._built:
-            from .built import Built
-
-            # Another thread may just do that.
-            self._built.setdefault("", Built(*self._given))
-        return self._built[""]
-
-    def by(self, name: str) -> Callable[..., Any]:
-        """Return the function of that name, which is looked up when it is called."""
-
-        def late(*args: Any, **kwargs: Any) -> Any:
-            return getattr(self._parts(), name)(*args, **kwargs)
-
-        return late
+        super().__init__(partial(_built, host, settings, no_time))
 
     def handler(self, fun: str, *args: Any) -> Any:
         """Be in front of an execution function."""
-        return self._parts().handlers[fun](fun, *args)
+        return self.parts().handlers[fun](fun, *args)
 
     def around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what takes the place of ``State.call``; have Salt accept our keyword there."""
@@ -65,13 +42,19 @@ class Later:
         def call(*args: Any, **kwargs: Any) -> Any:
             if not calls:
                 try:
-                    calls.append(self._parts().around_call(original))
+                    calls.append(self.parts().around_call(original))
                 except Exception as err:  # noqa: BLE001 (it is told)
                     tell("salt.state.State.call", err)
                     return original(*args, **kwargs)
             return calls[0](*args, **kwargs)
 
         return call
+
+
+def _built(host: Host, settings: Settings, no_time: float | None) -> Built:
+    from .built import Built
+
+    return Built(host, settings, no_time)
 
 
 def patches(later: Later) -> list[Patch]:

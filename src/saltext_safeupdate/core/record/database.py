@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 2
 # Seconds that a connection waits for another one that writes.
 _BUSY_TIMEOUT = 30.0
+# The same in the main process of a minion, which has the whole minion to serve.
+MAIN_BUSY_TIMEOUT = 5.0
 # Seconds between two tries to have a new file written ahead.
 _LOG_INTERVAL = 0.02
 
