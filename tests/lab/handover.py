@@ -72,7 +72,7 @@ class HandoverScene(JobScene):
 
     def trees(self) -> list[str]:
         """Return the copies of the code that generations have."""
-        return [path.name for path in self.container.path("/opt/saltstack").glob(".salt-*")]
+        return [path.name for path in self.container.path(self.tree_parent).glob(".salt-*")]
 
     def have_own_tree(self) -> None:
         """Have the minion run from files that the file system of the lab can link at once."""

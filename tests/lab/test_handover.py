@@ -343,6 +343,39 @@ def test_what_the_unit_says_of_its_start_and_its_end_is_honoured(
 
 
 @pytest.mark.soak
+def test_a_minion_that_a_watchdog_ends_is_started_again_and_no_job_is_lost(
+    scene: HandoverScene,
+) -> None:
+    """Salt sends no ``WATCHDOG=1``, so it ends each minion; an earlier one is none of its own."""
+    run = scene.container.run
+    drop_in = "/etc/systemd/system/salt-minion.service.d/70-watchdog.conf"
+    jid = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo done")
+    scene.wait_trace("start")
+    scene.container.write(drop_in, "[Service]\nRestart=always\nRestartSec=1\nWatchdogSec=20\n")
+    run(["systemctl", "daemon-reload"])
+    before = scene.pid()
+    run(["systemctl", "restart", "salt-minion"], timeout=60)
+    comes_next(scene, "another minion", before)
+    before = scene.pid()
+    own = scene.publish("cmd.run", f"echo own >> {WORK}; {UNTIL_FLAG}; echo done")
+    scene.wait_trace("own")
+    scene.minion_started(before)
+    shown = run(["journalctl", "--unit=salt-minion", "--grep=[Ww]atchdog timeout", "--quiet"])
+    assert "atchdog timeout" in shown.stdout
+    run(["rm", drop_in])
+    run(["systemctl", "daemon-reload"])
+    run(["systemctl", "restart", "salt-minion"], timeout=60)
+    scene.answers()
+    scene.container.write(FLAG, "")
+    assert scene.returned(jid)["return"] == "done"
+    # Whether it dies with its minion is up to ``KillMode=``.
+    found = scene.returned(own)["return"]
+    assert found == "done" or "was interrupted" in found
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+    scene.master.wait(lambda: scene.left() == [], 90, f"nothing to be left ({scene.left()})")
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("what", ["a module", "the program"])
 def test_code_that_somebody_replaces_has_the_next_one_serve_and_no_job_waits(
     lab: Lab, site: Path, version: str, begin: Callable[[Any], Any], what: str

@@ -146,6 +146,8 @@ def test_whatever_dies_beside_a_running_job(
         ends_or_is_reported(host, jid, fault)
         host.master.wait(lambda: host.left() == [], 90, f"nothing to be left ({host.left()})")
         host.master.wait(lambda: host.open_jobs() == [], 60, "the ledger to be empty")
+        # The one of the code as it is on disk is for the next generation, too.
+        host.master.wait(lambda: len(host.trees()) <= 1, 120, f"no other copy ({host.trees()})")
     finally:
         host.container.write(FLAG, "")
         host.tell_of(request.node)
