@@ -32,6 +32,6 @@ def validate(config):
 
 def beacon(config):
     """
-    Return an event if the phase is another than at the last look.
+    Return an event if the phase has changed since the last look.
     """
     return status.beacon_events(__opts__, __context__)

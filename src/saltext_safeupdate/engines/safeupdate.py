@@ -2,10 +2,10 @@
 Engine that keeps the promises of safeupdate
 ============================================
 
-It reports that the minion runs, tells the master of every phase of an update, sends
-returns again that did not arrive, resumes jobs that a restart interrupted or reports them
-to their master, and starts the supervisor if an update was interrupted. Loading it
-also puts the hooks into the minion's main process.
+It reports that the minion runs, sends the master an event for every phase of an update, sends
+returns again that did not arrive, resumes jobs that a restart interrupted or reports them to their
+master, and starts the supervisor if an update was interrupted. Loading it also installs the hooks
+in the minion's main process.
 
 .. code-block:: yaml
 
@@ -31,7 +31,7 @@ def __virtual__():
         hooks.start(__opts__)
         hooks.announce(__opts__)
     except (SafeUpdateError, ImportError, SyntaxError) as err:
-        # A part may be missing while pip replaces this package; then the stand-in waits for it.
+        # A part may be missing while pip replaces this package. Then the stand-in waits for it.
         return False, str(err)
     return __virtualname__
 

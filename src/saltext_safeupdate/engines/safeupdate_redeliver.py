@@ -2,18 +2,18 @@
 Engine of the master: publish again what minions have missed, and drive rollouts
 ================================================================================
 
-A job that is published while a minion restarts, or while the network to it is cut, never
-reaches it. While this engine is configured, the master keeps an account of what it publishes
-and to whom, and of who has returned. When a minion starts, and from time to time while a job has
-not returned, the engine asks the minion which jobs it has accepted. It publishes the others to it
-again, under their JIDs and just as they were. The ledger of the minion makes sure that no job
-runs twice. Minions without this extension are left alone.
+A job that is published while a minion restarts, or while the network to it is cut, never reaches
+it. While this engine is configured, the master keeps an account of its publications, their minions,
+and the returns. When a minion starts, and from time to time while a job has not returned, the
+engine asks the minion which jobs it has accepted. It publishes the others to it again, unchanged
+and under their JIDs. The ledger of the minion makes sure that no job runs twice. Nothing is
+published again to minions without this extension.
 
-It also drives the rollouts of this master
-(:py:func:`~saltext_safeupdate.runners.safeupdate.rollout`),
-and asks minions what runners want to know.
+It also runs the rollouts of this master
+(:py:func:`~saltext_safeupdate.runners.safeupdate.rollout`), and sends the questions of runners to
+minions.
 
-If it is configured twice, one acts; the other waits, and the log says so.
+If it is configured twice, only one of the two acts; the other waits, and the log says so.
 
 Neither the job cache nor the event bus decides anything: minions can write to both.
 
@@ -23,12 +23,12 @@ Neither the job cache nor the event bus decides anything: minions can write to b
       - safeupdate_redeliver:
           window: 3600
 
-``window`` is how far it looks back, in seconds; ``start_tags`` are the events with which a minion
-tells of its start, by default ``salt/minion/*/start`` and ``minion_start``.
+``window`` says how many seconds the engine looks back; ``start_tags`` are the events with which a
+minion announces its start, by default ``salt/minion/*/start`` and ``minion_start``.
 
-The account is ``safeupdate/account.db`` below the master's ``cachedir``, readable for the user
-of the master only. What a job was called with is deleted from it as soon as every minion has
-returned the job, and at the end of the window.
+The account is ``safeupdate/account.db`` below the master's ``cachedir``. Only the user of the
+master can read it. The arguments of a job are deleted from it as soon as every minion has returned
+the job, and at the end of the window.
 """
 
 __virtualname__ = "safeupdate_redeliver"
@@ -37,10 +37,10 @@ __virtualname__ = "safeupdate_redeliver"
 def __virtual__():
     if __opts__.get("__role") != "master":
         return False, "safeupdate_redeliver is an engine for masters"
-    # Minions load this file as well, and do without all that a master needs.
+    # Minions load this file as well, and do not need the modules of a master.
     from saltext_safeupdate.master import hooks
 
-    # This is the process that the workers of the master fork from.
+    # The workers of the master fork from this process.
     if not hooks.install(__opts__) and not hooks.stood_down():
         return False, "safeupdate_redeliver is not in 'engines' of this master"
     return __virtualname__
@@ -54,7 +54,7 @@ def start(window=3600, start_tags=None):
         Seconds to look back. Defaults to ``3600``.
 
     start_tags
-        Patterns of the events with which a minion tells of its start. Defaults to
+        Patterns of the events with which a minion announces its start. Defaults to
         ``[salt/minion/*/start, minion_start]``. They are read when the master starts.
     """
     from saltext_safeupdate.master import engine

@@ -3,8 +3,8 @@ Executor that makes every job known to safeupdate
 =================================================
 
 It takes the job's share of the jobs lock if the minion has not done so already (under
-``salt-call``), and puts the hooks that order state runs into the process. It runs nothing
-itself: the next executor of the list does, unless there is none.
+``salt-call``), and puts the hooks that order state runs into the process. It runs nothing itself:
+the next executor of the list runs the function.
 
 .. code-block:: yaml
 
@@ -12,10 +12,10 @@ itself: the next executor of the list does, unless there is none.
       - safeupdate
       - direct_call
 
-It should not be the last of the list: ``sudo_user`` replaces the last one.
+It should not be the last one in the list, because ``sudo_user`` replaces the last one.
 
-A part of this extension that cannot be loaded, as while pip replaces it, fails no job: the log
-says so, and the job runs as with plain Salt.
+If a part of this extension cannot be loaded, for example while pip replaces it, no job fails: the
+log says so, and the job runs as with plain Salt.
 """
 
 import logging
@@ -41,7 +41,7 @@ def execute(opts, data, func, args, kwargs):
         raise
     except Exception:
         answer = None
-        # What is wrong with this extension must not keep a job from running.
+        # A fault of this extension must not keep a job from running.
         log.exception(
             "safeupdate: an error of this extension; the job runs as with plain Salt: %s (%s). The "
             "extension may be only partly installed; 'safeupdate.check' looks at it.",
@@ -49,22 +49,22 @@ def execute(opts, data, func, args, kwargs):
             data.get("fun"),
         )
     if answer is None and _is_last(opts, data):
-        # Salt would tell of a success, and nothing would have run.
+        # Salt would report success, although nothing has run.
         return func(*args, **kwargs)
     return answer
 
 
 def _is_last(opts, data):
-    """Tell whether no other executor comes behind this one."""
+    """Tell whether this is the last executor."""
     listed = data.get("module_executors") or opts.get("module_executors") or []
     if isinstance(listed, str):
-        # As 'salt-call --module-executors' has it.
+        # The form of 'salt-call --module-executors'.
         listed = [name.strip(" '\"") for name in listed.strip("[] ").split(",")]
     return isinstance(listed, list | tuple) and list(listed[-1:]) == [__virtualname__]
 
 
 def _begin(opts, data, func):
-    # Salt loads every executor that there is for each job, also of a minion that is not set up.
+    # Salt loads all executors for each job, even on a minion that is not set up.
     from saltext_safeupdate.minion import executor
 
     if not executor.needs_hooks(data):

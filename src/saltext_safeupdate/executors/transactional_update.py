@@ -1,18 +1,18 @@
 """
 Send functions that change the root file system into a transaction.
 
-State runs (``state.apply``, ``state.sls``, ``state.highstate``, ``state.single``) and the
-functions of the delegated modules run inside a new snapshot; everything else, and all of
-it inside a transaction, is left to the next executor.
+State runs (``state.apply``, ``state.sls``, ``state.highstate``, ``state.single``) and the functions
+of the delegated modules run inside a new snapshot; everything else, and everything inside a
+transaction, is left to the next executor.
 
 .. code-block:: yaml
 
     module_executors: [safeupdate, transactional_update, direct_call]
 
-    # instead of the default list of modules, or of functions
+    # instead of the default lists
     delegated_modules: [cmd, pkg]
     delegated_functions: [pip.install]
-    # in addition to it
+    # in addition to them
     add_delegated_modules: [ansible]
     add_delegated_functions: [x509.create_certificate]
 
@@ -49,10 +49,10 @@ def execute(opts, data, func, args, kwargs):
     """
     Run a delegated function in a transaction; ``None`` leaves it to the next executor.
 
-    A delegated function that returns ``None`` gives ``{}``: the next executor would run it
-    once more, outside.
+    If a delegated function returns ``None``, the result is ``{}``: otherwise the next executor
+    would run the function again, outside.
     """
-    # Salt loads every executor that there is for each job, on each host.
+    # Salt loads all executors for each job, on each host.
     from saltext_safeupdate.admin.transactional import delegation
 
     found = delegation.instead(opts, data, args)

@@ -1,8 +1,8 @@
 """
-Grain ``safeupdate``: the version that runs, the phase in which the newest update has ended, and
-whether a reboot of the host is pending. Other phases pass too fast for a grain;
-``safeupdate.status`` and the beacon have them. ``phase`` is ``idle`` if there was no update. It
-is ``unknown`` if the database cannot be read; ``reason`` then says why.
+Grain ``safeupdate``: the running version, the final phase of the newest update, and whether a
+reboot of the host is pending. Other phases pass too fast for a grain; ``safeupdate.status`` and the
+beacon have them. ``phase`` is ``idle`` if there was no update. It is ``unknown`` if the database
+cannot be read; ``reason`` then says why.
 """
 
 from saltext_safeupdate.admin.status import status
@@ -19,6 +19,7 @@ def paths():
     """
     Return Salt's own grains ``pythonpath`` and ``saltpath`` as they are for every process.
 
-    A minion that is handed over reads copies of its code, which have other names with each start.
+    A minion that is handed over reads copies of its code, and the names of these copies change with
+    each start.
     """
     return status.paths()

@@ -1,8 +1,8 @@
 """
 Ask ``rebootmgr`` for reboots in maintenance windows.
 
-Replaces the module of Salt 3006 and 3007 that Salt 3008 dropped. It speaks to rebootmgr
-1.x and 2.x; what 2.x no longer has (groups and locks by etcd) is refused with a reason.
+Replaces the module of Salt 3006 and 3007 that Salt 3008 dropped. It supports rebootmgr 1.x and 2.x.
+Functions that 2.x no longer has (groups and locks with etcd) are refused with a reason.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def soft_reboot(order=None):
 
 def cancel():
     """
-    Take back a reboot that was asked for.
+    Cancel a requested reboot.
 
     CLI Example:
 
@@ -97,7 +97,7 @@ def cancel():
 
 def status():
     """
-    Return whether a reboot was asked for.
+    Return whether a reboot was requested.
 
     ``0``: no; ``1``: yes; ``2``: it waits for the maintenance window; ``3``: it waits for
     the etcd lock (1.x).
@@ -113,12 +113,12 @@ def status():
 
 def set_strategy(strategy=None):
     """
-    Set how rebootmgr reboots, and say so if nothing changed by that.
+    Set how rebootmgr reboots, and report if nothing changed.
 
     strategy
         ``best-effort`` (the default), ``maint-window``, ``instantly``, ``off``; in 1.x also
-        ``etcd-lock``; since 3 also ``on``, which takes ``off`` back. YAML reads ``on`` and
-        ``off`` as booleans: these are taken for the words.
+        ``etcd-lock``; since 3 also ``on``, which takes ``off`` back. YAML reads ``on`` and ``off``
+        as booleans; these are accepted, too.
 
     CLI Example:
 
@@ -147,8 +147,8 @@ def set_window(time, duration):
     Set the maintenance window.
 
     time
-        When it starts, as in ``systemd.time(7)``. A time of the day needs quotes, as in
-        ``time="'20:00'"``: without them it is a number, which is refused.
+        When it starts, as in ``systemd.time(7)``. Quote a time of day, as in ``time="'20:00'"``:
+        without quotes it is a number, which is refused.
 
     duration
         How long it lasts: ``[XXh][YYm]``.

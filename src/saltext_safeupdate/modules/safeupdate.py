@@ -4,14 +4,14 @@ Update the minion with Salt itself, and lose nothing
 
 .. versionadded:: 0.1.0
 
-Look at and steer the updates of this minion. Updating needs no function of this module: a
-state that changes the minion's own packages is deferred to the end of its run, and the
-minion restarts as soon as every job has ended and its return has been delivered.
-:py:func:`update` does more: it checks and downloads everything first. Either way the updated
-minion is watched, and rolled back if it does not prove healthy.
+Show and steer the updates of this minion. An update by a state needs no function of this module: a
+state that changes the minion's own packages is deferred to the end of its run, and the minion
+restarts as soon as every job has ended and its return has been delivered. :py:func:`update` does
+more: it checks and downloads everything first. In both cases the updated minion is watched, and
+rolled back if it does not prove healthy.
 
-Inside a transaction of a transactional system, :py:func:`restart` and :py:func:`update` are
-asked of the running minion when the transaction is closed. All other functions fail there.
+Inside a transaction of a transactional system, calls of :py:func:`restart` and :py:func:`update`
+are passed to the running minion when the transaction is closed. All other functions fail there.
 """
 
 import sys
@@ -53,16 +53,16 @@ def status():
     """
     Return the newest update of this minion, and the versions that run and are installed.
 
-    ``phase``, ``reason``, ``from`` and ``to`` are those of the newest update or deferred
-    restart; ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the
-    versions now; those in ``extension`` are this extension's. ``draining`` tells whether new jobs
-    are held; it is None if the locks do not work, and ``problem`` says why. ``drained`` says until
-    when, if :py:func:`drain` is in effect. ``restart`` tells what becomes of jobs in the next
-    restart by others: ``handover``, or ``wait:`` and why it waits for them; ``waited`` says why
-    the last one has, if it was to hand over and could not. ``waits_for`` names the
-    jobs that an update waits for, as "JID function". ``undelivered`` tells how many returns their
-    master does not have yet. ``servers`` names the services of a master on this host that are
-    updated with the minion; it is missing if there are none.
+    ``phase``, ``reason``, ``from`` and ``to`` describe the newest update or deferred restart;
+    ``phase`` is ``idle`` if there never was one. ``running`` and ``installed`` are the present
+    versions of Salt; ``extension`` has the versions of this extension. ``draining`` says whether
+    new jobs are held; it is None if the locks do not work, and ``problem`` says why. ``drained``
+    says until when, if :py:func:`drain` is in effect. ``restart`` says what happens to jobs in the
+    next restart by others: ``handover``, or ``wait:`` and the reason why it waits for them.
+    ``waited`` says why the last restart waited, if it should have been a handover. ``waits_for``
+    names the jobs that an update waits for, as "JID function". ``undelivered`` is the number of
+    returns that have not reached their master yet. ``servers`` names the services of a master on
+    this host that are updated with the minion; it is missing if there are no such services.
 
     CLI Example:
 
@@ -100,8 +100,8 @@ def restart(reason="safeupdate.restart", jitter=0):
     """
     Restart the minion as soon as every job has ended and its return is delivered.
 
-    Returns at once; the result appears in :py:func:`status`. If a restart is to come anyway,
-    there is no second one.
+    Returns at once; the result appears in :py:func:`status`. If a restart is already pending, there
+    is no second one.
 
     CLI Example:
 
@@ -113,7 +113,8 @@ def restart(reason="safeupdate.restart", jitter=0):
         A text for the history.
 
     jitter
-        The restart waits a random time at first, up to so many seconds. Defaults to ``0``.
+        Before the restart, wait for a random time of up to this number of seconds. Defaults to
+        ``0``.
 
     :raises CommandExecutionError: if an update is under way that has not installed yet.
     """
@@ -124,13 +125,13 @@ def restart(reason="safeupdate.restart", jitter=0):
 
 def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=None):
     """
-    Return what an update would do, and what speaks against it. Nothing is installed.
+    Return the effects of an update, and the reasons not to run it. Nothing is installed.
 
-    ``changes`` has the versions before and after, ``jobs`` the jobs that the update would wait
-    for, and ``steps`` the upgrade steps that would run. ``staged`` tells whether the update
-    needs no network any more, ``reboot`` whether a reboot of the host activates the version, as
-    on a transactional system. ``findings`` has every problem with a ``code``, a ``problem``, a
-    ``fix`` and whether it is ``blocking``.
+    ``changes`` has the versions before and after, ``jobs`` the jobs that the update would wait for,
+    and ``steps`` the upgrade steps that would run. ``staged`` says whether the update needs no
+    network any more, ``reboot`` whether a reboot of the host activates the version, as on a
+    transactional system. ``findings`` has every problem with a ``code``, a ``problem``, a ``fix``
+    and whether it is ``blocking``.
 
     CLI Example:
 
@@ -139,26 +140,27 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=N
         salt '*' safeupdate.plan "'3008.3'"
 
     version
-        The version, whole or without what packaging adds (``3008.3`` means ``3008.3-1`` too).
-        ``3008`` is the newest of that series. Defaults to the newest on offer. In
-        quotes: as a number, 3007.10 is 3007.1, so a number of one decimal is refused.
+        The version, in full or without the part that packaging adds (``3008.3`` means ``3008.3-1``,
+        too). ``3008`` means the newest of that series. Defaults to the newest
+        available version. Quote it: as a number, 3007.10 is 3007.1, so a number with one decimal is
+        refused.
 
     allow_downgrade
-        Whether an older version than the installed one is meant. Defaults to ``False``.
+        Whether the version may be older than the installed one. Defaults to ``False``.
 
     refresh
         Whether the index of the packages is refreshed first, as an update does it. Defaults to
         ``True``.
 
     back
-        Whether it is about :py:func:`rollback`: then the packages that are kept count, if they
-        are of this version, and no repository has to offer it. Defaults to ``False``.
+        Whether to plan a :py:func:`rollback`: then the kept packages are used if they are of this
+        version, and no repository has to offer it. Defaults to ``False``.
 
     source
-        Where it comes from: ``packages``, or a directory with builds, as for :py:func:`avail`.
-        With a build, the minion runs from a slot of its own, and packages stay as they are.
-        Defaults to packages; to ``safeupdate:slots_source`` if the minion runs from a slot, or no
-        package owns its Salt.
+        The source of the version: ``packages``, or a directory with builds, as for
+        :py:func:`avail`. With a build, the minion runs from a slot of its own, and packages do not
+        change. Defaults to ``packages``, or to ``safeupdate:slots_source`` if the minion runs from
+        a slot, or if no package owns its Salt.
 
     :raises CommandExecutionError: if Salt was not installed from packages, and no source of builds
         is known.
@@ -177,16 +179,15 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=N
 
 def avail(source=None, refresh=True):
     """
-    List the versions of Salt that are on offer to this minion, by series, the newest first.
+    List the versions of Salt that are available to this minion, by series, the newest first.
 
-    ``versions`` has each series. Its entries have a ``version`` and a ``source``: ``packages`` is
-    the package manager, and then ``installed`` tells whether it is the one that is installed. A
-    version is listed if each of the minion's own packages is on offer in it, or installed. Any
-    other source is a directory with builds, and then ``build``, ``kind``, ``machine``, ``size``
-    (bytes) and ``signed_by`` tell what its manifest says, and ``problem`` why it does not fit this
-    host. ``problems`` has the manifests that are refused, with the reason. Nothing is downloaded
-    but the index of the packages, manifests and signatures. :py:func:`update` takes each
-    ``source``.
+    ``versions`` has each series. Its entries have a ``version`` and a ``source``. The source
+    ``packages`` is the package manager; then ``installed`` says whether this version is installed.
+    A version is listed if each of the minion's own packages is available in it, or installed. Any
+    other source is a directory with builds; then ``build``, ``kind``, ``machine``, ``size`` (bytes)
+    and ``signed_by`` come from the manifest, and ``problem`` says why the build does not fit this
+    host. ``problems`` has the manifests that are refused, with the reason. Only the index of the
+    packages, manifests and signatures are downloaded. :py:func:`update` accepts each ``source``.
 
     CLI Example:
 
@@ -202,7 +203,7 @@ def avail(source=None, refresh=True):
     refresh
         Whether the index of the packages is refreshed first. Defaults to ``True``.
 
-    :raises CommandExecutionError: if the source cannot be looked at, or the package manager fails.
+    :raises CommandExecutionError: if the source cannot be read, or the package manager fails.
     """
     with errors.as_salts():
         return available.avail(Host(__opts__), __salt__, source, refresh=bool(refresh))
@@ -212,8 +213,8 @@ def stage(version=None, source=None):
     """
     Download and verify an update, so that it needs no network later. Nothing is installed.
 
-    What is staged already is not downloaded again, unless it was altered since: then the result
-    has ``staged_again``, which says how.
+    Files that are already staged are not downloaded again, unless they were altered since: then the
+    result has ``staged_again``, which says how.
 
     CLI Example:
 
@@ -238,10 +239,10 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True, sourc
     """
     Update the minion: check, download, secure the way back, install, restart and watch.
 
-    Returns at once; the result appears in :py:func:`status`. The same request again is the
-    same update. Another request takes its place as long as nothing is installed; after that it
-    is refused. The updated minion has to prove healthy. If it does not, it is rolled back, and
-    its version goes into quarantine.
+    Returns at once; the result appears in :py:func:`status`. If the same request is repeated, it is
+    the same update. A different request supersedes it as long as nothing is installed; after that,
+    it is refused. The updated minion has to prove healthy. Otherwise it is rolled back, and its
+    version goes into quarantine.
 
     CLI Example:
 
@@ -254,9 +255,8 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True, sourc
         As for :py:func:`plan`.
 
     when
-        ``idle``: wait for a moment in which no job runs, however long that takes. ``now``: hold
-        new jobs, and wait for the others up to ``safeupdate:jobs_timeout`` seconds. Defaults
-        to ``idle``.
+        ``idle``: wait until no job runs, however long that takes. ``now``: hold new jobs, and wait
+        for the running ones up to ``safeupdate:jobs_timeout`` seconds. Defaults to ``idle``.
 
     allow_downgrade
         Whether it may be an older version than the installed one. Defaults to ``False``.
@@ -265,8 +265,8 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True, sourc
         Whether the index of the packages is refreshed first. Defaults to ``True``.
 
     source
-        As for :py:func:`plan`. A build is fetched, verified and unpacked by this job; the update
-        needs no network afterwards.
+        As for :py:func:`plan`. This job fetches, verifies and unpacks a build; the update needs no
+        network afterwards.
 
     :raises CommandExecutionError: if the update cannot be made. The error gives the reason;
         nothing was changed.
@@ -284,11 +284,11 @@ def update(version=None, when="idle", allow_downgrade=False, refresh=True, sourc
 
 def wait(update=None, timeout=3600):
     """
-    Wait for the end of an update or a deferred restart, and return what became of it.
+    Wait until an update or a deferred restart has ended, and return its result.
 
-    The return code is ``0`` only if the update was ``committed``: so the exit status of
-    ``salt-call`` tells, and so does that of ``salt`` if it waits long enough. No update waits
-    for this job. A master gets its return from the minion that runs in the end.
+    The return code is ``0`` only if the update was ``committed``. So the exit status of
+    ``salt-call`` shows the result, and so does the exit status of ``salt`` if it waits long enough.
+    No update waits for this job. The minion that runs after the update returns it to the master.
 
     CLI Example:
 
@@ -298,11 +298,11 @@ def wait(update=None, timeout=3600):
         salt --timeout=60 'web1' safeupdate.wait timeout=900
 
     update
-        The ID of an update, as :py:func:`update` and :py:func:`history` give it. Defaults to
-        the newest update; a newer one that comes meanwhile takes its place.
+        The ID of an update, as :py:func:`update` and :py:func:`history` give it. Defaults to the
+        newest update; if a newer one begins, the function waits for that.
 
     timeout
-        Seconds to wait. Then the update is returned as it is. Defaults to ``3600``.
+        Seconds to wait. Then the update is returned in its present phase. Defaults to ``3600``.
 
     :raises CommandExecutionError: if there is no such update, or if the update would wait for
         the job that calls this, such as a state run.
@@ -318,8 +318,8 @@ def rollback(to=None):
     """
     Go back to the previous revision: the packages that were secured, or a slot. Needs no network.
 
-    This is an update like any other: it waits for jobs, and the minion is watched. The version
-    that is left goes into quarantine, so that no state run installs it again.
+    This is an update like any other: it waits for jobs, and the minion is watched. The version that
+    you go back from is put into quarantine, so that no state run installs it again.
 
     CLI Example:
 
@@ -328,10 +328,10 @@ def rollback(to=None):
         salt '*' safeupdate.rollback
 
     to
-        A version. Defaults to the one that :py:func:`revisions` calls ``previous``. Another
-        version is downloaded, unless the minion runs from a slot. Then it has to be that of a slot
-        that is there; ``without_slot`` is what the unit of the minion starts by itself, such as the
-        package.
+        A version. Defaults to the one that :py:func:`revisions` calls ``previous``. Any other
+        version is downloaded, unless the minion runs from a slot. Then there has to be a slot with
+        that version; ``without_slot`` means the Salt that the unit of the minion starts without a
+        slot, such as the package.
 
     :raises CommandExecutionError: if this minion has no previous revision, or an update is
         under way.
@@ -344,11 +344,11 @@ def revisions():
     """
     Return the revisions that this minion knows.
 
-    ``active`` is installed, ``previous`` is what :py:func:`rollback` goes back to, ``staged``
-    is downloaded and verified, and ``skipped`` was rolled back, with the reason. If there are
-    slots on this host, ``slots`` has each with its ``size`` in bytes, when it was ``staged`` (epoch
-    seconds), and whether this minion has it as its ``active`` or ``previous`` one;
-    ``without_slot`` is what the unit of the minion starts by itself.
+    ``active`` is installed, ``previous`` is the one that :py:func:`rollback` goes back to,
+    ``staged`` is downloaded and verified, and ``skipped`` was rolled back, with the reason. If
+    there are slots on this host, ``slots`` has each of them: its ``size`` in bytes, the time when
+    it was ``staged`` (epoch seconds), and whether it is the ``active`` or ``previous`` slot of this
+    minion. ``without_slot`` is the Salt that the unit of the minion starts without a slot.
 
     CLI Example:
 
@@ -364,7 +364,7 @@ def revisions():
 
 def forget_slot(slot):
     """
-    Remove a slot, and make room on the disk.
+    Remove a slot to free disk space.
 
     CLI Example:
 
@@ -375,8 +375,8 @@ def forget_slot(slot):
     slot
         Its name, as listed by :py:func:`revisions`.
 
-    :raises CommandExecutionError: if a minion of this host runs from it or goes back to it, or if
-        it is not there.
+    :raises CommandExecutionError: if a minion of this host runs from it or goes back to it,
+        or if there is no such slot.
 
     .. versionadded:: 0.1.0
     """
@@ -405,7 +405,7 @@ def unquarantine(version):
 
 def cancel():
     """
-    Call off an update or a restart that waits, and let new jobs start again.
+    Cancel an update or a restart that is waiting, and let new jobs start again.
 
     CLI Example:
 
@@ -421,12 +421,12 @@ def cancel():
 
 def drain(timeout=3600, reason=""):
     """
-    Take no new jobs for a while, and serve those that run.
+    Start no new jobs for a while, and let the running ones finish.
 
-    New jobs are held and run afterwards under their JIDs. It ends with :py:func:`undrain`, or by
-    itself after ``timeout`` seconds. A restart of the minion does not end it, a reboot of the
-    host does. An update that is under way goes on, and its new minion drains, too. Again, it sets
-    the time anew. Functions that look at jobs or steer updates are answered meanwhile.
+    New jobs are held and run afterwards under their JIDs. The drain ends with :py:func:`undrain`,
+    or by itself after ``timeout`` seconds. A restart of the minion does not end it; a reboot of the
+    host does. An update that is under way continues, and its new minion drains, too. A second call
+    sets the time again. Functions that show jobs or steer updates still work.
 
     ``running`` and ``held`` are jobs as "JID function"; ``drained`` has ``until`` (epoch seconds)
     and the ``reason``.
@@ -438,10 +438,10 @@ def drain(timeout=3600, reason=""):
         salt 'web1' safeupdate.drain timeout=600 reason='disk is replaced'
 
     timeout
-        Seconds after which it ends by itself, at most 86400. Defaults to ``3600``.
+        Seconds after which the drain ends by itself, at most 86400. Defaults to ``3600``.
 
     reason
-        A text for :py:func:`status`. Defaults to none.
+        A text for :py:func:`status`. Empty by default.
 
     :raises CommandExecutionError: if ``timeout`` is not valid, or the directory of the locks
         cannot be written.
@@ -452,10 +452,10 @@ def drain(timeout=3600, reason=""):
 
 def undrain():
     """
-    Take new jobs again; those that were held begin now.
+    Take new jobs again; the held ones begin now.
 
-    ``was_drained`` tells whether :py:func:`drain` was in effect. ``draining`` may still be true:
-    an update holds jobs as well.
+    ``was_drained`` says whether :py:func:`drain` was in effect. ``draining`` may still be true,
+    because an update holds jobs as well.
 
     CLI Example:
 
@@ -473,11 +473,10 @@ def jobs():
     """
     List the jobs that run, the jobs that are held, and the open jobs of the ledger.
 
-    ``running`` and ``held`` are "JID function"; ``undelivered`` are returns that their master
-    does not have yet; ``recorded`` is every job that is not delivered, with its ``state``
-    (``held``, ``accepted``, ``running``, ``finished``), ``attempts`` (how often it was
-    started), ``sends`` (how often its return was sent), ``accepted`` (epoch seconds) and
-    ``master``.
+    ``running`` and ``held`` are "JID function"; ``undelivered`` are returns that have not reached
+    their master yet. ``recorded`` is every job that is not delivered, with its ``state`` (``held``,
+    ``accepted``, ``running``, ``finished``), ``attempts`` (how often it was started), ``sends``
+    (how often its return was sent), ``accepted`` (epoch seconds) and ``master``.
 
     CLI Example:
 
@@ -495,7 +494,7 @@ def resume(jid):
     """
     Start an interrupted or held job again now, or send its return again now.
 
-    States of a state run that have finished are not run again.
+    States of a state run that have finished do not run again.
 
     CLI Example:
 
@@ -514,7 +513,7 @@ def resume(jid):
 
 def forget(jid):
     """
-    Remove a job from the ledger and from the queue: it is neither run nor returned.
+    Remove a job from the ledger and from the queue: it neither runs nor returns.
 
     CLI Example:
 
@@ -533,12 +532,13 @@ def forget(jid):
 
 def accepted(jids, aims=None):
     """
-    Return which of these jobs this minion has accepted, with their states, and which are for it.
+    Return which of these jobs this minion has accepted, with their states, and which are meant for
+    it.
 
-    The master asks this before it publishes a job again. A job that is not in the answer has
-    never arrived, or its function is one that the ledger does not record. A job is ``unknown``
-    if it is older than the ledger, or if it may have run while the ledger could not be written or
-    the minion ran without this extension.
+    The master asks this before it publishes a job again. A job that is not in the answer has never
+    arrived, or the ledger does not record its function. A job is ``unknown`` if it is older than
+    the ledger, or if it may have run while the ledger could not be written or the minion ran
+    without this extension.
 
     CLI Example:
 
@@ -551,9 +551,9 @@ def accepted(jids, aims=None):
 
     aims
         List of targets. Each has ``tgt``, ``tgt_type`` and ``delimiter`` as they were published,
-        and ``jobs``: the job ID of each publication, by its number. If the minion does not have
-        the job, the answer says under ``#`` and that number whether Salt's own matcher on this
-        minion says that it is ``meant``, ``not meant`` or ``undecided``. Defaults to none.
+        and ``jobs``: the job ID of each publication, by its number. If the minion does not have the
+        job, the answer says under ``#`` and that number whether Salt's own matcher on this minion
+        says that it is ``meant``, ``not meant`` or ``undecided``. Empty by default.
 
     :raises CommandExecutionError: if ``jids`` is not a list of job IDs, ``aims`` is not such a
         list, or the database cannot be read.
@@ -565,10 +565,11 @@ def accepted(jids, aims=None):
 
 def check():
     """
-    Return what is not set up right, and how to fix it. The list is empty if all is well.
+    Return the problems of the set-up, with their fixes. The list is empty if there are no problems.
 
-    Each entry has a ``code``, a ``problem`` and a ``fix``. A last update that failed or was
-    rolled back is an entry, too. Of the master, a minion sees only whether it tells its version.
+    Each entry has a ``code``, a ``problem`` and a ``fix``. If the last update failed or was rolled
+    back, that is an entry, too. About its master, a minion can only find out whether the master
+    tells its version.
 
     CLI Example:
 
@@ -582,17 +583,18 @@ def check():
 
 def report(question=0):
     """
-    Return where this minion is, for a rollout, and what runs on it. Nothing is changed.
+    Return the state of this minion for a rollout, and its versions. Nothing is changed.
 
-    ``number`` is that of the newest request that was taken (``0`` for none), ``phase`` and
-    ``reason`` are those of its update (``idle`` if it needs none), ``waits_for`` tells how many
-    jobs that waits for, and ``phases`` has the seconds of each phase that is over. ``refused`` says
-    why a request was not taken, and ``again`` whether that may be over soon. ``staged`` is
-    ``done`` or ``failed`` after :py:func:`prefetch`. ``running`` is the version of Salt in memory,
-    ``installed`` the one that is installed, ``intended`` the one that was asked for last.
-    ``extension`` and ``extension_on_disk`` tell the same of this extension, ``way`` how Salt was
-    installed, ``build`` the version of its package, ``last_result`` how the last update has ended,
-    ``quarantined`` the versions in quarantine, and ``problems`` what is not set up right.
+    ``number`` is the number of the newest request that was taken (``0`` without a request).
+    ``phase`` and ``reason`` describe its update (``idle`` if it needs no update). ``waits_for`` is
+    the number of jobs that the update waits for, and ``phases`` has the seconds of each phase that
+    is over. ``refused`` says why a request was not taken, and ``again`` whether the reason may be
+    over soon. ``staged`` is ``done`` or ``failed`` after :py:func:`prefetch`. ``running`` is the
+    version of Salt in memory, ``installed`` the installed one, ``intended`` the one that was
+    requested last. ``extension`` and ``extension_on_disk`` are the same for this extension. ``way``
+    says how Salt was installed, ``build`` is the version of its package, ``last_result`` says how
+    the last update ended, ``quarantined`` lists the versions in quarantine, and ``problems`` the
+    problems of the set-up.
 
     CLI Example:
 
@@ -601,7 +603,8 @@ def report(question=0):
         salt '*' safeupdate.report
 
     question
-        A number that is given back, so that the newest answer is known. Defaults to ``0``.
+        A number that is returned with the answer, so that the newest answer can be recognised.
+        Defaults to ``0``.
 
     :raises CommandExecutionError: if ``question`` is not a whole number of at most 17 digits.
     """
@@ -621,10 +624,10 @@ def request(
     """
     Begin an update by a numbered request of a rollout, and return :py:func:`report`.
 
-    A request of the number that was taken last is answered and not begun again. A lower number
-    is refused: somebody newer steers this minion. If the request is refused, ``refused`` has the
-    reason, ``again`` tells whether it may be over soon, and nothing was changed. A person uses
-    :py:func:`update`.
+    A request with the number that was taken last is answered and does not begin again. A lower
+    number is refused, because a newer request steers this minion. If the request is refused,
+    ``refused`` has the reason, ``again`` says whether the reason may be over soon, and nothing was
+    changed. People use :py:func:`update`.
 
     CLI Example:
 
@@ -648,8 +651,8 @@ def request(
         As for :py:func:`update`. Defaults to ``False``.
 
     back
-        Whether it is a way back, by the packages that are kept if they are of this version.
-        Defaults to ``False``.
+        Whether it is a way back, with the kept packages if they are of this version. Defaults to
+        ``False``.
 
     source
         As for :py:func:`plan`.
@@ -674,8 +677,8 @@ def withdraw(number, question=0):
     """
     Take back a request of a rollout, and return :py:func:`report`.
 
-    An update that has not begun to install is called off; one that has begun goes on. Requests
-    of lower numbers are refused from then on, also those that are still on their way.
+    An update that has not begun to install is cancelled; an update that has begun continues. From
+    then on, requests with lower numbers are refused, even if they were sent before.
 
     CLI Example:
 
@@ -684,7 +687,7 @@ def withdraw(number, question=0):
         salt 'web1' safeupdate.withdraw 1767268800000001
 
     number
-        A number that is higher than that of the request.
+        A number that is higher than the number of the request.
 
     question
         As for :py:func:`report`.
@@ -697,9 +700,9 @@ def withdraw(number, question=0):
 
 def prefetch(version="", extension="", source=None):
     """
-    Download in the background what :py:func:`request` would install; return :py:func:`report`.
+    Download the files for a :py:func:`request` in the background; return :py:func:`report`.
 
-    Returns at once. ``staged`` of a later report tells whether all is there.
+    Returns at once. ``staged`` of a later report says whether the download is complete.
 
     CLI Example:
 

@@ -5,10 +5,10 @@ The root file system of such a system is a read-only btrfs snapshot. A change is
 a new snapshot, which the next boot starts. ``transactional-update`` makes that snapshot;
 this module calls it, and runs any Salt function or state inside.
 
-The module replaces the one of the same name that Salt 3006 and 3007 contain and that
-Salt 3008 dropped; functions, parameters and the command lines sent to the tool are the
-same. It compares the default snapshot before and after each call, so a result means what
-it says, and the result of an inner call comes back whole and with its types.
+The module replaces the one of the same name that Salt 3006 and 3007 contain and that Salt 3008
+dropped; functions, parameters and the command lines sent to the tool are the same. It compares the
+default snapshot before and after each call, so the reported result is true, and the result of an
+inner call is returned complete and with its types.
 
 Settings, all optional, in the minion configuration:
 
@@ -16,25 +16,25 @@ Settings, all optional, in the minion configuration:
 
     transactional_update:
       timeout: 14400          # seconds that one call of the tool may take
-      lock_timeout: 600       # seconds that a busy tool is waited for
-      handover_dir: /var/cache/salt-safeupdate   # same place inside and outside
+      lock_timeout: 600       # seconds to wait for a busy tool
+      handover_dir: /var/cache/salt-safeupdate   # same directory inside and outside
       salt_call: /usr/bin/salt-call              # the one inside the snapshot
 
-Parameters that most functions have:
+Most functions have these parameters:
 
 self_update
     Let the tool look for a newer version of itself first. Defaults to ``False``.
 
 snapshot
-    What the new snapshot starts from: a number, or ``continue`` for the default snapshot,
-    which holds changes that wait for a reboot. Defaults to the running snapshot.
+    The snapshot that the new one starts from: a number, or ``continue`` for the default snapshot,
+    which contains the changes that wait for a reboot. Defaults to the running snapshot.
 
 timeout
-    Seconds that the call may take. Then it is ended, its snapshot is discarded and the
+    Seconds that the call may take. After that time it is ended, its snapshot is discarded, and the
     tool is free again.
 
 lock_timeout
-    Seconds that a busy tool is waited for. ``0``: fail at once.
+    Seconds to wait for a busy tool. ``0``: fail at once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _transactions():
 
 
 def _documented(function, name, summary, parameters, example):
-    """Name *function* and write its documentation: those of one kind differ in little."""
+    """Name *function* and write its documentation; functions of one kind differ only a little."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""
     {summary}
@@ -126,14 +126,14 @@ def _packager(verb, summary):
 
 cleanup = _cleaner("cleanup", "Run ``cleanup_snapshots`` and ``cleanup_overlays``.")
 cleanup_snapshots = _cleaner(
-    "cleanup-snapshots", "Mark snapshots that nobody needs, so that snapper removes them."
+    "cleanup-snapshots", "Mark unneeded snapshots, so that snapper removes them."
 )
 cleanup_overlays = _cleaner(
     "cleanup-overlays", "Remove ``/etc`` overlays that no snapshot uses (tool before 5.0)."
 )
 grub_cfg = _maker("grub.cfg", "Write a new ``grub.cfg`` in a new snapshot.")
 bootloader = _maker(
-    "bootloader", "Write the boot loader and its configuration anew, in a new snapshot."
+    "bootloader", "Write the boot loader and its configuration again, in a new snapshot."
 )
 initrd = _maker("initrd", "Build the initrd in a new snapshot.")
 kdump = _maker(
@@ -186,7 +186,7 @@ def in_transaction():
 
 def pending_transaction():
     """
-    Tell whether a new snapshot waits for the reboot.
+    Tell whether a new snapshot waits for a reboot.
 
     CLI Example:
 
@@ -214,12 +214,12 @@ def snapshots():
 
 def status():
     """
-    Return what runs, what the next boot starts, and what the tool is doing.
+    Return the running snapshot, the one that the next boot starts, and the activity of the tool.
 
-    ``running`` and ``default`` are snapshot numbers, ``pending`` says whether they differ.
-    ``open`` lists transactions that run now, ``crashed`` those that were never closed.
-    ``lock_holder`` is the process that keeps the tool busy, ``reboot_level`` the kind of
-    reboot that the pending change needs, as far as the tool knows.
+    ``running`` and ``default`` are snapshot numbers, ``pending`` says whether they differ. ``open``
+    lists transactions that run now, ``crashed`` those that were never closed. ``lock_holder`` is
+    the process that uses the tool, ``reboot_level`` the kind of reboot that the pending change
+    needs, as far as the tool knows.
 
     CLI Example:
 
@@ -236,8 +236,8 @@ def register(args=None, self_update=False, snapshot=None, timeout=None, lock_tim
     Register the system with ``SUSEConnect`` in a new snapshot (tool 4.1 or newer).
 
     args
-        Options for ``SUSEConnect``: a list, or a string that is split with the shell's
-        rules. The tool writes them to its log: do not pass a code that has to stay secret.
+        Options for ``SUSEConnect``: a list, or a string that is split with the shell's rules. The
+        tool writes them to its log, so do not pass a secret code.
 
     CLI Example:
 
@@ -278,18 +278,17 @@ def run(
     """
     Run a command in a new snapshot and return what it printed.
 
-    If edits of the live ``/etc`` were lost, that is said below.
+    If edits of the live ``/etc`` were lost, a text below the output says so.
 
     command
-        A list, or a string that is split with the shell's rules. There is no shell:
-        nothing in it is interpreted. The tool writes it to its log: use :py:func:`call` for
-        anything that has to stay secret.
+        A list, or a string that is split with the shell's rules. There is no shell: nothing in it
+        is interpreted. The tool writes it to its log, so use :py:func:`call` for anything secret.
 
     keep
         Keep the snapshot of a failed command, to look at it (tool 5.1 or newer).
 
     drop_if_no_change
-        Drop the snapshot if nothing but ``/etc`` was changed. Defaults to ``True``.
+        Drop the snapshot if only ``/etc`` was changed. Defaults to ``True``.
 
     CLI Example:
 
@@ -305,7 +304,7 @@ def run(
 
 def reboot(self_update=False, lock_timeout=None):
     """
-    Reboot by the configured ``REBOOT_METHOD``, and say so if that did not work.
+    Reboot with the configured ``REBOOT_METHOD``, and report a failure.
 
     Inside a transaction the reboot comes after it.
 
@@ -354,8 +353,8 @@ def call(function, *args, **kwargs):
     """
     Call a Salt function in a new snapshot and return what it returned.
 
-    The snapshot starts from the default one, so that pending changes are not lost. If the
-    function fails, the snapshot is discarded and nothing of it is in effect.
+    The snapshot starts from the default one, so that pending changes are not lost. If the function
+    fails, the snapshot is discarded, and its changes have no effect.
 
     function
         The function. All other parameters are for it, except these:
@@ -364,18 +363,19 @@ def call(function, *args, **kwargs):
         Reboot afterwards, if a new snapshot waits for that. Defaults to ``False``.
 
     transaction_timeout, transaction_lock_timeout
-        As ``timeout`` and ``lock_timeout`` elsewhere: here those two are for the function.
+        Like ``timeout`` and ``lock_timeout`` of other functions: here, those two go to the called
+        function.
 
     transaction_snapshot
-        What the new snapshot starts from. Defaults to ``continue``.
+        The snapshot that the new one starts from. Defaults to ``continue``.
 
     transaction_keep
         Keep the snapshot of a failed call, to look at it (tool 5.1 or newer).
 
     transaction_report
-        Return ``{"return": ..., "retcode": ..., "transaction": {...}}``: the last part says
-        which snapshot came of it, which services were restarted, and what was lost. It comes
-        by itself if edits of the live ``/etc`` were lost and neither a text nor a state names them.
+        Return ``{"return": ..., "retcode": ..., "transaction": {...}}``: the last part names the
+        new snapshot, the restarted services, and lost files. It is also returned if edits of the
+        live ``/etc`` were lost and neither a text nor a state names them.
 
     CLI Example:
 
@@ -391,7 +391,7 @@ def call(function, *args, **kwargs):
 
 def perform(path, **kwargs):
     """
-    Carry out, inside a transaction, what :py:func:`call` handed over. Not for direct use.
+    Carry out a call inside a transaction, for :py:func:`call`. Not for direct use.
 
     CLI Example:
 
@@ -426,9 +426,9 @@ def sls(mods, activate_transaction=False, queue=None, **kwargs):
     """
     Apply SLS files inside a transaction.
 
-    The full state results come back, also if a state fails; the snapshot is discarded then.
-    A state ``transaction`` is added if there is something to say: services that were restarted
-    afterwards or wait for the reboot, edits or files that were lost.
+    The full state results are returned, even if a state fails; then the snapshot is discarded. If
+    necessary, a state ``transaction`` is added. It names services that were restarted afterwards or
+    wait for the reboot, and edits or files that were lost.
 
     mods
         The SLS files. ``test``, ``pillar``, ``exclude``, ``saltenv`` and the like are as

@@ -37,14 +37,14 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
     """
     Set the minion up for safe updates: executor, engine and stop guard.
 
-    Executors and engines that the minion has stay: the file repeats those of the main
-    configuration file that it would hide, and this state takes over a change there when it runs
-    again. What is set up by hand is left as it is; the stop guard is added. If the configuration
-    has changed, the minion restarts, deferred. If the last update of the minion failed or was
+    Existing executors and engines of the minion stay: the file repeats the entries of the main
+    configuration file that it would hide. When this state runs again, it takes over changes made
+    there. A set-up by hand is not changed; only the stop guard is added. If the configuration has
+    changed, the minion gets a deferred restart. If the last update of the minion failed or was
     rolled back, the result has a warning.
 
-    The state fails, and writes nothing, if the configuration would not be complete: if Salt
-    cannot use the present lists, if another file would hide ours, or if it would put another
+    The state fails, and writes nothing, if the configuration would not be complete: if Salt cannot
+    use the present lists, if another file would hide ours, or if another file would put another
     executor first.
 
     Inside a transaction of a transactional system, the files are written into the snapshot. The
@@ -57,7 +57,7 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
             - settings:
                 jobs_timeout: 1800
 
-    No SLS is needed for it:
+    You can also apply it without an SLS:
 
     .. code-block:: bash
 
@@ -68,20 +68,21 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
 
     config_file
         The file that gets the configuration. The minion has to include it. Defaults to
-        ``safeupdate.conf`` in the directory that ``default_include`` of this minion names, such
-        as ``/etc/salt/minion.d``; to ``safeupdate-set-up.conf`` there if the administrator has
-        written a ``safeupdate.conf``.
+        ``safeupdate.conf`` in the directory that ``default_include`` of this minion names, such as
+        ``/etc/salt/minion.d``. If the administrator has written a ``safeupdate.conf`` there, it
+        defaults to ``safeupdate-set-up.conf``.
 
     stop_guard
-        Whether every stop or restart of the service, whoever asks for it, waits for running
-        jobs. Defaults to ``True``. It has no effect if there is no systemd.
+        Whether every stop or restart of the service, by anyone, waits for running jobs. Defaults to
+        ``True``. It has no effect without systemd.
 
     settings
-        What the minion is to have below ``safeupdate:`` in its configuration, as a mapping of the
-        keys of the configuration reference, such as ``{restart_jitter: 300}``. The pillar
-        ``safeupdate`` counts as well; what is given here comes first. What an earlier run has
-        written and is not named any more goes; what somebody else has written stays. Without both,
-        nothing changes. A key that does not exist, or a value that is not valid, is an error.
+        Settings to write below ``safeupdate:`` in the configuration of the minion, as a mapping of
+        the keys of the configuration reference, such as ``{restart_jitter: 300}``. The pillar
+        ``safeupdate`` is used as well; settings given here override it. Settings that an earlier
+        run wrote and this one does not name are removed. Settings that others have written stay.
+        With neither settings nor pillar, nothing changes. An unknown key or an invalid value is an
+        error.
     """
     from salt.exceptions import CommandExecutionError
 
@@ -99,7 +100,7 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
         if last["phase"] in ("failed", "rolled_back"):
             warnings.append(f"The last update is {last['phase']}: {last['reason']}")
     except CommandExecutionError as err:
-        warnings.append(f"What became of the last update is not known: {err}")
+        warnings.append(f"The result of the last update is not known: {err}")
     try:
         host = inside.snapshot(__opts__) if in_snapshot else Host(__opts__)
         pillar = __opts__.get("pillar") or {}
@@ -129,27 +130,29 @@ def enabled(name, config_file=None, stop_guard=True, settings=None):
             ret["comment"] += f" {__salt__['safeupdate.restart'](**given)['comment']}"
         except CommandExecutionError as err:
             ret["result"] = False
-            ret["comment"] += f" It takes a restart of the minion, and that cannot be had: {err}"
+            ret["comment"] += (
+                f" The minion has to restart, but the restart could not be requested: {err}"
+            )
     return ret
 
 
 @errors.for_state
 def disabled(name):
     """
-    Take safeupdate off the minion: everything is as it was before :py:func:`enabled`.
+    Turn safeupdate off on the minion: restore the state from before :py:func:`enabled`.
 
-    The stop guard and the configuration go at once; what others have written into the same file
-    stays. If the minion runs with safeupdate, it restarts, deferred, and when it runs without it
-    the database, the locks, and everything else below ``state_dir`` and ``run_dir`` go: the
-    records of updates, the packages that were kept to go back to, and the ledger. The package of
-    the extension stays; remove it afterwards if you want to.
+    The stop guard and the configuration are removed at once; settings that others have written into
+    the same file stay. If the minion runs with safeupdate, it gets a deferred restart. When it runs
+    without safeupdate, the database, the locks, and everything else below ``state_dir`` and
+    ``run_dir`` are removed: the records of updates, the packages kept for a rollback, and the
+    ledger. The package of the extension stays; remove it afterwards if you want to.
 
     The state fails, and changes nothing, during an update, if jobs are held or interrupted, if a
-    master does not have a return yet, and for a minion that was set up by hand. If a job is found
-    to be in that state after the restart, the directories are kept; the reason of the restart in
+    return has not reached its master yet, and on a minion that was set up by hand. If there are
+    such jobs after the restart, the directories are kept; the reason of the restart in
     ``safeupdate.status`` says so.
 
-    Inside a transaction of a transactional system it is refused: call it outside.
+    Inside a transaction of a transactional system, this state is refused: apply it outside.
 
     .. code-block:: yaml
 
@@ -169,7 +172,7 @@ def disabled(name):
         return ret
     paths, restarts = ", ".join(ret["changes"]), wanted.restarts
     if __opts__["test"]:
-        comment = f"{paths} would go.{wanted.stays}"
+        comment = f"{paths} would be removed.{wanted.stays}"
         ret["comment"] = comment + " The minion would restart." * restarts
         return {**ret, "result": None}
     problem = wanted.carry_out()
@@ -179,7 +182,9 @@ def disabled(name):
     if restarts:
         given = {"reason": "safeupdate.disabled", "jitter": wanted.jitter}
         asked = __salt__["safeupdate.restart"](**given)
-        ret["comment"] = f"{paths} go.{wanted.stays} {asked['comment']} What is kept goes then."
+        ret["comment"] = (
+            f"{paths} are removed.{wanted.stays} {asked['comment']} The rest is removed then."
+        )
     return ret
 
 
@@ -188,8 +193,8 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
     """
     Set the master of this host up: jobs that minions have missed are published again.
 
-    Minions may then also ask the master for its version. Engines and permissions that the master
-    has stay, as in :py:func:`enabled`. Restart the master afterwards: it reads its engines when
+    Then minions may also ask the master for its version. Existing engines and permissions of the
+    master stay, as in :py:func:`enabled`. Restart the master afterwards: it reads its engines when
     it starts.
 
     .. code-block:: yaml
@@ -202,12 +207,12 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
         Any text.
 
     window
-        How far the master looks back, in seconds. Defaults to ``3600``. If another file names the
-        engine already, its options stay.
+        How far the master looks back, in seconds. Defaults to ``3600``. If another file already
+        names the engine, its options stay.
 
     main_file
-        The main configuration file of the master. Defaults to the file ``master`` in the
-        directory of the minion's, such as ``/etc/salt/master``.
+        The main configuration file of the master. Defaults to the file ``master`` in the directory
+        of the minion's configuration, such as ``/etc/salt/master``.
 
     config_file
         The file that gets the configuration. The master has to include it. Defaults to
@@ -232,14 +237,14 @@ def master_enabled(name, window=3600, main_file=None, config_file=None):
 @errors.for_state
 def updated(name, version=None, allow_downgrade=False, source=None):
     """
-    Make sure that the minion has a version; ask for the update if it has another.
+    Make sure that the minion has a version; request the update if it has another version.
 
     The update begins when this run and every other job has ended, and the minion is watched
     afterwards. The result is in ``safeupdate.status``, and in this state when it runs again:
     it fails for a version that was rolled back.
 
-    Inside a transaction of a transactional system, the running minion is asked when the
-    transaction is closed. What it answers is the result of this state.
+    Inside a transaction of a transactional system, the request is passed to the running minion when
+    the transaction is closed. Its answer is the result of this state.
 
     .. code-block:: yaml
 
@@ -251,11 +256,12 @@ def updated(name, version=None, allow_downgrade=False, source=None):
         Any text.
 
     version
-        The version, whole or without what packaging adds, in quotes: as a number, 3007.10 is
-        3007.1, so a number of one decimal is refused. Defaults to the newest on offer.
+        The version, in full or without the part that packaging adds. Quote it: as a number, 3007.10
+        is 3007.1, so a number with one decimal is refused. Defaults to the newest available
+        version.
 
     allow_downgrade
-        Whether it may be an older version than the installed one. Defaults to ``False``.
+        Whether the version may be older than the installed one. Defaults to ``False``.
 
     source
         ``packages``, or a directory with builds, as for
@@ -275,10 +281,10 @@ def updated(name, version=None, allow_downgrade=False, source=None):
 @errors.for_state
 def restarted(name, now=False, timeout=600):
     """
-    Do nothing; restart the minion, deferred, if something that is watched has changed.
+    Do nothing by itself; request a deferred restart of the minion if a watched state has changes.
 
     The safe form of ``service.running: watch`` for the minion's own service. The restart comes
-    after the run. With ``now: True`` it comes in the midst of the run, which goes on behind it.
+    after the run. With ``now: True`` it comes during the run, and the run continues after it.
 
     .. code-block:: yaml
 
@@ -292,16 +298,16 @@ def restarted(name, now=False, timeout=600):
 
     now
         Whether the minion restarts before the next state, as soon as every other job has ended. The
-        run goes on in the new minion, under its JID, and returns once. With ``watch`` it restarts
-        if what it watches has changed, with ``listen`` at the end of the run; without both,
-        ``onchanges``, ``onlyif`` and ``unless`` say when not. It is refused where
-        :py:func:`rebooted` is refused. Defaults to ``False``.
+        run continues in the new minion, under its JID, and returns once. With ``watch`` the minion
+        restarts if the watched state has changes, with ``listen`` at the end of the run. Without
+        these, it restarts unless ``onchanges``, ``onlyif`` or ``unless`` prevents it. It is refused
+        in the same cases as :py:func:`rebooted`. Defaults to ``False``.
 
         .. versionadded:: 0.1.0
 
     timeout
-        With ``now``: seconds that the minion has to restart. Then this state fails, and the run
-        goes on. Defaults to ``600``.
+        With ``now``: seconds in which the minion has to restart. After that time, this state fails,
+        and the run continues. Defaults to ``600``.
 
         .. versionadded:: 0.1.0
     """
@@ -321,15 +327,16 @@ def restarted(name, now=False, timeout=600):
 @errors.for_state
 def rebooted(name, timeout=600, message=None):
     """
-    Reboot the system in the midst of the run; the run goes on behind the boot.
+    Reboot the system during the run; the run continues after the boot.
 
-    The job is suspended: it has no process until the boot. What it had done is recorded. After the
-    boot the minion goes on with the next state, under the same JID, and the master gets one
+    The job is suspended: it has no process until the boot. Its results so far are recorded. After
+    the boot the minion continues with the next state, under the same JID, and the master gets one
     return. There may be several reboots in one run. States with ``parallel: True`` end before the
-    reboot, other jobs get the time ``safeupdate:shutdown_timeout``.
+    reboot; other jobs have ``safeupdate:shutdown_timeout`` seconds to end.
 
-    It reboots whenever it is called: ``onchanges``, ``onlyif`` and ``unless`` say when not. With
-    ``watch`` it reboots only if what it watches has changed, with ``listen`` at the end of the run.
+    It reboots whenever it runs, unless ``onchanges``, ``onlyif`` or ``unless`` prevents it. With
+    ``watch`` it reboots only if the watched state has changes, with ``listen`` at the end of the
+    run.
 
     The state fails, and nothing is done, in a job that no master published (``salt-call``, the
     schedule), with ``parallel: True``, with ``multiprocessing: False``, and on transactional
@@ -353,11 +360,11 @@ def rebooted(name, timeout=600, message=None):
         Any text.
 
     timeout
-        Seconds that the system has to go down. Then this state fails, and the run goes on as after
-        any failed state. Defaults to ``600``.
+        Seconds in which the system has to go down. After that time, this state fails, and the run
+        continues as after any failed state. Defaults to ``600``.
 
     message
-        What users of the system are told. Defaults to the name of the state.
+        A message for the users of the system. Defaults to the name of the state.
     """
     from saltext_safeupdate.admin.updates import midst
 
@@ -370,17 +377,17 @@ def rebooted(name, timeout=600, message=None):
 @errors.for_state
 def mod_watch(name, sfun="restarted", **kwargs):
     """
-    Do what a state of ours does if something that it watches has changed.
+    Run the reaction of a state of this module to changes of a watched state.
 
-    ``restarted`` and ``rebooted`` do what they are there for. All others have the minion restart,
-    deferred, unless they have failed or have changed something.
+    ``restarted`` restarts the minion, and ``rebooted`` reboots the system. All others request a
+    deferred restart of the minion, unless they have failed or have changed something.
     """
     from saltext_safeupdate.admin.updates import midst
 
     if sfun == "rebooted" or kwargs.get("now"):
         return {"name": name, **midst.watched(__opts__, sfun, name, kwargs)}
     if sfun in _OTHERS:
-        # Salt calls this in the place of a state that has failed, too, and forgets that it has.
+        # Salt also calls this in place of a state that has failed, and forgets the failure.
         names = inspect.signature(_OTHERS[sfun]).parameters
         ret = _OTHERS[sfun](name, **{key: kwargs[key] for key in names if key in kwargs})
         if ret["result"] is False or ret["changes"]:

@@ -4,7 +4,7 @@ Keep builds of Salt on a master
 
 .. versionadded:: 0.1.0
 
-Minions make slots of them: :doc:`/topics/howto/slots`.
+Minions make slots from them: :doc:`/topics/howto/slots`.
 """
 
 from saltext_safeupdate.admin import errors
@@ -21,10 +21,9 @@ def described(name, version, files, python="", machine=""):
     """
     Make sure that a build of Salt in a directory of this master has its manifest.
 
-    It is written if it is missing, or if a file is another one than it says. All of the build is
-    unpacked beside it for that, as a minion does, and removed again. If a minion would refuse the
-    build, the state fails and nothing is written. A signature of the one before does not hold any
-    more then.
+    The manifest is written if it is missing, or if a file differs from it. For that, the build is
+    unpacked next to it, as a minion does, and removed again. If a minion would refuse the build,
+    the state fails and nothing is written. A new manifest needs a new signature.
 
     .. code-block:: yaml
 
@@ -44,20 +43,20 @@ def described(name, version, files, python="", machine=""):
         The absolute path of the directory, below the file roots of the master.
 
     version
-        The version of Salt, in quotes: as a number, 3007.10 is 3007.1, so a number of one decimal
+        The version of Salt. Quote it: as a number, 3007.10 is 3007.1, so a number with one decimal
         is refused.
 
     files
-        The names of its files in that directory: one tarball, or wheels. ``*`` stands for any
-        characters.
+        The names of the files of the build in that directory: one tarball, or wheels. ``*`` matches
+        any characters.
 
     python
-        For wheels: the version of Python that they are made for, such as ``3.11``, in quotes.
-        Defaults to none: it is a tarball.
+        For wheels: the version of Python that they are made for, such as ``3.11``, in quotes. Leave
+        it out for a tarball.
 
     machine
-        The machine that it is for, as ``uname -m`` says it, or ``any``. Defaults to that of the
-        master.
+        The machine that the build is for, as ``uname -m`` prints it, or ``any``. Defaults to the
+        machine of the master.
 
     .. versionadded:: 0.1.0
     """

@@ -39,7 +39,7 @@ def applied(name, mods=None, **kwargs):
     Apply states inside a transaction.
 
     name
-        What the change is called.
+        The name of the change.
 
     mods
         SLS files, as a list or separated by commas. Defaults to the highstate.
@@ -69,12 +69,12 @@ def applied(name, mods=None, **kwargs):
 
 def rebooted(name):
     """
-    Reboot if a new snapshot waits for that; otherwise do nothing.
+    Reboot if a new snapshot waits for a reboot; otherwise do nothing.
 
     Inside a transaction the reboot comes after it.
 
     name
-        What the reboot is for.
+        The purpose of the reboot.
 
     .. code-block:: yaml
 
@@ -88,7 +88,7 @@ def rebooted(name):
         if not inside and not __salt__["transactional_update.pending_transaction"]():
             return ret
         if __opts__["test"]:
-            return {**ret, "result": None, "comment": "A reboot would be asked for"}
+            return {**ret, "result": None, "comment": "A reboot would be requested"}
         ret["comment"] = __salt__["transactional_update.reboot"]()
     except CommandExecutionError as err:
         return {**ret, "result": False, "comment": str(err)}
