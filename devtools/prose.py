@@ -191,7 +191,8 @@ def _comments(source: str) -> Iterator[Text]:
 
 
 def _paragraphs(line: int, text: str) -> Iterator[Text]:
-    text = re.sub(r"(?::\w+(?::\w+)?:)?(?<!\w)``?[^`]*``?", "X", text)
+    # Code, and names of parameters.
+    text = re.sub(r"(?::\w+(?::\w+)?:)?(?<!\w)``?[^`]*``?|\*\w+\*", "X", text)
     for found in re.finditer(r"\S.*?(?=\n\s*\n|$(?!.))", text, flags=re.DOTALL):
         if len(found.group().split()) >= WORDS:
             yield Text(line + text[: found.start()].count("\n"), found.group())
@@ -207,7 +208,9 @@ def check(path: str, source: str, known: list[Rule]) -> list[Finding]:
                 if match := rule.pattern.search(sentence):
                     line = begin + text[: place + match.start()].count("\n")
                     found.append(Finding(path, line, " ".join(match[0].split())[:50], rule.advice))
-            if (count := len(sentence.split())) > SENTENCE:
+            # A list of names, or a statement of SQL, has no end of a sentence.
+            is_whole = sentence.rstrip("*)")[-1:] in ".:!?" or not is_code
+            if is_whole and (count := len(sentence.split())) > SENTENCE:
                 line = begin + text[:place].count("\n")
                 said = " ".join(sentence.split()[:4])
                 found.append(Finding(path, line, said, f"{count} words; at most {SENTENCE}"))

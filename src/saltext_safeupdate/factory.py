@@ -39,7 +39,7 @@ def revisions(host: Host) -> Revisions:
 
 
 def staging(host: Host, installer: Installer | None = None) -> Staging:
-    """Return the packages that are downloaded ahead; *installer* is that of the extension."""
+    """Return the packages that are downloaded in advance; *installer* is the extension's."""
     from .core.prepare.staging import Staging
 
     installer = installer or host.known_manager()
@@ -78,9 +78,9 @@ def slot_installer(host: Host) -> SlotInstaller:
 
 def active_slot(host: Host) -> Slot | None:
     """
-    Return the slot that the minion starts from; None: from none.
+    Return the slot that the minion starts from, or None.
 
-    It is quick where there are none. Raise SafeUpdateError if that is not known.
+    It is quick without slots. Raise SafeUpdateError if that is not known.
     """
     if not slots(host).has(host.settings.unit_name):
         return None
@@ -93,7 +93,7 @@ def slot_unit(host: Host) -> Unit:
 
 
 def stage_extensions(host: Host, directory: str) -> str:
-    """Have what lives beside Salt ready for an update; return where."""
+    """Stage the extensions for an update; return their directory."""
     from .core.extensions.beside_salt import stage_beside_salt
 
     if host.manager is None:

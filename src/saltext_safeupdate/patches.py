@@ -56,7 +56,7 @@ class Patch(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What a message calls the function."""
+        """The name of the function in messages."""
         module = getattr(self.owner, "__module__", "")
         return ".".join(filter(None, (module, self.owner.__name__, self.name)))
 
@@ -194,10 +194,10 @@ def contained(
     plainly: Callable[[], Any] | None = None,
 ) -> Any:
     """
-    Return what *handle* makes of a call. An error of ours is told, and the call is Salt's own.
+    Return the result of *handle* for a call. After an error of ours, report it and call Salt's own.
 
-    What Salt's function raises is the caller's. What it has returned counts, whatever happens
-    afterwards; it is not called twice. *plainly* calls it, if not with what is *known*.
+    An exception of Salt's function reaches the caller. Its return counts, whatever happens
+    afterwards; it is not called twice. *plainly* calls it, if not with the *known* arguments.
     """
     try:
         return handle(call, *known)
@@ -221,12 +221,12 @@ def instead(original: Callable[..., Any], value: Any = None) -> None:
 
 
 def tell(place: str, err: Exception) -> None:
-    """Log what is wrong with this extension, once for each function of Salt, and remember it."""
+    """Log an error of this extension, once for each function of Salt, and remember it."""
     if place not in _troubles:
         _troubles[place] = f"{type(err).__name__}: {err}"
         log.error(
-            "safeupdate: an error of this extension at %s; it goes on as with plain Salt. Please "
-            "report it with what follows.",
+            "safeupdate: an error of this extension at %s; the call is made as with plain "
+            "Salt. Please report it with the following traceback.",
             place,
             exc_info=err,
         )

@@ -1,8 +1,8 @@
 """
-What this host is asked, from the opts of Salt: its settings, its record, what Salt runs from.
+Answers about this host, from the opts of Salt: its settings, its record, its tree.
 
-Modules that not every minion needs are imported when they are: all others stay in the memory of
-every minion. What acts on the answers is built in :mod:`.factory`.
+Modules that not every minion needs are imported only when they are needed, because all others stay
+in the memory of every minion. :mod:`.factory` builds the objects that act on the answers.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 def enabled(opts: Mapping[str, Any]) -> bool:
     """
-    Tell whether this process is to use the extension.
+    Tell whether this process should use the extension.
 
-    Not inside a transaction of transactional-update: what it changes is not what runs. Not in
-    a proxy minion: it has no packages, and its jobs do not pass where those of a minion do.
+    Not inside a transaction of transactional-update, because that does not change the running
+    system. Not in a proxy minion: it has no packages, and its jobs do not pass our hooks.
     """
     if opts.get("__role", "minion") != "minion" or hidden.in_transaction(os.environ):
         return False
@@ -254,7 +254,7 @@ class Host:
         return {os.getpid(), *processes.ancestors(), *found}
 
     def unaware(self) -> list[str]:
-        """Say of which of them the jobs cannot be waited for; nothing if that is to be let be."""
+        """Name the minions whose jobs cannot be waited for. Empty if the setting allows it."""
         from .core.prepare import beside
 
         if self.settings.other_minions == "report":

@@ -1,1 +1,1 @@
-"""What an administrator asks of a minion, answered as plain data."""
+"""Requests of an administrator to a minion, answered with plain data."""

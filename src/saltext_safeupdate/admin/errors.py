@@ -44,11 +44,11 @@ class RefusedError(CommandExecutionError, NotImplementedHere):  # type: ignore[m
     """What a runner function does not do, and why: one line, and the exit status 1."""
 
 
-# What Salt puts into the globals of a state function for one call.
+# Names that Salt puts into the globals of a state function for one call.
 _TOLD = ("__low__", "__lowstate__")
-# What a host does to us: SQLite raises its own where nobody has read the database before.
+# Errors that a host causes: SQLite raises its own if the database has not been read before.
 OF_HOST = (SafeUpdateError, OSError, sqlite3.Error)
-# What a file of a master does to a runner function if it says what nobody has written there.
+# Errors that a damaged file of a master causes in a runner function.
 _OF_FILES = (sqlite3.Error, ValueError, zlib.error)
 
 
@@ -95,9 +95,8 @@ def for_runner(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     Have a runner function answer people in plain lines.
 
-    Whatever it refuses, and every name and number of arguments that it does not take, is a
-    RefusedError. What it returns has only characters that a terminal shows: names and reasons
-    come from minions.
+    Every refusal, and every unknown or surplus argument, is a RefusedError. What it returns has
+    only characters that a terminal shows: names and reasons come from minions.
     """
     signature = inspect.signature(function)
     takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())

@@ -1,1 +1,1 @@
-"""What decides and acts. Standard library only: it runs when Salt is what broke."""
+"""The code that decides and acts. Standard library only: it runs when Salt is what broke."""

@@ -1,11 +1,11 @@
-"""Errors that callers tell apart. Each message says what happened, then what to do."""
+"""Errors that callers handle differently. Each message says what happened, then what to do."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-# What is raised by a mistake of ours. Whatever is started anew when it ends would end by it again.
+# Exceptions of mistakes of ours. A process that is restarted would end by them again.
 MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -28,8 +28,8 @@ def version_text(name: str, given: object) -> str:
     """
     Return the version that a caller has given, as a text, or raise InputError.
 
-    On a command line and in YAML, 3007.10 is a number, and that of 3007.1: a number of one decimal
-    may have lost a zero. One of more, such as 3007.15, names no other version.
+    On a command line and in YAML, 3007.10 is the same number as 3007.1: a number with one decimal
+    may have lost a zero. A number with more decimals, such as 3007.15, is unambiguous.
     """
     if isinstance(given, float) and re.fullmatch(r"\d+\.\d", str(given)):
         raise InputError(
@@ -52,8 +52,8 @@ class CommandError(SafeUpdateError):
     """
     A program could not be run, failed, or did not end in time.
 
-    ``argv`` is the command, ``returncode`` its exit status (``None`` if there is none),
-    ``stdout`` and ``stderr`` what it printed until then.
+    ``argv`` is the command, ``returncode`` its exit status (``None`` without one), ``stdout``
+    and ``stderr`` its output until then.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class UnreadableError(RecordError):
 
 
 class DamagedError(SafeUpdateError):
-    """What is stored of one job cannot be read; what is stored of others can."""
+    """The stored data of one job is unreadable; the data of others is not."""
 
 
 class CacheError(SafeUpdateError):

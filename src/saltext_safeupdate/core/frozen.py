@@ -1,8 +1,8 @@
 """
 Values with named fields that cost a process of the minion little.
 
-``dataclasses`` compiles some functions for each class. Of the classes that every process of a
-minion has, that was a tenth of what this extension adds to its memory, and of its start. So those
+``dataclasses`` compiles some functions for each class. For the classes in every process of a
+minion, that was a tenth of the memory that this extension adds, and of its start. So these classes
 share one of each function, and are dataclasses in everything else.
 """
 

@@ -48,7 +48,7 @@ def main(argv: Sequence[str], sole_timeout: float = _SOLE_TIMEOUT) -> int:
             acting.run()
             acting.let_go()
             sole.release()
-            # Who asked for something just now saw a supervisor live, and started none.
+            # A caller with a new request saw this supervisor live, and started no other one.
             if not acting.is_needed():
                 return 0
     except SafeUpdateError as err:

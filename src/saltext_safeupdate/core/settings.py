@@ -16,7 +16,7 @@ from .frozen import frozen
 
 # The directory of the configuration of the minion that has the defaults as they are.
 _CONFIG_DIR = "/etc/salt"
-# What the others have below a directory of this name, and how much of theirs is in its name.
+# The directory of the other minions, and how much of their paths is in their names.
 _MINIONS = "minions"
 _READABLE = 40
 _DIGITS = 8
@@ -32,7 +32,7 @@ _WORDS = {
     "transactional_reboot": ("manual", "rollback", "always"),
 }
 
-# What is told of a hold that has no reason.
+# The text for a hold without a reason.
 _NO_REASON = "no reason is given"
 
 # How the value of a key begins that may be empty, and what that is.
@@ -96,13 +96,13 @@ class Settings:
         A restart after the set-up or after such an installation waits for a random time up to
         this at first, so that not all minions of a master restart at once.
     extensions
-        ``stop`` or ``report``: whether an update is stopped or goes on if an extension beside
-        Salt, or a module that the states use, would be missing after it.
+        ``stop`` or ``report``: whether an update stops or continues if an extension, or a module
+        that the states use, would be missing after it.
     other_minions
-        ``stop`` or ``report``: whether an update is stopped or goes on if another minion, or a
-        proxy minion, runs from the same packages without this extension.
+        ``stop`` or ``report``: whether an update stops or continues if another minion, or a proxy
+        minion, runs from the same packages without this extension.
     backup
-        Files and directories that a rollback restores, besides those of the minion.
+        Files and directories that a rollback restores in addition to the minion's own.
     extension_source
         Where an update of this extension comes from: a directory with wheels, the URL of an
         index, or a ``salt://`` path of a wheel or of a directory with wheels; empty for what pip
@@ -186,7 +186,7 @@ class Settings:
 
     @property
     def instance(self) -> str:
-        """What tells this minion's units from those of others on the host; empty by default."""
+        """The part of unit names that is only this minion's on the host; empty by default."""
         parent, name = os.path.split(self.state_dir)
         if self.state_dir == Settings.state_dir:
             return ""
@@ -244,8 +244,8 @@ def of_minion(
     """
     Return the Settings that are in effect for a minion, from all its opts, and what is wrong.
 
-    Minions of one host share nothing: only that of ``/etc/salt`` has the defaults of the
-    directories as they are. Each other one has its own below them, or below its ``root_dir``.
+    Minions of one host share nothing: only the one of ``/etc/salt`` has the default directories.
+    Each other one has its own below them, or below its ``root_dir``.
     *service* is the name of its service unless the settings have one.
     """
     given = opts.get("safeupdate")

@@ -86,7 +86,7 @@ def slot_installer(
 
     name = settings.unit_name
     before = store.fact(UNSLOTTED) if store.exists() else None
-    # What is typed without the name of a configuration is of the minion of /etc/salt.
+    # A command without the name of a configuration is about the minion of /etc/salt.
     typed = not settings.instance
     return SlotInstaller(
         slots(settings),

@@ -14,7 +14,7 @@ def refuse(host: Host, changes: Mapping[str, Change]) -> None:
     """
     Raise SafeUpdateError if the changes would leave a slot that nothing starts any more.
 
-    A unit of the administrator stays whatever becomes of packages. Without slots this costs a look
+    A unit of the administrator stays, whatever happens to packages. Without slots this costs a look
     at a link, and only where a package of the minion is removed.
     """
     gone = {name for name, change in changes.items() if change.old and not change.new}

@@ -1,4 +1,4 @@
-"""What orders state runs, built together."""
+"""The objects that order state runs, built together."""
 
 from __future__ import annotations
 

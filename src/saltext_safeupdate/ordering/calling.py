@@ -1,4 +1,4 @@
-"""What is done around ``State.call``, for each state of a run."""
+"""The work around ``State.call``, for each state of a run."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Calling:
             *rest: Any,
             **more: Any,
         ) -> Any:
-            # Every state of every run passes here, and most of them need next to nothing.
-            # What they do not need must not cost them anything.
+            # Every state of every run passes here, and most of them need next to nothing. Code that
+            # they do not need must not cost them anything.
             run = getattr(local, "run", None)
             if (
                 run is None

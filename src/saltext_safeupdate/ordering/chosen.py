@@ -22,7 +22,7 @@ def exactly(request: Request, call: Call) -> Request:
     """
     Return the request with the version that the call would choose for each of its packages.
 
-    What stays a pattern or a comparison, the package manager takes as it is, or refuses.
+    The package manager takes a remaining pattern or comparison unchanged, or refuses it.
     """
     if not any(version for _, version in request.targets):
         return request

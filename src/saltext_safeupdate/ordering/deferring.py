@@ -1,4 +1,4 @@
-"""What is done at once with a state that is deferred, and what is left for the end."""
+"""The part of a deferred state that runs at once, and the part that waits for the end."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ _inside = threading.local()
 
 
 class Guard:
-    """Decides what becomes of a call of an execution function that may change the minion."""
+    """Decides what happens to a call of an execution function that may change the minion."""
 
     def __init__(self, host: Host, own: OwnPackages, quarantine: Quarantine) -> None:
         self._host = host
         self._own = own
         self._quarantine = quarantine
-        # What an administrator has to know of the newest transaction of this process.
+        # Notices for the administrator about the newest transaction of this process.
         self.warning = ""
 
     def handlers(self) -> dict[str, Handler]:

@@ -20,13 +20,13 @@ from .chunks import join_comments
 from .runs import Run
 
 RESUMED = "Finished before the minion was restarted: this is the result from then (safeupdate)."
-# What the ledger has of a run is under its place with this before it.
+# The ledger has the data of a run under its place with this prefix.
 _RESULTS = "results "
 
 
 def gathered(run: Run) -> dict[str, bytes]:
     """Return what to record of a run. Raise RecordError if that cannot be recorded."""
-    # What is deferred is deferred again.
+    # A deferred state is deferred again.
     deferred = {id(entry.placeholder) for entry in run.pending}
     rows = {}
     for level in run.levels:
@@ -39,20 +39,20 @@ def gathered(run: Run) -> dict[str, bytes]:
             and id(ret) not in deferred
             and tag not in level.unfinished
         }
-        # The record of the outermost run is always that of the last time.
+        # The record of the outermost run is always the one from last time.
         noted = {"results": results, "restart": "" if level.place else run.restart_reason}
         try:
             rows[_RESULTS + level.place] = salt.payload.dumps(noted)
         except (TypeError, ValueError, OverflowError) as err:
             raise RecordError(
-                f"What the states before this one have returned cannot be recorded ({err}), and "
+                f"The returns of the states before this one cannot be recorded ({err}), and "
                 "they must not run twice. Nothing was done."
             ) from err
     return rows
 
 
 class Kept:
-    """What was recorded of a run before it went on, by the *rows* of the ledger."""
+    """The data that was recorded of a run before it continued, by the *rows* of the ledger."""
 
     def __init__(self, rows: Mapping[str, tuple[str, bytes]]) -> None:
         self._results: dict[str, dict[str, dict[str, Any]]] = {}
@@ -108,7 +108,7 @@ class Kept:
 
 
 def _as_asked(ret: Mapping[str, Any], changes: object) -> dict[str, Any]:
-    """Return a result as that of a state that is asked what it would do: what it has done."""
+    """Return a result in the form of a state in test mode: what it has done."""
     return {**ret, "result": None if changes else True}
 
 

@@ -1,5 +1,5 @@
 """
-What a state says whose command waited for the stop of the minion.
+The comment of a state whose command waited for the stop of the minion.
 
 The minion stops when its jobs have ended, so such a command would wait for ever. The stop guard
 ends it, and leaves a note for the process of the job.
@@ -21,9 +21,9 @@ _TEXT = (
 
 
 def tell(run_dir: str, ret: dict[str, Any]) -> None:
-    """Say it in the result of a failed state, if the stop guard has ended its command."""
+    """If the stop guard has ended the command of a failed state, say so in its result."""
     path = os.path.join(run_dir, f"let_go.{os.getpid()}")
-    # Nearly always there is none.
+    # Nearly always there is no such file.
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         command = " ".join(file.read().split())
         os.unlink(path)

@@ -37,7 +37,7 @@ def around_load_module(
     """
     Return what puts *handlers* in front of the functions that a loader has just loaded.
 
-    *of_states* are those of the functions of states.
+    *of_states* are the loaders of state functions.
     """
 
     def replace(load_module: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What ordering knows of Salt by name."""
+"""Names of Salt that ordering uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PACKAGES = (
     *("pkg.install", "pkg.remove", "pkg.purge", "pkg.upgrade", "pkg.update"),
     "pkg.autoremove",
 )
-# What opens a transaction of a transactional system.
+# Functions that open a transaction of a transactional system.
 TRANSACTIONS = tuple(
     f"transactional_update.{name}"
     for name in (

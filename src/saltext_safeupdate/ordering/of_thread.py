@@ -1,8 +1,8 @@
-"""Where the state run of a thread is, for what asks for it also where there is none."""
+"""The place of the state run of a thread, for code that also runs without one."""
 
 from __future__ import annotations
 
 import threading
 
-# Its attribute ``run`` is the Run of :mod:`.runs`; without a run there is none, or it is None.
+# Its attribute ``run`` is the Run of :mod:`.runs`; without a run it is missing, or None.
 local = threading.local()

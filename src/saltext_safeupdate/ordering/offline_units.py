@@ -1,13 +1,13 @@
 """
-Inside a transaction: services, where no systemd can be asked.
+Services inside a transaction, where systemd does not run.
 
-Before Salt asks whether a service runs, or restarts it, it looks whether a unit file in
-``/etc/systemd/system`` is new. That needs systemd: so states with such a unit failed. When the
-transaction is closed, systemd reads all unit files anew before the service is restarted.
+Before Salt asks whether a service runs, or restarts it, it checks whether a unit file in
+``/etc/systemd/system`` is new. That needs systemd, so states with such a unit failed. When the
+transaction is closed, systemd reads all unit files again before the service is restarted.
 
-``service.running`` and ``service.dead`` do nothing without systemd, and call that success. What
-they ask of the boot (``enable``, ``unmask``) needs only files: so it is done here. Whether a unit
-is enabled is told to the outside: a boot starts those only.
+``service.running`` and ``service.dead`` do nothing without systemd, and report success. Their
+wishes for the boot (``enable``, ``unmask``) only need files, so they are fulfilled here. The
+outside learns whether a unit is enabled, because a boot starts only enabled units.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _FUNCTIONS = (
     *("start", "status", "stop", "unmask"),
 )
 _STATES = ("dead", "running")
-# What Salt calls first in each of the functions, and to see whether there is such a unit.
+# Salt calls this first in each of the functions, to see whether there is such a unit.
 _LOOK = "_check_for_unit_changes"
 _AVAILABLE = "_check_available"
 _NOTHING = "Nothing to do"
-# What Salt says of a service that it did not look at.
+# Salt's answer for a service that it did not check.
 _NOT_SEEN = (", and is in the desired state", ", but the service was already running")
 
 
 def install(function: Any) -> None:
     """
-    Have it so in every loader of this process, that of *function* included.
+    Do so in every loader of this process, including the loader of *function*.
 
     Raises UnknownSaltError, with nothing changed.
     """

@@ -1,9 +1,9 @@
 """
 Have this process read Salt's old code from a copy of its tree.
 
-As soon as a package manager starts, the tree on disk is no longer the one that this process
-was started from. Whatever the process imports or loads after that, such as the outputter of
-salt-call, comes from the copy. So old and new code never mix.
+As soon as a package manager starts, the tree on disk is no longer the one that this process was
+started from. All later imports of the process, such as the outputter of salt-call, come from the
+copy. So old and new code never mix.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def redirect(copies: Mapping[str, str], *, beside: bool = False) -> None:
     """
     Point everything that names a path below a root of *copies* to the copy of that root.
 
-    With *beside*, what is not in the copies is imported from the roots: packages that are
-    installed later. A package of which a part is in a copy comes from there as a whole.
+    With *beside*, packages that are not in the copies, because they are installed later, are
+    imported from the roots. If a part of a package is in a copy, the whole package comes from it.
     """
     if not copies:
         return

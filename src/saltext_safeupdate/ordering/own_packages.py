@@ -1,4 +1,4 @@
-"""What a request would change of the own packages, as the package manager says."""
+"""The changes that a request would make to the own packages, from the package manager."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OwnPackages:
     def _pulling(
         self, request: Request, targets: Sequence[tuple[str, str | None]]
     ) -> frozenset[str]:
-        """Return those of the targets that each pull an own package along, by halving."""
+        """Return the targets that pull an own package along, by halving."""
         part = replace(request, targets=tuple(targets), files=())
         if not targets or not self.changed_by(part):
             return frozenset()
@@ -100,7 +100,7 @@ class OwnPackages:
         return frozenset(others.difference(self._upgrades_without_own(part, sorted(others))))
 
     def _upgrades_without_own(self, request: Request, names: list[str]) -> list[str]:
-        """Return those of the packages whose upgrade pulls no own one along, by halving."""
+        """Return the packages whose upgrade pulls no own package along, by halving."""
         part = replace(request, targets=tuple((name, None) for name in names))
         if not names or not self.changed_by(part):
             return names

@@ -1,4 +1,4 @@
-"""What a call of ``pkg.install`` or its like asks of the package manager."""
+"""The request of a call of ``pkg.install`` or a similar function to the package manager."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _CHOOSING = frozenset(
         *("no-best", "nobest", "releasever", "sec-severity", "secseverity", "security"),
     )
 )
-# What chooses among the repositories; where the module honours it, its front end is told so.
+# Arguments that choose repositories; if the module honours them, they reach the front end.
 REPOSITORIES = ("fromrepo", "repo", "enablerepo", "disablerepo", "disableexcludes")
-# What a refresh of the metadata takes from the call that wants it.
+# Arguments of a call that also apply to its refresh of the metadata.
 _OF_REFRESH = ("cache_valid_time", *REPOSITORIES)
 
 
@@ -98,7 +98,7 @@ def requested(
 
 
 def forget_installed(original: Callable[..., Any]) -> None:
-    """Have Salt's module ask anew what is installed, which it remembers for the rest of a job."""
+    """Make Salt's module ask for the installed packages again, instead of remembering them."""
     context = inspect.unwrap(original).__globals__.get("__context__")
     if context is not None:
         context.pop("pkg.list_pkgs", None)
@@ -275,7 +275,7 @@ def refresh_first(call: Call) -> Call:
 
 
 def _taken(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the arguments that the function takes."""
+    """Return the arguments that the function takes."""
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return dict(arguments)

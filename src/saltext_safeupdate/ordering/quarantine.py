@@ -1,5 +1,5 @@
 """
-Versions in quarantine: what would install one goes on without the minion's own packages.
+Versions in quarantine: a call that would install one leaves out the minion's own packages.
 
 A version that was rolled back must not come again with each highstate. Nothing else depends on
 that, so the call is made for everything else, and its result says what was left out.

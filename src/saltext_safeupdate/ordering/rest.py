@@ -1,4 +1,4 @@
-"""What a call does without the minion's own packages, if their version is in quarantine."""
+"""A call without the minion's own packages, if their version is in quarantine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .runs import LeftOut
 
 log = logging.getLogger(__name__)
 
-# The key under which an upgrade of everything tells of it, beside the packages that changed.
+# The key for the text in the answer of an upgrade of everything, next to the changed packages.
 KEY = "safeupdate"
 _REST = "Everything else went on without it."
 _NO_REST = "Nothing was changed."
@@ -99,7 +99,7 @@ class Rest:
             changes = self._upgrade_by_names(call, request, refusal)
         text = refusal.text(_REST, names)
         told = _tell(LeftOut(text=text, named=False, changes=changes))
-        # The comment of a state says it. A function has nothing but what it returns.
+        # The comment of a state says it. A function only has its return.
         return changes if told else {**changes, KEY: text}
 
     def _without(self, call: Call, more: frozenset[str] = frozenset()) -> tuple[bool, Any]:

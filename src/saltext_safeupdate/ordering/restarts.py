@@ -1,4 +1,4 @@
-"""What a state says that has restarted the system or the minion in the midst of its run."""
+"""The result of a state that has restarted the system or the minion during its run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def result(state: Any, low: Mapping[str, Any], wanted: Suspension, owner: str) -
     """
     Return the result of a state that had asked for what is *wanted*.
 
-    *owner* is the identity of the main process of the minion that goes on with the run.
+    *owner* is the identity of the main process of the minion that continues the run.
     """
     ret = results.blank(state, low, datetime.datetime.now())
     of_system = wanted.process.split(":")[1:2] == ["1"]
@@ -50,7 +50,7 @@ def result(state: Any, low: Mapping[str, Any], wanted: Suspension, owner: str) -
 
 
 def _changed(old: str, new: str) -> dict[str, str]:
-    """Return the boots by their names; in a container they may have that of the host."""
+    """Return the boots by their names; in a container they may have the name from the host."""
     boots = [each.partition(":")[0] for each in (old, new)]
     if boots[0] == boots[1]:
         boots = [old, new]

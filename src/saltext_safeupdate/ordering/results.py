@@ -1,4 +1,4 @@
-"""What the result of a deferred state says, from its deferral to its real end."""
+"""The result of a deferred state, from its deferral to its real end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def settle_unfinished(entry: Pending, err: Exception) -> None:
 
 
 def report(entry: Pending, outermost: Level) -> None:
-    """Fire the event of the result; show that of a nested run in the outermost one too."""
+    """Fire the event of the result; show a nested run's result in the outermost run, too."""
     if not any(value is entry.placeholder for value in outermost.results.values()):
         outermost.results.setdefault(salt.state._gen_tag(entry.low), entry.placeholder)
     entry.state.event(

@@ -6,7 +6,7 @@ not changed since gives its recorded result, so that its requisites see the chan
 made. All others run: those that had failed, were running or had not been reached, and those
 that have changed. Only a state that says ``safeupdate_rerun: False`` is never called twice.
 
-A run that was suspended goes on instead: what it had done stays as it was (:mod:`.kept`).
+A run that was suspended continues instead: what it had done stays as it was (:mod:`.kept`).
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _INTERRUPTED = (
 
 _FOR_EVER = (
     "Nothing was done: this run has restarted {count} times for states that are not in it any more "
-    "({names}). If the ID or the name of this state changes with each boot, that would go on for "
-    "ever: give it one that stays."
+    "({names}). If the ID or the name of this state changes with each boot, that would continue "
+    "forever: give it one that stays."
 )
 _AGAIN = (
     "Nothing was done: a 'module.run' around this run has called other functions, and would call "
-    "them again behind the restart. Give each of its functions a state of its own."
+    "them again after the restart. Give each of its functions a state of its own."
 )
 
-# The digest of what the ledger has of a state that has been found behind its restart.
+# The digest of what the ledger has of a state that has been found after its restart.
 _FOUND = "found"
 # Restarts of one job by states that are not found again, before it may not restart any more.
 MOST_LOST = 3
@@ -150,7 +150,7 @@ class Resume:
             self._of(job).kept.restore(level.place, results)
 
     def place(self) -> str:
-        """Return what names the state that is being called; empty if there is none."""
+        """Return the name of the state that is being called, or an empty text."""
         job = _job()
         return "" if job is None else self._of(job).tag()
 
@@ -224,8 +224,8 @@ class Resume:
         Have the job of this run go on when a *process* is gone, or after *timeout* seconds.
 
         Empty is the main process of the minion. The state that is being called makes it end by
-        *ask*. If that raises, the run goes on here. States that run in processes of their own have
-        ended before that.
+        *ask*. If that raises, the run continues here. States that run in processes of their own
+        have ended before that.
         """
         job, run = _job(), runs.current()
         process = process or self._owner()
@@ -354,7 +354,7 @@ def _recorded(state: Any, low: dict[str, Any], payload: bytes) -> dict[str, Any]
     if low.get("__prereq__"):
         if ret is None:
             return None
-        # What it would change is what it has changed.
+        # The predicted changes are the actual changes.
         low["__prereq__"] = False
         return {**ret, "result": None if ret.get("changes") else True}
     if ret is None:

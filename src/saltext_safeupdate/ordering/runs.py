@@ -27,20 +27,20 @@ class Deferral(BaseException):
     ) -> None:
         super().__init__("the minion's own packages change at the end of the run")
         self.changes = dict(changes)
-        # What the state names of them, and the packages that it names and that pull them along.
+        # The own packages that the state names, and the packages that pull them along.
         self.names = names
-        # What it asks for; None if another process has met it.
+        # The request; None if another process has met it.
         self.request = request
 
 
 @frozen
 class LeftOut:
-    """What a call left out because its version is in quarantine."""
+    """The packages that a call left out because their version is in quarantine."""
 
     text: str
     # Whether the call names packages. Then it has failed, else it was about everything.
     named: bool
-    # What the rest of the call has changed.
+    # The changes of the rest of the call.
     changes: Mapping[str, Any]
 
 
@@ -55,8 +55,8 @@ class Level:
     results: dict[str, Any] = field(default_factory=dict)
     # Tags of the states that got a process of their own.
     parallel: list[str] = field(default_factory=list)
-    # Of a run that is recorded: the tags of the states around it, the results that the next state
-    # is called with, and all that there have been, with their owners.
+    # For a recorded run: the tags of the states around it, the results that the next state is
+    # called with, and all earlier results, with their owners.
     place: str = ""
     running: Any = None
     seen: list[tuple[Any, Any]] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Pending:
     deferral: Deferral
     # The result of the part that does not change the own packages, if there was one.
     done_at_once: dict[str, Any] | None
-    # What the state's result is until the end of the run.
+    # The result of the state until the end of the run.
     placeholder: dict[str, Any]
     memo: Memo | None = None
     # Whether the placeholder has the real result.
@@ -132,9 +132,9 @@ class Run:
     finishing: bool = False
     # Whether this is the process of a parallel state, which writes its deferrals to its result.
     remote: bool = False
-    # What an upgrade of everything leaves alone at the moment.
+    # The packages that an upgrade of everything leaves alone at the moment.
     excluded: frozenset[str] = frozenset()
-    # Of the ``module.run`` that is being called.
+    # For the current ``module.run``.
     memo: Memo | None = None
     # Whether functions around the nested run would be called again if this one were suspended.
     calls_again: bool = False
@@ -148,7 +148,7 @@ class Run:
     suspend: Callable[..., NoReturn] | None = None
     # Whether it was suspended: no other state is called, also if somebody has caught that.
     suspended: bool = False
-    # What the state that is being called has left out.
+    # The packages that the current state has left out.
     left_out: list[LeftOut] = field(default_factory=list)
 
     @property
@@ -169,7 +169,7 @@ def current() -> Run | None:
 
 @contextlib.contextmanager
 def enter(owner: Any) -> Iterator[tuple[Run, Level]]:
-    """Yield the current run, or a new one if there is none, and a new level of it."""
+    """Yield the current run, or else a new one, and a new level of it."""
     run = current()
     outermost = run is None
     if run is None:

@@ -1,4 +1,4 @@
-"""What a state's comment says in test mode about ordering."""
+"""The comment of a state about ordering in test mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package manager works for a job, or for an update beside running jobs: not for both."""
+"""The package manager works for a job, or for an update while jobs run: not for both."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_a_run_that_was_to_go_on_does_not_begin_anew_without_the_package(site):
             return str(err)
 
     found, _ = in_a_new_process(site.package, run)
-    assert "was to go on behind a restart" in found
+    assert "should have continued after a restart" in found
 
 
 @pytest.mark.parametrize("name", ["safeupdate", "transactional_update"])

@@ -111,7 +111,7 @@ def test_what_lives_beside_salt_comes_along_in_the_transaction(host, works):
         assert len(there) == 1
     else:
         assert found["last"]["phase"] == "failed"
-        assert "cannot import these extensions beside Salt: beside 1" in found["last"]["reason"]
+        assert "cannot import these extensions: beside 1" in found["last"]["reason"]
         assert (found["installed"], host.rig.numbers()) == (OLD, [1, 2, 3])
 
 

@@ -78,6 +78,11 @@ log.error("It is beside the host %s", f"{beside} is none of the four")
     ]
 
 
+def test_names_of_parameters_and_lists_of_names_are_no_prose_of_code():
+    source = f'"""Do it with *beside* as well."""\nNAMES = "{"name " * 50}"\n'
+    assert found(source, "code.py") == []
+
+
 def test_long_sentences_and_long_rows_are_found():
     assert found("word " * 46 + "\n") == [(1, "word word word word")]
     assert found("word " * 45 + "\n") == []

@@ -1,1 +1,1 @@
-"""What sets a minion or a master up, and takes everything off again."""
+"""Set a minion or a master up, and turn everything off again."""

@@ -20,7 +20,7 @@ from ...core.errors import SafeUpdateError
 @dataclass(frozen=True, kw_only=True)
 class Merged:
     """
-    What Salt makes of the main file, of those that ``default_include`` names, and of ``include``.
+    Salt's view of the main file, of the files in ``default_include``, and of ``include``.
 
     Each replaces whole keys of the one before. The files that one option names are merged, with
     their lists and mappings, in the order of their paths.
@@ -38,7 +38,7 @@ class Merged:
 @dataclass(frozen=True, kw_only=True)
 class ConfigFiles:
     """
-    The files of one daemon. Every method reads them anew and may raise SafeUpdateError.
+    The files of one daemon. Every method reads them again and may raise SafeUpdateError.
 
     *default_include* applies if the main file does not name another. It need not exist.
     """
@@ -47,7 +47,7 @@ class ConfigFiles:
     default_include: str
 
     def place(self, name: str) -> str:
-        """Return the path of a file *name* that ``default_include`` names; empty: there is none."""
+        """Return the path of the file *name* if ``default_include`` names it, or an empty text."""
         for pattern in self._default(read(self.main_file)):
             directory, last = os.path.split(pattern)
             if not glob.has_magic(directory) and fnmatch.fnmatchcase(name, last):
@@ -118,7 +118,7 @@ def _merge(patterns: list[str], path: str, content: Mapping[str, Any] | None) ->
         if content is not None and _names(pattern, path):
             found.add(path)
         for each in sorted(found):
-            # What is merged into is changed.
+            # The first argument is changed.
             said = copy.deepcopy(dict(content or {})) if each == path else _with_its_includes(each)
             salt.utils.dictupdate.update(merged, said, True, True)
     return merged

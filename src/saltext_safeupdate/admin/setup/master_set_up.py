@@ -11,7 +11,7 @@ from ...core.extensions import ourselves
 from ...core.host import files
 from . import set_up
 
-_MARK = "# From saltext-safeupdate: 'salt-run safeupdate.setup' writes it anew.\n"
+_MARK = "# From saltext-safeupdate: 'salt-run safeupdate.setup' writes it again.\n"
 _BY_HAND = (
     "By hand, this belongs into the configuration of the master: "
     "{{engines: [safeupdate_redeliver: {{window: {window:g}}}], "
@@ -88,7 +88,7 @@ def _states(opts: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         if now in (text, _MARK + text):
             continue
         if now and not now.startswith(_MARK):
-            kept.append(f"{path} is somebody else's and stays as it is.")
+            kept.append(f"{path} was written by others and does not change.")
         else:
             wanted[path] = _MARK + text
     return wanted, kept

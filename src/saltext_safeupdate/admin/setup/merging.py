@@ -1,10 +1,10 @@
 """
 The one file of ours among the configuration files of a minion or a master.
 
-Salt has no way to add to a list of the main file: a key of an included file replaces that of the
-main file, as a whole. So our file repeats what it would hide, and is compared with the main file
-again whenever the state runs. Nothing is written before the result has been put together as Salt
-does it, and found complete.
+Salt has no way to add to a list of the main file: a key of an included file replaces the whole key
+of the main file. So our file repeats what it would hide, and is compared with the main file again
+whenever the state runs. Nothing is written before the result has been put together as Salt does it,
+and found complete.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ConfigFile:
             wish(others, keys)
         self._wanted = keys
         self._head += self._have_settings(others, settings)
-        # What is in force with it.
+        # The configuration that is in effect with it.
         merged = files.merged(self.path, keys) if "safeupdate" in keys else others
         self.settings: Any = merged.all.get("safeupdate")
         self.warnings = self._lost(others)
@@ -115,7 +115,7 @@ class ConfigFile:
 
     @property
     def new(self) -> str:
-        """What is to be written."""
+        """The text to write."""
         if not self._wanted:
             return self._head
         text: str = salt.utils.yaml.safe_dump(self._wanted, default_flow_style=False)
@@ -191,7 +191,7 @@ def place_of(files: ConfigFiles) -> str:
 
 
 def managed(files: ConfigFiles) -> str:
-    """Return the path of the file that a state of ours has written; empty if there is none."""
+    """Return the path of the file that a state of ours has written, or an empty text."""
     return next((path for path in files.paths() if text_of(path).startswith(HEAD)), "")
 
 

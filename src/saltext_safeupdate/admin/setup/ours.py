@@ -1,4 +1,4 @@
-"""What of ours is in the configuration files of a daemon, and how it goes again."""
+"""Our settings in the configuration files of a daemon, and their removal."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .merging import (
 )
 from .stand_ins import OPTIONS, StandIns
 
-# What is ours in the lists of a minion.
+# Our entries in the lists of a minion.
 _OURS = {"engines": "safeupdate", "module_executors": executors.OURS}
 
 
 class Ours:
     """
-    What of ours is in the configuration files of a daemon, and the file as it is without that.
+    Our settings in the configuration files of a daemon, and the file without them.
 
     *path* is where our file is; None: where it is found. Raises SafeUpdateError.
     """
@@ -58,7 +58,7 @@ class Ours:
 
     @property
     def stays(self) -> dict[str, list[str]]:
-        """What others have written into our file, by key."""
+        """Settings of others in our file, by key."""
         return names_of(self._rest)
 
     def changes(self) -> dict[str, Any]:
@@ -84,7 +84,8 @@ class Ours:
             left = {name: each for name, each in value.items() if name != _OURS[key]}
         else:
             left = [each for each in entries(value) if engine_name(each) != _OURS[key]]
-        # What the other files list as well was repeated because ours would have hidden it.
+        # Entries that the other files have as well were repeated, because ours would have hidden
+        # them.
         elsewhere = entries(others.all.get(key)) or list(executors.DEFAULT)
         return left if any(each not in elsewhere for each in entries(left)) else None
 

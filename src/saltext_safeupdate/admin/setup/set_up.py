@@ -34,7 +34,7 @@ _NO_STAND_INS = (
     "Nothing stands in for this extension: if its package cannot be loaded, as after another "
     "Python was installed, the minion runs no job at all."
 )
-# What the pillar 'safeupdate' may have for masters.
+# Keys for masters that the pillar 'safeupdate' may have.
 _OF_MASTERS = ("redeliver_window",)
 
 
@@ -113,8 +113,8 @@ def master_file(
     """
     Return the file that sets the master up. Raises SafeUpdateError.
 
-    *main_file* defaults to ``master`` beside the configuration of this minion. *window* is that
-    of the redelivery, in seconds.
+    *main_file* defaults to ``master`` next to the configuration of this minion. *window* is how far
+    redelivery looks back, in seconds.
     """
     main_file = main_file or os.path.join(os.path.dirname(_main_file(minion)), "master")
     return master_config(main_file, path, window)

@@ -1,10 +1,10 @@
 """
-What Salt loads in the place of this extension while that cannot be loaded.
+Files that Salt loads in place of this extension while that cannot be loaded.
 
 With our executor in the configuration and without our package, Salt runs no job at all. So the
-state that writes the one writes stand-ins into a directory beside it, which that file names
-('executor_dirs', 'engines_dirs'). Their names are not those of our modules: Salt takes a module
-by its file's name first, so they are used only if ours are not there.
+state that writes the configuration also writes stand-ins into a directory next to it, which that
+file names ('executor_dirs', 'engines_dirs'). Their names differ from the names of our modules: Salt
+takes a module by its file's name first, so they are used only if ours are not there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIONS = tuple(_FILES)
 
 
 class StandIns:
-    """Those that belong to one configuration file of ours, in a hidden directory beside it."""
+    """Those that belong to one configuration file of ours, in a hidden directory next to it."""
 
     def __init__(self, config_file: str) -> None:
         directory, name = os.path.split(config_file)

@@ -22,7 +22,7 @@ _UNCHANGED = "Nothing was changed."
 
 class TakingOff:
     """
-    What of ours is on this host, and how it goes.
+    Everything of ours on this host, and its removal.
 
     Raises SafeUpdateError if it cannot go now: an update is under way, a job would be lost, or
     somebody has set the minion up by hand.
@@ -45,7 +45,7 @@ class TakingOff:
         self.jitter = host.settings.restart_jitter
 
     def changes(self) -> dict[str, Any]:
-        """Return what differs, by path, as a state reports it."""
+        """Return the differences, by path, as a state reports them."""
         guard = self._host.stop_guard
         found = self._files.changes()
         if guard is not None and os.path.exists(guard.drop_in):
@@ -54,12 +54,12 @@ class TakingOff:
 
     @property
     def restarts(self) -> bool:
-        """Whether the minion has to restart before all is gone."""
+        """Whether the minion has to restart before everything can be removed."""
         return bool(self._files.path) or self._is_used()
 
     @property
     def stays(self) -> str:
-        """Say what others have written into our file."""
+        """Name the settings of others in our file."""
         listed = [f"{key} ({', '.join(names)})" for key, names in self._files.stays.items()]
         if not listed:
             return ""
@@ -78,7 +78,7 @@ class TakingOff:
         if not restarts:
             return self._leaving().take_away() if self._kept else ""
         stand_ins = self._files.stand_ins
-        # From now on the master is told of no job that it was missed.
+        # From now on no missed job is reported to the master.
         host.ledger.record_no_more()
         leaving.ask(
             host.store,
@@ -102,7 +102,7 @@ class TakingOff:
         return leaving.Leaving(settings=host.settings, store=host.store, owed=host.ledger.owed)
 
     def _is_used(self) -> bool:
-        """Tell whether the minion, or a supervisor, uses what would go."""
+        """Tell whether the minion, or a supervisor, uses the files that would be removed."""
         settings, store = self._host.settings, self._host.store
         if hooks.installed_by():
             return True
@@ -116,7 +116,7 @@ class TakingOff:
         return bool(used) or (last is not None and not last.phase.final)
 
     def _refuse_slot(self) -> None:
-        """Raise SafeUpdateError if the minion runs from a slot: nobody could leave it any more."""
+        """Raise SafeUpdateError if the minion runs from a slot, which it could not leave."""
         slot = factory.active_slot(self._host)
         if slot is not None:
             raise SafeUpdateError(
@@ -128,7 +128,7 @@ class TakingOff:
         store, ledger = self._host.store, self._host.ledger
         if not store.exists():
             return
-        # What nobody has stored yet is to be delivered like the rest.
+        # Returns that are not stored yet have to be delivered like the others.
         kept_returns.bring_in(self._host.opts, ledger)
         last = store.latest()
         busy = last is not None and not last.phase.final

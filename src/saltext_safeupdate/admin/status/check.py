@@ -1,4 +1,4 @@
-"""What is not set up right on this minion, and how to fix it."""
+"""Problems of the set-up of this minion, and their fixes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def quick(host: Host) -> list[str]:
 
 
 def _found(host: Host, looks: Iterable[Look]) -> list[Problem]:
-    """Return what the looks find. What keeps one of them from looking is a problem itself."""
+    """Return what the looks find. If a check fails, that is a problem, too."""
     found: list[Problem] = []
     pending = _tried(checks_of_files.restart_pending, host)
     for look in looks:
@@ -144,7 +144,7 @@ def _engine(host: Host) -> Iterator[Problem]:
         yield Problem(
             "engine-gone",
             "The minion runs, and its engine does not: Salt ends the engines of a minion whose "
-            "master is away when it starts, and goes on without them.",
+            "master is away when it starts, and continues without them.",
             "Restart the minion.",
         )
     if _count_of_engines(host.opts.get("engines")) > 1:
@@ -198,7 +198,7 @@ def _hooks(host: Host) -> Iterator[Problem]:
     for place, error in sorted(patches.troubles().items()):
         yield Problem(
             "hook-error",
-            f"An error of this extension at {place}: {error}. What was called there went on as "
+            f"An error of this extension at {place}: {error}. The call there was made as "
             "with plain Salt.",
             "The log of the minion says more. Please report it; a restart of the minion clears "
             "this.",
@@ -304,7 +304,7 @@ def _state_dir(host: Host) -> Iterator[Problem]:
     try:
         found = os.stat(directory).st_mode
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        # What the database says of it is a problem of its own.
+        # A problem of the database is reported separately.
         return
     if not stat.S_ISDIR(found):
         yield Problem(
@@ -408,7 +408,7 @@ _CHECKS: tuple[Look, ...] = (
     checks_of_restarts.stop_guard,
     checks_of_restarts.handover,
 )
-# What a restart of a minion that is set up puts right.
+# Problems that a restart of a minion solves.
 _BY_RESTART = (
     *(_executor, _engine, checks_of_files.set_up_file, checks_of_files.stand_ins, _hooks),
     *(checks_of_files.code, checks_of_restarts.stop_guard),

@@ -80,13 +80,13 @@ def code(host: Host) -> Iterator[Problem]:
         running = Generations(host.store).serving()
         what = running.changed if running is not None and processes.alive(running.process) else None
     except SafeUpdateError:
-        # That is a problem of its own.
+        # Another check reports that.
         return
     if what:
         yield Problem(
             "code-replaced",
-            f"The code that the minion runs from was replaced on the disk: {what}. What it has not "
-            "loaded yet is of another version.",
+            f"The code that the minion runs from was replaced on the disk: {what}. Modules that it "
+            "has not loaded yet are of another version.",
             "Restart the minion with 'safeupdate.restart', or have that done with "
             "'safeupdate:on_change: restart'.",
         )

@@ -1,4 +1,4 @@
-"""What is not right with the restarts of this minion."""
+"""Problems with the restarts of this minion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...minion import handing_over
 from ...this_host import Host
 from .checks_of_files import Problem
 
-# Seconds after its start from which an earlier minion that still has jobs is told of.
+# Seconds after its start from which an earlier minion that still has jobs is reported.
 _OLD = 86400.0
 
 
@@ -34,7 +34,7 @@ def handover(host: Host) -> Iterator[Problem]:
     if alone:
         yield Problem(
             "not-taken-over",
-            f"{unit} did not come up, and the minion before it goes on serving, without its "
+            f"{unit} did not come up, and the minion before it continues to serve, without its "
             "engines and its beacons.",
             f"'journalctl -u {unit}' says why. Then start it; to end the earlier one as well, run "
             f"{_ending(unit)}.",

@@ -1,4 +1,4 @@
-"""What is not right with the slot of this minion."""
+"""Problems with the slot of this minion."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def slot(host: Host) -> Iterator[Problem]:
         yield Problem(
             "slot",
             f"The slot {linked} is active for {name}, and something else is started: the unit has "
-            "lost its drop-in '40-safeupdate-slot.conf', or another one comes behind it; or, "
+            "lost its drop-in '40-safeupdate-slot.conf', or another drop-in overrides it; or, "
             "without systemd, the keeper does not start the minion any more.",
-            "If that is meant, the next update to a slot puts it in order; otherwise remove the "
+            "If that is intended, the next update to a slot solves this; otherwise remove the "
             "other drop-in, or put the keeper in place again.",
         )

@@ -1,4 +1,4 @@
-"""What is not right in the snapshots of a transactional system."""
+"""Problems in the snapshots of a transactional system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pre-flight has to know and only Salt can tell."""
+"""Facts for pre-flight that only Salt knows."""
 
 from __future__ import annotations
 

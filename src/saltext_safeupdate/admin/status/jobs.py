@@ -20,7 +20,7 @@ from ...minion.masters import ONE_OF_SEVERAL
 from ...ordering import matching
 from ...this_host import Host
 
-# What the minion says of a publication that it has not accepted.
+# Answers of the minion about a publication that it has not accepted.
 _SAID = {
     True: MEANT,
     False: NOT_MEANT,
@@ -61,9 +61,9 @@ def accepted(
     """
     Return the states of those jobs that this minion has, in its ledger or in a queue.
 
-    Of a job that it may have run without a record, the state is "unknown"; with *blind*, it runs
-    all of them so. *aims* are targets, each with its publications; of those whose jobs it does
-    not have, the answer is whether they are meant for this minion.
+    The state is "unknown" if the minion may have run the job without a record; with *blind*, it
+    runs all jobs in that way. *aims* are targets, each with its publications. If the minion does
+    not have the job of a publication, the answer says whether it is meant for this minion.
     """
     if not isinstance(jids, list) or not all(isinstance(jid, str | int) for jid in jids):
         raise InputError("'jids' must be a list of job IDs.")
@@ -75,7 +75,7 @@ def accepted(
         known = host.ledger.known(wanted, ahead=_ahead(), blind=blind)
     else:
         known = dict.fromkeys(wanted, UNKNOWN)
-    # What lies in a queue is known, whatever the ledger makes of it.
+    # A job in a queue is known, even if the ledger does not have it.
     for jid in wanted:
         if known.get(jid, UNKNOWN) == UNKNOWN and jid in queued:
             known[jid] = queued[jid]

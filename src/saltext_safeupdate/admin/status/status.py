@@ -50,7 +50,7 @@ def status(host: Host) -> dict[str, Any]:
 
 
 def _restart(host: Host) -> dict[str, str]:
-    """Return what becomes of jobs in the next restart by others, and why they were waited for."""
+    """Return what happens to jobs in the next restart by others, and why the last one waited."""
     # Not for the grain.
     from ...core.jobs import guard_file
     from ...minion import handing_over
@@ -98,7 +98,7 @@ def draining(host: Host) -> dict[str, Any]:
 
 
 def drained_until(run_dir: str) -> dict[str, Any]:
-    """Return when the administrator's drain ends, and why it began; nothing if there is none."""
+    """Return the end and the reason of the administrator's drain, or nothing."""
     found = drained.look(run_dir)
     if found is None:
         return {}

@@ -1,1 +1,1 @@
-"""What an administrator asks of a transactional system."""
+"""Requests of an administrator to a transactional system."""

@@ -1,4 +1,4 @@
-"""What an administrator asks of a transactional system."""
+"""Requests of an administrator to a transactional system."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Transactions:
     """
     The transactions of this minion, by its configuration.
 
-    *functions* are those of Salt. *context* gets the exit status of a call as ``retcode``.
-    Every method raises SafeUpdateError; an error says what is in effect.
+    *functions* are Salt's. *context* gets the exit status of a call as ``retcode``. Every method
+    raises SafeUpdateError; an error says what is in effect.
     """
 
     def __init__(

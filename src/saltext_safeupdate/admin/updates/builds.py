@@ -27,7 +27,7 @@ from ...this_host import Host
 
 Functions = Mapping[str, Callable[..., Any]]
 
-# What the package manager offers, in the place of a source.
+# The source that stands for the package manager.
 PACKAGES = "packages"
 _FILE = "file://"
 _SALT = "salt://"
@@ -99,8 +99,8 @@ def chosen(host: Host, functions: Functions, where: str, version: str | None) ->
     """
     Return the build that a request means: the newest of that version, or series, that fits.
 
-    Of one version, that which brings its own Python comes first. Raise InputError, which says what
-    is on offer, if there is none, and SafeUpdateError if the source cannot be looked at.
+    Among builds of one version, the one with its own Python comes first. Raise InputError, which
+    lists the available ones, if no build fits, and SafeUpdateError if the source is unreadable.
     """
     found = offered(host, functions, where)
     sound = [each.manifest for each in found if each.manifest is not None]
@@ -202,8 +202,8 @@ def interpreter(version: str) -> str:
     """
     Return the path of that version of Python for wheels; empty if this host does not have it.
 
-    That of a virtual environment is none, which comes first where one is activated: what a slot
-    starts with would go with it.
+    The Python of a virtual environment does not count, although it comes first if one is
+    activated: a slot would lose its interpreter with the environment.
     """
     places = (os.path.realpath(place) for place in os.get_exec_path() if os.path.isabs(place))
     lasting = (

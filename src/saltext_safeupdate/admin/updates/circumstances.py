@@ -33,7 +33,7 @@ def findings(
     unavailable: SafeUpdateError | None = None,
 ) -> list[Finding]:
     """
-    Return everything that speaks against the request.
+    Return every reason against the request.
 
     If its targets are installed, only another update does. *unavailable* is why it has none.
     """
@@ -104,7 +104,7 @@ def needs_reboot(manager: Transactions | None, resolved: Resolved) -> bool:
 
 
 def described_under_way(host: Host) -> str:
-    """Describe another update; empty if there is none."""
+    """Describe another update, or return an empty text."""
     last = host.store.latest() if host.store.exists() else None
     if last is None or last.phase.final:
         return ""
@@ -143,7 +143,7 @@ def _extensions(
     host: Host, staging: Staging | None
 ) -> tuple[Sequence[Extension], int | None, list[Finding]]:
     """
-    Return the packages beside Salt, the Python of the staged target, and what is unknown.
+    Return the extensions, the Python of the staged target, and what is unknown.
 
     Without staged packages the Python is not known, and so nothing is looked for.
     """

@@ -1,4 +1,4 @@
-"""An update of this extension: what it comes to, its download, and what speaks against it."""
+"""An update of this extension: its result, its download, and the reasons against it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage(host: Host, functions: Functions, version: str) -> Resolved:
     """
     Download that version and verify it; return what the request for it comes to.
 
-    Raise SafeUpdateError if anything speaks against it.
+    Raise SafeUpdateError if there is a reason against it.
     """
     resolver = _resolver(host, functions, version)
     wanted = replace(resolution.request(version, when="now"), extension=True)

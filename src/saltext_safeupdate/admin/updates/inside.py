@@ -1,9 +1,9 @@
 """
-What the functions and states of safeupdate do inside a transaction.
+The functions and states of safeupdate inside a transaction.
 
-The database, the locks and the service of the minion are hidden there. What changes the
-snapshot is done; what concerns the running minion is asked of it when the transaction is closed;
-everything else is refused (:class:`~saltext_safeupdate.this_host.Host`).
+The database, the locks and the service of the minion are hidden there. Functions that change the
+snapshot run. Functions that concern the running minion are passed to it when the transaction is
+closed. All others are refused (:class:`~saltext_safeupdate.this_host.Host`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def asked(fun: str, **arguments: Any) -> dict[str, Any] | None:
     """
     Inside a transaction, have the running minion asked for *fun* afterwards; None outside.
 
-    Raises SafeUpdateError if *fun* is none that can be asked for, or nobody would do it.
+    Raises SafeUpdateError if *fun* cannot be requested, or nobody would run it.
     """
     if not here():
         return None
@@ -75,8 +75,8 @@ def update_asked(
     """
     Have the running minion carry out the state ``safeupdate.updated`` afterwards.
 
-    *low* is the state's data: what becomes of it stands under its ID. Raises SafeUpdateError if
-    nobody would do it.
+    *low* is the state's data: the result appears under its ID. Raises SafeUpdateError if nobody
+    would do it.
     """
     tag = "_|-".join(str(low.get(key, "")) for key in ("state", "__id__", "name", "fun"))
     asked(

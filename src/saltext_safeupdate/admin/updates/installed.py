@@ -1,5 +1,5 @@
 """
-What runs on this minion, as its master keeps it of thousands.
+The versions on this minion, in the form in which a master keeps them for thousands.
 
 It is asked often, so the package manager answers only if its database has changed.
 """
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Installed:
-    """What the package manager said while its database was as the *stamp* tells."""
+    """The answer of the package manager while its database had this *stamp*."""
 
     stamp: tuple[Any, ...]
     installed: str
@@ -114,7 +114,7 @@ def _installed(host: Host) -> dict[str, str]:
 
 
 def _by_pip() -> dict[str, str]:
-    """Return what the metadata beside Salt's code say."""
+    """Return the version in the metadata next to Salt's code."""
     try:
         found = importlib.metadata.distribution("salt")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A restart of the system or of the minion in the midst of a state run, which goes on behind it."""
+"""A restart of the system or of the minion during a state run, which continues after it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _TRANSACTIONAL = (
     "in a run of its own."
 )
 _NOT_PUBLISHED = (
-    "Nothing was done: only a job that a master published goes on after the boot, or after the "
-    "restart, and only a state function. This is none: it was started by salt-call, by a schedule, "
-    "or inside another function; or it is not recorded, see 'safeupdate.check'."
+    "Nothing was done: only a job that a master published continues after the boot, or after the "
+    "restart, and only a state function. This job was started by salt-call, by a schedule, or "
+    "inside another function; or it is not recorded, see 'safeupdate.check'."
 )
 _PARALLEL = (
-    "Nothing was done: a state with 'parallel: True' cannot restart what the others run in. Take "
-    "'parallel' away; the state waits for those that run."
+    "Nothing was done: a state with 'parallel: True' cannot restart the process of the others. "
+    "Remove 'parallel'; the state waits for the running ones."
 )
 _THREADS = (
-    "Nothing was done: with 'multiprocessing: False' a run cannot go on behind a restart. Set "
+    "Nothing was done: with 'multiprocessing: False' a run cannot continue after a restart. Set "
     "'multiprocessing: True'."
 )
 
@@ -36,7 +36,7 @@ def reboot(
     opts: dict[str, Any], name: str, timeout: object, message: object = None
 ) -> dict[str, Any]:
     """
-    Reboot the system here; the run of this thread goes on behind that.
+    Reboot the system here; the run of this thread continues after the boot.
 
     It returns in test mode only. Raises SafeUpdateError if nothing was done.
     """
@@ -56,7 +56,7 @@ def reboot(
 
 def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
     """
-    Restart the minion here, when all other jobs have ended; the run goes on behind that.
+    Restart the minion here, when all other jobs have ended; the run continues after the restart.
 
     It returns in test mode only. Raises SafeUpdateError if nothing was done.
     """
@@ -66,11 +66,11 @@ def restart(opts: dict[str, Any], name: str, timeout: object) -> dict[str, Any]:
         return {"result": None, "changes": changes, "comment": "The minion would restart here."}
     host = Host(opts)
     suspend = _suspending(opts)
-    reason = f"state {name}, in the midst of its run"
+    reason = f"state {name}, during its run"
     return suspend("", seconds, lambda: steering.restart(host, reason))
 
 
-# What has Salt call 'mod_watch' of a state, in its place and at the end of the run.
+# Requisites for which Salt calls 'mod_watch' of a state, in its place and at the end of the run.
 _WATCHING = frozenset(("watch", "watch_any", "watch_all", "listen"))
 
 

@@ -55,7 +55,7 @@ class _Prefetch(NamedTuple):
 
 
 _PREFETCH: Fact[_Prefetch] = Fact("prefetch", _Prefetch)
-# What is in the way of a request and ends by itself, or when somebody sees to it.
+# Obstacles of a request that end by themselves, or when somebody removes them.
 _SOON = (LockHeldError, TransitionError, CommandError)
 
 

@@ -1,4 +1,4 @@
-"""An update to a slot: what it comes to, what speaks against it, and the slot itself."""
+"""An update to a slot: its result, the reasons against it, and the slot itself."""
 
 from __future__ import annotations
 
@@ -37,17 +37,21 @@ _BUSY = (
     "An update of the minion is under way, or another staging. Nothing was done; wait for its end "
     "('safeupdate.status')."
 )
-# What a build takes beside its bytes: file systems store in blocks.
+# Space that a build takes in addition to its bytes: file systems store in blocks.
 _BLOCKS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """
-    A request that was looked up: what it comes to, and the build; None if its slot is made.
+    A request that was looked up: its result, and the build; None if its slot is made.
 
+<<<<<<< HEAD
     Of an index, it is only known which version that is: *indexed*. *problem* is why there is no
     such build.
+=======
+    *problem* says why there is no such build.
+>>>>>>> 6bd38087 (Write messages, docstrings and comments of the rooms in plain sentences)
     """
 
     installer: SlotInstaller
@@ -59,9 +63,9 @@ class Wanted:
 
 def look_up(host: Host, functions: Functions, wanted: Request) -> Wanted:
     """
-    Return what a request with a source comes to, whatever speaks against it.
+    Return the result of a request with a source, even if there are reasons against it.
 
-    What is staged needs no source.
+    A staged version needs no source.
     """
     if slots.why_not(host) is not None:
         # That is a finding.
@@ -124,7 +128,7 @@ def _resolved(
 
 
 def findings(host: Host, functions: Functions, wanted: Wanted) -> list[Finding]:
-    """Return everything that speaks against it; if it is installed, only another update does."""
+    """Return every reason against it; if it is installed, only another update is one."""
     resolved, under_way = wanted.resolved, described_under_way(host)
     if wanted.problem is None and resolved.targets and resolved.in_place:
         return [other_update(under_way)] if under_way else []

@@ -20,7 +20,7 @@ from ...this_host import Host
 from ..status import provenance
 from . import builds
 
-# What 'safeupdate.rollback' is given to leave all slots, and what a record has as its source.
+# The argument of 'safeupdate.rollback' to leave all slots, and the source in such a record.
 WITHOUT = "without_slot"
 KEPT = "kept"
 # Seconds that a program of Salt gets to tell its version.
@@ -55,8 +55,8 @@ def why_not(host: Host) -> tuple[str, str] | None:
         return (str(err), "See the message.")
     if elsewhere:
         return (
-            f"The Salt that runs has its configuration in {elsewhere} by itself; that of a slot "
-            f"would look into {_CONFIG}.",
+            f"The running Salt has its configuration in {elsewhere} by default; the Salt of a slot "
+            f"would use {_CONFIG}.",
             f"Have its unit start it with '-c {elsewhere}'.",
         )
     return None
@@ -73,7 +73,8 @@ def source_of(host: Host, given: object) -> str:
     """
     Return the place of builds that a request means; empty for packages.
 
-    What is not told follows what the minion runs from. Raise InputError if that cannot be.
+    Without an argument, the Salt that the minion runs from decides. Raise InputError if that cannot
+    be.
     """
     slot = factory.active_slot(host)
     if given == builds.PACKAGES or (given is None and slot is None and _has_packages(host)):
@@ -132,7 +133,7 @@ def _version(program: str) -> str:
 
 def before(host: Host, to: str | None) -> File:
     """
-    Return what a rollback goes to: the slot of before, that of a version, or what is no slot.
+    Return the target of a rollback: the previous slot, the slot of a version, or no slot.
 
     Raise InputError if it is not there.
     """
@@ -146,7 +147,7 @@ def before(host: Host, to: str | None) -> File:
         found = without
     elif to is not None:
         found = [file_of(each) for each in kept if builds.names(each.build_version, to)]
-        # The master has the version of the package, which names that of Salt.
+        # The master has the version of the package, which contains the version of Salt.
         found += [
             each for each in without if builds.names(each.version, to) or matches(to, each.version)
         ]

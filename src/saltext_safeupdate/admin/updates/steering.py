@@ -1,4 +1,4 @@
-"""What an administrator can still do about an update or a restart that was asked for."""
+"""Steer an update or a restart that was requested."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def restart(host: Host, reason: str, jitter: object = 0) -> dict[str, Any]:
 
 
 def restart_after_run(reason: str) -> bool:
-    """Have the state run of this thread ask for the restart at its end. False: there is none."""
+    """Make the state run of this thread request the restart at its end. False without a run."""
     from ...ordering import runs
 
     run = runs.current()

@@ -12,7 +12,7 @@ from .circumstances import Functions
 
 def fetch(host: Host, functions: Functions) -> None:
     """
-    Fetch the steps anew that 'safeupdate:steps_source' has, if it is set.
+    Fetch the steps in 'safeupdate:steps_source' again, if it is set.
 
     An update that has begun keeps those that it began with. Raise SafeUpdateError if the steps
     cannot be fetched: an update without them may be worse than none.

@@ -1,4 +1,4 @@
-"""What the state ``safeupdate.updated`` does."""
+"""The state ``safeupdate.updated``."""
 
 from __future__ import annotations
 

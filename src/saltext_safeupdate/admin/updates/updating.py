@@ -1,4 +1,4 @@
-"""What an administrator asks of updates, as plain data."""
+"""Requests of an administrator about updates, answered with plain data."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 Functions = Mapping[str, Callable[..., Any]]
 
 _REQUESTED = (
-    "The update is under way. It installs when no job runs, and the minion restarts then; "
-    "'safeupdate.status' shows what becomes of it."
+    "The update is under way. It installs when no job runs, and then the minion restarts; "
+    "'safeupdate.status' shows its result."
 )
 _BY_BOOT = (
     "The update is under way. It installs into a new snapshot when no job runs. A reboot of the "
-    "host activates it: {who}. 'safeupdate.status' shows what becomes of it."
+    "host activates it: {who}. 'safeupdate.status' shows its result."
 )
 # Findings about packages that somebody has to offer, and that are downloaded.
 _OF_OFFERS = ("target-unavailable", "removes-packages", "signature-policy", "clock")
@@ -97,7 +97,7 @@ def _of_slots(host: Host, functions: Functions, wanted: Request, source: object)
 def _with_findings(
     host: Host, functions: Functions, resolver: Resolver, wanted: Request
 ) -> Resolved:
-    """Resolve a request, and look for all that speaks against it. It need not have targets."""
+    """Resolve a request, and find every reason against it. It need not have targets."""
     problem: SafeUpdateError | None = None
     try:
         resolved = resolver.resolve(wanted)
@@ -199,7 +199,7 @@ def update(
 
 def resolve(host: Host, functions: Functions, wanted: Request, *, refresh: bool = True) -> Resolved:
     """
-    Return what the request comes to. Raise SafeUpdateError if anything speaks against it.
+    Return what the request comes to. Raise SafeUpdateError if there is a reason against it.
 
     A slot is made then: there is nothing left for which a network is needed.
     """

@@ -1,1 +1,1 @@
-"""Packages that pip installed beside Salt, this extension first: find, stage, carry along."""
+"""Packages that pip installed into Salt's Python, this extension first: find, stage, carry over."""

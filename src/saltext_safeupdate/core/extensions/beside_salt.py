@@ -1,9 +1,9 @@
 """
-Stage the extensions beside Salt for the interpreter of the updated minion.
+Stage the extensions for the interpreter of the updated minion.
 
 A new package may bring another prefix or another Python minor version, and so an empty
-directory for what ``salt-pip`` or ``pip`` had installed beside Salt. Therefore all extensions
-are staged ahead, while there is a network. Each is copied if its files also work with the new
+directory for the packages that ``salt-pip`` or ``pip`` had installed. Therefore all extensions
+are staged in advance, while there is a network. Each is copied if its files also work with the new
 Python; otherwise pip fetches a build for that Python.
 """
 
@@ -40,7 +40,7 @@ def stage_beside_salt(
     run: Run,
 ) -> tuple[str, list[str]]:
     """
-    Stage the extensions beside the Salt that *program* runs.
+    Stage the extensions of the Salt that *program* runs.
 
     Return the directory that they are in, empty if they cannot be staged at all; and for each that
     cannot be staged, why and what to do. *files* are the new packages of Salt; without them, its
@@ -53,7 +53,7 @@ def stage_beside_salt(
         found, minor = inventory(python, run, unowned), python_of(files, run)
         return _staged(found, directory, program=python, minor=minor, run=run)
     except (OSError, SafeUpdateError) as err:
-        log.error("the extensions beside Salt cannot be staged: %s", err)
+        log.error("the extensions of Salt's Python cannot be staged: %s", err)
         return "", []
 
 
@@ -84,7 +84,7 @@ def _staged(
     target = os.path.join(directory, "extensions")
     short = room.shortage(directory, _needed(found, minor), having=target)
     if short:
-        reason = f"There is no room to stage the extensions beside Salt: {short}."
+        reason = f"There is no room to stage the extensions of Salt's Python: {short}."
         log.error("%s", reason)
         return "", [reason]
     problems = unfit(found, minor)
@@ -120,8 +120,8 @@ def stage(
         write_atomic(os.path.join(directory, _LIST), json.dumps(listed, indent=1))
     except OSError as err:
         raise SafeUpdateError(
-            f"The extensions beside Salt could not be staged in {directory}: {err}. Nothing was "
-            "changed; check the free space there."
+            f"The extensions of Salt's Python could not be staged in {directory}: {err}. Nothing "
+            "was changed; check the free space there."
         ) from err
     return problems
 

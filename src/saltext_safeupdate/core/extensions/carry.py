@@ -1,4 +1,4 @@
-"""After the installation: put the staged extensions beside the new Salt, and import them there."""
+"""After the installation: put the staged extensions in place for the new Salt, and import them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def carry_extensions(python: str, run: Run, directory: str) -> list[str]:
             failed.append(f"{each.name} {each.version} ({'; '.join(bad)})")
     if failed:
         raise VerificationError(
-            f"{python} cannot import these extensions beside Salt: {', '.join(failed)}. "
+            f"{python} cannot import these extensions: {', '.join(failed)}. "
             f"Install a version that fits with '{python} -m pip install'."
         )
     return put
 
 
 def _place(each: Extension, where: dict[str, Any]) -> str:
-    """Return the directory for *each*: that of salt-pip, if it was there and there is one now."""
+    """Return the directory for *each*: salt-pip's, if it was there and there is one now."""
     if os.path.basename(each.place).startswith(_EXTRAS):
         for path in where["paths"]:
             if os.path.basename(path).startswith(_EXTRAS):

@@ -1,4 +1,4 @@
-"""The Python distributions that pip installed beside Salt: in its interpreter, of no package."""
+"""The Python distributions that pip installed into Salt's interpreter, and no package owns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Extension:
     A distribution in the minion's interpreter that belongs to no package.
 
     *files* are relative to the directory *place*, *info* is the directory of its metadata.
-    *modules* are those of it that can be imported now, in the minor version *python*.
+    *modules* are its modules that can be imported now, in the minor version *python*.
     """
 
     name: str
@@ -62,12 +62,12 @@ def inventory(
     python: str, run: Run, unowned: Unowned, build: Collection[str] | None = None
 ) -> list[Extension]:
     """
-    Return the extensions beside Salt in the interpreter, this one first.
+    Return the extensions in the interpreter of Salt, this one first.
 
-    *unowned* returns those of the given files that no package owns. If Salt itself is one of
-    them, no package manager replaces that Salt, and there are no extensions; but for a *build*,
-    which has distributions of these names: then they are what Salt does not need, nor the build
-    has.
+    *unowned* returns the given files that no package owns. If Salt itself is one of them, no
+    package manager replaces that Salt, and there are no extensions. The exception is a *build*,
+    which has distributions of these names. Then the extensions are the distributions that
+    neither Salt needs nor the build has.
     """
     found = []
     for each, points in _found(python, run, unowned, build):

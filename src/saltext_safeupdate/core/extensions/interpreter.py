@@ -12,10 +12,10 @@ from ..errors import CommandError
 from ..host.command import Run
 
 _TIMEOUT = 120.0
-# Of a program, what is read to find its interpreter: bytes.
+# Bytes of a program that are read to find its interpreter.
 _HEAD = 2048
 _SHELLS = ("sh", "bash", "dash")
-# A shell may start the interpreter: one beside the program, as in the onedir packages of the Salt
+# A shell may start the interpreter: one next to the program, as in the onedir packages of the Salt
 # project, whose directory can be moved; or one whose path does not fit into the first line.
 _BESIDE = re.compile(
     r'^"exec" "\$\(dirname "\$\(readlink -f "\$0"\)"\)(/[^"$`]+)" "\$0" "\$@"$', re.MULTILINE

@@ -1,9 +1,9 @@
 """
 Carry this extension into the interpreter that the updated minion runs with.
 
-A package that brings another Python minor version brings an empty directory for what was
-installed beside Salt. This extension is pure Python: it is copied there, with the metadata
-that Salt's loader finds it by, before the minion starts.
+A package that brings another Python minor version brings an empty directory for extensions. This
+extension is pure Python: it is copied there before the minion starts, with the metadata by which
+Salt's loader finds it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def running_version() -> str:
 
 
 def version_in(directory: str) -> str:
-    """Return the version of this package that is in the directory; empty if there is none."""
+    """Return the version of this package that is in the directory, or an empty text."""
     try:
         with open(os.path.join(directory, "__init__.py"), encoding="utf-8") as file:
             found = _VERSION.search(file.read())

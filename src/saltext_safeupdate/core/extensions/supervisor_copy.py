@@ -28,7 +28,7 @@ def make(state_dir: str, named: str = "") -> str:
     """
     Copy the core below *state_dir*; return the path of its launcher. Idempotent.
 
-    Other copies go, but for those that *named*, the definition of a watchdog, names.
+    Other copies are removed, except copies that *named*, the definition of a watchdog, names.
     """
     files = {name: _read(os.path.join(_PACKAGE, name)) for name in sorted(_names())}
     digest = hashlib.sha256()

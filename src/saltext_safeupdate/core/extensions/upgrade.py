@@ -1,8 +1,8 @@
 """
-Whether another version of this extension has been installed than the one that runs.
+Whether an installed version of this extension differs from the running one.
 
-A look is one ``stat`` of a file that every installation writes anew. What an installation is
-still writing is left alone: it has ended when nothing has changed from one look to the next.
+A look is one ``stat`` of a file that every installation writes again. An installation that is still
+writing is ignored: it has ended when nothing has changed from one look to the next.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Upgrade:
 
     def tidy(self) -> None:
         """
-        Remove the metadata of earlier versions beside those of the installed one.
+        Remove the metadata of earlier versions next to the installed one's.
 
         pip leaves them if it installs into a target, as the bundle has it do. Each of them would
         have to be uninstalled by itself, and until then Salt looks for an extension that is gone.

@@ -5,8 +5,8 @@ A backup is a directory with the copies and a manifest, which says where each co
 The manifest is written last. A backup without one is incomplete, and nothing is restored from
 it. Messages name files but never show their contents.
 
-What the update itself changes of these files is noted when it has (:func:`mark`). What is
-different later is somebody else's: a job wrote it, or the administrator. A rollback keeps that.
+The update notes its own changes of these files when it has made them (:func:`mark`). Later
+differences come from others: a job, or the administrator. A rollback keeps them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COPIES = "files"
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a finished backup contains. A path below *roots* without an entry did not exist."""
+    """The contents of a finished backup. A path below *roots* without an entry did not exist."""
 
     directory: str
     roots: tuple[str, ...]
@@ -86,7 +86,7 @@ def master_paths(*, config_file: str, pki_dir: str, include: str = "master.d") -
 
 
 def configuration(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the backed up *paths* of a minion that people and jobs edit."""
+    """Return the backed up *paths* of a minion that people and jobs edit."""
     return followed(paths[:_CONFIGURATION])
 
 
@@ -105,8 +105,8 @@ def save(paths: Iterable[str], directory: str, *, anew: bool = False) -> Manifes
     Copy *paths*, and everything below them, into *directory*; return the manifest.
 
     The manifest also says which paths did not exist. Sockets and the like are left out.
-    Idempotent: a finished backup is returned as it is unless it is to be made *anew*, an
-    incomplete one is made again.
+    Idempotent: a finished backup is returned unchanged, unless *anew* is true. An incomplete one
+    is made again.
     """
     if not anew and os.path.exists(os.path.join(directory, _MANIFEST)):
         return load(directory)
@@ -199,7 +199,7 @@ def restore(
     written, removed = [], []
     path = manifest.directory
     try:
-        # What is in a directory comes before the directory.
+        # The contents of a directory come before the directory.
         for path in reversed(list(walk(manifest.roots))):
             came = newer.is_below(path, grows)
             if path not in wanted and not came and _remove_alone(path):
@@ -214,8 +214,8 @@ def restore(
                 _settle(path, entry)
     except OSError as err:
         raise SafeUpdateError(
-            f"{path} could not be restored: {err.strerror or err}. What comes before it in the "
-            f"backup was restored; the copies stay in {manifest.directory}."
+            f"{path} could not be restored: {err.strerror or err}. The files before it in "
+            f"the backup were restored; the copies stay in {manifest.directory}."
         ) from err
     return Restored(
         written=tuple(written),

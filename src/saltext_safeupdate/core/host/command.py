@@ -37,7 +37,7 @@ _OUTPUT_GRACE = 0.5
 
 @frozen
 class Result:
-    """What a program that has ended printed and returned."""
+    """The output and exit status of a program that has ended."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -83,8 +83,8 @@ def run(
     The program gets a process group of its own. After *timeout* seconds the group is
     sent SIGTERM, and SIGKILL 5 s later. It does not wait for a daemon that the program leaves
     running, even if the daemon keeps the output open. *ok* lists the exit statuses that are
-    no error (``None``: all). Standard input is *stdin*, or empty. Of the standard output, it
-    returns only the lines for which *keep* is true (``None``: all); other lines take no memory.
+    no error (``None``: all). Standard input is *stdin*, or empty. It only returns
+    the lines of standard output for which *keep* is true (``None``: all); others take no memory.
     """
     argv = tuple(argv)
     log.debug("run %s (%d arguments)", argv[0], len(argv) - 1)

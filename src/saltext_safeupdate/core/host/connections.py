@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from . import processes
 
-# What stands in the tables of the kernel for a socket that only listens, and for one that is closed
+# The values in the tables of the kernel for a socket that only listens, and for a closed one
 # (proc_pid_net(5), include/net/tcp_states.h).
 _UNCONNECTED = ("0A", "07")
 _TABLES = ("tcp", "tcp6")

@@ -12,9 +12,9 @@ from .service import Services
 _PATTERN = "*salt*.service"
 _PROGRAMS = ("salt-minion", "salt-proxy", "salt-master", "salt-syndic", "salt-api")
 _CONFIG = re.compile(r" (?:-c|--config-dir)[ =]?(/\S+)")
-# A virtual environment that also loads what is beside the interpreter (the documentation of venv).
+# A virtual environment that also loads modules next to the interpreter (the documentation of venv).
 _SHARING = re.compile(r"^include-system-site-packages\s*=\s*true\s*$", re.MULTILINE | re.IGNORECASE)
-# Of these the jobs run in the daemon itself.
+# The jobs of these run in the daemon itself.
 _WITH_JOBS = ("salt-minion", "salt-proxy")
 
 
@@ -60,7 +60,7 @@ def running_from(
 
 
 def _has_own_code(python: str) -> bool:
-    """Tell whether it is that of a virtual environment, which loads nothing from beside it."""
+    """Tell whether it belongs to a virtual environment that loads nothing from next to it."""
     try:
         path = os.path.join(os.path.dirname(os.path.dirname(python)), "pyvenv.cfg")
         with open(path, encoding="utf-8", errors="surrogateescape") as file:

@@ -42,7 +42,7 @@ def end(run_dir: str) -> bool:
 
 
 def look(run_dir: str) -> Drained | None:
-    """Return what holds new jobs; None if nothing does. What cannot be read holds nothing."""
+    """Return what holds new jobs; None if nothing does. An unreadable file holds nothing."""
     path = os.path.join(run_dir, _NAME)
     # Each job asks this on its way in, and an exception costs more than the question.
     if not os.access(path, os.F_OK):

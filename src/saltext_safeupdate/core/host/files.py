@@ -114,7 +114,7 @@ def give_to_owner(path: str) -> None:
     owner = os.stat(os.path.dirname(path))
     if owner.st_uid == 0:
         return
-    # What is not there any more, or what the file system does not let root give away, stays.
+    # A file that is gone, or that the file system does not let root give away, stays as it is.
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -146,13 +146,13 @@ def remove(path: str) -> bool:
 
 
 def remove_directory(path: str) -> bool:
-    """Remove a directory if nothing but compiled Python is in it; tell whether it is gone now."""
+    """Remove a directory if it only has compiled Python in it; tell whether it is gone now."""
     try:
         if os.listdir(path) == ["__pycache__"]:
             shutil.rmtree(os.path.join(path, "__pycache__"))
         os.rmdir(path)
     except OSError:
-        # It is not there, is none, or others have something in it.
+        # It is missing, or not a directory, or others have something in it.
         return False
     return True
 

@@ -12,8 +12,8 @@ def in_transaction(environ: Mapping[str, str]) -> bool:
     """
     Tell whether this process runs inside a transaction.
 
-    The tool says so in the environment. A mount table that differs from that of pid 1
-    says nothing: containers and services with private mounts differ too.
+    The tool says so in the environment. A difference from the mount table of pid 1 says nothing:
+    containers and services with private mounts differ too.
     """
     return bool(environ.get("TRANSACTIONAL_UPDATE"))
 

@@ -18,8 +18,8 @@ from . import processes
 _PROC = "/proc"
 # Indexes behind "cpu" in the first line of /proc/stat: the time that a hypervisor took away.
 _STEAL_FIELD = 7
-# The index behind the name in /proc/<pid>/stat of the time spent by the process itself; that of
-# the kernel for it comes next.
+# The index behind the name in /proc/<pid>/stat of the time spent by the process itself; the time
+# of the kernel for it comes next.
 _USER_FIELD = 11
 _WAITS_FOR_DISK = "D"
 _NANOSECOND = 1e-9
@@ -48,7 +48,7 @@ class HostWait:
         self._asked = now
         family = _family(pid, self._proc) if pid else []
         queued = {each.pid: self._queue_time(each.pid) for each in family}
-        # What has begun since then has waited since then only.
+        # A process that has begun since then has only waited since then.
         waits = [each - self._queued.get(name, 0.0) for name, each in queued.items()]
         if any(each.state == _WAITS_FOR_DISK for each in family):
             waits.append(passed)

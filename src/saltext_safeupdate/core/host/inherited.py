@@ -1,8 +1,8 @@
 """
 What the supervisor inherits of the minion's environment: its proxies, and apt's configuration.
 
-A transient unit has the environment of the init system, where that of the minion's unit is
-missing. Proxies may contain passwords, so that neither an argument nor a unit can carry them.
+A transient unit has the environment of the init system, without the environment of the minion's
+unit. Proxies may contain passwords, so that neither an argument nor a unit can carry them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class _File(NamedTuple):
 
 
 class Bounds:
-    """What a copy may take at most, in files and in seconds. Beyond that it raises OSError."""
+    """The limits of a copy, in files and in seconds. Beyond that it raises OSError."""
 
     def __init__(
         self, files: int, seconds: float, monotonic: Callable[[], float] = time.monotonic
@@ -59,12 +59,12 @@ def make(
     lock: Callable[[str], object] | None = None,
 ) -> dict[str, str]:
     """
-    Copy each root beside itself; return a mapping of root to copy. Idempotent.
+    Copy each root to a directory next to it; return a mapping of root to copy. Idempotent.
 
-    *identity* is that of the owner, without a hyphen. *lock* is called with each copy before
-    anything is in it. Files are linked, or copied if the file system cannot link them. Raises
-    OSError if a copy cannot be made, and removes those that were made. With *bounds*, files are
-    linked only, and what was made is a leftover: to remove it takes longer than to make it.
+    *identity* is the owner's, without a hyphen. *lock* is called with each copy before anything is
+    in it. Files are linked, or copied if the file system cannot link them. Raises OSError if a copy
+    cannot be made, and removes those that were made. With *bounds*, files are linked only, and what
+    was made is a leftover: to remove it takes longer than to make it.
     """
     made: dict[str, str] = {}
     try:
@@ -96,7 +96,7 @@ def remove(copies: Iterable[str]) -> None:
 
 
 def differing(copies: Mapping[str, str]) -> list[str]:
-    """Return the roots whose files differ from those of their copies, except for byte code."""
+    """Return the roots whose files differ from their copies, except byte code."""
     return [root for root, copy in copies.items() if os.path.isdir(copy) and _differ(root, copy)]
 
 
@@ -154,7 +154,7 @@ def hold(copy: str) -> int:
     """
     fd = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # Whoever removes it has it for itself for the moment that it takes to rename it.
+        # To remove it, a process locks it exclusively while it renames it.
         fcntl.flock(fd, fcntl.LOCK_SH)
         if not os.path.samestat(os.stat(copy), os.fstat(fd)):
             raise FileNotFoundError(errno.ENOENT, "it was replaced", copy)
@@ -166,7 +166,7 @@ def hold(copy: str) -> int:
 
 def leftovers(roots: Iterable[str], owner: str = "") -> Iterator[str]:
     """
-    Find copies beside the roots, but for those that are held.
+    Find copies next to the roots, except held ones.
 
     The names of their owners begin with *owner*.
     """
@@ -183,7 +183,7 @@ def leftovers(roots: Iterable[str], owner: str = "") -> Iterator[str]:
 def remove_leftovers(
     roots: Iterable[str], owner: str = "", kept: Callable[[str], bool] = lambda copy: False
 ) -> None:
-    """Remove what :func:`leftovers` finds, but for what is to be *kept*. Raises OSError."""
+    """Remove what :func:`leftovers` finds, except copies to be *kept*. Raises OSError."""
     for copy in list(leftovers(roots, owner)):
         if kept(copy):
             continue
@@ -230,7 +230,7 @@ def _rmtree(path: str) -> None:
 def _link_tree(source: str, target: str, bounds: Bounds | None) -> None:
     shutil.copystat(source, target)
     with os.scandir(source) as found:
-        # A copy of what lies in this directory is none of its files.
+        # Copies in this directory are not part of its files.
         entries = [entry for entry in found if not copy_names.is_copy(entry.name)]
     if bounds is not None:
         bounds.count(len(entries))

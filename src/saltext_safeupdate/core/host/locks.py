@@ -2,13 +2,14 @@
 Locks that the kernel releases when their process dies, so they are never stale.
 
 ``jobs``
-    Every job has a share of it, from before it starts until its return has been sent.
-    An update and a restart take it exclusively. What is in its file is the stop guard's.
+    Every job has a share of it, from before it starts until its return has been sent. An update and
+    a restart take it exclusively. The stop guard writes the contents of its file.
 ``drain``
     While a process has it, no new job starts.
 ``packages``
     Who reads code where packages put it has a share: ``salt-call``, and any job as long as it has
-    the package manager work. Who changes the own packages beside running jobs has it alone.
+    the package manager work. The process that changes the own packages while jobs run has it
+    exclusively.
 ``update``
     The process that writes the record has it. The job that installs passes it on to the
     supervisor that restarts.
@@ -42,7 +43,7 @@ _POLL_INTERVAL = 0.05
 _SLOWEST_POLL_INTERVAL = 0.4
 # The standard library has the first one only if it was built where the kernel was new enough.
 _SYS_PIDFD_OPEN, _SYS_PIDFD_GETFD = 434, 438
-# What a kernel or a filter answers that does not let us do it.
+# The errors of a kernel or a filter that forbids it.
 _REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
@@ -50,7 +51,7 @@ class Lock:
     """
     An open lock file. Closing it, or the end of the process, releases the lock.
 
-    Whatever is done with it raises LockUnavailableError if the lock cannot be used.
+    Every method raises LockUnavailableError if the lock cannot be used.
     """
 
     def __init__(self, run_dir: str, name: str, *, fd: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """
 The minions of this host: each notes where it has its things and what it runs from.
 
-A minion writes one small file when it starts, in a directory that all of them have in common.
-Who updates packages finds out there which other minions run from them.
+A minion writes one small file when it starts, in a directory that all of them have in common. There
+an update finds the other minions that run from its packages.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def registered(directory: str) -> list[Minion]:
     """
     Return the minions that are registered and whose configuration directory is there, in order.
 
-    What is not valid, or may have been written by other users, does not count and is logged.
+    An entry that is not valid, or that other users may have written, does not count and is logged.
     """
     try:
         return [each for _, each in _notes(directory) if each is not None and each.is_there]
@@ -123,7 +123,7 @@ def _read(path: str) -> Minion | None:
                 raise ValueError("other users may have written it")
             return _minion(json.load(file))
     except (OSError, ValueError, TypeError, RecursionError) as err:
-        log.warning("safeupdate: %s does not tell of a minion (%s); it is left out", path, err)
+        log.warning("safeupdate: %s does not describe a minion (%s); it is left out", path, err)
         return None
 
 

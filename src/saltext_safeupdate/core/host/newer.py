@@ -1,8 +1,8 @@
 """
-What somebody else has changed of the files that an update has to put back.
+Changes by others to the files that an update has to put back.
 
-What the update itself leaves is noted when it has changed all that it changes. What is different
-from that later was written by a job, or by the administrator.
+The state that the update itself leaves is noted when it has made all of its changes. Later
+differences were written by a job, or by the administrator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def marked(directory: str) -> dict[str, str] | None:
         return None
     except (OSError, ValueError, AttributeError) as err:
         raise VerificationError(
-            f"What the update has left cannot be read in {directory} "
+            f"The notes of the update about its changes cannot be read in {directory} "
             f"({type(err).__name__}). Nothing is restored; the copies are in that directory."
         ) from err
 

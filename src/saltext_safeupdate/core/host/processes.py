@@ -121,7 +121,7 @@ def me() -> str:
 
 
 def this_thread() -> str:
-    """Return the identity of this thread; that of the first is the identity of its process."""
+    """Return the identity of this thread; the identity of the first one is its process's."""
     return identity(threading.get_native_id())
 
 
@@ -136,7 +136,7 @@ def in_background(work: Callable[[], object]) -> None:
         if os.fork():
             os._exit(0)
         null = os.open(os.devnull, os.O_RDWR)
-        # Whoever reads what this process prints does not wait for the work.
+        # A reader of the output of this process does not wait for the work.
         for number in (0, 1, 2):
             os.dup2(null, number)
         work()

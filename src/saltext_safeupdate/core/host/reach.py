@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 # Seconds for one connection, and then for its greeting.
 _TIMEOUT = 2.0
-# What the greeting begins with.
+# The beginning of the greeting.
 _SIGNATURE = b"\xff"
 
 

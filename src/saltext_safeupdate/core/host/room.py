@@ -33,7 +33,7 @@ def shortage(
     directory: str, wanted: int, *, having: str = "", statvfs: Statvfs = os.statvfs
 ) -> str:
     """
-    Say that a directory has no room for that many bytes beside the reserve; empty if it has.
+    Say that a directory has no room for that many bytes and the reserve; empty if it has.
 
     What is below the directory *having* counts as free: it is part of them, or makes room.
     """

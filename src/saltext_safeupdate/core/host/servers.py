@@ -1,4 +1,4 @@
-"""The daemons of a master that run beside a minion, and what shows that one of them works."""
+"""The daemons of a master on a minion's host, and the signs that one of them works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .reach import Address
 MASTER = "salt-master"
 # In the order in which they start: the others need the master.
 PROGRAMS = (MASTER, "salt-syndic", "salt-api")
-# What listens at all addresses, and where it is reached on this host.
+# Addresses that stand for all addresses, and their addresses on this host.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 _ENGINE = "safeupdate_redeliver"
 
@@ -21,11 +21,11 @@ _ENGINE = "safeupdate_redeliver"
 @frozen
 class Server:
     """
-    A service of a master that runs from the minion's packages, and the *program* that it is.
+    A service of a master that runs from the minion's packages, and its *program*.
 
-    Of a master, ``host`` and ``port`` are where it listens for requests and ``greets`` tells
-    whether it then says so itself; ``engine`` is the directory with the lock of its engine if that
-    ran, and ``keys`` the directory of the keys that it has accepted. Empty: not known, or none.
+    A master listens for requests at ``host`` and ``port``, and ``greets`` tells whether it then
+    says so itself. ``engine`` is the directory with the lock of its engine if that ran, and
+    ``keys`` the directory of the keys that it has accepted. Empty values are unknown or missing.
     """
 
     unit: str

@@ -1,7 +1,7 @@
 """
 The minion's own service: what an update needs of the init system that runs it.
 
-Whoever uses an init system asks for the part that it needs.
+A user of an init system asks for the part that it needs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 class ServiceState(NamedTuple):
     """
-    What the init system says of a unit.
+    The answer of the init system about a unit.
 
     ``active`` and ``enabled`` are systemd's words; ``active`` is ``unknown`` if the init system
     cannot tell. ``pid`` is 0 if nothing runs. ``invocation`` differs after each start; it is
@@ -97,7 +97,7 @@ class Services(Protocol):
 
 
 class Inhibitor(Protocol):
-    """What keeps a unit as it is while packages change. Every method may be called again."""
+    """Keeps a unit as it is while packages change. Every method may be called again."""
 
     def inhibit(self, unit: str) -> None:
         """Refuse to start, stop or restart the unit until :meth:`release` or a reboot."""
@@ -109,7 +109,7 @@ class Inhibitor(Protocol):
 
 
 class Watchdogs(Protocol):
-    """What runs programs apart from the minion. Every method may be called again."""
+    """Runs programs apart from the minion. Every method may be called again."""
 
     def spawn(self, name: str, argv: Sequence[str]) -> None:
         """Start a program that outlives the minion: outside its cgroup and session."""
@@ -120,7 +120,7 @@ class Watchdogs(Protocol):
         ...
 
     def watchdog(self, name: str) -> str:
-        """Return what defines the watchdog, with all that it starts; empty if there is none."""
+        """Return the definition of the watchdog, with all that it starts; empty without one."""
         ...
 
     def rest(self, name: str) -> None:

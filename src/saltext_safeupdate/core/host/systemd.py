@@ -79,10 +79,10 @@ _TIMES = (
     "ExecMainExitTimestampMonotonic",
     "ActiveExitTimestampMonotonic",
 )
-# What a start of a unit may come to nothing by, and the units that have to be active for it.
+# Reasons that can make a start of a unit fail, and the units that have to be active for it.
 _CONDITIONS = ("ConditionResult", "AssertResult")
 _NEEDS = ("Requires", "Requisite", "BindsTo")
-# What the end of its process leaves; others, such as "start-limit-hit", are of a start.
+# Results of the end of its process; others, such as "start-limit-hit", are about a start.
 _ENDS = ("success", "exit-code", "signal", "core-dump", "timeout")
 _DROP_IN = "50-safeupdate-quiet.conf"
 _QUIET = """\

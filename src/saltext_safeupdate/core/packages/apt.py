@@ -254,7 +254,7 @@ class Apt:
             return max(map(os.path.getsize, cached))
         argv = ("apt-cache", "show", "--no-all-versions", "--", f"{name}={version}")
         shown = self._run(argv, timeout=_QUERY_TIMEOUT, ok=None).stdout
-        # Of what no repository has, only its files count: it is packed again, little smaller.
+        # If no repository has a package, only its files count: it is packed again, little smaller.
         return parse_download(shown) or self._size_of_files(name)
 
     def _size_of_files(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What apt and dpkg print, parsed."""
+"""Parsers for the output of apt and dpkg."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def parse_simulation(text: str) -> dict[str, Change]:
 
 
 def parse_madison(text: str) -> dict[str, list[str]]:
-    """Read ``apt-cache madison``: the versions on offer, newest first; sources are none."""
+    """Read ``apt-cache madison``: the available versions, newest first, without sources."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, version, where = (part.strip() for part in line.split("|", 2))

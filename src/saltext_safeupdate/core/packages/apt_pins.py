@@ -16,8 +16,8 @@ def without(packages: Sequence[str], directory: str, preferences: str, run: Run)
     """
     Return the environment in which apt leaves the packages as they are.
 
-    It names files in *directory*. What the administrator's own APT_CONFIG says stays, but for
-    the name of the preferences file, *preferences* by default.
+    It names files in *directory*. The administrator's own APT_CONFIG stays in effect, except the
+    name of the preferences file, *preferences* by default.
     """
     theirs = os.environ.get("APT_CONFIG", "")
     if theirs:
@@ -38,7 +38,7 @@ def without(packages: Sequence[str], directory: str, preferences: str, run: Run)
 
 
 def _content(path: str) -> str:
-    """Return what the file says, with an end of line; empty if there is none."""
+    """Return the text of the file, with an end of line; empty without a file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

@@ -13,7 +13,7 @@ _TRUSTED = re.compile(
 
 def trusting(single: str, directory: str) -> str | None:
     """
-    Return a file with a repository that is trusted without a signature; None: there is none.
+    Return a file with a repository that is trusted without a signature, or None.
 
     *single* is ``sources.list``, *directory* is ``sources.list.d``.
     """

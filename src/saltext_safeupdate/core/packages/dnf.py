@@ -27,10 +27,10 @@ _WORDS = {
 # A line of dnf's table: name, architecture, version, repository, size.
 _TABLE = re.compile(r"^ (?P<name>\S+)\s+(?:noarch|\w+)\s+(?:\d+:)?(?P<version>\S+-\S+)\s+\S+\s+\S")
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]+:?$")
-# What it would skip stands in the same table as what it would do, and so do packages of which it
-# would only note why they are installed.
+# The same table lists packages that it would change, packages that it would skip, and packages for
+# which it would only note why they are installed.
 _NO_CHANGE = ("Skipping", "Changing reason")
-# Its answer "no" is exit status 1, as that of an error. Only "no" has this line.
+# Its answer "no" has exit status 1, like an error. Only "no" has this line.
 _NO = re.compile(r"^Operation aborted", re.MULTILINE)
 _LOCK = re.compile(r"^(?P<name>[^!#\s]\S*)-(?:\d+:)?[^-\s]+-[^-\s]+$")
 _PARTS = re.compile(r"[0-9]+|[A-Za-z]+|[~^]")

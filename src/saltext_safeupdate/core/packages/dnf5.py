@@ -59,7 +59,7 @@ class Dnf5(Dnf):
             self._versionlock("add", *operands(self.name, new))
 
     def _versionlock(self, *words: str) -> str:
-        # What is installed is known without a repository.
+        # Installed packages are known without a repository.
         argv = (self.name, "--quiet", "--disable-repo=*", "versionlock", *words)
         return self._run(argv, timeout=_LOCAL_TIMEOUT).stdout
 

@@ -1,9 +1,8 @@
 """
 The seams to package managers: what one installs, offers and locks, and how it does so.
 
-Whoever uses one asks for the part that it needs. An update needs an :class:`Installer` alone, so
-that this extension is updated the same way; the rest is there only if the host has a package
-manager.
+A user asks for the part that it needs. An update needs an :class:`Installer` alone, so that this
+extension is updated the same way; the rest is there only if the host has a package manager.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from .request import Change, File, Request
 
 class Snapshots(Protocol):
     """
-    What an update needs of a transactional system, whose next boot starts another snapshot.
+    The part of a transactional system, whose next boot starts another snapshot, that an update
+    needs.
 
     ``number`` and ``ident`` together name a snapshot. Its number alone is used again later.
     """
@@ -45,9 +45,9 @@ class Snapshots(Protocol):
         """
         Install package files into a new snapshot, which becomes the default.
 
-        *extensions* is the directory in which packages beside Salt are staged, *program* the
-        program that the unit starts. With *strict*, the snapshot is dropped if an extension
-        cannot be loaded. Raise CommandError; the default is then as before.
+        *extensions* is the directory of the staged extensions, *program* the program that the unit
+        starts. With *strict*, the snapshot is dropped if an extension cannot be loaded. Raise
+        CommandError; the default is then as before.
         """
         ...
 
@@ -120,13 +120,13 @@ class Installer(Protocol):
         """
         Return how many bytes :meth:`secure` writes at most.
 
-        What is not installed counts nothing, nor does what a snapshot keeps anyway.
+        Packages that are not installed count nothing, nor does space that a snapshot keeps anyway.
         """
         ...
 
 
 class Slots(Installer, Protocol):
-    """What installs versions side by side, and keeps those of before."""
+    """Installs versions side by side, and keeps the earlier ones."""
 
     def tidy(self, left: Sequence[File] = ()) -> None:
         """
@@ -139,7 +139,7 @@ class Slots(Installer, Protocol):
 
 class Offers(Protocol):
     """
-    What the repositories offer, and what the package database knows.
+    Asks the repositories and the package database.
 
     Only ``refresh`` changes something: the index of the repositories.
     """
@@ -184,7 +184,7 @@ class Transactions(Protocol):
     Only ``repair`` changes the system.
     """
 
-    # Whether its database tells of a change before the first file changes, or after the last.
+    # Whether its database records a change before the first file changes, or after the last.
     write_ahead: bool
 
     @property
@@ -210,7 +210,7 @@ class Transactions(Protocol):
 
 
 class VersionLocks(Protocol):
-    """What keeps packages at their version. Only ``lock_versions`` changes the system."""
+    """Keeps packages at their version. Only ``lock_versions`` changes the system."""
 
     def version_locked(self, packages: Iterable[str]) -> set[str]:
         """Return the packages whose version the administrator has locked."""

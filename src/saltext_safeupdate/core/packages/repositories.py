@@ -10,7 +10,7 @@ _NO = ("0", "no", "false", "off")
 
 
 def text(path: str) -> str:
-    """Return the text of a settings file; empty if there is none."""
+    """Return the text of a settings file; empty without a file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -22,7 +22,7 @@ def unchecked(settings: str, directory: str, *, default: bool) -> str | None:
     """
     Say which repository has packages whose signatures are not checked; None: none has.
 
-    *settings* is the front end's own file, *directory* has those of the repositories. *default*
+    *settings* is the front end's own file, *directory* has the files of the repositories. *default*
     counts if neither says anything.
     """
     paths = sorted(glob.glob(os.path.join(glob.escape(directory), "*.repo")))

@@ -9,7 +9,7 @@ from ..frozen import frozen
 
 
 class Action(Enum):
-    """What is asked for."""
+    """The request."""
 
     INSTALL = "install"
     REMOVE = "remove"
@@ -37,7 +37,7 @@ class File(NamedTuple):
 @frozen
 class Request:
     """
-    What a package manager is to do.
+    A task of a package manager.
 
     *targets* are pairs of a name and a version (None: the newest). For an upgrade they may be
     empty, which means everything. *files* are package files. *release* is the release, or for

@@ -1,4 +1,4 @@
-"""What all front ends of rpm have in common."""
+"""The common part of all front ends of rpm."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class Rpm(ABC):
         names = sorted(self.installed(packages))
         if not names or self.snapshots is not None:
             return 0
-        # Of the package that it came from; of its files where rpm does not know that any more.
+        # The size of its package file, or of its files if rpm does not know that any more.
         argv = ("rpm", "-q", "--qf", r"%{LONGSIGSIZE} %{LONGSIZE}\n", "--", *names)
         rows = map(str.split, self._run(argv, timeout=_QUERY_TIMEOUT).stdout.splitlines())
         return sum(int(packed if packed.isdigit() else files) for packed, files in rows)

@@ -1,4 +1,4 @@
-"""What rpm prints, parsed."""
+"""Parsers for the output of rpm."""
 
 from __future__ import annotations
 

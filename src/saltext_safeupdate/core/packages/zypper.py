@@ -199,7 +199,7 @@ def parse_search(text: str) -> dict[str, list[str]]:
     for item in _parsed(text).iter("solvable"):
         version = _without_epoch(item.get("edition", ""))
         versions = found.setdefault(item.get("name", ""), [])
-        # What only the system has is listed as well.
+        # Versions that only the system has are listed as well.
         if not item.get("repository", "").startswith("(") and version not in versions:
             versions.append(version)
     return found

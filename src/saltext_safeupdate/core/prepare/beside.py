@@ -1,4 +1,4 @@
-"""What else on this host runs from the packages of an update."""
+"""Other daemons of this host that run from the packages of an update."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def minions(others: Sequence[Minion]) -> list[Told]:
 
 def unaware(daemons: Sequence[Daemon], known: Collection[int]) -> list[Told]:
     """
-    Return what speaks against an update: jobs that it cannot wait for.
+    Return the reasons against an update: jobs that it cannot wait for.
 
     *known* are the main processes of the minions whose jobs it waits for, our own included.
     """
     return [
         (
             f"{each.unit} ({each.program}) runs from the same packages without this extension: "
-            "an update does not wait for its jobs, and it goes on with old and new code mixed.",
+            "an update does not wait for its jobs, and it continues with old and new code mixed.",
             "Set the extension up there and restart it, or stop it. Or set "
             "'safeupdate:other_minions' to 'report', and restart it after the update.",
         )
@@ -51,7 +51,7 @@ def is_own(
     """
     Tell whether the master of a minion is one of these, and so is updated with it.
 
-    *names* are those of all its masters, and *port* is where the minion sends its requests.
+    *names* are the names of all its masters, and *port* is where the minion sends its requests.
     """
     here = any(each.program == MASTER and each.port == port for each in found)
     return here and bool(names) and all(map(is_here, names))

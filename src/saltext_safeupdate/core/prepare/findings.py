@@ -1,5 +1,5 @@
 """
-Find everything that speaks against an update, before anything changes.
+Find every reason not to update, before anything changes.
 
 The caller gathers the :class:`Circumstances`. Each check looks at one thing and returns its
 findings. All checks are made, so that an administrator can fix everything at once.
@@ -27,7 +27,7 @@ from .removed_modules import Use, gone, series
 _CLOCK_TOLERANCE = 3600.0
 _RELEASE = re.compile(r"(?:\d+:)?(\d{4}(?:\.\d+)*)")
 _REBOOT = ("/run/reboot-required", "/run/reboot-needed", "/run/systemd/shutdown/scheduled")
-# What package managers write with the time of the server it comes from.
+# Files that package managers write with the time of their server.
 _INDEXES = (
     "/var/lib/apt/lists/*Release",
     "/var/cache/dnf/*/repodata/repomd.xml",
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 
 class Manager(holds.Locks, Protocol):
-    """What the checks ask of a package manager."""
+    """Questions of the checks to a package manager."""
 
     def simulate(self, request: Request) -> dict[str, Change]: ...
     def needs(self, what: Mapping[str, str]) -> int: ...
@@ -60,7 +60,7 @@ class Manager(holds.Locks, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
     """
-    What is requested, and what is known about this minion.
+    The request, and the known facts about this minion.
 
     *targets* are the exact versions that the request means; if it means none, *unavailable* says
     why. *running* is the version of Salt that runs, *master* the version of its master (None:
@@ -69,10 +69,10 @@ class Circumstances:
     package and a version. *under_way* describes another update, *transaction* a transaction of the
     system that waits for a boot; both are empty for none. *locks* is why the locks cannot be used;
     empty if they can. *uses* is what the states of this minion use. *extensions* are the packages
-    beside Salt, *python* is the Python minor version of the target (None: unknown), and
+    that pip installed, *python* is the Python minor version of the target (None: unknown), and
     *extensions_policy* is ``stop`` or ``report``. *minions*, *unaware*, *masters* and *servers* are
-    what :mod:`.beside` says of what runs from the same packages; *other_minions_policy* is ``stop``
-    or ``report``. *own_master* tells that the master of this minion is one of these, and comes
+    the daemons from the same packages, by :mod:`.beside`; *other_minions_policy* is ``stop`` or
+    ``report``. *own_master* tells that the master of this minion is one of these, and comes
     along. *obstacle* is why the minion could not be restarted on this host; empty if it could.
     *no_slots* is why it cannot run from slots, and how to fix that; None if it can, or is not to.
     *too_old* says that this extension does not know the target, as :mod:`.known` does. *hold* is
@@ -111,7 +111,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the checks look at by themselves, on this host."""
+    """Facts of this host that the checks look up themselves."""
 
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     device: Callable[[str], int] = lambda path: os.stat(path).st_dev
@@ -125,7 +125,7 @@ Check = Callable[[Circumstances, Surroundings], Iterator[Finding]]
 
 
 def preflight(circumstances: Circumstances, around: Surroundings | None = None) -> list[Finding]:
-    """Return everything that speaks against the update; an empty list if nothing does."""
+    """Return every reason against the update; an empty list if there is no reason."""
     around = around or Surroundings()
     found: list[Finding] = []
     for code, check in CHECKS.items():
@@ -359,9 +359,9 @@ def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
             "module-gone",
             f"The states of this minion use {', '.join(functions)} ({kind}), which the core of "
             f"Salt {series(target)} no longer has.",
-            f"Install {package} beside Salt ('salt-pip install {package}'): it comes along."
+            f"Install {package} ('salt-pip install {package}'): the update carries it over."
             if package
-            else "No package that brings it back is known. Change what uses it.",
+            else "No package that brings it back is known. Change the states that use it.",
             known.extensions_policy != "report",
         )
 
@@ -376,7 +376,7 @@ def _noted(code: str, told: Callable[[Circumstances], Sequence[Told]]) -> Check:
     return check
 
 
-# The checks in the order of their findings. The code is that of a check that cannot be made.
+# The checks in the order of their findings. The code is the code of the check that cannot be made.
 CHECKS: dict[str, Check] = {
     "other-update-running": _other_update,
     "locks": _locks,

@@ -9,7 +9,7 @@ from .beside import Told
 
 
 class Locks(Protocol):
-    """What is asked of a package manager."""
+    """Questions to a package manager."""
 
     def version_locked(self, packages: Iterable[str]) -> set[str]: ...
 
@@ -28,8 +28,8 @@ def by_locks(manager: Locks, own: Collection[str]) -> list[Told]:
     if not reason:
         return []
     fix = (
-        "Rollouts leave it out; remove the lock to have it updated with others. Whoever asks this "
-        "minion itself has it updated, and the lock is set again."
+        "Rollouts leave it out; remove the lock to have it updated with others. A direct request "
+        "to this minion updates it, and the lock is set again."
     )
     return [(f"{reason}.", fix)]
 

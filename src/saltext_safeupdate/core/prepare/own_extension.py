@@ -1,10 +1,10 @@
 """
 This extension as a package: what an update of it is fetched, secured, installed and put back with.
 
-Wheels are fetched by the pip of the minion's Python, beside Salt and without anything that they
-ask for. They are unpacked here: this extension is pure Python and has no scripts, and a rollback
-must need neither pip nor network. Its metadata go first and come last: until all is there, nothing
-is installed, and what was begun is done again from its file.
+The pip of the minion's Python fetches the wheels, without their dependencies. They are unpacked
+here: this extension is pure Python and has no scripts, and a rollback must need neither pip nor
+network. Its metadata go first and come last: until all is there, nothing is installed, and what was
+begun is done again from its file.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class OwnExtension:
             ) from err
         found = glob.glob(os.path.join(glob.escape(directory), f"{_PACKAGE}-*.whl"))
         if len(found) != 1:
-            raise VerificationError("What pip has fetched is not one wheel. Nothing was changed.")
+            raise VerificationError("pip has not fetched exactly one wheel. Nothing was changed.")
         with writing_packages(directory):
             return [store_file(found[0], directory, NAME, version)]
 
@@ -115,7 +115,7 @@ class OwnExtension:
                 _readable(os.path.join(part, name))
             for path in (*self._infos(), os.path.join(self._place, _PACKAGE)):
                 shutil.rmtree(path, ignore_errors=True)
-            # What Salt's loader finds it by comes last.
+            # The files by which Salt's loader finds it come last.
             for name in sorted(os.listdir(part), key=lambda name: name != _PACKAGE):
                 os.rename(os.path.join(part, name), os.path.join(self._place, name))
             os.rmdir(part)
@@ -160,7 +160,7 @@ def _files(top: str) -> list[str]:
 
 
 def _shown(path: str) -> tuple[str, str]:
-    """Return the name and the version of a wheel. Raise CommandError if it is none of ours."""
+    """Return the name and the version of a wheel. Raise CommandError if it is not ours."""
     try:
         with zipfile.ZipFile(path) as wheel:
             names = wheel.namelist()

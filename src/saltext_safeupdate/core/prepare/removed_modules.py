@@ -63,7 +63,7 @@ PACKAGES = {
     "saltext.zfs": "modules/zfs modules/zpool states/zfs states/zpool",
     "saltext.zookeeper": "modules/zookeeper states/zk_concurrency states/zookeeper",
 }
-# States whose file stays although the execution module that they work with goes.
+# States whose file stays although their execution module is removed.
 HOLLOW = {
     "apache_conf": "deb_apache",
     "apache_module": "deb_apache",
@@ -122,7 +122,7 @@ def used(chunks: Iterable[Mapping[str, Any]]) -> set[Use]:
 
 def gone(uses: Iterable[Use], current: str, target: str) -> list[Gone]:
     """
-    Return the uses that the core of *current* has and that of *target* no longer has.
+    Return the uses that the core of *current* has and the core of *target* no longer has.
 
     Both are versions. A series newer than the newest known one counts as that one.
     """

@@ -40,10 +40,10 @@ def request(
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
     """
-    A request with what it means: what is installed, the targets, and what there is to do.
+    A request and its meaning: the installed versions, the targets, and the necessary changes.
 
-    ``findings`` is what speaks against it, as far as somebody has looked. ``files`` are those that
-    are to be installed, if that is settled already: the slots of builds.
+    ``findings`` are the reasons against it that are known so far. ``files`` are the files to
+    install, if they are known already: the slots of builds.
     """
 
     request: Request
@@ -76,7 +76,7 @@ class Resolved:
 @dataclass(frozen=True, kw_only=True)
 class Resolver:
     """
-    What it takes to resolve a request on this host.
+    The objects that resolve a request on this host.
 
     *staged* are the versions that are downloaded already, *steps_dir* is the directory of the
     upgrade steps.
@@ -90,7 +90,7 @@ class Resolver:
     steps_dir: str
 
     def resolve(self, wanted: Request) -> Resolved:
-        """Return what the request means, whatever speaks against it. Raise InputError."""
+        """Return the meaning of the request, with reasons against it or not. Raise InputError."""
         installed = self.installer.installed(self.own)
         if not installed:
             raise InputError(

@@ -99,7 +99,7 @@ class Revisions:
         )
 
     def renew_backup(self, way_back: WayBack) -> None:
-        """Copy its paths anew, now that nothing else runs. Raises SafeUpdateError."""
+        """Copy its paths again, now that nothing else runs. Raises SafeUpdateError."""
         if way_back.backup:
             backup.save(way_back.paths, way_back.backup, anew=True)
 

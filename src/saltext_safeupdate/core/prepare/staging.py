@@ -92,7 +92,7 @@ class Staging:
         names = sorted(targets)
         # The way back is copied right after the download, to the same file system.
         wanted = self._installer.needs(targets) + self._installer.needs_to_secure(names)
-        # What is staged already makes room for it.
+        # Files that are already staged make room for it.
         short = room.shortage(
             self._state_dir, wanted, having=self._directory, statvfs=self._statvfs
         )

@@ -40,8 +40,8 @@ _OPEN_TO_OTHERS = (
     "unless 'fsGroupChangePolicy' is 'OnRootMismatch'."
 )
 
-# What jobs were called with and return is apart from them, so that its space is free for
-# others when it is wiped.
+# Arguments and returns of jobs are in a separate table, so that their space can be reused when they
+# are wiped.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS updates (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
@@ -288,7 +288,7 @@ class Database:
         return all(columns <= _columns(db, name) for name, columns in wanted.items())
 
     def _set_aside(self, err: sqlite3.DatabaseError) -> None:
-        """Put an unreadable file away and start a new one that tells of it."""
+        """Rename an unreadable file and start a new one that records this."""
         directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
         try:
             # Only one of those who find it unreadable may do it.

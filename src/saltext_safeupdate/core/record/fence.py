@@ -22,7 +22,7 @@ MOST = 10**17
 
 
 class Taken(NamedTuple):
-    """The number of a request, 0 if there was none, and the update of it, empty for none."""
+    """The number of a request (0 without one), and the ID of its update (empty without one)."""
 
     number: int = 0
     update: str = ""

@@ -43,7 +43,7 @@ def claim(
     try:
         found = store.claim_fact(OWNER, wanted, is_free)
     except UnreadableError:
-        # What is no owner owns nothing.
+        # An invalid owner owns nothing.
         store.set_fact(OWNER, wanted)
         return ""
     return _refusal(store.path, found, wanted, exists)
@@ -78,6 +78,6 @@ def _refusal(path: str, owner: Owner | None, wanted: Owner, exists: Callable[[st
 def refusal(what: str, other: object, config: str) -> str:
     """Say what belongs to another minion, and what that means for the one of *config*."""
     return (
-        f"{what} belongs to the minion {other}, and this is that of {config}. Jobs run here as "
-        "with plain Salt: none is held, recorded or waited for."
+        f"{what} belongs to the minion {other}, and this is the minion of {config}. Jobs run here "
+        "as with plain Salt: they are not held, recorded or waited for."
     )

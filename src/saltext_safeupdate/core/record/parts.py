@@ -1,5 +1,5 @@
 """
-What a record carries beside its columns: named parts, each with its fields.
+The data of a record outside its columns: named parts, each with its fields.
 
 On disk they are one JSON object, the column ``extra``: an object for each part, without the fields
 that have their defaults. Parts and fields that this version does not know are kept as they are.
@@ -27,7 +27,7 @@ def _check_snapshot(value: dict[str, int] | None) -> None:
 @frozen
 class Request:
     """
-    What somebody has asked for.
+    The request.
 
     ``version`` is None for the newest.
     With ``extension``, that is the version of this extension and not of Salt. With a ``source``, it
@@ -64,10 +64,10 @@ class Code:
 @frozen
 class Staged:
     """
-    What is ready to be installed.
+    The files that are ready to be installed.
 
     ``files`` are the package files, ``snapshot`` the one to go to instead. ``extensions`` is
-    the directory of what is to be put beside Salt, ``version_locked`` are the own packages
+    the directory of the extensions to install, ``version_locked`` are the own packages
     whose version the administrator has locked.
     """
 
@@ -85,8 +85,8 @@ class WayBack:
     """
     What a rollback needs: the secured package files, or the snapshot that has them.
 
-    ``paths`` is what is backed up, ``kept`` those of them below which the versions of others stay,
-    besides the configuration of the minion. ``backup`` is the directory of the copies. ``missing``
+    ``paths`` are backed up in addition to the configuration of the minion. Below those in ``kept``,
+    versions of others stay. ``backup`` is the directory of the copies. ``missing``
     says why there is no way back.
     """
 
@@ -152,7 +152,7 @@ class Former:
 @frozen
 class Boot:
     """
-    What is known of the boot that activates it, or takes it back.
+    Data about the boot that activates the update, or takes it back.
 
     ``awaits`` names the boot during which it began to wait, and its phase then.
     ``booted`` is when the new snapshot was seen to run, in epoch seconds, ``reboot`` what

@@ -19,7 +19,7 @@ class Phase(Enum):
     DELIVERING = "delivering"
     # The package manager finishes what it left half done.
     REPAIRING = "repairing"
-    # What lives beside Salt is put in its place, and the upgrade steps run.
+    # The extensions are put in place, and the upgrade steps run.
     STEPPING = "stepping"
     # All is in place in a snapshot, which the next boot activates.
     WAITING_FOR_BOOT = "waiting_for_boot"

@@ -1,8 +1,8 @@
 """
 Databases that could not be read: what is left of them.
 
-They are kept to be looked at, not to be used. What jobs were called with and returned is wiped
-as far as SQLite can still find it, and few are kept.
+They are kept to be looked at, not to be used. Arguments and returns of jobs are wiped as far as
+SQLite can still find them, and few such files are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sqlite3
 KEPT = 3
 LARGEST = 64 << 20
 _SUFFIXES = ("", "-wal", "-shm")
-# In that of a minion, and in the account of a master.
+# In the database of a minion, and in the account of a master.
 _CONTENTS = ("contents", "chunks", "loads", "calls", "answers")
 
 

@@ -61,7 +61,7 @@ class Quarantined(NamedTuple):
 
 
 class Store(Database):
-    """What is known of updates. Every write is on disk when the call returns."""
+    """The stored data about updates. Every write is on disk when the call returns."""
 
     # -- updates ---------------------------------------------------------------
 
@@ -76,8 +76,8 @@ class Store(Database):
         """
         Write the record; a new phase also gets a line in the history.
 
-        With a *number*, it is that of the request that the update came of: raise InputError, and
-        write nothing, unless it is the newest; with *again*, it may have been taken before.
+        With a *number*, it is the number of the request that began the update: raise InputError,
+        and write nothing, unless it is the newest; with *again*, it may have been taken before.
         *others*, and the versions that are *quarantined* for its reason, are written in the same
         transaction.
         """
@@ -112,7 +112,7 @@ class Store(Database):
         """
         Take a number that asks for nothing; return the update under way of the newest request.
 
-        It is empty if there is none. Raise InputError for a number that is older than the newest.
+        Empty without such an update. Raise InputError for a number that is older than the newest.
         """
         with self.transaction() as db:
             known = fence.newest(db)
@@ -123,7 +123,7 @@ class Store(Database):
         return update
 
     def latest(self) -> Update | None:
-        """Return the newest record that has not ended, else the newest; None: there was none."""
+        """Return the newest record that has not ended, else the newest; None without records."""
         return next(iter(self._updates(f"phase IN ({', '.join('?' * len(_OPEN))}) DESC,", 1)), None)
 
     def get(self, update_id: str) -> Update | None:
@@ -155,7 +155,7 @@ class Store(Database):
         return [PhaseRow(*row) for row in rows]
 
     def unpublished(self) -> list[PhaseRow]:
-        """Return the phases that no event has told of yet, oldest first."""
+        """Return the phases that no event has reported yet, oldest first."""
         with self.connection() as db:
             rows = db.execute(
                 "SELECT seq, id, phase, reason, at FROM phases WHERE published = 0 ORDER BY seq"
@@ -218,7 +218,7 @@ class Store(Database):
             return _fact(fact, db.execute(_READ_FACT, (fact.name,)).fetchone())
 
     def replaceable(self, fact: Fact[T]) -> T | None:
-        """Return a fact that its reader is about to write anew; None also if it is unreadable."""
+        """Return a fact that its reader is about to write again; None also if it is unreadable."""
         try:
             return self.fact(fact)
         except UnreadableError:
@@ -237,8 +237,8 @@ def _fact(fact: Fact[T], row: tuple[Any, ...] | None) -> T | None:
         return None if row is None else fact.read(json.loads(row[0]))
     except (TypeError, ValueError) as err:
         raise UnreadableError(
-            f"What is recorded as {fact.name!r} cannot be read ({err}). It was left as it is; "
-            "delete that row from the table 'facts' if nothing writes it anew."
+            f"The record of {fact.name!r} cannot be read ({err}). It was not changed; "
+            "delete that row from the table 'facts' if nothing writes it again."
         ) from err
 
 

@@ -1,10 +1,10 @@
 """
-What the database has as JSON, as values of a type.
+Values of a type, from the JSON in the database.
 
 A type is ``str``, ``int``, ``float``, ``bool``, ``X | None``, ``tuple[X, ...]``, ``tuple[X, Y]``,
-``dict[str, X]``, or a dataclass or NamedTuple of these; ``Any`` is whatever JSON has. What is of
-another type is an error; keys that a dataclass does not have are left out, as a newer version may
-have written them.
+``dict[str, X]``, or a dataclass or NamedTuple of these; ``Any`` is whatever JSON has. A value of
+another type is an error. Keys that a dataclass does not have are left out, because a newer version
+may have written them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Fact(Generic[T]):
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return *value*, which was JSON, as one of the type *kind*. Raise TypeError if it is none."""
+    """Return *value*, which was JSON, as one of the type *kind*. Raise TypeError if it is not."""
     if kind is Any:
         return value
     origin, given = get_origin(kind), get_args(kind)
@@ -82,7 +82,7 @@ def split(kind: type, value: Any) -> tuple[Any, dict[str, Any]]:
     """
     Return *value*, which was JSON, as the dataclass *kind*, and what it has besides.
 
-    Raise TypeError if it is none.
+    Raise TypeError if it is not.
     """
     left, hints = dict(_of(dict, value)), _hints(kind)
     names = [each.name for each in fields(kind) if each.name in left]

@@ -78,7 +78,7 @@ class Update:
 
     @property
     def this_boot(self) -> tuple[str, str]:
-        """What a record carries that waits from now on for the next boot."""
+        """The data of a record that waits from now on for the next boot."""
         return (host_processes.boot(), self.phase.value)
 
     @property

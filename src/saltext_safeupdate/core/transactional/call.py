@@ -26,7 +26,7 @@ _PERFORM = "transactional_update.perform"
 SETTINGS = ("handover_dir", "lock_timeout", "salt_call", "timeout")
 # The exit status of Salt for a state that failed.
 _STATE_FAILURE = 2
-# What is not done if no reboot comes.
+# Changes that do not take effect without a reboot.
 REBOOT = "the reboot"
 # Keyword arguments of a call that are meant for the transaction, not for the function.
 _RESERVED = ("timeout", "lock_timeout", "keep", "report", "snapshot")
@@ -46,7 +46,7 @@ def split_reserved(kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What came back, and what happened around it."""
+    """The answer of a call, and the circumstances."""
 
     value: Any
     retcode: int
@@ -99,9 +99,9 @@ def salt_call_words(
     """
     Return how ``salt-call`` is started in the snapshot, up to the function.
 
-    It is the one beside this interpreter, so that a bundle calls itself. Its options are none
-    that a function inside could take for the configuration of the minion. It writes no byte
-    code: that would be a change of the snapshot.
+    It is the one next to this interpreter, so that a bundle calls itself. It has no options that a
+    function inside could mistake for the configuration of the minion. It writes no byte code: that
+    would be a change of the snapshot.
     """
     given = settings(opts).get("salt_call")
     if given is not None and (not isinstance(given, str) or not given.startswith("/")):
@@ -188,7 +188,7 @@ def call(
         if answer is None or answer.error is not None:
             raise _instead(function, outcome, answer, directory)
         if outcome.grave and not is_state_result(answer.value):
-            # What is told to stop may still answer, and says nothing of that.
+            # A function that is told to stop may still answer, and not mention it.
             raise _instead(function, outcome, answer, directory)
         wishes = read_wishes(directory.wish_list(), answer.value, test=bool(kwargs.get("test")))
     settled = settle(wishes, tool.run, ask, failed=outcome.failure is not None, live=outcome.live)
@@ -285,7 +285,7 @@ def not_rebooted(reply: Reply, function: str, err: SafeUpdateError, *, report: b
     """
     Return the reply of *function* with the reason why the reboot that was due did not come.
 
-    What was done is in effect with the next boot. Raise, with the value, if neither a state nor
+    The changes take effect with the next boot. Raise, with the value, if neither a state nor
     a *report* can say so.
     """
     settled = replace(reply.settled, not_done={**reply.settled.not_done, REBOOT: str(err)})

@@ -168,7 +168,7 @@ def build(
     """
     Return the argument list for the subcommand and arguments *words*.
 
-    A list without a subcommand would start a distribution upgrade, so there is none.
+    A list without a subcommand would start a distribution upgrade, so that cannot be built.
     """
     name = words[0] if words else ""
     if name not in SUBCOMMANDS:

@@ -1,5 +1,5 @@
 """
-What is asked about a new default snapshot, before anything else happens with it.
+Questions about a new default snapshot, before anything else happens with it.
 
 A call of the tool may end with a reboot into what it has made. Whoever has to say something to
 that, says it while the call still has its turn: before services are restarted, and before a

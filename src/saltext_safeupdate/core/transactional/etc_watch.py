@@ -1,10 +1,10 @@
 """
 Edits of the live /etc while a transaction runs.
 
-If a transaction changed nothing but /etc, the tool drops it and copies its /etc over the
-live one, with deletion: edits that somebody else made there meanwhile are undone. This
-module watches for such edits, keeps a copy of them, puts back those of files that the transaction
-itself left alone, and names the others.
+If a transaction changed only /etc, the tool drops it and copies its /etc over the live one, with
+deletion: edits that somebody else made there meanwhile are undone. This module watches for such
+edits, keeps a copy of them, puts an edit back if the transaction itself did not change the file,
+and names the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEMPORARY = re.compile(r"/\.[^/]+\.[A-Za-z0-9]{6}$")
 
 @dataclass(frozen=True)
 class Entry:
-    """What tells whether a file is still the one that was looked at."""
+    """Values that show whether a file is still the same."""
 
     mode: int
     owner: tuple[int, int]
@@ -48,7 +48,7 @@ def manifest(root: Path, unread: set[str]) -> dict[str, Entry]:
     """
     Look at every file below *root*; directories count by their names only.
 
-    What cannot be looked at, although it is there, is added to *unread*.
+    Files that exist but cannot be read are added to *unread*.
     """
     found: dict[str, Entry] = {}
     todo = [str(root)]
@@ -135,8 +135,8 @@ class EtcWatch:
     Looks at the live /etc before, during and after a transaction.
 
     An edit is put back only if two looks have seen it alike: it may have been half done. A file
-    that was deleted is only named: to delete it again would be worse than to leave it. What could
-    not be looked at once is not judged.
+    that was deleted is only named: to delete it again would be worse than to leave it. A file that
+    could not be read once is not judged.
     """
 
     root: Path

@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the function returned, or the error that it raised."""
+    """The return of the function, or the error that it raised."""
 
     retcode: int
     value: Any = None
@@ -65,7 +65,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _read(path: Path, limit: int) -> bytes | None:
-    """Read a file that is ours alone; ``None`` if there is none."""
+    """Read a file that only we can write; ``None`` if it is missing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -110,7 +110,7 @@ class Directory:
 
     @property
     def mark(self) -> str:
-        """What the processes of this call carry in their environment."""
+        """The environment variables of the processes of this call."""
         return self.path.name
 
     @property
@@ -125,7 +125,7 @@ class Directory:
 
     @property
     def stderr(self) -> Path:
-        """What the function and its children wrote to standard error."""
+        """The standard error of the function and its children."""
         return self.path / "stderr"
 
     @property
@@ -194,7 +194,7 @@ class Directory:
             "unseen": list(answer.unseen),
             "value": answer.value,
         }
-        # What a larger answer has left that found no room.
+        # The rest of a larger answer that had no room.
         (self.path / "answer.new").unlink(missing_ok=True)
         _write(self.path / "answer.new", plain.encode(document, strict=False))
         os.replace(self.path / "answer.new", self.path / "answer")

@@ -19,7 +19,7 @@ from .programs import recorder
 from .roots import parse_mountinfo
 from .services import is_state_result
 
-# What a function that runs inside is told, so that it can ask for a reboot.
+# The environment variable by which a function inside can request a reboot.
 WISHES = "SALT_SAFEUPDATE_WISHES"
 # Programs that a transaction cannot obey; what they are asked for is done afterwards.
 RECORDED = (
@@ -50,7 +50,7 @@ def shadowed_places(mountinfo: str) -> list[str]:
     places = []
     for mount in parse_mountinfo(mountinfo):
         under = mount.point.split("/")[1]
-        # What is part of a snapshot (/etc since 5.0; what was applied) is in the next one, too.
+        # A part of a snapshot (/etc since 5.0; an applied one) is in the next one, too.
         if (
             mount.fstype in _VIRTUAL
             or mount.of_snapshot
@@ -91,7 +91,7 @@ def unseen(
     """
     Return the paths of states that found nothing to do in places that a transaction hides.
 
-    What they have seen there is not what the live system has.
+    They have seen other files there than the live system has.
     """
     mounted = {mount.point for mount in parse_mountinfo(mountinfo)}
     hidden = (set(shadowed) - mounted) | (set(temporary) & mounted)

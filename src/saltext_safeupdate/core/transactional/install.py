@@ -1,5 +1,5 @@
 """
-Inside a transaction: install package files, and the extensions beside Salt with them.
+Inside a transaction: install package files, and the extensions with them.
 
 Every module is imported before anything changes: the packages may contain the Python that
 runs this.

@@ -48,7 +48,7 @@ class Host:
 
 
 class Turn(Protocol):
-    """What a call needs of the tool while it is its turn."""
+    """The part of the tool that a call uses during its turn."""
 
     run: Run
     host: Host

@@ -68,14 +68,14 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a call did, by comparison."""
+    """The effect of a call, by comparison."""
 
     call: Call
     result: Result
     before: Roots
     after: Roots
     failure: str | None = None
-    # What is not to be installed, and so was taken back.
+    # The versions that must not be installed, and so were taken back.
     refusal: Refusal | None = None
     # Whether the tool did not come to its own end.
     cut_short: bool = False
@@ -138,7 +138,7 @@ class Outcome:
 
     @property
     def printed(self) -> str:
-        """What the command printed, and what was lost."""
+        """The output of the command, and the losses."""
         return with_lines(self.result.stdout, self.lost)
 
     def check(self) -> Outcome:

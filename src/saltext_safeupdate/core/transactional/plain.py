@@ -16,7 +16,7 @@ def encode(value: Any, *, strict: bool) -> bytes:
     """
     Return *value* as one line.
 
-    What JSON cannot say (bytes, keys that are no strings) is tagged. Other types raise
+    Values that JSON does not have (bytes, keys that are not strings) are tagged. Other types raise
     TypeError when *strict*, and become a string otherwise.
     """
     text = json.dumps(

@@ -19,7 +19,7 @@ TUKIT_CONFIG = (Path("/usr/etc/tukit.conf"), Path("/etc/tukit.conf"), Path("/etc
 REBOOT_NEEDED = Path("/run/reboot-needed")
 KURED_FILE = Path("/var/run/reboot-required")
 METHODS = ("auto", "kexec", "kured", "none", "notify", "rebootmgr", "systemd")
-# What is returned for a reboot that was asked for begins like this.
+# The answer for a requested reboot begins like this.
 REQUESTED = "reboot requested"
 # Methods by which it comes at once, and not when it suits somebody.
 AT_ONCE = ("kexec", "systemd")
@@ -53,7 +53,7 @@ def method(run: Run, files: Sequence[Path] = CONFIG) -> str:
     name = setting("REBOOT_METHOD", "auto", files)
     if name not in METHODS:
         raise SafeUpdateError(
-            f"REBOOT_METHOD={name[:50]} in transactional-update.conf is none of "
+            f"REBOOT_METHOD={name[:50]} in transactional-update.conf is not one of "
             f"{', '.join(METHODS)}; nothing was rebooted. Correct it"
         )
     if name == "auto":

@@ -12,7 +12,7 @@ PROGRAM = "rebootmgrctl"
 STRATEGIES = ("best-effort", "etcd-lock", "maint-window", "instantly", "off")
 # Only since 3 there is a way to switch it on again with the strategy that it had.
 _ON_SINCE = 3
-# What its full status says if it is off; the strategy is named as it was before.
+# Its full status if it is off; the strategy is the one from before.
 _SWITCHED_OFF = "reboots temporarily disabled"
 _TIMEOUT = 60.0
 _WINDOW = re.compile(r"Maintenance window is set to '?(.*?)'?, lasting (.*?)\.?\s*$", re.MULTILINE)
@@ -126,7 +126,7 @@ class RebootManager:
         return [*known, "on"] if major >= _ON_SINCE else known
 
     def get_strategy(self) -> str:
-        """Return how rebootmgr reboots: ``off`` also if only that is set beside a strategy."""
+        """Return how rebootmgr reboots: ``off`` also if that is set in addition to a strategy."""
         if self._major() >= _ON_SINCE and _SWITCHED_OFF in self._ctl("status", "--full").stdout:
             return "off"
         return self._ctl("get-strategy").stdout.split(":")[-1].strip()

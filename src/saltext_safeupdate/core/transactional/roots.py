@@ -50,7 +50,7 @@ class Subvolume:
 
 @dataclass(frozen=True, kw_only=True)
 class Roots:
-    """The running snapshot (``None`` if the root is none) and the default one."""
+    """The running snapshot (``None`` if the root is not one) and the default one."""
 
     running: Subvolume | None
     default: Subvolume
@@ -132,7 +132,7 @@ def read_roots(run: Run, mountinfo: Path = MOUNTINFO) -> Roots:
 
 
 def exists(run: Run, snapshot: Subvolume, place: Path = PLACE) -> bool:
-    """Tell whether the snapshot still exists: its number may be that of a later one."""
+    """Tell whether the snapshot still exists: its number may belong to a later one."""
     path = place / str(snapshot.number) / "snapshot"
     if not path.is_dir():
         return False
@@ -159,7 +159,7 @@ class Snapshot:
 
     @property
     def key(self) -> tuple[int, str]:
-        """What tells it from a later snapshot of the same number."""
+        """The value that distinguishes it from a later snapshot of the same number."""
         return self.number, self.date
 
     def as_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from .programs.recorder import UNIT_VERBS
 RESTART_TIMEOUT = 180.0
 # The minion's own units: stopping them would end the job that does it.
 OWN_UNITS = ("salt-minion", "venv-salt-minion")
-# What the running minion is asked for begins like this.
+# Requests to the running minion begin like this.
 MINION = "safeupdate."
 RESTART = "safeupdate.restart"
 # The program of the stop guard, which lies outside of the snapshots.
@@ -35,7 +35,7 @@ Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\][A-Za-z0-9:_.@\\-]{0,254}")
 _REBOOTS = ("kexec", "reboot", "soft-reboot")
-# What Salt's service states say if no systemd runs.
+# The comments of Salt's service states if no systemd runs.
 OFFLINE = "Running in OFFLINE mode"
 # Says whether the boot starts a unit.
 AT_BOOT = "boot"
@@ -46,7 +46,7 @@ _NOT_BY_BOOT = {
     "Set 'enable: true' in the state",
 }
 _STATE_VERBS = {"running": "start", "dead": "stop"}
-# What systemd calls a unit that needs no start, or no stop.
+# The states of systemd for a unit that needs no start, or no stop.
 _AS_WANTED = {"start": "active", "stop": "inactive"}
 
 
@@ -126,7 +126,7 @@ def _short(unit: str) -> str:
 @dataclass(kw_only=True)
 class Settled:
     """
-    What became of the wishes.
+    The results of the wishes.
 
     *not_done* says why a unit will not be as asked for, now or after the boot.
     *states* has what the result of a state becomes, by its tag, *answers* what the running

@@ -61,7 +61,7 @@ class Snapshots:
         return self._tool.lock_holder() is not None
 
     def exists(self, snapshot: Mapping[str, int]) -> bool:
-        """Tell whether the snapshot still exists: its number may be that of a later one."""
+        """Tell whether the snapshot still exists: its number may belong to a later one."""
         known = Subvolume(snapshot["number"], snapshot["ident"])
         return roots.exists(self._run, known, Path(self.place))
 
@@ -71,10 +71,9 @@ class Snapshots:
         """
         Install the package files into a new snapshot of the running one, which becomes the default.
 
-        *extensions* is the directory with the staged extensions beside Salt. They are installed
-        for the interpreter that *program* names in the new snapshot. If that fails and *strict*
-        is set, the snapshot is discarded. Raises CommandError, with the default snapshot as
-        before.
+        *extensions* is the directory with the staged extensions. They are installed for the
+        interpreter that *program* names in the new snapshot. If that fails and *strict* is set, the
+        snapshot is discarded. Raises CommandError, with the default snapshot as before.
         """
         with handover.opened(self._tool.host.base) as directory:
             # The state directory is no part of a snapshot, this place is in every one.

@@ -1,4 +1,4 @@
-"""What an administrator wants to know about a transactional system."""
+"""The status of a transactional system for its administrator."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def _open(tool: Tool, unfinished: Sequence[Snapshot]) -> int | None:
     """
     Return the snapshot of the transaction that runs now.
 
-    A transaction has one, made after it took the lock. The others are those of transactions that
-    were killed.
+    A transaction has one, made after it took the lock. The others belong to killed transactions.
     """
     numbers = [snap.number for snap in unfinished if _since_the_lock(tool, snap.number)]
     return max(numbers, default=None)

@@ -98,7 +98,7 @@ class TimedRun:
             self._watch(processes)
             alive = any(process.parent == os.getpid() for process in processes)
             if processes and not alive:
-                # The tool is gone, what it started goes on and keeps our pipe open.
+                # The tool is gone; the processes that it started continue and keep our pipe open.
                 self._end_all(done, family)
                 return False, True
             if self._clock() >= deadline:

@@ -46,7 +46,7 @@ def start(interval=_INTERVAL):
             problem,
         )
     seen = 0
-    # What an installation is still writing is there as a whole with the next look.
+    # An installation that is still writing is complete at the next look.
     while seen < 2:
         time.sleep(interval)
         if os.getppid() != minion:
@@ -69,7 +69,7 @@ def start(interval=_INTERVAL):
 def _forget():
     """Forget what this process has loaded of an installation that may have been another one."""
     hooks = sys.modules.get(f"{_PACKAGE}.hooks")
-    # What the minion has loaded before it was removed is left as it is.
+    # Modules that the minion has loaded before the removal stay.
     if hooks is None or not hooks.installed_by():
         for name in [name for name in sys.modules if f"{name}.".startswith(f"{_PACKAGE}.")]:
             del sys.modules[name]

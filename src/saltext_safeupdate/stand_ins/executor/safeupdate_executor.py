@@ -32,7 +32,7 @@ def execute(opts, data, func, args, kwargs):
     try:
         installed = importlib.import_module(_INSTALLED)
     except Exception as err:
-        # Whatever is wrong, the job runs.
+        # The job runs in any case.
         log.error(
             "Job %s (%s) runs as with plain Salt: saltext-safeupdate cannot be loaded (%r). "
             "Install it again for the minion's Python; nothing else has to be done.",
@@ -43,9 +43,9 @@ def execute(opts, data, func, args, kwargs):
         _leave_word(opts, data)
         if data.get("__safeupdate_goes_on__"):
             raise CommandExecutionError(
-                "This run was to go on behind a restart, and saltext-safeupdate is gone. What it "
-                "had done before stays done; the rest was not run. Look at what is missing, then "
-                "publish it again."
+                "This run should have continued after a restart, but saltext-safeupdate is gone. "
+                "Its earlier states have run; the others have not. Check what is missing, then "
+                "publish the rest again."
             ) from err
         listed = data.get("module_executors") or opts.get("module_executors") or []
         if isinstance(listed, str):

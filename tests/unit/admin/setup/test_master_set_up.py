@@ -88,7 +88,7 @@ def test_what_the_master_has_stays(master):
     sls.parent.mkdir(parents=True)
     sls.write_text("mine: {}\n")
     done = master.set_up()
-    assert f"{sls} is somebody else's" in done["comment"]
+    assert f"{sls} was written by others" in done["comment"]
     assert sls.read_text() == "mine: {}\n"
     opts = master.opts()
     assert opts["engines"] == ["a", REDELIVER]

@@ -544,7 +544,7 @@ def _another_configuration(made, monkeypatch):
         (_transactional, "snapshots"),
         (_others_write, "others can write to it"),
         (_odd_unit, "cannot be taken over"),
-        (_another_configuration, "look into /etc/salt"),
+        (_another_configuration, "use /etc/salt"),
     ],
 )
 def test_where_there_can_be_no_slots_that_is_a_finding(made, monkeypatch, change, said):

@@ -110,7 +110,7 @@ def test_without_room_none_is_copied(old, program, tmp_path, monkeypatch):
     monkeypatch.setattr(beside_salt.room, "free", lambda *_: beside_salt.room.RESERVE)
     where, (said,) = beside_salt.stage_beside_salt(program, str(tmp_path), unowned=set, run=run)
     assert where == ""
-    assert "There is no room to stage the extensions beside Salt: the file system of" in said
+    assert "There is no room to stage the extensions of Salt's Python: the file system of" in said
     assert not (tmp_path / "extensions").exists()
 
 

@@ -1,9 +1,9 @@
 """
 Stand before ``systemctl``, ``shutdown`` and the like inside a transaction.
 
-What they are asked to restart or to reboot is written down for the time after the
-transaction: inside, systemctl ignores it and reports success. Everything else goes on
-to the system's own program.
+What they are asked to restart or to reboot is written down for the time after the transaction:
+inside, systemctl ignores it and reports success. Everything else is passed to the system's own
+program.
 """
 
 import json

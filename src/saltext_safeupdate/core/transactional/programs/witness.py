@@ -1,12 +1,12 @@
 """
 Run a command and write down its exit status: ``witness.py [--answer] FILE COMMAND...``.
 
-transactional-update before 5.5 returns 0 whatever its command returned. A command that
-is killed by a signal leaves the negative number of it; one that cannot be started, 127.
+transactional-update before 5.5 returns 0 whatever its command returned. If a signal kills the
+command, the status is the negative number of the signal; if it cannot be started, 127.
 
-Every version commits what a command did that returns 0, and some commands return 0 when they are
-told to stop: salt-call does. So this returns 0 only if nobody told it to stop, and, with
-``--answer``, if a file ``answer`` lies beside FILE at the end.
+Every version commits the changes of a command that returns 0, and some commands, such as salt-call,
+return 0 when they are told to stop. So this returns 0 only if nobody told it to stop, and, with
+``--answer``, if there is a file ``answer`` next to FILE at the end.
 """
 
 import os
