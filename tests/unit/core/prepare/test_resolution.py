@@ -52,7 +52,11 @@ def test_a_version_without_what_packaging_adds(targets):
     assert targets(resolution.request("3008.3")) == dict.fromkeys(OWN, "3008.3-1")
 
 
-@pytest.mark.parametrize("version", ["3009", "3008"])
+def test_a_series_is_its_newest_version_on_offer(targets):
+    assert targets(resolution.request("3008")) == dict.fromkeys(OWN, "3008.3-1")
+
+
+@pytest.mark.parametrize("version", ["3009", "3008.4"])
 def test_a_version_that_is_not_on_offer(targets, version):
     with pytest.raises(InputError, match="not on offer"):
         targets(resolution.request(version))
