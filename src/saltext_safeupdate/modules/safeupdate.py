@@ -157,10 +157,11 @@ def plan(version=None, allow_downgrade=False, refresh=True, back=False, source=N
         version, and no repository has to offer it. Defaults to ``False``.
 
     source
-        The source of the version: ``packages``, or a directory with builds, as for
-        :py:func:`avail`. With a build, the minion runs from a slot of its own, and packages do not
-        change. Defaults to ``packages``, or to ``safeupdate:slots_source`` if the minion runs from
-        a slot, or if no package owns its Salt.
+        The source of the version: ``packages``, ``index`` (wheels from the index that pip is
+        configured for), or a directory with builds, as for :py:func:`avail`. With a build, the
+        minion runs from a slot of its own, and packages do not change. Defaults to ``packages``, or
+        to ``safeupdate:slots_source`` if the minion runs from a slot, or if no package owns its
+        Salt.
 
     :raises CommandExecutionError: if Salt was not installed from packages, and no source of builds
         is known.
@@ -197,8 +198,8 @@ def avail(source=None, refresh=True):
         salt 'web1' safeupdate.avail source=salt://builds
 
     source
-        The directory with builds: an absolute path, or a ``salt://`` path. Defaults to
-        ``safeupdate:slots_source``.
+        The directory with builds: an absolute path, or a ``salt://`` path; or ``index``: that which
+        pip is configured for. Defaults to ``safeupdate:slots_source``.
 
     refresh
         Whether the index of the packages is refreshed first. Defaults to ``True``.

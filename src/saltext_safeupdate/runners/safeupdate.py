@@ -293,7 +293,8 @@ def plan(target=None, tgt_type="glob", **settings):
         Whether the version may be older than what minions run. Defaults to ``False``.
 
     source
-        Where minions take the version from: ``packages``, or a directory with builds, such as
+        Where minions take the version from: ``packages``, ``index`` (wheels from the index that pip
+        is configured for), or a directory with builds, such as
         ``salt://builds``, of which each minion makes a slot. Defaults to what a minion runs from:
         ``safeupdate:slots_source`` if that is a slot, or no package owns its Salt.
 

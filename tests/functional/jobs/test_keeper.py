@@ -241,6 +241,17 @@ def test_a_slot_that_cannot_be_started_leaves_the_program_of_before(host):
     assert host.services.program(UNIT) == host.link
 
 
+def test_a_keeper_that_cannot_write_its_state_runs_the_minion_all_the_same(host):
+    with open(host.keepers, "w", encoding="utf-8"):
+        pass
+    host.keep()
+    host.start()
+    host.wait_run("before")
+    assert host.services.kept(UNIT) is None
+    host.process.terminate()
+    assert host.process.wait(10) == 7
+
+
 def test_it_is_put_in_place_at_once_and_again_and_taken_away(host):
     original = host.program.read_bytes()
     host.keep()

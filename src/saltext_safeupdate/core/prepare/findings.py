@@ -338,7 +338,7 @@ def _restart(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "no-restart",
             f"The minion could not be restarted on the new version: {known.obstacle}.",
-            "Give it a service, or update the image of the container.",
+            "Give it a service or a keeper, or update the image of the container.",
         )
 
 

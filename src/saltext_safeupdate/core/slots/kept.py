@@ -64,7 +64,7 @@ class KeptUnit:
             raise SafeUpdateError(
                 f"Neither systemd nor a keeper has started {self._unit}, so nothing here would "
                 "start it from a slot. Nothing was changed; put a keeper in the place of the "
-                "program that it is started with, and start it again as you do: 'python3 -m "
-                "saltext_safeupdate.core.slots.keep PATH_OF_SALT_MINION'."
+                "program that it is started with ('python3 -m saltext_safeupdate.core.slots.keep "
+                "PATH_OF_SALT_MINION'), and start it again as you do, in the foreground."
             )
         return kept

@@ -74,7 +74,7 @@ def _check(context: Context, update: Update) -> Update:
     if obstacle:
         raise SafeUpdateError(
             f"{context.unit} could not be restarted on the new version: {obstacle}. Give it a "
-            "service, or update the image of the container"
+            "service or a keeper, or update the image of the container"
         )
     if waiting:
         raise SafeUpdateError(

@@ -9,6 +9,7 @@ with Salt.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -54,18 +55,18 @@ class Keeper:
 
     def run(self) -> int:
         """Keep the minion; return the exit status when all is over."""
-        os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
-        try:
-            self._start()
-            while not self._over():
-                self._watch()
-                found = signal.sigtimedwait(_ALL, _LOOK)
-                if found is not None:
-                    self._take(found.si_signo)
-                self._reap()
-                self._kill_if_late()
-        finally:
+        self._start()
+        while not self._over():
+            self._watch()
+            # Until something is due: the end of a minion is a signal, too.
+            calm = self._pid and not self._deadline
+            found = signal.sigtimedwait(_ALL, _INTERVAL if calm else _LOOK)
+            if found is not None:
+                self._take(found.si_signo)
+            self._reap()
+            self._kill_if_late()
+        with contextlib.suppress(OSError):
             os.unlink(os.path.join(DIRECTORY, _STATE))
         return self._status
 
@@ -144,9 +145,16 @@ class Keeper:
             "arguments": self._arguments,
         }
         path = os.path.join(DIRECTORY, _STATE)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(told, file)
-        os.replace(f"{path}.new", path)
+        try:
+            os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(told, file)
+            os.replace(f"{path}.new", path)
+        except OSError as err:
+            # Nobody updates it then, but it runs.
+            print(f"{path} cannot be written: {err}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def _watch(self) -> None:
         """Start the supervisor of an update that is under way, now and every minute."""
