@@ -6,6 +6,7 @@ import functools
 import http.server
 import io
 import os
+import pathlib
 import sys
 import tarfile
 import threading
@@ -148,6 +149,25 @@ def test_a_file_that_is_not_what_the_index_says_is_refused(site, index, tmp_path
     with (
         pytest.raises(SafeUpdateError, match=r"Nothing was changed"),
         index.fetched("3008.3", str(tmp_path / "state")),
+    ):
+        pass
+
+
+def test_a_manifest_alone_names_what_is_taken_of_an_index(site, index, tmp_path):
+    """Somebody has signed it; whatever else the index has by now counts for nothing."""
+    paths = [site.salt("3008.3", needs="needed"), site.other("needed")]
+    site.other("needed", "2.0")
+    told = {path.name: path for path in paths}
+    build = builds.parsed(*map(str, paths), kind="wheels", python=MINOR)
+    with index.files_of(build, str(tmp_path / "state")) as files:
+        assert files.keys() == told.keys()
+        for name, path in files.items():
+            assert pathlib.Path(path).read_bytes() == told[name].read_bytes()
+    assert os.listdir(tmp_path / "state") == []
+    site.salt("3008.3", needs="other")
+    with (
+        pytest.raises(SafeUpdateError, match=r"pip cannot fetch.*Nothing was changed"),
+        index.files_of(build, str(tmp_path / "state")),
     ):
         pass
 

@@ -131,13 +131,20 @@ def _none(
 
 
 @contextlib.contextmanager
-def fetched(functions: Functions, where: str, build: Manifest) -> Iterator[dict[str, str]]:
+def fetched(
+    host: Host, functions: Functions, where: str, build: Manifest
+) -> Iterator[dict[str, str]]:
     """
     Have the files of a build on this host, by their names; what was fetched for that goes again.
 
-    Raise SafeUpdateError if one cannot be had.
+    Those of a manifest that is alone come from an index. Raise SafeUpdateError if one cannot be
+    had.
     """
     origin = source(where, functions)
+    if build.files.keys().isdisjoint(origin.names()):
+        with _index(host, build.python).files_of(build, host.settings.state_dir) as found:
+            yield found
+        return
     paths: dict[str, str] = {}
     try:
         for name in build.files:
@@ -180,6 +187,11 @@ def of_index(host: Host) -> index.Index:
             f"Wheels of an index need Python {minor}, which this host does not have by itself. "
             "Nothing was changed; install that, or take a build of kind 'onedir'."
         )
+    return _index(host, minor)
+
+
+def _index(host: Host, minor: str) -> index.Index:
+    """Return the index that pip is configured for: that beside Salt, or beside the one before."""
     noted = host.store.fact(UNSLOTTED) if host.store.exists() else None
     before = named_by(noted.program) if noted is not None else None
     return index.Index([sys.executable, *([before] if before else [])], minor, command.run)

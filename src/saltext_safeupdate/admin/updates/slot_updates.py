@@ -241,7 +241,8 @@ def _fetched(
         with builds.of_index(host).fetched(wanted.indexed, host.settings.state_dir) as both:
             yield both
         return
-    with builds.fetched(functions, wanted.resolved.request.source, wanted.build) as files:
+    source = wanted.resolved.request.source
+    with builds.fetched(host, functions, source, wanted.build) as files:
         yield wanted.build, files
 
 

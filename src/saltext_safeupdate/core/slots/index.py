@@ -17,8 +17,9 @@ from tempfile import mkdtemp
 
 from ..errors import CommandError, SafeUpdateError, one_line
 from ..host.command import Run
+from ..host.files import write_atomic
 from . import describe, manifest
-from .manifest import Manifest
+from .manifest import Manifest, Part
 
 # What a request names in the place of a directory.
 NAME = "index"
@@ -72,26 +73,31 @@ class Index:
         What an earlier process has left there is removed. Raise SafeUpdateError if they cannot be
         had, or VerificationError if a minion would refuse them.
         """
-        os.makedirs(where, mode=0o700, exist_ok=True)
-        for name in os.listdir(where):
-            if name.startswith(PREFIX):
-                rmtree(os.path.join(where, name), ignore_errors=True)
-        directory = mkdtemp(dir=where, prefix=PREFIX)
-        try:
+        with _directory(where) as directory:
             yield self._fetch(version, directory)
-        finally:
-            rmtree(directory, ignore_errors=True)
+
+    @contextmanager
+    def files_of(self, build: Manifest, where: str) -> Iterator[dict[str, str]]:
+        """
+        Have exactly the wheels that a manifest names, by that, in *where*, for a moment.
+
+        Raise SafeUpdateError if the index does not have them with these checksums.
+        """
+        with _directory(where) as directory:
+            wanted = os.path.join(directory, "wanted.txt")
+            write_atomic(wanted, "".join(map(_requirement, build.files, build.files.values())))
+            self._download(directory, build.version, "--no-deps", "--require-hashes", "-r", wanted)
+            paths = {name: os.path.join(directory, name) for name in build.files}
+            missing = sorted(name for name, path in paths.items() if not os.path.isfile(path))
+            if missing:
+                raise SafeUpdateError(
+                    f"The index has another wheel in the place of {missing[0]}. Nothing was "
+                    "changed; copy the wheels beside the manifest."
+                )
+            yield paths
 
     def _fetch(self, version: str, directory: str) -> tuple[Manifest, dict[str, str]]:
-        argv = (self._pip(), "-I", "-m", "pip", "download", *_OPTIONS, "--dest", directory)
-        try:
-            self._run((*argv, f"salt=={version}"), timeout=_FETCH_TIMEOUT, env=self._env)
-        except CommandError as err:
-            raise SafeUpdateError(
-                f"pip cannot fetch wheels of Salt {version} and of all that it needs: "
-                f"{_last(err.stderr) if err.stderr else err.reason}. Nothing was changed; put what "
-                "is missing there, or take a directory of builds."
-            ) from err
+        self._download(directory, version, f"salt=={version}")
         names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
         paths = {name: os.path.join(directory, name) for name in names}
         try:
@@ -102,6 +108,17 @@ class Index:
             raise SafeUpdateError(
                 f"The wheels of Salt {version} cannot be unpacked: {err}. Nothing was changed; "
                 f"look at the disk of {directory}."
+            ) from err
+
+    def _download(self, directory: str, version: str, *what: str) -> None:
+        argv = (self._pip(), "-I", "-m", "pip", "download", *_OPTIONS, "--dest", directory, *what)
+        try:
+            self._run(argv, timeout=_FETCH_TIMEOUT, env=self._env)
+        except CommandError as err:
+            raise SafeUpdateError(
+                f"pip cannot fetch wheels of Salt {version} and of all that it needs: "
+                f"{_last(err.stderr) if err.stderr else err.reason}. Nothing was changed; put what "
+                "is missing there, or take a directory of builds."
             ) from err
 
     def _pip(self) -> str:
@@ -117,6 +134,26 @@ class Index:
             f"No pip for Python {self._minor} is beside Salt on this host, so no index can be "
             "asked. Nothing was changed; install pip there, or take a directory of builds."
         )
+
+
+@contextmanager
+def _directory(where: str) -> Iterator[str]:
+    """Have a directory in *where* for a moment; what a process that was killed has left goes."""
+    os.makedirs(where, mode=0o700, exist_ok=True)
+    for name in os.listdir(where):
+        if name.startswith(PREFIX):
+            rmtree(os.path.join(where, name), ignore_errors=True)
+    directory = mkdtemp(dir=where, prefix=PREFIX)
+    try:
+        yield directory
+    finally:
+        rmtree(directory, ignore_errors=True)
+
+
+def _requirement(name: str, part: Part) -> str:
+    """Return the line by which pip takes a wheel of that name and checksum only."""
+    distribution, version = (*name.split("-"), "")[:2]
+    return f"{distribution}=={version} --hash=sha256:{part.sha256}\n"
 
 
 def _last(printed: str) -> str:

@@ -63,6 +63,7 @@ def offers(source: Source, *, keyring: str, run: Run) -> list[Offer]:
     """
     Return what the source offers, by name. With a *keyring*, only what one of its keys has signed.
 
+    If it has the manifest of wheels and none of them, they are in an index: :class:`.index.Index`.
     Nothing is fetched but manifests and signatures. Raise SafeUpdateError if the source cannot be
     looked at.
     """
@@ -86,7 +87,7 @@ def _offer(source: Source, name: str, names: set[str], keyring: str, run: Run) -
         signed_by = _signer(source, name, names, content, keyring, run) if keyring else ""
         found = manifest.parse(content)
         missing = sorted(found.files.keys() - names)
-        if missing:
+        if missing and not (found.kind == "wheels" and len(missing) == len(found.files)):
             raise VerificationError(
                 f"The source does not have {missing[0]}, which belongs to it. Copy it there."
             )

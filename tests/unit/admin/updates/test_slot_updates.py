@@ -235,7 +235,7 @@ class Pip:
         if "index" in argv:
             said = f"salt ({self.versions[0]})\nAvailable versions: {', '.join(self.versions)}\n"
         elif "download" in argv:
-            version = argv[-1].partition("==")[2]
+            version = argv[-1].partition("==")[2] or "3008.3"
             wheel = self.top / self.content.hex() / f"salt-{version}-py3-none-any.whl"
             if not wheel.exists():
                 wheel.parent.mkdir(exist_ok=True)
@@ -300,6 +300,18 @@ def test_a_build_of_an_index_that_was_rolled_back_is_not_taken_again(made, pip):
     pip.content = b"x = 2\n"
     made.update("3007.20")
     assert made.runs == "3007.20"
+
+
+def test_wheels_of_a_manifest_that_is_alone_come_from_an_index(made, pip, tmp_path):
+    made.source = tmp_path / "builds"
+    wheel = tmp_path / pip.content.hex() / "salt-3008.3-py3-none-any.whl"
+    wheel.parent.mkdir()
+    pip.make(wheel, "3008.3")
+    told = builds.described(str(wheel), name="wheels", kind="wheels", python="3.11")
+    (made.source / "wheels.json").write_text(json.dumps(told))
+    made.update("3008.3")
+    assert made.runs == "3008.3"
+    assert made.store.latest().request.source == str(made.source)
 
 
 def test_what_somebody_has_to_sign_does_not_come_from_an_index(made, pip):

@@ -74,6 +74,23 @@ def test_a_build_whose_file_is_missing_is_none(source):
     )
 
 
+def test_a_manifest_of_wheels_may_be_alone_but_not_beside_some_of_them(source):
+    names = ("salt-3008.3-py3-none-any.whl", "needed-1.0-py3-none-any.whl")
+    paths = [source.path(name) for name in names]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.write(b"x")
+    told = builds.described(*paths, kind="wheels", python="3.11")
+    with open(source.path("wheels.json"), "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    os.unlink(paths[0])
+    (found,) = _told(source)
+    assert found.problem.startswith(f"The source does not have {names[0]}, which belongs to it.")
+    os.unlink(paths[1])
+    (found,) = _told(source)
+    assert (found.problem, found.manifest is not None) == ("", True)
+
+
 def test_a_source_that_is_not_there_is_told_with_what_to_do(tmp_path):
     with pytest.raises(SafeUpdateError, match=r"cannot be listed: No such .*create that directory"):
         _told(Directory(str(tmp_path / "nowhere")))
