@@ -165,3 +165,11 @@ def test_a_proxy_is_no_minion_of_the_host():
     assert not is_proxy({})
     proxies = [_of(conf_file="/etc/salt/proxy", id=name) for name in ("a", "b")]
     assert len({settings.state_dir for settings in (*proxies, Settings())}) == 3
+
+
+def test_builds_come_from_a_directory_or_from_the_index_of_pip():
+    for place in ("/srv/builds", "salt://builds", "index"):
+        assert from_mapping({"slots_source": place}).slots_source == place
+    for place in ("index2", "builds", "http://127.0.0.1/"):
+        with pytest.raises(InputError, match="'safeupdate:slots_source' must be"):
+            from_mapping({"slots_source": place})
