@@ -241,6 +241,18 @@ def test_a_slot_that_cannot_be_started_leaves_the_program_of_before(host):
     assert host.services.program(UNIT) == host.link
 
 
+def test_what_whoever_started_it_ignores_ends_nothing(host):
+    """As with nohup, when the terminal is gone."""
+    host.keep()
+    host.process = subprocess.Popen(["nohup", str(host.program)], stdout=subprocess.DEVNULL)
+    host.wait_run("before")
+    host.process.send_signal(signal.SIGHUP)
+    host.process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: ("before", "usr1") in host.said(), "what came after it")
+    assert host.process.poll() is None
+    assert host.state().active == "active"
+
+
 def test_a_keeper_that_cannot_write_its_state_runs_the_minion_all_the_same(host):
     with open(host.keepers, "w", encoding="utf-8"):
         pass

@@ -29,7 +29,6 @@ BEFORE = ""
 START, STOP = signal.SIGRTMIN + 1, signal.SIGRTMIN + 2
 # What others send is passed on. All but the last ask for the end.
 _PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
-_ALL = {START, STOP, signal.SIGCHLD, *_PASSED}
 _STATE, _WATCHDOGS = "state.json", "watchdogs"
 # Seconds that a minion that is to be restarted has for its end, between two starts of the watchdog,
 # and between two looks.
@@ -45,6 +44,9 @@ class Keeper:
 
     def __init__(self, arguments: list[str]) -> None:
         self._arguments = arguments
+        # What whoever started it has ignored, as with nohup, is ignored here and by the minion.
+        heard = (each for each in _PASSED if signal.getsignal(each) is not signal.SIG_IGN)
+        self._taken = {START, STOP, signal.SIGCHLD, *heard}
         self._mask: set[Any] = set()
         self._pid = 0
         self._invocation = ""
@@ -55,13 +57,13 @@ class Keeper:
 
     def run(self) -> int:
         """Keep the minion; return the exit status when all is over."""
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._start()
         while not self._over():
             self._watch()
             # Until something is due: the end of a minion is a signal, too.
             calm = self._pid and not self._deadline
-            found = signal.sigtimedwait(_ALL, _INTERVAL if calm else _LOOK)
+            found = signal.sigtimedwait(self._taken, _INTERVAL if calm else _LOOK)
             if found is not None:
                 self._take(found.si_signo)
             self._reap()
@@ -195,12 +197,15 @@ def _become(programs: list[str], arguments: list[str], parent: int, mask: set[An
         # Without its keeper, there would be two minions when somebody starts the next one.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() == parent:
+            # Python has these ignored, and a program would have that from it.
+            for each in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(each, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            for each in programs:
+            for program in programs:
                 try:
-                    os.execv(each, [each, *arguments])  # noqa: S606 (no shell)
+                    os.execv(program, [program, *arguments])  # noqa: S606 (no shell)
                 except OSError as err:
-                    print(f"{each} cannot be started: {err}", file=sys.stderr, flush=True)
+                    print(f"{program} cannot be started: {err}", file=sys.stderr, flush=True)
     finally:
         os._exit(127)
 
