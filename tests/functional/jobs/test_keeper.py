@@ -133,7 +133,9 @@ def test_whoever_started_it_sees_one_process_and_its_minion_another_program(host
         ["-l", "info"],
     )
 
+    assert not os.path.lexists(unit.drop_in)
     host.activate("new")
+    assert os.path.islink(unit.drop_in)
     assert (unit.follows, unit.program) == (True, host.link)
     assert processes.alive(processes.identity(first)), "what runs goes on"
     host.services.begin_restart(UNIT)

@@ -36,9 +36,13 @@ class KeptUnit:
         return kept is not None and kept.slot == self._program and kept.follows
 
     @property
+    def drop_in(self) -> str:
+        # The keeper needs nothing but the link itself.
+        return os.path.dirname(os.path.dirname(self._program))
+
+    @property
     def without_slot(self) -> str:
-        link = os.path.dirname(os.path.dirname(self._program))
-        return f"remove the link {link}"
+        return f"remove the link {self.drop_in}"
 
     def check(self) -> None:
         kept = self._kept()

@@ -77,6 +77,11 @@ class Unit(Protocol):
         ...
 
     @property
+    def drop_in(self) -> str:
+        """The path of what has it start the slot."""
+        ...
+
+    @property
     def without_slot(self) -> str:
         """What an administrator does to have it start what it did before."""
         ...
