@@ -14,6 +14,8 @@ from saltext_safeupdate.core.slots import manifest
 
 MACHINE = os.uname().machine
 PYTHON = "/usr/bin/python3"
+# A program that starts the interpreter beside it, as those of the Salt project do.
+BESIDE = b'#!/bin/sh\n"exec" "$(dirname "$(readlink -f "$0")")/bin/python3" "$0" "$@"\n'
 
 
 def member(name, content=b"", **attributes):
@@ -46,8 +48,8 @@ def onedir(version="3008.3"):
         directory("salt/bin"),
         member("salt/bin/python3.11", b"ELF" * 5000, mode=0o755),
         symlink("salt/bin/python3", "python3.11"),
-        member("salt/salt-minion", b"#!/bin/sh\n", mode=0o755),
-        member("salt/salt-call", b"#!/bin/sh\n", mode=0o755),
+        member("salt/salt-minion", BESIDE, mode=0o755),
+        member("salt/salt-call", BESIDE, mode=0o755),
         member("salt/lib/python3.11/site-packages/salt/version.py", version.encode()),
         hard_link("salt/lib/again.py", "salt/lib/python3.11/site-packages/salt/version.py"),
     ]

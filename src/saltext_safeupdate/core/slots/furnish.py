@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 
-from ..errors import SafeUpdateError
+from ..errors import CommandError, SafeUpdateError
 from ..extensions import interpreter, ourselves
 from ..extensions.beside_salt import load_staged, stage_for_build
 from ..extensions.carry import carry_extensions
@@ -84,8 +84,14 @@ def furnish(tree: str, home: str, staged: str, run: Run) -> None:
     """
     python = interpreter.named_by(os.path.join(tree, PROGRAM))
     if python is not None and is_below(tree, python):
-        carry_extensions(python, run, staged)
-        ourselves.carry(python, run, home, {})
+        try:
+            carry_extensions(python, run, staged)
+            ourselves.carry(python, run, home, {})
+        except CommandError as err:
+            raise SafeUpdateError(
+                f"The interpreter of the build does not work here: {err}. Nothing was changed; "
+                "take a build for this machine."
+            ) from err
         return
     library = os.path.join(tree, wheels.LIBRARY)
     others = [each for each in load_staged(staged) if not each.ours]

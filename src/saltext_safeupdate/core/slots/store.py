@@ -278,10 +278,11 @@ class Slots:
                 "take a build that was made as the documentation says."
             )
         starts = interpreter.named_by(os.path.join(tree, PROGRAM))
-        if manifest.kind == "onedir" and starts is not None and not is_below(tree, starts):
+        if manifest.kind == "onedir" and (starts is None or not is_below(tree, starts)):
             raise VerificationError(
-                f"{manifest.name} is refused: its program {PROGRAM} starts {starts}, which is no "
-                "part of it. Nothing was changed; take a build that can be moved."
+                f"{manifest.name} is refused: its program {PROGRAM} starts "
+                f"{starts or 'nothing that is known'}, which is no part of it. Nothing was "
+                "changed; take a build that can be moved."
             )
         furnish(tree)
         shutil.rmtree(copies)

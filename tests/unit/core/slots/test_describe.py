@@ -34,7 +34,7 @@ def test_the_page_makes_a_build_that_a_minion_takes(here, tmp_path, capsys, monk
     slots = Slots(str(tmp_path / "slots"))
     slot = slots.stage(offer.manifest, {CALL[-1]: str(here / CALL[-1])})
     assert slot.version == "3008.3"
-    assert offer.manifest.unpacked == 15_000 + 10 + 10 + 6
+    assert offer.manifest.unpacked == 15_000 + 2 * len(builds.BESIDE) + 6
     assert sorted(os.listdir(here)) == sorted([CALL[-1], SIGN[-1]]), "nothing is left"
 
 

@@ -87,6 +87,16 @@ def test_what_a_onedir_cannot_load_is_told(onedir, old, home, staged):
         furnish(onedir.tree, home, place, run)
 
 
+def test_an_interpreter_that_does_not_run_here_is_told(onedir, home, tmp_path):
+    """Such as one for another machine."""
+    python = pathlib.Path(onedir.path)
+    python.unlink()
+    python.write_bytes(b"\x7fELF")
+    python.chmod(0o755)
+    with pytest.raises(SafeUpdateError, match=r"does not work here: .* Nothing was changed"):
+        furnish(onedir.tree, home, str(tmp_path / "none"), run)
+
+
 def test_wheels_get_this_extension_beside_salt_and_nothing_runs(library, home, tmp_path):
     furnish(str(library.parent), home, str(tmp_path / "none"), _no_program)
     assert (library / "saltext_safeupdate" / "core" / "__init__.py").read_text() == "x = 1"

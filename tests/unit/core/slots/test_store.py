@@ -43,7 +43,7 @@ def test_a_build_becomes_a_slot(slots, build, clock, below):
     assert (slot.ident, slot.version, slot.kind) == (manifest.ident, "3008.3", "onedir")
     assert slot.staged == clock()
     assert slot.size > 15_000
-    assert pathlib.Path(slot.tree, "salt-minion").read_text() == "#!/bin/sh\n"
+    assert pathlib.Path(slot.tree, "salt-minion").read_text() == builds.BESIDE.decode()
     assert os.path.samefile(f"{slot.tree}/bin/salt-minion", f"{slot.tree}/salt-minion")
     assert below() == [slot.ident], "the archive is not kept"
     assert sorted(os.listdir(os.path.dirname(slot.tree))) == [
@@ -223,10 +223,12 @@ def test_a_file_that_is_gone_is_told(slots, build, below):
         ([member("salt/bin/python3", b"x", mode=0o755)], {}),
         ([member("salt/bin/salt-minion", b"x", mode=0o644)], {}),
         ([member("salt/salt-minion", b"#!/opt/saltstack/salt/bin/python3\n", mode=0o755)], {}),
+        # This extension could not be put beside a Salt whose interpreter is not known.
+        ([member("salt/salt-minion", b"#!/bin/sh\nexec python3\n", mode=0o755)], {}),
     ],
     ids=[
         *("leads out", "setuid", "larger than it says", "no minion", "not a program"),
-        "starts another interpreter",
+        *("starts another interpreter", "starts one that is not known"),
     ],
 )
 def test_a_build_that_is_refused_leaves_nothing(slots, build, tmp_path, below, entries, said):
@@ -641,7 +643,7 @@ ACTIONS = {
 def scene(tmp_path, build):
     (tmp_path / "whole").mkdir()
     entries = [
-        member("salt/salt-minion", b"#!/bin/sh\n", mode=0o755),
+        member("salt/salt-minion", builds.BESIDE, mode=0o755),
         symlink("salt/link", "salt-minion"),
         hard_link("salt/lib/again", "salt/salt-minion"),
     ]
