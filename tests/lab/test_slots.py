@@ -14,7 +14,7 @@ from devtools.lab.container import Container, Lab
 from devtools.lab.recipes import PREFIX
 from tests.lab.engine import NEW, OLD, QUICK
 from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
-from tests.lab.jobs import WORK
+from tests.lab.jobs import WORK, Stream, thirty
 from tests.lab.slotted import BROKEN, MOST, SOURCE, InVenv, Slotted
 from tests.support.waiting import wait_for
 
@@ -301,3 +301,49 @@ def test_an_update_to_a_slot_and_on_to_another_waits_for_no_job(
     scene.master.wait(lambda: scene.left() == [], 90, "the earlier generations to go")
     assert scene.runs() == OLD
     assert len(copies) == 1, "only the minion of the package has a copy"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+def test_under_a_stream_of_jobs_no_update_to_a_slot_loses_one(
+    lab: Lab, site: Path, begin: Callable[[Any], Any]
+) -> None:
+    """From a package to a slot, to another one, and back, beside one long job."""
+    scene: Beside = begin(Beside(lab, site, OLD, watch_timeout=900))
+    scene.up()
+    scene.have_own_tree()
+    scene.sls("thirty", thirty(0.02))
+    for version in (NEW, OLD):
+        scene.build(version, place=version)
+    line = f"echo long start >> {WORK}; {UNTIL_FLAG}; echo long end >> {WORK}; echo done"
+    long = scene.publish("cmd.run", line)
+    scene.wait_trace("long start")
+    with Stream(scene) as stream:
+        for version in (NEW, OLD, ""):
+            words = {"source": f"salt://{version}", "allow_downgrade": True}
+            asked = (
+                scene.call("safeupdate.update", version, timeout=400, **words)
+                if version
+                else scene.call("safeupdate.rollback", to="without_slot", timeout=400)
+            )
+            record = scene.ended(asked["update"], 900)
+            assert record["phase"] == "committed", record
+            assert json.loads(record["extra"])["progress"]["beside"], "it has waited for no job"
+            scene.master.wait(
+                lambda wanted=version or OLD: scene.answers() == wanted, 90, "the next minion"
+            )
+    scene.container.write(FLAG, "")
+    missing = stream.await_returns(300)
+    found = stream.verdict()
+    print(
+        f"3 updates: published {len(stream.sent)} = returned "
+        f"{len(stream.sent) - len(missing) - len(found['reported'])} + reported "
+        f"{len(found['reported'])} + silent {len(missing)}; run twice {len(found['twice'])}"
+    )
+    assert (missing, found["reported"], found["twice"], found["wrong"]) == ([], [], [], [])
+    assert scene.returned(long)["return"] == "done"
+    traces = scene.traces()
+    assert (traces.count("long start"), traces.count("long end")) == (1, 1)
+    scene.master.wait(lambda: scene.open_jobs() == [], 60, "the ledger to be empty")
+    assert scene.runs() == OLD
+    assert not scene.follows()
