@@ -137,9 +137,9 @@ class Scene:
     def dpkg_status(self) -> str:
         return self.container.packages("salt-minion")["salt-minion"][1]
 
-    def record(self) -> dict[str, Any]:
-        """Return the newest record, empty where there is none."""
-        argv = ["python3", "-c", _READ, f"{self.state_dir}/safeupdate.db"]
+    def record(self, state_dir: str = "") -> dict[str, Any]:
+        """Return the newest record, empty where there is none; of another minion by its place."""
+        argv = ["python3", "-c", _READ, f"{state_dir or self.state_dir}/safeupdate.db"]
         return dict(json.loads(self.container.run(argv).stdout))
 
     def _database_state(self) -> list[tuple[int, int, int]]:

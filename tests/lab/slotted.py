@@ -19,6 +19,8 @@ from tests.lab.engine import EngineScene
 
 SOURCE = "salt://builds"
 DROP_IN = "/etc/systemd/system/salt-minion.service.d/40-safeupdate-slot.conf"
+# A master that lists its files anew each time.
+FRESH = {"fileserver_list_cache_time": 0}
 # What the page on slots says of the room that one of wheels takes, in bytes.
 MOST = 200e6
 _UNIT = f"""\

@@ -1,0 +1,150 @@
+"""Slots on every kind of host: from what the host has to slots of each series, down, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.experiment import MINION
+from devtools.lab.container import Lab
+from saltext_safeupdate.core.settings import of_minion
+from tests.lab.engine import QUICK
+from tests.lab.rpm import FRONT_ENDS, RpmHost
+from tests.lab.scene import FINAL
+from tests.lab.slotted import InVenv, Slotted
+from tests.lab.test_update_two_minions import SECOND, Two
+
+FIRST = "3006.28"
+# From slot to slot: each series up and down.
+ALL = ("3007.15", "3008.3", "3007.15", FIRST)
+WAYS = [(host, ALL) for host in ("apt", *FRONT_ENDS, "venv")]
+# Hosts with apt, and those whose Salt no package owns, are in test_slots.py in every run.
+SHORT = ("dnf", ("3008.3",))
+
+
+class RpmSlotted(RpmHost, Slotted):
+    """A minion from rpms whose master has builds."""
+
+
+def made(lab: Lab, site: Path, host: str) -> Slotted:
+    if host in FRONT_ENDS:
+        return RpmSlotted(lab, site, FIRST, config=QUICK, front_end=host)
+    return (InVenv if host == "venv" else Slotted)(lab, site, FIRST, config=QUICK)
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize(
+    ("host", "versions"),
+    [SHORT, *(pytest.param(*way, marks=pytest.mark.soak) for way in WAYS)],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_from_what_the_host_has_to_slots_and_back(
+    lab: Lab,
+    site: Path,
+    begin: Callable[[Any], Any],
+    host: str,
+    versions: tuple[str, ...],
+) -> None:
+    scene: Slotted = begin(made(lab, site, host))
+    scene.up()
+    for version in sorted(set(versions)):
+        scene.build(version, place=version)
+    packages = "" if host == "venv" else scene.version()
+    for version in versions:
+        job = scene.publish("test.sleep", 20)
+        asked = scene.call(
+            "safeupdate.update",
+            version,
+            source=f"salt://{version}",
+            allow_downgrade=True,
+            timeout=400,
+        )
+        record = scene.ended(asked["update"], 900)
+        assert record["phase"] == "committed", record
+        assert scene.runs() == version
+        assert scene.returned(job)["return"] is True
+        assert scene.follows()
+    job = scene.publish("test.sleep", 20)
+    back = scene.call("safeupdate.rollback", to="without_slot", timeout=300)
+    assert scene.ended(back["update"], 900)["phase"] == "committed"
+    assert scene.runs() == FIRST
+    assert scene.returned(job)["return"] is True
+    assert not scene.follows()
+    if packages:
+        assert scene.version() == packages, "the package is as it was"
+        scene.assert_packages(packages)
+
+
+class TwoSlotted(Two, Slotted):
+    """Two minions of one host, whose master has builds."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+def test_two_minions_share_slots_and_each_has_its_own(
+    lab: Lab, site: Path, begin: Callable[[Any], Any]
+) -> None:
+    scene: TwoSlotted = begin(TwoSlotted(lab, site, FIRST, config=QUICK))
+    scene.up()
+    for version in ("3007.15", "3008.3"):
+        scene.build(version, place=version)
+
+    first = partial(scene.master.call, minion=MINION, timeout=400)
+    second = partial(scene.master.call, minion=SECOND, timeout=400)
+    state_dir = of_minion({"conf_file": "/etc/salt2/minion"})[0].state_dir
+
+    def runs() -> tuple[str, str]:
+        scene.master.wait_minion(MINION, 90)
+        scene.master.wait_minion(SECOND, 90)
+        return first("test.version"), second("test.version")
+
+    def ended(call: Callable[..., Any], asked: Any) -> None:
+        place = scene.state_dir if call == first else state_dir
+
+        def is_over() -> Any:
+            found = scene.record(place)
+            assert found["id"] == asked["update"], found
+            return found if found["phase"] in FINAL else None
+
+        found = scene.master.wait(is_over, 600, "the end of the update")
+        assert found["phase"] == "committed", found
+        locked = scene.locked if call == first else scene.second_locked
+        scene.master.wait(lambda: not locked("supervisor"), 60, "the supervisor to end")
+
+    def update(call: Callable[..., Any], version: str) -> None:
+        ended(call, call("safeupdate.update", version, source=f"salt://{version}"))
+
+    def slots(call: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+        return {each["version"]: each for each in call("safeupdate.revisions")["slots"]}
+
+    pid = scene.second_pid()
+    update(first, "3007.15")
+    assert runs() == ("3007.15", FIRST)
+    assert scene.second_pid() == pid, "nothing has changed below the other one"
+    pid = scene.pid()
+    update(second, "3007.15")
+    assert runs() == ("3007.15", "3007.15")
+    assert scene.pid() == pid
+    (shared,) = slots(first).values()
+    assert slots(second) == {"3007.15": shared}, "both run from one slot"
+
+    update(second, "3008.3")
+    assert runs() == ("3007.15", "3008.3")
+    assert slots(first)["3007.15"]["active"]
+    assert not slots(first)["3008.3"]["active"]
+    assert slots(second)["3008.3"]["active"]
+    # What the other one needs, nobody removes.
+    for call, version in ((first, "3008.3"), (second, "3007.15")):
+        told = call("safeupdate.forget_slot", slots(call)[version]["slot"])
+        assert "Nothing was changed" in told
+    ended(first, first("safeupdate.rollback"))
+    assert runs() == (FIRST, "3008.3")
+    assert slots(second)["3008.3"]["active"]
+    ended(second, second("safeupdate.rollback"))
+    assert runs() == (FIRST, "3007.15")
+    ended(second, second("safeupdate.rollback", to="without_slot"))
+    assert runs() == (FIRST, FIRST)
