@@ -35,7 +35,7 @@ FOUND = {
 # they are there only where their programs are.
 SURFACE = {
     "beacons": {"safeupdate": {"beacon", "validate"}},
-    "executors": {"safeupdate": {"execute"}},
+    "executors": {"safeupdate": {"allow_missing_func", "execute"}},
     "grains": {"safeupdate": {"paths", "safeupdate"}},
     "modules": {
         "safeupdate": {

@@ -54,6 +54,15 @@ def execute(opts, data, func, args, kwargs):
     return answer
 
 
+def allow_missing_func(function):
+    """
+    Return that this executor needs the function to be there.
+
+    Salt asks each executor that is named, and without an answer loads all that there are.
+    """
+    return False
+
+
 def _is_last(opts, data):
     """Tell whether this is the last executor."""
     listed = data.get("module_executors") or opts.get("module_executors") or []

@@ -35,8 +35,11 @@ def begin(
         from . import calling_off
 
         answer = calling_off.call_off(of_minion(opts)[0], data)
+    if current.get() is not None:
+        # Its main process has taken the share, as it does for each job.
+        return answer
     # What a minion runs has 'ret', what salt-call runs has not.
-    late = late and "ret" in data and current.get() is None
+    late = late and "ret" in data
     needs_lock = functions.needs_lock(data.get("fun"))
     if not needs_lock and not late:
         return answer

@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import pytest
+import salt.config
+import salt.loader
 
 EXECUTORS = "saltext_safeupdate.executors"
 _CODE = """
@@ -32,3 +34,11 @@ def _imported(*argv):
     command = [sys.executable, "-c", _CODE, *argv]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return set(said.split()) - {"saltext_safeupdate"}
+
+
+def test_salt_learns_that_a_function_has_to_be_there_without_loading_other_executors():
+    """Salt asks that for each job. Without an answer it loads them all, and lists them again."""
+    opts = {**salt.config.minion_config(None), "grains": {}}
+    executors = salt.loader.executors(opts, {})
+    assert executors["safeupdate.allow_missing_func"]("no.such") is False
+    assert executors.loaded_files == {"safeupdate"}

@@ -55,6 +55,19 @@ def test_no_recursion_inside(salt, monkeypatch):
     assert salt["transactional_update.sls"].call_count == 0
 
 
-def test_virtual(monkeypatch):
-    monkeypatch.setattr(executor.salt.utils.path, "which", lambda _: None)
+def test_it_is_there_if_its_program_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(executor, "_PLACES", "")
     assert executor.__virtual__()[0] is False
+    program = tmp_path / "transactional-update"
+    program.write_text("")
+    assert executor.__virtual__()[0] is False
+    program.chmod(0o755)
+    assert executor.__virtual__() == "transactional_update"
+
+
+def test_its_program_is_looked_for_in_the_usual_places_too(monkeypatch, tmp_path):
+    monkeypatch.delenv("PATH", raising=False)
+    monkeypatch.setattr(executor, "_PLACES", str(tmp_path))
+    (tmp_path / "transactional-update").touch(0o755)
+    assert executor.__virtual__() == "transactional_update"
