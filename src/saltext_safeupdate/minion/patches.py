@@ -48,7 +48,7 @@ def patches(
         return Built(settings, redirect, follows=follows)
 
     later = Later(build)
-    ready = Ready([*when_ready, later.build])
+    ready = Ready([*when_ready, later.build, _have_at_hand])
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
         # The main process.
@@ -111,6 +111,12 @@ def patches(
             may_wait=True,
         ),
     ]
+
+
+def _have_at_hand() -> None:
+    from . import at_hand
+
+    at_hand.read()
 
 
 def _follows(settings: Settings) -> bool:
