@@ -3,6 +3,7 @@ import subprocess
 import pytest
 
 from saltext_safeupdate.core.jobs import current
+from saltext_safeupdate.core.record import kept
 from tests.support.own_errors import _no_error_of_ours  # noqa: F401 (a fixture)
 
 
@@ -28,3 +29,4 @@ def _no_job_is_left():
     """What a unit test began as a job would be the job of all that follow."""
     yield
     current.end()
+    kept.end()

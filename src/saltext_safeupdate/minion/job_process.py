@@ -21,6 +21,7 @@ from ..core.jobs import current, functions
 from ..core.jobs.admission import Admission
 from ..core.jobs.ledger import Ledger
 from ..core.jobs.suspension import Interrupted, Suspended
+from ..core.record import kept
 from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
 from ..core.settings import Settings
@@ -100,6 +101,7 @@ class JobProcess:
         forked = opts.get("multiprocessing", True)
         if forked:
             queue_lock.keep_private()
+            kept.begin()
         attempt, says, lost = self._begin(opts, ticket)
         job = current.Job(
             jid=str(data.get("jid", "")),
@@ -177,6 +179,8 @@ class JobProcess:
             except SafeUpdateError as err:
                 job.blind = True
                 self._without_record(minion.opts, job.key, err)
+        # The function may do whatever it wants, for as long as it wants.
+        kept.end()
         if job is not None and args:
             job.may_go_back = _may_go_back(job, args[-1])
         try:

@@ -19,6 +19,7 @@ from ..core.host import locks
 from ..core.host.locks import Lock
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
+from ..core.record import kept
 from ..core.settings import Settings
 from . import kept_returns, publication, unrecorded
 from .answers import is_failure
@@ -54,6 +55,9 @@ class Returns:
             return load
         try:
             code = load.get("retcode")
+            if minion.opts.get("multiprocessing", True):
+                # It is said at once that the return has arrived.
+                kept.begin()
             self._ledger(job).finish(
                 job.key, salt.payload.dumps(load), code if isinstance(code, int) else 0
             )
@@ -77,7 +81,10 @@ class Returns:
             arrived = not is_failure(value) or not minion.opts.get("pub_ret", True)
         finally:
             # Also if Salt fails to send at all.
-            self._settle(minion, ret, jid, key, arrived=arrived)
+            try:
+                self._settle(minion, ret, jid, key, arrived=arrived)
+            finally:
+                kept.end()
         return value
 
     def send(

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 
 from ..errors import RecordError
 from ..host.files import close_to_others, make_private, open_private, who_else_writes
-from . import set_aside
+from . import kept, set_aside
 
 log = logging.getLogger(__name__)
 
@@ -192,26 +192,37 @@ class Database:
     @contextlib.contextmanager
     def connection(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         synchronous = "FULL" if durable else "NORMAL"
+        which = kept.which(self.path)
+        taken = kept.take(which)
+        db = taken or self._opened(synchronous)
         try:
-            db = self._open(synchronous)
+            if taken is not None:
+                db.execute(f"PRAGMA synchronous = {synchronous}")
+                db.execute(f"PRAGMA busy_timeout = {round(self._busy_timeout * 1000)}")
+            yield db
+        except sqlite3.Error as err:
+            db.close()
+            # The class itself means that the file is not what it should be.
+            if type(err) is sqlite3.DatabaseError:
+                self._set_aside(err)
+            raise self._error(err) from err
+        except BaseException:
+            db.close()
+            raise
+        kept.give_back(which, db)
+
+    def _opened(self, synchronous: str) -> sqlite3.Connection:
+        """Open it; set it aside if it is unreadable, and start anew. Raises RecordError."""
+        try:
+            return self._open(synchronous)
         except sqlite3.OperationalError as err:
             raise self._error(err) from err
         except sqlite3.DatabaseError as err:
             self._set_aside(err)
             try:
-                db = self._open(synchronous)
+                return self._open(synchronous)
             except sqlite3.Error as again:
                 raise self._error(again) from again
-        try:
-            yield db
-        except sqlite3.Error as err:
-            # The class itself means that the file is not what it should be.
-            if type(err) is sqlite3.DatabaseError:
-                db.close()
-                self._set_aside(err)
-            raise self._error(err) from err
-        finally:
-            db.close()
 
     def _open(self, synchronous: str) -> sqlite3.Connection:
         if not os.path.exists(self.path):
