@@ -5,14 +5,14 @@ beacon have them. ``phase`` is ``idle`` if there was no update. It is ``unknown`
 cannot be read; ``reason`` then says why.
 """
 
-from saltext_safeupdate.admin.status import status
+from saltext_safeupdate.admin.status import grain
 
 
 def safeupdate():
     """
     Return the grain. Reads the record and starts no program.
     """
-    return {"safeupdate": status.grain(__opts__)}
+    return {"safeupdate": grain.grain(__opts__)}
 
 
 def paths():
@@ -22,4 +22,4 @@ def paths():
     A minion that is handed over reads copies of its code, and the names of these copies change with
     each start.
     """
-    return status.paths()
+    return grain.paths()

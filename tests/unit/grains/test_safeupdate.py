@@ -2,6 +2,7 @@ import pytest
 import salt.version
 
 from saltext_safeupdate.core.host import processes
+from saltext_safeupdate.core.jobs.ledger import Ledger
 from saltext_safeupdate.core.record.parts import Boot
 from saltext_safeupdate.core.record.phase import Phase
 from saltext_safeupdate.core.record.store import Store
@@ -30,6 +31,11 @@ def test_a_minion_that_was_never_updated_is_idle_and_looking_writes_nothing(stat
         "safeupdate": {"version": RUNNING, "phase": "idle", "pending": False}
     }
     assert not state_dir.exists()
+
+
+def test_a_minion_that_has_had_jobs_and_no_update_is_idle(state_dir):
+    Ledger(f"{state_dir}/safeupdate.db").record_from_now()
+    assert grains.safeupdate()["safeupdate"]["phase"] == "idle"
 
 
 @pytest.mark.parametrize("phase", Phase)

@@ -1,23 +1,17 @@
-"""
-Where this minion is: its newest update, all its updates, and what grain and beacon tell.
-
-The grain is made whenever the minion starts, so importing this module is cheap.
-"""
+"""Where this minion is: its newest update, all its updates, and what the beacon tells."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-import salt
 import salt.version
 
 from ...core.errors import InputError, LockUnavailableError, SafeUpdateError
-from ...core.host import copy_names, drained, hidden, locks, processes
+from ...core.host import drained, hidden, locks, processes
 from ...core.record.phase import Phase
 from ...core.record.store import Store
 from ...core.record.update import Update
@@ -51,7 +45,6 @@ def status(host: Host) -> dict[str, Any]:
 
 def _restart(host: Host) -> dict[str, str]:
     """Return what happens to jobs in the next restart by others, and why the last one waited."""
-    # Not for the grain.
     from ...core.jobs import guard_file
     from ...minion import handing_over
 
@@ -107,7 +100,6 @@ def drained_until(run_dir: str) -> dict[str, Any]:
 
 def _extension(host: Host) -> dict[str, str]:
     """Return the version of this extension that the minion runs with, and the installed one."""
-    # Not for the grain.
     from ...core.extensions import ourselves
     from ...core.generations.table import Generations
 
@@ -119,7 +111,6 @@ def _extension(host: Host) -> dict[str, str]:
 
 
 def _installed(host: Host) -> dict[str, str]:
-    # Not for the grain.
     from ... import factory
 
     try:
@@ -171,37 +162,6 @@ def history(host: Host, limit: object) -> list[dict[str, Any]]:
         }
         for update in host.store.updates(limit)
     ]
-
-
-def grain(opts: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return the version that runs, how the newest update has ended, and if it waits for a reboot.
-
-    A minion makes its grains when it starts, and the engine has it do so again after each of
-    these steps. The phases between them would be out of date as soon as they are told. The phase
-    is ``unknown`` if the record cannot be read.
-    """
-    found = {"version": str(salt.version.__version__), "phase": "idle", "pending": False}
-    try:
-        store = _store(opts)
-        updates = store.updates() if store.exists() else []
-    except SafeUpdateError as err:
-        return {**found, "phase": "unknown", "reason": str(err)}
-    last = next((each for each in updates if each.phase.final or each.awaits_boot), None)
-    if last is not None:
-        found |= {"phase": last.phase.value, "pending": not last.phase.final}
-        if last.reason and last.phase.final:
-            found["reason"] = last.reason
-    return found
-
-
-def paths() -> dict[str, Any]:
-    """Return the grains of Salt's paths as they are without copies; none if this reads no copy."""
-    path = [copy_names.original(entry) for entry in sys.path]
-    code = os.path.dirname(str(salt.__file__))
-    if path == sys.path and code in salt.__path__:
-        return {}
-    return {"pythonpath": list(dict.fromkeys(path)), "saltpath": code}
 
 
 def beacon_events(

@@ -10,7 +10,7 @@ import pytest
 import salt.config
 from salt.exceptions import CommandExecutionError
 
-from saltext_safeupdate.admin.status import status
+from saltext_safeupdate.admin.status import grain
 from saltext_safeupdate.admin.updates import inside, steering
 from saltext_safeupdate.core.errors import InputError, SafeUpdateError
 from saltext_safeupdate.core.jobs import functions as table
@@ -93,7 +93,7 @@ def test_without_anybody_to_ask_it_is_an_error(transaction, monkeypatch, call):
 def test_nothing_is_told_of_the_running_minion(transaction, tmp_path):
     with pytest.raises(InputError, match="hides the database"):
         Host({})
-    found = status.grain(opts(tmp_path))
+    found = grain.grain(opts(tmp_path))
     assert found["phase"] == "unknown"
     assert "hides the database" in found["reason"]
 
