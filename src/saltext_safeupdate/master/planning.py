@@ -23,7 +23,7 @@ from ..fleet.plan import Draw, Facts, Plan
 from ..fleet.request import Group, Request
 from ..fleet.rollout import Rollout
 from ..fleet.versions import reached
-from . import draining, gate, newest, questions, targets
+from . import below, draining, gate, newest, questions, targets
 from .newest import PLAN_TIMEOUT, Ask, by_chance
 from .progress import say_that_minions_are_asked
 from .refusals import refuse_beside, refuse_kept
@@ -42,8 +42,6 @@ _HISTORY = 5
 _LOCKED = "version-locked"
 # Characters of the reason of a hold.
 _LONGEST = 200
-# Where the keys of minions are that a master of masters does not know.
-_BELOW = "the keys of minions below a syndic are there, so begin it on the master of their syndic"
 
 
 def make(
@@ -72,7 +70,7 @@ def make(
     before = came_from(store, wanted)
     _refuse_nobody(opts, wanted)
     members, unknown = _members(opts, wanted)
-    _refuse_below_syndics(opts, members)
+    below.refuse(opts, members)
     unknown |= _barred(store, wanted, before)
     everybody = sorted({minion for minions in members.values() for minion in minions})
     drained = draining.drained(store, clock())
@@ -87,6 +85,7 @@ def make(
         **_facts(opts, wanted, [m for m in everybody if m not in unknown], before, ask),
         **unknown,
     }
+    facts |= below.syndics(opts, set(everybody).difference(facts))
     now = clock()
     found = plans.make(
         wanted,
@@ -255,8 +254,8 @@ def _members(
         sure, maybe = resolved(opts, _target(group), group.tgt_type)
         nobody = sorted(_named(group).difference(sure))
         members[group.name] = [*sure, *maybe, *nobody]
-        below = f"; {_BELOW}" if opts.get("order_masters") else ""
-        problem = f"named, and no minion with an accepted key is called that{below}"
+        where = f"; {below.BELOW}" if below.of_masters(opts) else ""
+        problem = f"named, and no minion with an accepted key is called that{where}"
         unknown |= dict.fromkeys(nobody, Facts(problem=problem))
         unknown |= {
             minion: Facts(
@@ -266,16 +265,6 @@ def _members(
             for minion in maybe
         }
     return members, unknown
-
-
-def _refuse_below_syndics(opts: Mapping[str, Any], members: Mapping[str, Collection[str]]) -> None:
-    """Raise InputError if a group means nobody here, and may mean minions of syndics."""
-    empty = [name for name, minions in members.items() if not minions]
-    if empty and opts.get("order_masters"):
-        raise InputError(
-            f"The target of {', '.join(empty)} means no minion with an accepted key. This is a "
-            f"master of masters ('order_masters'): {_BELOW}. Nothing was started."
-        )
 
 
 def _refuse_nobody(opts: Mapping[str, Any], wanted: Request) -> None:

@@ -517,6 +517,23 @@ def test_a_master_of_masters_says_where_minions_below_its_syndics_are(master, fl
     assert plan.unfit == {"below1"}
 
 
+def test_a_syndic_is_no_minion_that_is_away(master, fleet):
+    syndics = Path(master.opts["cachedir"]) / "syndics"
+    syndics.mkdir(parents=True)
+    for name in ("m1", "m2"):
+        (syndics / name).touch()
+    fleet.silent |= {"m1", "m3"}
+    assert master.plan().away == {"m1", "m3"}
+    master.opts["order_masters"] = True
+    plan = master.plan()
+    # One that answers is a minion, whatever it has sent besides.
+    assert (plan.away, set(plan.left_out)) == ({"m3"}, {"m1"})
+    assert "it is a syndic, and the keys of minions below a syndic are there" in plan.left_out["m1"]
+    assert not plan.unfit
+    with pytest.raises(InputError, match="No minion is left to update: m1 unsupported"):
+        master.plan("m1")
+
+
 def test_a_rollout_that_is_repeated_has_nothing_to_do(master, fleet):
     for host in fleet.hosts.values():
         host.version = NEW
