@@ -531,9 +531,9 @@ def policy(apply=False):
     At a terminal it is shown as text; with ``--out json``, or called by a program, it returns data:
     ``groups`` with a row for each (``group``, ``goal``, ``version``, ``minions``, ``there``: how
     many run it; ``bring``: whom a rollout would bring along; ``left``: who is left out and why;
-    ``waits``: why no rollout of it may begin now; ``unknown``: names to leave out that no minion with
-    an accepted key has), ``next`` (the group whose rollout comes next, or
-    has begun) and ``begun`` (the name of the rollout).
+    ``waits``: why no rollout of it may begin now; ``unknown``: names to leave out that no minion
+    with an accepted key has), ``next`` (the group whose rollout comes next, or has begun) and
+    ``begun`` (the name of the rollout).
 
     CLI Example:
 

@@ -19,13 +19,13 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ..errors import SafeUpdateError, VerificationError
 from . import newer
 from .file_state import CHUNK, Entry, attributes, digest, each_of, of_entry, read, walk
-from .files import remove, sync_directory, write_atomic
+from .files import remove, sync_directory, sync_files, write_atomic
 
 _MANIFEST = "manifest.json"
 # How many of the paths of a minion are its configuration: the first ones.
@@ -127,6 +127,7 @@ def save(paths: Iterable[str], directory: str, *, anew: bool = False) -> Manifes
             return replace(entry, content=name, digest=_copy(path, os.path.join(copies, name)))
 
         entries = [entry for _, entry in each_of(roots, copied)]
+        sync_files([os.path.join(copies, each.content) for each in entries if each.digest])
         sync_directory(copies)
         manifest = Manifest(directory=directory, roots=roots, entries=tuple(entries))
         write_atomic(os.path.join(directory, _MANIFEST), json.dumps(asdict(manifest), indent=1))
@@ -172,6 +173,7 @@ def restore(
     present: Manifest | None = None,
     keep: Sequence[str] = (),
     grows: Sequence[str] = (),
+    gone: Collection[str] = (),
     suffix: str = ".safeupdate-newer",
 ) -> Restored:
     """
@@ -181,12 +183,14 @@ def restore(
     are not touched. *present* is a backup of what was there when the rollback began. With it,
     what somebody else has changed since :func:`mark` stays as it was then below *keep*, unless
     the update had changed it too. Everywhere else it is put aside, under its name with *suffix*.
-    Below *grows*, what has come since stays, whoever has made it.
+    Below *grows*, what has come since stays, whoever has made it. What others have taken away, as
+    *gone* says, stays away.
     Raises VerificationError or SafeUpdateError.
     """
     _verify(manifest)
     wanted = {entry.path: (entry, manifest) for entry in manifest.entries}
     others, aside = _judged(manifest, present, keep)
+    others |= dict.fromkeys(gone)
     for path, entry in others.items():
         wanted.pop(path, None)
         if entry is not None and present is not None:
@@ -204,10 +208,19 @@ def restore(
             came = newer.is_below(path, grows)
             if path not in wanted and not came and _remove_alone(path):
                 removed.append(path)
+        parts = []
         for path, (entry, source) in sorted(wanted.items()):
             if _differs(entry):
-                _put_back(entry, os.path.join(source.directory, _COPIES, entry.content))
                 written.append(path)
+                if not stat.S_ISDIR(entry.mode):
+                    parts.append(entry)
+                _write(entry, os.path.join(source.directory, _COPIES, entry.content))
+        sync_files([_part(each.path) for each in parts if stat.S_ISREG(each.mode)])
+        for entry in parts:
+            path = entry.path
+            _put_in_place(entry)
+        for path in sorted({os.path.dirname(entry.path) for entry in parts}):
+            sync_directory(path)
         # Putting a file into a directory changes the directory's times, so these come last.
         for path, (entry, _) in sorted(wanted.items(), reverse=True):
             if stat.S_ISDIR(entry.mode):
@@ -258,15 +271,13 @@ def _roots(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _copy(source: str, target: str, mode: int = 0o600) -> str:
-    """Copy the content of a file to the disk; return its digest."""
+    """Copy the content of a file, which is not synced; return its digest."""
     found = hashlib.sha256()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with open(source, "rb") as old, open(os.open(target, flags, mode), "wb") as new:
         while block := old.read(CHUNK):
             found.update(block)
             new.write(block)
-        new.flush()
-        os.fsync(new.fileno())
     return found.hexdigest()
 
 
@@ -305,18 +316,16 @@ def _differs(entry: Entry) -> bool:
     return now != entry
 
 
-def _put_back(entry: Entry, copy: str) -> None:
-    there = os.path.lexists(entry.path)
-    if there and stat.S_IFMT(os.lstat(entry.path).st_mode) != entry.kind:
-        _remove(entry.path)
-    directory = os.path.dirname(entry.path)
-    os.makedirs(directory, exist_ok=True)
+def _write(entry: Entry, copy: str) -> None:
+    """Make a directory again; or write a file, or a link, beside where it belongs."""
+    os.makedirs(os.path.dirname(entry.path), exist_ok=True)
     if stat.S_ISDIR(entry.mode):
+        _make_room(entry)
         with contextlib.suppress(FileExistsError):
             os.mkdir(entry.path, 0o700)
         _settle(entry.path, entry)
         return
-    part = os.path.join(directory, f".{os.path.basename(entry.path)}.safeupdate")
+    part = _part(entry.path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part)
     if stat.S_ISLNK(entry.mode):
@@ -324,8 +333,23 @@ def _put_back(entry: Entry, copy: str) -> None:
     else:
         _copy(copy, part)
     _settle(part, entry)
-    os.replace(part, entry.path)
-    sync_directory(directory)
+
+
+def _put_in_place(entry: Entry) -> None:
+    """Put what was written into its place; its directory is not synced."""
+    _make_room(entry)
+    os.replace(_part(entry.path), entry.path)
+
+
+def _make_room(entry: Entry) -> None:
+    """Remove what is of another kind."""
+    there = os.path.lexists(entry.path)
+    if there and stat.S_IFMT(os.lstat(entry.path).st_mode) != entry.kind:
+        _remove(entry.path)
+
+
+def _part(path: str) -> str:
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.safeupdate")
 
 
 def _settle(path: str, entry: Entry) -> None:

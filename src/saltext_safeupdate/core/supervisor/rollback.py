@@ -274,6 +274,7 @@ def _restore(update: Update, present: Manifest | None) -> str:
         present=present,
         keep=(*backup.configuration(update.way_back.paths), *backup.followed(kept)),
         grows=backup.followed(servers.grows(update)),
+        gone=servers.taken_away(update, before, present),
         suffix=f".safeupdate-{update.id}",
     )
     said = ""

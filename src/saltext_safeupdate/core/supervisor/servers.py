@@ -119,6 +119,23 @@ def bereft(update: Update, before: Manifest, present: Manifest | None) -> set[st
     return {os.path.dirname(each) for each in lost}
 
 
+def taken_away(update: Update, before: Manifest, present: Manifest | None) -> set[str]:
+    """
+    Return the keys that somebody has taken away since *before*, as of *present*.
+
+    Whatever packages do, they take no single key away: one that is put back would let a minion in
+    that somebody has shut out. If none of them is there any more, that was not somebody.
+    """
+    if present is None:
+        return set()
+    there = {each.path for each in present.entries}
+    keys = {os.path.realpath(each.keys) for each in update.code.servers if each.keys}
+    files = (each.path for each in before.entries if stat.S_ISREG(each.mode))
+    had = {path for path in files if _holds(keys, path)}
+    left = {os.path.dirname(path) for path in had & there}
+    return {path for path in had - there if os.path.dirname(path) in left}
+
+
 # -- how -----------------------------------------------------------------------------------
 
 
@@ -180,6 +197,12 @@ def _had(update: Update, directory: str) -> bool:
         log.warning("update %s: %s", update.id, err)
         return False
     return os.path.realpath(directory) in _with_keys(before)
+
+
+def _holds(directories: set[str], path: str) -> bool:
+    """Tell whether a path is that of a key in one of these, wherever links lead to it."""
+    directory, name = os.path.split(path)
+    return hosts.is_key(name) and os.path.realpath(directory) in directories
 
 
 def _with_keys(manifest: Manifest) -> set[str]:

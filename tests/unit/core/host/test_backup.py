@@ -178,6 +178,26 @@ def test_a_backup_that_was_cut_is_recognised_and_made_anew(etc, state, monkeypat
     assert backup.load(backup.save([str(etc)], str(state / "b")).directory).roots == (str(etc),)
 
 
+@pytest.mark.parametrize("count", [10, 1000])
+def test_many_files_are_synced_together(etc, state, monkeypatch, count):
+    """A master has a key for each of its minions."""
+    keys = etc / "pki" / "minions"
+    keys.mkdir()
+    for number in range(count):
+        (keys / f"web{number}").write_text("key")
+    real, calls = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(fd), real(fd)))
+    manifest = backup.save([str(etc)], str(state / "b"))
+    assert len(calls) < 30
+    for path in keys.iterdir():
+        path.unlink()
+    calls.clear()
+    assert len(backup.restore(manifest).written) == count
+    assert len(calls) < 30
+    assert {path.read_text() for path in keys.iterdir()} == {"key"}
+    assert len(list(keys.iterdir())) == count
+
+
 def test_the_manifest_is_the_last_that_is_written(etc, state, monkeypatch):
     def check(path, content):
         names = sorted(os.listdir(state / "b" / "files"))

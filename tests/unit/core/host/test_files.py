@@ -1,3 +1,5 @@
+import ctypes
+import errno
 import os
 import stat
 
@@ -100,3 +102,17 @@ def test_only_root_gives_away_and_no_link_to_another_file(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     files.give_to_owner(str(tmp_path / "file"))
     assert len(given) == 1
+
+
+def test_many_files_that_cannot_be_synced_are_an_error(tmp_path, monkeypatch):
+    class Failing:
+        def syncfs(self, fd):
+            ctypes.set_errno(errno.ENOSPC)
+            return -1
+
+    monkeypatch.setattr(files.ctypes, "CDLL", lambda *args, **kwargs: Failing())
+    paths = [str(tmp_path / str(number)) for number in range(200)]
+    with pytest.raises(OSError, match="No space left"):
+        files.sync_files(paths)
+    with pytest.raises(FileNotFoundError):
+        files.sync_files(paths[:1])

@@ -464,15 +464,15 @@ def test_keys_come_back_also_if_the_supervisor_dies_among_them(host, monkeypatch
 
     host.listens = listens
     host.ask()
-    put_back, seen = backup._put_back, []
+    put_in_place, seen = backup._put_in_place, []
 
-    def dies(entry, copy):
-        put_back(entry, copy)
+    def dies(entry):
+        put_in_place(entry)
         if entry.path.endswith("web1") and not seen:
             seen.append(entry.path)
             raise Killed
 
-    monkeypatch.setattr(backup, "_put_back", dies)
+    monkeypatch.setattr(backup, "_put_in_place", dies)
     with pytest.raises(Killed):
         host.supervise()
     host.all_die()
@@ -495,6 +495,33 @@ def test_a_key_that_somebody_deletes_meanwhile_does_not_come_back(host):
     host.supervise()
     assert host.last.phase is Phase.ROLLED_BACK
     assert [path.name for path in host.keys.iterdir()] == ["web1"]
+
+
+@pytest.mark.parametrize("have", [None, linked, with_list])
+@pytest.mark.parametrize("then", ["deleted", "rejected"])
+def test_a_key_that_somebody_takes_away_while_packages_change_does_not_come_back(host, have, then):
+    """He would see a minion let in again that he has shut out."""
+    (host.keys / "web2").write_text("key")
+    if have:
+        have(host)
+    refused = host.keys.with_name("minions_rejected")
+    refused.mkdir()
+
+    def change(files):
+        if host.last.phase is Phase.INSTALLING:
+            if then == "rejected":
+                (refused / "web2").write_text("key")
+            (host.keys / "web2").unlink()
+
+    host.packages.installs = change
+    host.master_dies()
+    host.ask()
+    host.supervise()
+    assert host.last.phase is Phase.ROLLED_BACK
+    assert [path.name for path in host.keys.iterdir() if path.name[0] != "."] == ["web1"]
+    assert [path.name for path in refused.iterdir()] == ["web2"] * (then == "rejected")
+    assert "Changed by others since, and left as they are" in host.last.reason
+    assert "web2" in host.last.reason
 
 
 @pytest.mark.parametrize("by", ["a request", "a job"])
