@@ -37,7 +37,9 @@ while [ ! -s {VERDICT} ]; do sleep 0.1; done
 exit "$(cat {VERDICT})"
 """
 STEPS = "/etc/salt/safeupdate/steps"
-NOTE = '#!/bin/sh\necho "$@" >> /var/tmp/steps\n'
+STEP = ("3007-note.before", "3007-note", "3007-note.revert")
+RAN_STEPS = "/var/tmp/steps"
+NOTE = f'#!/bin/sh\necho "${{0##*/}} $@" >> {RAN_STEPS}\n'
 UPDATED = """
 minion:
   safeupdate.updated:
@@ -148,8 +150,7 @@ def test_now_waits_for_jobs_and_not_for_ever(
     assert scene.returned(held)["return"] == OLD
     assert scene.leftovers() == []
 
-    scene.container.write(f"{STEPS}/3007-note", NOTE, 0o755)
-    scene.container.write(f"{STEPS}/3008-later", NOTE, 0o755)
+    _have_steps(scene)
     asked = scene.ask(NEW, when="now")
     scene.master.wait(lambda: scene.locked("drain"), 30, "new jobs to be held")
     held, waiter = scene.publish("test.version"), scene.publish("safeupdate.wait")
@@ -158,8 +159,10 @@ def test_now_waits_for_jobs_and_not_for_ever(
     assert scene.returned(held)["return"] == NEW, "it ran after the restart"
     returned = scene.returned(waiter)
     assert (returned["return"]["phase"], returned["retcode"]) == ("committed", 0)
-    assert returned["return"]["steps"] == ["3007-note"]
-    assert scene.container.read("/var/tmp/steps") == f"{OLD} {NEW}\n"
+    assert returned["return"]["steps"] == ["3007-note.before", "3007-note"]
+    assert scene.container.read(RAN_STEPS) == (
+        f"3007-note.before {OLD} {NEW}\n3007-note {OLD} {NEW}\n"
+    )
     scene.assert_runs(NEW)
 
 
@@ -172,7 +175,9 @@ def test_the_state_asks_for_it_and_the_run_returns(scene: EngineScene) -> None:
     scene.sls("down", UPDATED.format(version=OLD, allow=False))
     scene.sls("down-meant", UPDATED.format(version=OLD, allow=True))
     scene.sls("stay", UPDATED.format(version=NEW, allow=False))
+    _have_steps(scene)
     _have(scene, NEW)
+    scene.container.write(RAN_STEPS, "")
     before = scene.record().get("id")
     assert apply("stay")["comment"] == "It is installed."
     refused = apply("down")
@@ -187,6 +192,7 @@ def test_the_state_asks_for_it_and_the_run_returns(scene: EngineScene) -> None:
     assert (asked["result"], asked["changes"]) == (True, tried["changes"])
     record = scene.wait_end()
     assert (record["phase"], record["id"] != before) == ("committed", True), record
+    assert scene.container.read(RAN_STEPS) == f"3007-note.revert {NEW} {OLD}\n"
     scene.assert_runs(OLD)
     assert apply("down")["comment"] == "It is installed."
 
@@ -196,6 +202,8 @@ def test_a_program_has_the_last_word(scene: EngineScene, sleeper: Callable[[], s
     _have(scene, OLD)
     scene.container.write(CHECK, CHECK_SCRIPT, 0o755)
     _check_with(scene, [CHECK, "--quick"])
+    _have_steps(scene)
+    scene.container.write(RAN_STEPS, "")
     scene.container.write(VERDICT, "3")
     job = sleeper()
     asked = scene.salt_call("safeupdate.update", NEW)["update"]
@@ -211,6 +219,8 @@ def test_a_program_has_the_last_word(scene: EngineScene, sleeper: Callable[[], s
     assert (returned["return"]["update"], returned["return"]["phase"]) == (asked, "rolled_back")
     assert returned["retcode"] != 0
     scene.assert_runs(OLD)
+    ran = [line.split()[0] for line in scene.container.read(RAN_STEPS).splitlines()]
+    assert ran == [*STEP], "what ran before and in the update is taken back"
     assert scene.call("safeupdate.revisions")["skipped"][0]["version"] == NEW
     assert scene.call("safeupdate.unquarantine", NEW) == [f"salt-minion {NEW}"]
 
@@ -259,6 +269,12 @@ def _have(scene: EngineScene, version: str) -> None:
         record = _update(scene, version, "allow_downgrade=True")
         assert record["phase"] == "committed", record
         scene.assert_runs(version)
+
+
+def _have_steps(scene: EngineScene) -> None:
+    """Have a step of three programs on the way to the new version, and one behind it."""
+    for name in (*STEP, "3008-later"):
+        scene.container.write(f"{STEPS}/{name}", NOTE, 0o755)
 
 
 def _check_with(scene: EngineScene, words: list[str]) -> None:
