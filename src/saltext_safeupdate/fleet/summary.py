@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import durations, gates, standing, window
+from . import durations, gates, standing, times, window
 from .rollout import Minion, Mode, Rollout, Step
 from .stored import Outline
 
 SCHEMA = 1
+# What are seconds since 1970 in a summary.
+TIMES = ("began", "looked", "window_begins")
 # Rows of minions in a summary.
 _MOST_ROWS = 20
 # Who is shown first.
@@ -40,7 +42,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
     known = durations.usual(m.seconds for m in rollout.minions.values() if m.step is Step.DONE)
     wanted = rollout.plan.request
     begins = gates.next_begin(rollout, now) if rollout.plan.waves else window.NEVER
-    return {
+    found = {
         "schema": SCHEMA,
         "rollout": rollout.plan.id,
         "mode": rollout.mode.value,
@@ -71,6 +73,7 @@ def summary(rollout: Rollout, now: float) -> dict[str, Any]:
         "window_begins": begins if now < begins < window.NEVER else None,
         "problems": problems(rollout),
     }
+    return times.beside(found, TIMES)
 
 
 def _wave(rollout: Rollout, number: int) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import window
+from .columns import Line, wrapped
 from .plan import Plan, nothing_to_do
 from .request import OF_A_GROUP, Group, group_data
 
-# Parts of a line with what they mean: "good", "bad", "work", "dim" or "".
-Line = list[tuple[str, str]]
+# The parts of a line mean "good", "bad", "work", "dim" or "".
 
 # Characters of a name and of a reason that are shown, and names in a row.
 LONGEST, MOST = 200, 8
@@ -74,8 +74,9 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def lines(found: Mapping[str, Any]) -> list[Line]:
-    """Return the summary of a rollout as lines: the whole, the problems, the waves."""
-    return [*_whole(found), *_problems(found), *_waves(found)]
+    """Return the summary of a rollout as lines that fit: the whole, the problems, the waves."""
+    told = [*_whole(found), *_problems(found), *_waves(found)]
+    return [piece for line in told for piece in wrapped(line)]
 
 
 def goal(version: str, extension: str, back: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import InputError, SafeUpdateError
 from ..fleet import plan as plans
-from ..fleet import summary
+from ..fleet import summary, times
 from ..fleet.plan import Plan
 from ..fleet.rollout import Mode, Rollout, begin
 from ..fleet.stored import Outline
@@ -114,27 +114,37 @@ def follow(opts: Mapping[str, Any], rollout_id: str) -> dict[str, Any]:
 
 
 def shown(
-    store: Store, rollout_id: str, *, rows: bool = False, opts: Mapping[str, Any] | None = None
+    store: Store,
+    rollout_id: str,
+    *,
+    rows: bool = False,
+    opts: Mapping[str, Any] | None = None,
+    zone: object = times.UTC,
 ) -> dict[str, Any]:
     """
     Return how a rollout stands, with a row for each minion if they are wanted.
 
-    *opts* are those of the master that asks: it knows why its own engine stands down.
+    *opts* are those of the master that asks: it knows why its own engine stands down. *zone* is
+    that of ``times``.
     """
     found = store.rollout(rollout_id)
     if found is None:
         raise InputError(
             f"There is no rollout {rollout_id}. 'salt-run safeupdate.status' lists all."
         )
-    return _told(found, opts) | ({"rows": summary.rows(found)} if rows else {})
+    told = _told(found, opts, zone)
+    return told | ({"rows": summary.rows(found)} if rows else {})
 
 
-def _told(found: Rollout, opts: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return {
+def _told(
+    found: Rollout, opts: Mapping[str, Any] | None = None, zone: object = times.UTC
+) -> dict[str, Any]:
+    told = {
         **summary.summary(found, time.time()),
         **_looked_after(found, opts),
         "history": [list(line) for line in found.history[-20:]],
     }
+    return times.beside(told, summary.TIMES, zone)
 
 
 def listed(opts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import InputError, one_line, version_text, visible
 from ..core.record.phase import Phase
-from ..fleet import inventory, platforms, versions, way_back, window
+from ..fleet import inventory, platforms, times, versions, way_back, window
 from ..fleet import plan as plans
 from ..fleet import request as requests
 from ..fleet.manner import manner
@@ -399,6 +399,7 @@ def requested(store: Store, target: object, tgt_type: str, wanted: Mapping[str, 
     return requests.from_mapping(settings)
 
 
-def as_data(found: Plan) -> dict[str, Any]:
+def as_data(found: Plan, zone: object = times.UTC) -> dict[str, Any]:
     """Return a plan as plain data; ``nothing_to_do`` says why it has no waves."""
-    return {**plans.to_data(found), "nothing_to_do": plans.nothing_to_do(found)}
+    told = {**plans.to_data(found), "nothing_to_do": plans.nothing_to_do(found)}
+    return times.beside(told, ("created",), zone)

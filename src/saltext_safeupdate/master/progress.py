@@ -13,15 +13,25 @@ import signal
 import sys
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from ..fleet.columns import columns, fitting, wrapped_text
 from ..fleet.policy_text import policy_lines
 from ..fleet.text import Line, changes, clean, goal, lines, plan_text, seconds, text
+from ..fleet.times import beside, in_zone, zone
 
-__all__ = ["follow", "for_person", "listed_text", "plan_text", "text"]
+__all__ = [
+    "beside",
+    "follow",
+    "for_person",
+    "in_zone",
+    "listed_text",
+    "plan_text",
+    "text",
+    "zone",
+]
 
 # Seconds between two looks.
 INTERVAL = 1.0
@@ -114,7 +124,7 @@ def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
         why += "" if told.get("looked_after", True) else " (nobody looks after it)"
         what = goal(told["version"], told["extension"], told["back"])
         rows.append(f"{clean(name)}  {told['mode']:8}  {what}: {counts}{why}")
-    return "\n".join(rows) or "There are no rollouts."
+    return wrapped_text("\n".join(rows)) or "There are no rollouts."
 
 
 def policy_text(found: Mapping[str, Any]) -> str:
@@ -166,8 +176,8 @@ class Screen:
         """Return a line that takes one line of the terminal."""
         told = []
         for part, kind in line:
-            kept = _fitting(part, width)
-            width -= _columns(kept)
+            kept = fitting(part, width)
+            width -= columns(kept)
             colour = COLOURS.get(kind) if self._colours else None
             told.append(f"\x1b[{colour}m{kept}\x1b[0m" if colour and kept else kept)
         return "".join(told)
@@ -175,20 +185,6 @@ class Screen:
 
 def _draws(out: TextIO) -> bool:
     return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def _columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes, at most."""
-    return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)
-
-
-def _fitting(text: str, width: int) -> str:
-    if _columns(text) <= width:
-        return text
-    end = 0
-    while _columns(text[: end + 1]) <= width:
-        end += 1
-    return text[:end]
 
 
 def _write(out: TextIO, told: str) -> None:

@@ -164,7 +164,7 @@ def setup(window=3600, config_file=None, test=False):
 
 
 @errors.for_runner
-def plan(target=None, tgt_type="glob", **settings):
+def plan(target=None, tgt_type="glob", zone="UTC", **settings):
     """
     Ask all minions that are meant whether they can be updated, and make a plan. Nothing starts.
 
@@ -310,17 +310,24 @@ def plan(target=None, tgt_type="glob", **settings):
         :py:func:`allow`. Defaults to ``True`` if all of a rollout is taken back, and to ``False``
         for a part of it.
 
+    zone
+        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        such as ``Europe/Berlin``. Defaults to ``UTC``.
+
     :raises CommandExecutionError: if nobody is meant, if nobody of those who need it can be
         updated, if a version is in quarantine, or if a setting is not valid. Nothing is stored
         then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
+    progress.zone(zone)
     store = Store(__opts__)
     settings = salt.utils.args.clean_kwargs(**settings)
     wanted = planning.requested(store, target, tgt_type, settings)
     found = planning.make(__opts__, wanted, store=store)
-    return progress.plan_text(found) if progress.for_person(__opts__) else planning.as_data(found)
+    if progress.for_person(__opts__):
+        return progress.in_zone(progress.plan_text(found), zone)
+    return planning.as_data(found, zone)
 
 
 @errors.for_runner
@@ -377,7 +384,7 @@ def rollout(target=None, tgt_type="glob", plan=None, background=False, max_age=8
 
 
 @errors.for_runner
-def status(rollout=None, rows=False):
+def status(rollout=None, rows=False, zone="UTC"):
     """
     Return how a rollout stands, or all of them.
 
@@ -395,6 +402,7 @@ def status(rollout=None, rows=False):
 
         salt-run safeupdate.status
         salt-run safeupdate.status 20261122-061503-9f3a rows=True
+        salt-run safeupdate.status 20261122-061503-9f3a zone=Europe/Berlin
 
     rollout
         The rollout. Defaults to all, with less of each.
@@ -402,15 +410,19 @@ def status(rollout=None, rows=False):
     rows
         Whether to return a row for each minion. Defaults to ``False``.
 
-    :raises CommandExecutionError: if there is no such rollout.
+    zone
+        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        such as ``Europe/Berlin``. Defaults to ``UTC``.
+
+    :raises CommandExecutionError: if there is no such rollout, or no such time zone.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
     person = progress.for_person(__opts__) and not rows
     if rollout is None:
         listed = orders.listed(__opts__)
-        return progress.listed_text(listed) if person else listed
-    found = orders.shown(Store(__opts__), rollout, rows=bool(rows), opts=__opts__)
-    return progress.text(found) if person else found
+        return progress.in_zone(progress.listed_text(listed), zone) if person else listed
+    found = orders.shown(Store(__opts__), rollout, rows=bool(rows), opts=__opts__, zone=zone)
+    return progress.in_zone(progress.text(found), zone) if person else found
 
 
 @errors.for_runner
@@ -519,7 +531,7 @@ def abort(rollout, why="by an administrator"):
 
 
 @errors.for_runner
-def policy(apply=False):
+def policy(apply=False, zone="UTC"):
     """
     Show what the policy of this master wants, and what it would do now; or do that.
 
@@ -545,17 +557,24 @@ def policy(apply=False):
     apply
         Whether to begin the rollout that comes next. Defaults to ``False``: nothing starts.
 
+    zone
+        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        such as ``Europe/Berlin``. Defaults to ``UTC``.
+
     :raises CommandExecutionError: if there is no policy, others could write it, it is not
         understood as a whole, or another process applies it just now. Nothing is started then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
+    progress.zone(zone)
     found = policies.step(__opts__, apply=bool(apply), by=_by())
-    return progress.policy_text(found) if progress.for_person(__opts__) else found
+    if progress.for_person(__opts__):
+        return progress.in_zone(progress.policy_text(found), zone)
+    return progress.beside(found, ("at",), zone)
 
 
 @errors.for_runner
-def drain(target, tgt_type="glob", timeout=86400, reason=""):
+def drain(target, tgt_type="glob", timeout=86400, reason="", zone="UTC"):
     """
     Have rollouts and policies leave minions alone, because people work on their hosts.
 
@@ -567,7 +586,8 @@ def drain(target, tgt_type="glob", timeout=86400, reason=""):
 
     Minions are not told: to have them take no jobs either, call ``safeupdate.drain`` there.
 
-    Returns ``minions``, ``until`` (seconds since 1970) and ``reason``.
+    Returns ``minions``, ``until`` (seconds since 1970), ``reason``, and ``times`` with ``until`` by
+    ISO 8601.
 
     CLI Example:
 
@@ -584,14 +604,20 @@ def drain(target, tgt_type="glob", timeout=86400, reason=""):
     reason
         What is shown to others.
 
+    zone
+        The time zone of times that are shown: ``UTC``, ``local`` for that of this master, or a name
+        such as ``Europe/Berlin``. Defaults to ``UTC``.
+
     :raises CommandExecutionError: if no minion is meant, or ``timeout`` is not a number above 0.
         Nothing is changed then.
     :raises CommandExecutionError: if the cache of the master cannot be used.
     """
+    progress.zone(zone)
     minions = stocktaking.expected(__opts__, target, tgt_type)
     seconds = redelivery.seconds("timeout", timeout)
     now = time.time()
-    return draining.drain(Store(__opts__), minions, seconds, str(reason), _by(), now)
+    found = draining.drain(Store(__opts__), minions, seconds, str(reason), _by(), now)
+    return progress.beside(found, ("until",), zone)
 
 
 @errors.for_runner

@@ -190,7 +190,8 @@ def test_the_runner_drains_those_that_are_meant(master, monkeypatch):
     monkeypatch.setattr(
         safeupdate, "__opts__", {**master.opts, "cachedir": str(master.cache)}, raising=False
     )
-    told = safeupdate.drain("m[1-2]", timeout=60, reason="power")
+    told = safeupdate.drain("m[1-2]", timeout=60, reason="power", zone="Asia/Kolkata")
+    assert told["times"]["until"].endswith("+05:30")
     assert told["minions"] == ["m1", "m2"]
     assert safeupdate.undrain("*") == ["m1", "m2"]
     with pytest.raises(safeupdate.errors.RefusedError, match="No minion with an accepted key"):

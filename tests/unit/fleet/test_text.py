@@ -1,6 +1,7 @@
 """Plans and rollouts as a person reads them, whatever minions say."""
 
 import dataclasses
+import random
 import re
 import unicodedata
 
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltext_safeupdate.fleet import judge, plan, request, rollout, steering, summary, text
+from saltext_safeupdate.fleet.columns import INDENT, columns, wrapped
 from saltext_safeupdate.fleet.rollout import Step
+from saltext_safeupdate.master import progress
 from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\n\x9b31m\u202e\u2028done[bold red]x[/]\x00"
@@ -44,7 +47,12 @@ def test_nothing_that_minions_say_leaves_its_line() -> None:
     found["problems"][0]["minion"] = EVIL
     harmless = text.text(summary.summary(stopped().rollout, world.now)).splitlines()
     told = text.text(found)
-    assert len(told.splitlines()) == len(harmless)
+    # What goes on below is where no line begins.
+    ours, others = (
+        [line for line in lines if not line.startswith(" " * INDENT)]
+        for lines in (told.splitlines(), harmless)
+    )
+    assert len(ours) == len(others)
     assert [char for char in told if unicodedata.category(char)[0] == "C"] == ["\n"] * told.count(
         "\n"
     )
@@ -186,3 +194,36 @@ def test_a_plan() -> None:
     few = {"web": ["web2"], "db": ["db1"]}
     told = text.plan_text(plan.make(wanted, few, there, plan_id="p", number=NUMBER, now=NOW))
     assert told == f"extension 1.2, then Salt {NEW}: nothing to do: runs {NEW} already (2)"
+
+
+WORDS = ["zug", "führt", "日本語", "x" * 90, "a-b", "2026-11-22"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_status_fits_a_terminal_of_80_columns_and_loses_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    names = [chance.choice(["web", "a-long-name." * 6, "日本" * 20]) + str(n) for n in range(30)]
+    world = World([Host(name, ends=chance.choice(["", "failed", "rolled_back"])) for name in names])
+    world.run(chance.choice([100, 3600, 86400]))
+    for minion in world.rollout.minions.values():
+        minion.reason = " ".join(chance.choices(WORDS, k=30))
+    world.rollout.why = " ".join(chance.choices(WORDS, k=40))
+    world.rollout.by = "somebody on " + "a-host " * 30
+    told = summary.summary(world.rollout, world.now)
+    told |= {"looked_after": False, "stood_down": "", "owner": "master-" * 20}
+    shown = [text.text(told), progress.listed_text({world.rollout.plan.id: told})]
+    assert max(columns(line) for each in shown for line in each.splitlines()) <= 80
+    whole = text.plain([*text._whole(told), *text._problems(told), *text._waves(told)])
+    assert re.sub(r"\s", "", shown[0]) == re.sub(r"\s", "", whole)
+
+
+def test_a_line_that_fits_stays_as_it_is_and_others_go_on_below() -> None:
+    assert wrapped([("  a b  c", "good")], 8) == [[("  a b  c", "good")]]
+    line = [("  12 short words ", ""), ("are", "bad"), (" too many", "")]
+    told = wrapped(line, 16)
+    assert ["".join(part for part, _ in each) for each in told] == [
+        "  12 short words",
+        "        are too",
+        "        many",
+    ]
+    assert ("are", "bad") in told[1]

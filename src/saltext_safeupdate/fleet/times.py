@@ -1,0 +1,66 @@
+"""Times as people and programs read them: by ISO 8601, in UTC or in the zone that they ask for."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zoneinfo
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import InputError
+
+UTC, LOCAL = "UTC", "local"
+# As :func:`.text.moment` writes it.
+_TOLD = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC\b")
+
+
+def zone(name: object) -> datetime.tzinfo | None:
+    """Return the time zone of that name; None for that of this host. Raises InputError."""
+    told = str(name)
+    if told.lower() == LOCAL:
+        return None
+    if told == UTC:
+        return datetime.timezone.utc
+    try:
+        return zoneinfo.ZoneInfo(told)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as err:
+        raise InputError(
+            f"There is no time zone {told!r} here. Say 'UTC', 'local' for that of this host, or a "
+            "name such as 'Europe/Berlin'. Nothing was changed."
+        ) from err
+
+
+def iso(at: float, name: object = UTC) -> str:
+    """Return a time, in seconds since 1970, such as ``2026-11-22T21:00:00+01:00``."""
+    found = datetime.datetime.fromtimestamp(at, datetime.timezone.utc).astimezone(zone(name))
+    return found.isoformat(timespec="seconds")
+
+
+def beside(found: Mapping[str, Any], keys: tuple[str, ...], name: object = UTC) -> dict[str, Any]:
+    """
+    Return plain data with ``times``: what these keys have, by ISO 8601; None where there is none.
+
+    So have the lines of a ``history``, in their order.
+    """
+    told: dict[str, Any] = {key: iso(found[key], name) if found[key] else None for key in keys}
+    if "history" in found:
+        told["history"] = [iso(at, name) for at, _ in found["history"]]
+    return {**found, "times": told}
+
+
+def in_zone(text: str, name: object) -> str:
+    """Return a text with its times in another zone than UTC."""
+    wanted = zone(name)
+    if str(name) == UTC:
+        return text
+
+    def other(match: re.Match[str]) -> str:
+        try:
+            at = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}+00:00")
+        except ValueError:
+            # A minion may say anything.
+            return match[0]
+        return at.astimezone(wanted).isoformat(sep=" ", timespec="seconds")
+
+    return _TOLD.sub(other, text)
