@@ -15,7 +15,8 @@ from ..core.errors import one_line
 from ..fleet import rollout as rollouts
 from ..fleet import versions
 from . import questions, targets
-from .planning import REPORT_TIMEOUT, Ask
+from .newest import Ask
+from .planning import REPORT_TIMEOUT
 from .refusals import refuse_unkept
 from .replies import Failed
 from .store import Store

@@ -17,7 +17,7 @@ from . import account as accounts
 from . import planning, progress, questions, redelivery, refusals, rollouts
 from .account import Account
 from .calls import Calls, call
-from .planning import Ask
+from .newest import Ask
 from .store import Store
 
 # Seconds that the engine has for an order.

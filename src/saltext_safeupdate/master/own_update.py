@@ -12,7 +12,7 @@ from ..core.errors import InputError, SafeUpdateError, one_line
 from ..core.host.minions import registered
 from ..core.settings import Settings
 from . import questions, targets
-from .planning import PLAN_TIMEOUT, Ask
+from .newest import PLAN_TIMEOUT, Ask
 from .replies import Failed
 
 # The finding of a minion that has a master with it.

@@ -27,8 +27,7 @@ from ..fleet.request import Group as Target
 from ..fleet.request import Request
 from . import draining, given_up, orders, planning, questions, rollouts, stocktaking, targets
 from .cache import ROOT
-from .newest import of_series
-from .planning import Ask
+from .newest import Ask, of_series
 from .store import Store
 
 # The option of the master that names the file, and where it is by default, beside its own file.

@@ -46,12 +46,8 @@ class Wanted:
     """
     A request that was looked up: its result, and the build; None if its slot is made.
 
-<<<<<<< HEAD
-    Of an index, it is only known which version that is: *indexed*. *problem* is why there is no
+    For an index, only the version of the build is known: *indexed*. *problem* says why there is no
     such build.
-=======
-    *problem* says why there is no such build.
->>>>>>> 6bd38087 (Write messages, docstrings and comments of the rooms in plain sentences)
     """
 
     installer: SlotInstaller

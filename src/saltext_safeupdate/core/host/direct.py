@@ -18,16 +18,11 @@ from .service import LastRun, ServiceState
 _TIMEOUT = 30.0
 # A stop waits until the minion has ended.
 _STOP_TIMEOUT = 300.0
-<<<<<<< HEAD
 # Seconds that a minion gets for its end before it is killed, and between two looks at it.
 _END_TIMEOUT = 20.0
 _POLL_INTERVAL = 0.05
-# What the exit status of ``service x status`` means by the LSB. With 1 and 2, a PID or lock file
-# is left, and many scripts return 1 or 4 for whatever they do not know: it may run.
-=======
 # The meaning of the exit status of ``service x status`` in the LSB. With 1 and 2, a PID or lock
 # file is left, and many scripts return 1 or 4 if they do not know: it may run.
->>>>>>> 6bd38087 (Write messages, docstrings and comments of the rooms in plain sentences)
 _STATUS = {0: "active", 3: "inactive"}
 
 

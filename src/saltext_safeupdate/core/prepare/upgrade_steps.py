@@ -24,15 +24,10 @@ from ..record.store import Store
 from ..record.typed import Fact
 from . import versions
 
-<<<<<<< HEAD
 BEFORE, REVERT = ".before", ".revert"
-# A version and, if there is one, a name. What editors and package managers leave is none.
-_NAME = re.compile(rf"(\d+(?:\.\d+)*)(?:-[\w-]+)?({re.escape(BEFORE)}|{re.escape(REVERT)})?")
-=======
 # A version and, if there is one, a name. Files that editors and package managers leave do not
 # count.
-_NAME = re.compile(r"(\d+(?:\.\d+)*)(?:-[\w-]+)?")
->>>>>>> 6bd38087 (Write messages, docstrings and comments of the rooms in plain sentences)
+_NAME = re.compile(rf"(\d+(?:\.\d+)*)(?:-[\w-]+)?({re.escape(BEFORE)}|{re.escape(REVERT)})?")
 # The digests of the steps that were fetched, by their names.
 _FETCHED: Fact[dict[str, str]] = Fact("steps", dict[str, str])
 

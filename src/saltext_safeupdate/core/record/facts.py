@@ -27,7 +27,6 @@ class Unslotted:
     program: str
 
 
-<<<<<<< HEAD
 @frozen
 class Begun:
     """
@@ -43,10 +42,7 @@ class Begun:
     failed: tuple[str, ...] = ()
 
 
-# What the minion goes back to when it leaves its slots.
-=======
 # The Salt that the minion goes back to when it leaves its slots.
->>>>>>> 6bd38087 (Write messages, docstrings and comments of the rooms in plain sentences)
 UNSLOTTED: Fact[Unslotted] = Fact("unslotted", Unslotted)
 # The version whose upgrade steps this minion has been through.
 STEPS_SINCE: Fact[str] = Fact("steps-since", str)
