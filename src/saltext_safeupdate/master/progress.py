@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from ..fleet.columns import columns, fitting, wrapped_text
+from ..fleet.columns import Line, columns, fitting, wrapped_text
 from ..fleet.policy_text import policy_lines
-from ..fleet.text import Line, changes, clean, goal, lines, plan_text, seconds, text
+from ..fleet.text import changes, clean, goal, lines, plan_text, seconds, text
 from ..fleet.times import beside, in_zone, zone
 
 __all__ = [
