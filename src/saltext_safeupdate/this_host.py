@@ -239,6 +239,8 @@ class Host:
         paths: dict[str, None] = {}
         for each in self.daemons():
             if each.program in servers.PROGRAMS:
+                if not self.services.can_start(each.unit):
+                    raise SafeUpdateError(servers.cannot_start(each.unit))
                 opts = _master_opts(each.config or salt.syspaths.CONFIG_DIR)
                 found.append(_server(each, opts))
                 include = os.path.dirname(str(opts["default_include"]))

@@ -32,6 +32,17 @@ ExecStart={prefix}/bin/{name}
 [Install]
 WantedBy=multi-user.target
 """
+# Services of others: one ends with the master, one has systemd start the master if it does not run.
+NEEDS_IT = """\
+[Unit]
+Requires=salt-master.service
+After=salt-master.service
+[Service]
+ExecStart=/bin/sleep infinity
+[Install]
+WantedBy=multi-user.target
+"""
+ASKS_FOR_IT = NEEDS_IT.replace("sleep infinity", "true")
 MASTER: dict[str, Any] = {
     "auto_accept": True,
     "interface": "127.0.0.1",
@@ -43,8 +54,12 @@ MASTER: dict[str, Any] = {
     **TELLS,
     **MASTER_CONFIG,
 }
-# What the package of a master does when it is configured: it restarts it.
-RESTART = "systemctl restart salt-master 2>> /var/tmp/refused || echo refused >> /var/tmp/refused\n"
+# What the package of a master does when it is configured: it restarts it. Somebody else's timer has
+# something started that needs it.
+RESTART = (
+    "systemctl restart salt-master 2>> /var/tmp/refused || echo refused >> /var/tmp/refused\n"
+    "systemctl start asks-for-it\n"
+)
 BROKEN = f"sed -i '1a raise SystemExit(1)' {PREFIX}/bin/salt-master\n"
 # Where a fault happens, and in which update: one to a version that works, or to one that does not.
 PHASES = ("installing", "delivering", "stepping", "restarting", "watching", "rolling_back")
@@ -86,6 +101,9 @@ class Host:
         for name in UNITS[:2]:
             (units / f"{name}.service").write_text(SERVICE.format(prefix=PREFIX, name=name))
             (units / f"multi-user.target.wants/{name}.service").symlink_to(f"../{name}.service")
+        (units / "needs-it.service").write_text(NEEDS_IT)
+        (units / "multi-user.target.wants/needs-it.service").symlink_to("../needs-it.service")
+        (units / "asks-for-it.service").write_text(ASKS_FOR_IT)
         (upper / "srv/salt").mkdir(parents=True)
         self.container.write("/etc/salt/master", json.dumps(MASTER))
         stand_ins = "/etc/salt/minion.d/.safeupdate.d"
@@ -195,6 +213,7 @@ class Host:
         assert self.container.exists(KEY)
         assert self.drop_ins() == []
         self.starts()
+        self.container.run(["systemctl", "is-active", "needs-it"])
         assert self.call("cmd.run", "echo works") == "works"
 
     def returned(self, jid: str) -> Any:
@@ -248,7 +267,8 @@ def test_the_master_its_api_and_the_minion_are_one_update(host: Host) -> None:
     assert record["phase"] == "committed", record
     assert "refused" in container.read("/var/tmp/refused").splitlines()
     host.assert_runs(FAULTY)
-    assert host.started("salt-master") == begun + 1
+    # Once in the midst, with old and new code, and anew when all is in place.
+    assert host.started("salt-master") == begun + 2
     after = host.starts()
     assert all(after[unit][0] != before[unit][0] for unit in UNITS)
     assert [unit for unit, _ in sorted(after.items(), key=lambda row: row[1][1])] == list(UNITS)

@@ -130,6 +130,7 @@ class FakeServices:
         self.last = LastRun()  # what is known of how the last run ended
         self.left = False  # whether nobody is about to start it
         self.hinders = ""  # why it cannot be restarted
+        self.needed_by = {}  # units that end with it, by their names
         self.armed = {}  # what is started at every boot and every minute
         self.rests = False  # until the next boot
         self.fails = []  # verbs that fail, each time one entry is used up
@@ -177,6 +178,12 @@ class FakeServices:
     def obstacle(self, unit):
         return self.hinders
 
+    def can_start(self, unit):
+        return not self.enabled.startswith("masked") and self.file is not None
+
+    def dependents(self, unit):
+        return [f"{name}.service" for name, other in self.needed_by.items() if other.pid]
+
     def begin_restart(self, unit):
         self._do("restart")
         self._up()
@@ -188,6 +195,8 @@ class FakeServices:
     def stop(self, unit):
         self._do("stop")
         self.active, self.pid = "inactive", 0
+        for other in self.needed_by.values():
+            other.active, other.pid = "inactive", 0
 
     def end(self, unit):
         self.stop(unit)

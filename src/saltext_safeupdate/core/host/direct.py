@@ -86,6 +86,12 @@ class Direct:
             return f"this host does not run systemd, and its init system has no service {unit}"
         return ""
 
+    def can_start(self, unit: str) -> bool:
+        return True
+
+    def dependents(self, unit: str) -> list[str]:
+        return []
+
     def unit_file(self, unit: str) -> str | None:
         path = self._scripts[0].format(unit)
         return path if os.path.exists(path) else None

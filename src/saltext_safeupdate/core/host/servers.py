@@ -57,6 +57,16 @@ def engine_runs(directory: str) -> bool:
         return False
 
 
+def cannot_start(unit: str) -> str:
+    """Return what to say of a unit that runs, and that systemd would not start again."""
+    return (
+        f"{unit} runs from the same packages, so it has to stop for the update, and it could not "
+        f"be started again: 'systemctl show {unit} -p CanStart' says no. It may be masked, its "
+        "unit may be gone, or it may have 'RefuseManualStart='. Nothing was changed; correct that, "
+        "such as by 'systemctl unmask', or stop it."
+    )
+
+
 def missing(
     server: Server, reaches: Callable[[Sequence[Address]], bool], had_keys: Callable[[str], bool]
 ) -> str:

@@ -67,6 +67,14 @@ class Services(Protocol):
         """Return why the unit cannot be restarted on this host; empty if it can."""
         ...
 
+    def can_start(self, unit: str) -> bool:
+        """Tell whether the unit would start again if it stopped now."""
+        ...
+
+    def dependents(self, unit: str) -> list[str]:
+        """Return the units that run and end if the unit is stopped; targets are left out."""
+        ...
+
     def begin_restart(self, unit: str) -> None:
         """Ask for a restart and return at once."""
         ...

@@ -35,6 +35,8 @@ _VERBS = {
 # Words that mean themselves in a unit file.
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 _EXEC_PATH = re.compile(r"\bpath=(/\S+)")
+# What names the units that systemd stops with one (systemd.unit(5)).
+_STOPPED_WITH = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 _RUNTIME_UNITS = "/run/systemd/system"
 _UNITS = "/etc/systemd/system"
 # The watchdog finishes an update whose supervisor is gone: it runs at every boot and every minute.
@@ -151,6 +153,21 @@ class Systemd:
 
     def obstacle(self, unit: str) -> str:
         return ""
+
+    def can_start(self, unit: str) -> bool:
+        return self._show(unit, "CanStart").get("CanStart") != "no"
+
+    def dependents(self, unit: str) -> list[str]:
+        found: dict[str, bool] = {}
+        waiting = [unit]
+        while waiting:
+            shown = self._show(waiting.pop(), "ActiveState", *_STOPPED_WITH)
+            named = " ".join(shown.get(name, "") for name in _STOPPED_WITH).split()
+            for each in named:
+                if each not in found and each != _full(unit) and not each.endswith(".target"):
+                    found[each] = self.state(each).active in ("active", "activating", "reloading")
+                    waiting.append(each)
+        return [each for each, runs in found.items() if runs]
 
     def unit_file(self, unit: str) -> str | None:
         return self._show(unit, "FragmentPath").get("FragmentPath") or None

@@ -113,6 +113,7 @@ class Progress:
     epoch seconds. ``others`` maps the configuration files of the other minions that run from the
     same packages to systemd's names for the starts that have to go; empty if one did not run.
     ``servers`` maps the units of the daemons of a master to the same.
+    ``dependents`` are the units that ran and have ended with those, as systemd has it.
     ``delay`` is how many seconds a deferred restart waits at first, so that not all minions of a
     master restart at once. ``silent`` tells that it is undone because the new minion was not heard.
     ``beside`` are the main processes whose jobs run while its packages change, as each of them
@@ -127,6 +128,7 @@ class Progress:
     returned: float | None = None
     others: dict[str, str] = field(default_factory=dict)
     servers: dict[str, str] = field(default_factory=dict)
+    dependents: tuple[str, ...] = ()
     delay: float = 0.0
     silent: bool = False
     beside: tuple[str, ...] = ()

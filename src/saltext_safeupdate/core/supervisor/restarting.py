@@ -85,6 +85,8 @@ def step(context: Context, update: Update) -> Update:
     """Have all that belongs to the new version in place, and run the upgrade steps."""
     if update.by_boot:
         return _step_after_boot(context, update)
+    # All packages are in place: what was started before that has old and new code in it.
+    update = servers.note_again(context, update)
     problem = bring_along(context, update)
     if problem or update.progress.unfinished:
         problem = problem or update.reason

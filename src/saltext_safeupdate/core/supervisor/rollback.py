@@ -21,7 +21,7 @@ from ..record.facts import RESTART
 from ..record.parts import Owed
 from ..record.phase import Phase
 from ..record.update import Update
-from . import beside_jobs, neighbours, probe, reboot, servers, steps, watch
+from . import beside_jobs, dependents, neighbours, probe, reboot, servers, steps, watch
 from .bring import bring_along
 from .context import Context
 from .ending import end
@@ -95,11 +95,13 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
     if beside_jobs.is_kept(context, update):
         return _below_the_old_one(context, update)
     if update.progress.returned is None:
+        update = dependents.note(context, update, [unit])
         _stop(context, update)
         update = servers.stop(context, neighbours.stop(context, update), at_once=True)
         # No scriptlet starts it before all is in place.
         context.inhibitor.inhibit(unit)
         newer = _put_back(context, update)
+        update = servers.note_again(context, update)
         bring_along(context, update)
         update = steps.take_back(context, update)
         former, _ = watch.former(context)
@@ -143,6 +145,7 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
         update = servers.stop(context, update, at_once=True)
     context.inhibitor.inhibit(context.unit)
     newer = _put_back(context, update)
+    update = servers.note_again(context, update)
     bring_along(context, update)
     update = steps.take_back(context, update)
     context.inhibitor.release(context.unit)

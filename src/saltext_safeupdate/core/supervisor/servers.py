@@ -24,7 +24,7 @@ from ..host import servers as hosts
 from ..host.backup import Manifest
 from ..host.servers import MASTER, Server
 from ..record.update import Update
-from . import other_units
+from . import dependents, other_units
 from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
@@ -38,11 +38,15 @@ def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
     """
     Stop them; return the record. Idempotent.
 
-    They have the time of their units to end what they do, unless it is to be *at_once*.
+    They have the time of their units to end what they do, unless it is to be *at_once*. Raises
+    CommandError, also if one of them could not be started again; then none is stopped.
     """
     if not update.code.servers:
         return update
     update = _note(context, update)
+    running = [each.unit for each in _ran(update) if context.services.state(each.unit).running]
+    update = dependents.note(context, update, running)
+    _refuse_what_cannot_start(context, running, at_once=at_once)
     if not at_once and _run_still(context, update):
         _let_answer(context, update.jid)
     for each in reversed(_ran(update)):
@@ -80,25 +84,59 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
         other_units.renew(context, each.unit, update.progress.servers[each.unit])
         problem = problem or _not_up(context, update, each)
         if problem and update.has_way_back:
-            break
+            return update, problem
+    dependents.start(context, update)
     return update, problem
 
 
 def start(context: Context, update: Update) -> CommandError | None:
-    """Start those that have run; return what has failed, which keeps none down. Idempotent."""
-    return other_units.start(context, (each.unit for each in _ran(update)))
+    """
+    Have those that have run start anew; return what has failed, which keeps none down. Idempotent.
+    """
+    first = None
+    for each in _ran(update):
+        try:
+            other_units.renew(context, each.unit, update.progress.servers[each.unit])
+        except CommandError as err:
+            log.error("%s could not be started: %s", each.unit, err)
+            first = first or err
+    return first
+
+
+def note_again(context: Context, update: Update) -> Update:
+    """
+    Write down what runs now, if it is another start than that which has to go.
+
+    Somebody has started it while packages changed, as what another unit needs: systemd refuses no
+    such start. It has old and new code in it.
+    """
+    found = dict(update.progress.servers)
+    for each in _ran(update):
+        state = context.services.state(each.unit)
+        if state.running and state.invocation:
+            found[each.unit] = state.invocation
+    if found == update.progress.servers:
+        return update
+    return context.note(update, progress=replace(update.progress, servers=found))
 
 
 def come_up(context: Context, update: Update) -> str:
-    """Wait until those that have run work and stay so; return which does not, or nothing."""
+    """
+    Wait until those that have run work and stay so; return which does not, or nothing.
+
+    What has ended with them is started then.
+    """
     problems = (_not_up(context, update, each) for each in _ran(update))
-    return next(filter(None, problems), "")
+    problem = next(filter(None, problems), "")
+    dependents.start(context, update)
+    return problem
 
 
 def start_again(context: Context, update: Update) -> None:
     """Start what an update has stopped that has failed. Idempotent; what fails is logged."""
-    if start(context, update):
+    if other_units.start(context, (each.unit for each in _ran(update))):
         log.error("update %s has stopped what cannot be started again", update.id)
+    dependents.start(context, update)
 
 
 def grows(update: Update) -> list[str]:
@@ -164,6 +202,12 @@ def _note(context: Context, update: Update) -> Update:
         return update
     found = other_units.starts(context, (each.unit for each in update.code.servers))
     return context.note(update, progress=replace(update.progress, servers=found))
+
+
+def _refuse_what_cannot_start(context: Context, units: Sequence[str], *, at_once: bool) -> None:
+    for unit in () if at_once else units:
+        if not context.services.can_start(unit):
+            raise CommandError(("systemctl", "start", unit), hosts.cannot_start(unit))
 
 
 def _not_up(context: Context, update: Update, server: Server) -> str:

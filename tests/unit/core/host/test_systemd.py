@@ -4,6 +4,7 @@ import pathlib
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.host.service import LastRun, ServiceState
 from saltext_safeupdate.core.host.systemd import Systemd
 from tests.support.fakes import FakeRunner
@@ -381,3 +382,35 @@ def test_a_reboot_is_asked_for_and_not_waited_for():
     run = FakeRunner({("systemctl", "--no-block", "--message=why", "reboot"): OK})
     Systemd(run).reboot("why")
     assert len(run.calls) == 1
+
+
+# Units, what they say of others, and whether they run. As ``systemctl show`` names them.
+RELATED = {
+    "salt-master": ("RequiredBy=monitoring.service multi-user.target\nPartOf=x.service", "active"),
+    "monitoring.service": ("BoundBy=page.service salt-master.service", "active"),
+    "page.service": ("ConsistsOf=monitoring.service", "activating"),
+    "idle.service": ("", "inactive"),
+}
+
+
+def _related(argv, **_):
+    names, active = RELATED.get(argv[-1]) or RELATED[argv[-1].removesuffix(".service")]
+    shown = f"{names}\nActiveState={active}\nCanStart=no\n"
+    return Result(argv=argv, returncode=0, stdout=shown, stderr="")
+
+
+def test_what_ends_with_a_unit_is_found_through_others():
+    """Nothing twice, though they name each other; no target, which would start much more."""
+    assert Systemd(_related).dependents("salt-master") == ["monitoring.service", "page.service"]
+
+
+def test_what_does_not_run_does_not_end(monkeypatch):
+    monkeypatch.setitem(RELATED, "salt-master", ("RequiredBy=idle.service", "active"))
+    assert Systemd(_related).dependents("salt-master") == []
+
+
+def test_whether_a_unit_would_start_again():
+    assert not Systemd(_related).can_start("salt-master")
+    asked = ("systemctl", "show", "--property=CanStart", "--", f"{UNIT}.service")
+    systemd, _ = _systemd({asked: (0, "", "")})
+    assert systemd.can_start(UNIT), "an older systemd may not tell"

@@ -66,6 +66,7 @@ FULL = {
         returned=2.5,
         others={"/etc/x": "1"},
         servers={"salt-master": "2"},
+        dependents=("monitoring",),
         delay=7.0,
         silent=True,
         beside=("5",),

@@ -693,3 +693,71 @@ def test_the_record_has_them_after_it_was_read_again(host):
     host.ask()
     assert host.store.get("u1").code.servers == host.servers
     assert pathlib.Path(host.servers[0].keys) == host.keys
+
+
+def with_dependent(host, name="salt-master"):
+    """Have a service that ends with another one."""
+    other = FakeServices()
+    needed = host.services if name == "salt-minion" else host.beside[name]
+    needed.needed_by["monitoring"] = host.all.units["monitoring"] = other
+    return other
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_what_ends_with_a_master_is_started_when_the_master_works_again(host, works):
+    """A restart by its package would have left it running: systemd starts nothing that depends."""
+    host.ask()
+    other, seen = with_dependent(host), []
+    host.packages.installs = lambda files: seen.append(other.active)
+    if not works:
+        host.master_dies()
+    host.supervise()
+    assert host.last.phase is (Phase.COMMITTED if works else Phase.ROLLED_BACK)
+    assert seen[0] == "inactive"
+    assert (other.active, set(host.up().values())) == ("active", {"active"})
+    host.assert_at_peace()
+
+
+def test_what_ends_with_the_minion_is_started_after_a_rollback(host):
+    host.ask()
+    other = with_dependent(host, "salt-minion")
+    host.services.dies_while = lambda: host.packages.versions == NEW
+    host.supervise()
+    assert (host.last.phase, other.active) == (Phase.ROLLED_BACK, "active")
+
+
+def test_one_that_had_ended_before_stays_so(host):
+    host.ask()
+    other = with_dependent(host)
+    other.active, other.pid = "inactive", 0
+    host.supervise()
+    assert (host.last.phase, other.active) == (Phase.COMMITTED, "inactive")
+
+
+def test_a_master_that_could_not_start_again_is_not_stopped(host):
+    """Somebody masks a unit that runs, so that its package does not restart it."""
+    host.ask()
+    host.beside["salt-master"].enabled = "masked"
+    host.supervise()
+    assert (host.last.phase, host.packages.versions) == (Phase.FAILED, OLD)
+    assert "could not be started again" in host.last.reason
+    assert (host.up(), host.changes()) == (UP, [])
+    host.assert_at_peace()
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_master_that_something_else_starts_in_the_midst_is_restarted(host, works):
+    """As what a unit needs that a timer starts: systemd refuses only what is asked for itself."""
+    host.ask()
+    master, mixed = host.beside["salt-master"], []
+
+    def start(files):
+        master.run()
+        mixed.append(master.invocation)
+
+    host.packages.installs = start
+    if not works:
+        host.services.dies_while = lambda: host.packages.versions == NEW
+    host.supervise()
+    assert host.last.phase is (Phase.COMMITTED if works else Phase.ROLLED_BACK)
+    assert (master.active, master.invocation in mixed) == ("active", False)
