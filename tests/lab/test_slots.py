@@ -86,6 +86,15 @@ if method in ("verify", "install"):
     arguments[0] = [File(*file) for file in arguments[0]]
 print(json.dumps(getattr(it, method)(*arguments)))
 """
+# What mounts a file system after the rest of the boot.
+SLOW_DISK = """\
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+ExecStart=/bin/sleep 5
+"""
+LATE = "bind,nofail,x-systemd.requires=slow-disk.service,x-systemd.after=slow-disk.service"
 
 
 class Host:
@@ -162,6 +171,11 @@ def test_a_minion_runs_from_its_slot_also_after_a_boot_and_again_from_its_packag
     found = host.container.run([python, "-I", "-c", loads]).stdout.split()
     assert all(path.startswith(f"{directory}/tree/lib/") for path in found), found
 
+    # Their file system is mounted some seconds after the boot.
+    host.container.write("/etc/systemd/system/slow-disk.service", SLOW_DISK)
+    host.container.write("/etc/fstab", f"/srv/disk {SLOTS} none {LATE} 0 0\n")
+    host.container.run(["mv", SLOTS, "/srv/disk"])
+    host.container.run(["mkdir", SLOTS])
     host.container.reboot()
     host.container.run(["systemctl", "start", "salt-minion"])
     assert host.prefix() == f"{directory}/tree/bin/python3.11"

@@ -39,6 +39,9 @@ _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 _TEXT = """\
 # The minion runs from a slot that safeupdate has activated. Without this file it runs from the
 # package, or from wherever its unit says.
+[Unit]
+RequiresMountsFor={place}
+
 [Service]
 ExecStart=
 ExecStart={command}
@@ -145,12 +148,16 @@ class SlotUnit:
         """Have systemd start the program of the slot, with the arguments that the unit has now."""
         wanted = self._wanted()
         command = wanted.prefixes + " ".join(map(quoted, (self._program, *wanted.arguments)))
-        text = _TEXT.format(command=command)
-        if files.text(self.drop_in) != text:
+        # The slots may be on a file system that a boot mounts late.
+        # Nothing is replaced there after a dollar sign, as it is in a command.
+        place = quoted(self._program).replace("$$", "$")
+        text = _TEXT.format(place=place, command=command)
+        is_new = files.text(self.drop_in) != text
+        if is_new:
             os.makedirs(os.path.dirname(self.drop_in), mode=0o755, exist_ok=True)
             write_atomic(self.drop_in, text, mode=0o644)
         started = self._started()
-        if (started.path, started.arguments) != (self._program, wanted.arguments):
+        if is_new or (started.path, started.arguments) != (self._program, wanted.arguments):
             # Whoever wrote it may have died before this.
             self._reload()
         if not self.follows:

@@ -269,3 +269,18 @@ def test_where_no_drop_in_can_be_written_a_unit_is_not_taken_over(unit, units, m
         unit.check()
     unit.follow()
     unit.check()
+
+
+def test_a_boot_waits_for_the_file_system_of_the_slots(unit):
+    """One that is mounted late: without it, the minion failed, and nothing started it again."""
+    unit.follow()
+    assert f"\nRequiresMountsFor={PROGRAM}\n" in pathlib.Path(unit.drop_in).read_text()
+
+
+def test_a_drop_in_of_before_is_written_anew_and_read(unit, systemd):
+    unit.follow()
+    path = pathlib.Path(unit.drop_in)
+    path.write_text("".join(line for line in path.open() if "Mounts" not in line))
+    before = systemd.reloads
+    unit.follow()
+    assert ("RequiresMountsFor=" in path.read_text(), systemd.reloads) == (True, before + 1)
