@@ -14,10 +14,13 @@ from ..errors import VerificationError
 from ..host.files import sync_directory
 
 _CHUNK = 256 << 10
-_CACHE = "__pycache__"
-# What is no part of a build: where 'salt-pip' of a onedir puts what an administrator adds, and this
+# Not part of a build: byte code, which Python writes anew if a build has it with other times than
+# those of its sources; where 'salt-pip' of a onedir puts what an administrator adds, and this
 # extension, which is updated in its place.
-_OTHERS = re.compile(r"extras-.*|(?:.*/)?\.?saltext_safeupdate(?:-[^/]*-info|\.part)?(?:/.*)?")
+_OTHERS = re.compile(
+    r"(?:.*/)?__pycache__(?:/.*)?|extras-.*|"
+    r"(?:.*/)?\.?saltext_safeupdate(?:-[^/]*-info|\.part)?(?:/.*)?"
+)
 
 # A file is its digest, size and mode, a link its target, and a directory nothing.
 Entries = dict[str, list[Any]]
@@ -32,14 +35,13 @@ def differences(root: str, recorded: Entries) -> Iterator[str]:
     """
     Say of each entry of the tree that is not as recorded what is wrong with it.
 
-    Byte code that Python has written since is none, unless it was recorded. Raises OSError.
+    Byte code in ``__pycache__`` is no difference. Raises OSError.
     """
     left = dict(recorded)
     for path, entry in _entries(root, sync=False):
         before = left.pop(path, None)
         if before is None:
-            if _CACHE not in path.split("/"):
-                yield f"{path} was added"
+            yield f"{path} was added"
         elif before != entry:
             yield f"{path} was changed"
     yield from (f"{path} is gone" for path in left)

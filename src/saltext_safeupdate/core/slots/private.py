@@ -20,6 +20,20 @@ def make(path: str) -> None:
     files.make_each(path, lambda each: os.chmod(each, 0o755))  # noqa: S103
 
 
+def let_all_read(tree: str) -> None:
+    """
+    Let all users read a tree of ours, and start its programs, whatever umask made it.
+
+    Jobs of other users import what is in it. Raises OSError.
+    """
+    for place, names, found in os.walk(tree):
+        for path in (os.path.join(place, name) for name in (*names, *found)):
+            mode = os.lstat(path).st_mode
+            wanted = mode | 0o444 | (0o111 if mode & stat.S_IXUSR else 0)
+            if wanted != mode and not stat.S_ISLNK(mode):
+                os.chmod(path, stat.S_IMODE(wanted))
+
+
 def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
     """
     Raise SafeUpdateError unless nobody but root, or this user, can write to the directory.

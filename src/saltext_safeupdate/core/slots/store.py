@@ -285,6 +285,7 @@ class Slots:
                 "changed; take a build that can be moved."
             )
         furnish(tree)
+        private.let_all_read(tree)
         shutil.rmtree(copies)
         content = inventory.as_bytes(inventory.settle(tree))
         write_atomic(os.path.join(part, _INVENTORY), content)

@@ -389,6 +389,35 @@ def test_byte_code_that_python_writes_is_no_change(slots, staged):
     slots.verify(slot.ident)
 
 
+def test_byte_code_of_a_build_that_python_writes_anew_is_no_change(slots, build):
+    """A tool may have set the times of the sources: it could never be left again."""
+
+    def furnish(tree):
+        cache = pathlib.Path(tree, "lib", "__pycache__")
+        cache.mkdir()
+        (cache / "a.cpython-311.pyc").write_bytes(b"stale")
+
+    slot = slots.stage(*build(), furnish=furnish)
+    pathlib.Path(slot.tree, "lib", "__pycache__", "a.cpython-311.pyc").write_bytes(b"fresh")
+    slots.verify(slot.ident)
+
+
+def test_all_users_read_what_a_narrow_umask_has_made(slots, build):
+    def furnish(tree):
+        package = pathlib.Path(tree, "lib", "extension")
+        package.mkdir(0o700)
+        (package / "module.py").touch(0o600)
+        (package / "program").touch(0o700)
+        (package / "link").symlink_to("/etc/shadow")
+
+    before = os.lstat("/etc/shadow").st_mode
+    slot = slots.stage(*build(), furnish=furnish)
+    package = pathlib.Path(slot.tree, "lib", "extension")
+    found = [package, package / "module.py", package / "program"]
+    assert [path.stat().st_mode & 0o777 for path in found] == [0o755, 0o644, 0o755]
+    assert os.lstat("/etc/shadow").st_mode == before
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ident": 1}', "null", "\0"], ids=repr)
 def test_one_whose_mark_is_damaged_is_none(slots, staged, content):
     slot = staged()
