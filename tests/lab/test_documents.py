@@ -300,6 +300,29 @@ class Installation:
 
 
 @pytest.mark.soak
+def test_onboarding(fresh: Hosts) -> None:
+    """A master that is set up, and a minion that has nothing of ours."""
+    page = "docs/topics/howto/install.md"
+    others, ours = [], []
+    for block in documents.blocks(REPO / page):
+        if block.mark == "run" and block.said.endswith("::test_onboarding"):
+            ours += block.commands
+        elif block.mark == "run":
+            others += block.commands
+    first = ("python3 -m pip wheel", "salt-pip install", "salt-run safeupdate.setup")
+    for start in first:
+        fresh.type(next(each for each in others if each.startswith(start) and "test=" not in each))
+    fresh.type("systemctl restart salt-master")
+    (command,) = ours
+    before = fresh.pid()
+    said = json.loads(fresh.type(f"{command} soak=1 --out json"))
+    assert (said["done"], said["failed"], said["retcode"]) == ([MINION], {}, 0)
+    assert fresh.pid() not in ("0", before), "it has restarted"
+    again = json.loads(fresh.type(f"{command} --out json"))
+    assert (again["waves"], list(again["left_out"])) == ([], [MINION])
+
+
+@pytest.mark.soak
 def test_the_fleet(fresh: Hosts) -> None:
     """Of the page for three hundred minions, what one of them can show."""
     follow(fresh, "README.md", before="safeupdate.update")

@@ -76,6 +76,7 @@ SURFACE = {
             "forget",
             "master_version",
             "metrics",
+            "onboard",
             "pause",
             "plan",
             "policy",

@@ -18,6 +18,7 @@ from saltext_safeupdate.master import (
     allowing,
     builds,
     draining,
+    onboarding,
     orders,
     own_update,
     people,
@@ -918,6 +919,61 @@ def forget(minion=None, deleted=False):
         accepted key at all.
     """
     return stocktaking.forget(__opts__, minion, deleted)
+
+
+@errors.for_runner
+def onboard(target, tgt_type="glob", wheel="", sls="", test=False, **settings):
+    """
+    Set minions up that are not, in waves: install this extension, and apply its state there.
+
+    Each of them restarts once, so it is done as a rollout is: canaries first, never more of them
+    away at once than may be, and it stops if too many fail. Whoever is set up already is left out,
+    so it may be done again at any time. This shows how it goes on the standard error. If it is
+    ended by Ctrl-C, whoever has begun comes to its end, and nobody else begins.
+
+    A minion is done when it says, restarted, that it has the executor and the engine of this
+    extension. What it says is asked by the engine of this master and decides for that minion only.
+
+    Returns ``waves``, ``done``, ``failed`` (and why), ``not_begun``, ``left_out`` (and why),
+    ``remarks`` (what ``safeupdate.check`` still names on those who are done) and ``stopped`` (why;
+    empty if it has not). The exit status is 1 if it has stopped, or somebody has failed or is left
+    out because of a problem.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run safeupdate.onboard 'web*' wheel=salt://saltext_safeupdate-0.1.0-py3-none-any.whl
+        salt-run safeupdate.onboard '*' sls=base.safeupdate max_unavailable=5 test=True
+
+    target, tgt_type
+        The minions.
+
+    wheel
+        The ``salt://`` path of the wheel, for minions that do not have the extension:
+        ``pip.install`` installs it there.
+
+    sls
+        What else installs it, such as a package of the distribution: an SLS, for the same minions.
+        Without either, they are left out.
+
+    test
+        Whether to show only who would be set up. Defaults to ``False``.
+
+    canaries, waves, max_unavailable, max_failed, soak, windows, closed, exclude, minion_timeout
+        As for :py:func:`plan`.
+
+    :raises CommandExecutionError: if nobody is meant or left to be set up, a setting is not valid,
+        or another process does this just now. Nothing is begun then.
+    :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
+        configured or does not run.
+    """
+    settings = salt.utils.args.clean_kwargs(**settings)
+    out = progress.watched(__opts__)
+    how = {"wheel": str(wheel), "sls": str(sls), "test": bool(test)}
+    found = onboarding.run(__opts__, target, tgt_type, settings, **how, out=out)
+    __context__["retcode"] = found["retcode"]
+    return found
 
 
 @errors.for_runner

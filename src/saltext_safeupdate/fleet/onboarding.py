@@ -1,0 +1,170 @@
+"""
+Setting minions up in the waves and limits of a plan: what comes next, by what they answer.
+
+What is decided for a minion depends on its own answers and on nothing else. Nothing is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..core.errors import one_line
+from . import window
+from .inventory import is_lacking
+from .plan import Plan
+
+# What 'safeupdate.check' says of a minion that has not read its set-up.
+_NOT_YET = ("executor", "engine", "restart-pending")
+_LONGEST = 300
+
+
+class Step(Enum):
+    WAITING = "waiting"
+    # The extension is being installed there, and then it is set up and restarts.
+    INSTALLING = "installing"
+    SETTING_UP = "setting up"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    What a minion has answered to ``safeupdate.check``: whether it *lacks* that function, and the
+    problems that it names by their codes. *told* is what it said, if that is neither.
+    """
+
+    lacks: bool = False
+    problems: Mapping[str, str] | None = None
+    told: str = ""
+
+    @property
+    def is_set_up(self) -> bool:
+        return self.problems is not None and not any(code in self.problems for code in _NOT_YET)
+
+
+def read(said: object) -> Answer:
+    """Return what an answer says. It is of any shape."""
+    if is_lacking(said):
+        return Answer(lacks=True)
+    if not isinstance(said, list | tuple):
+        return Answer(told=one_line(said)[:_LONGEST])
+    rows = [row for row in said if isinstance(row, Mapping)]
+    return Answer(
+        problems={
+            one_line(row.get("code"))[:_LONGEST]: one_line(row.get("problem"))[:_LONGEST]
+            for row in rows
+        }
+    )
+
+
+@dataclass
+class Host:
+    """A minion: how far it is, since when, and what it has answered last."""
+
+    step: Step = Step.WAITING
+    since: float = 0.0
+    last: Answer | None = None
+    why: str = ""
+
+
+@dataclass
+class Onboarding:
+    """
+    The set-up of the minions of a plan. *lacking* do not have the extension yet.
+
+    ``why`` says why it has stopped; empty if it has not.
+    """
+
+    plan: Plan
+    lacking: frozenset[str]
+    wave: int = 0
+    soaks_until: float = 0.0
+    why: str = ""
+    hosts: dict[str, Host] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.hosts = {name: Host() for name in self.plan.minions}
+
+    @property
+    def active(self) -> list[str]:
+        """Those who are at work, and are asked how far they are."""
+        return [n for n, h in self.hosts.items() if h.step in (Step.INSTALLING, Step.SETTING_UP)]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more happens."""
+        return not self.active and (bool(self.why) or self.wave >= len(self.plan.waves))
+
+    def named(self, step: Step) -> list[str]:
+        return [name for name, host in self.hosts.items() if host.step is step]
+
+    def hear(self, answers: Mapping[str, Answer], now: float) -> list[str]:
+        """Take answers into account; return whom to set up now: they have the extension."""
+        fresh = []
+        for name in self.active:
+            host = self.hosts[name]
+            host.last = answers.get(name)
+            if host.step is Step.INSTALLING and host.last and host.last.problems is not None:
+                host.step = Step.SETTING_UP
+                fresh.append(name)
+            elif host.step is Step.SETTING_UP and host.last and host.last.is_set_up:
+                host.step = Step.DONE
+            elif now - host.since > self.plan.request.minion_timeout:
+                host.step, host.why = Step.FAILED, _why(host)
+        self._judge(now)
+        return fresh
+
+    def begin(self, now: float) -> tuple[list[str], list[str]]:
+        """Return who begins now: on whom the extension is installed first, and who has it."""
+        wanted = self.plan.request
+        if self.why or self.wave >= len(self.plan.waves) or now < self.soaks_until:
+            return [], []
+        if not window.is_open(wanted.windows, now, wanted.closed):
+            return [], []
+        room = self.plan.unavailable - len(self.active) - len(self.named(Step.FAILED))
+        waiting = [
+            name
+            for name in self.plan.waves[self.wave].minions
+            if self.hosts[name].step is Step.WAITING
+        ]
+        begun = waiting[: max(room, 0)]
+        for name in begun:
+            lacks = name in self.lacking
+            self.hosts[name].step = Step.INSTALLING if lacks else Step.SETTING_UP
+            self.hosts[name].since = now
+        return (
+            [name for name in begun if name in self.lacking],
+            [name for name in begun if name not in self.lacking],
+        )
+
+    def _judge(self, now: float) -> None:
+        """Go on to the next wave, or stop."""
+        failed = self.named(Step.FAILED)
+        if self.why or self.wave >= len(self.plan.waves):
+            return
+        wave = self.plan.waves[self.wave]
+        canary = next((name for name in wave.minions if wave.canary and name in failed), "")
+        if canary:
+            self.why = f"canary {canary} {self.hosts[canary].why}"
+        elif len(failed) > self.plan.failed:
+            self.why = f"{len(failed)} minions have failed, and {self.plan.failed} may"
+        elif len(failed) >= self.plan.unavailable:
+            self.why = "as many minions have failed as may be away at once"
+        elif all(self.hosts[name].step in (Step.DONE, Step.FAILED) for name in wave.minions):
+            self.wave += 1
+            self.soaks_until = now + self.plan.request.soak
+
+
+def _why(host: Host) -> str:
+    """Return why a minion is not done in its time."""
+    if host.last is None:
+        return "does not answer any more"
+    if host.last.lacks:
+        return "does not have the extension: see in the job cache what became of its installation"
+    if host.last.problems is None:
+        return f"gives a senseless answer: {host.last.told}"
+    left = [f"[{code}] {text}" for code, text in host.last.problems.items() if code in _NOT_YET]
+    return f"is not set up: {' '.join(left)}"

@@ -1,0 +1,226 @@
+"""
+Hosts that do not have this extension, or are not set up: brought in, in waves.
+
+They cannot be asked for a rollout, so Salt's own functions install it, and the state sets it up. It
+is no rollout that is stored: it runs in the process of the runner, and may be begun again at any
+time, because whoever is set up is left out. What becomes of it is judged by the answer of each
+minion to the engine of this master, which nobody else can give, and not by returns of jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+import salt.client
+
+from ..core.errors import InputError, LockHeldError
+from ..core.extensions import ourselves
+from ..core.host.files import make_private, open_private
+from ..fleet import onboarding, platforms
+from ..fleet import plan as plans
+from ..fleet import request as requests
+from ..fleet.onboarding import Answer, Onboarding, Step
+from ..fleet.plan import Facts, Plan
+from ..fleet.text import clean, names
+from . import draining, planning, questions, targets
+from .cache import ROOT
+from .planning import Ask
+from .store import Store
+
+# Seconds that minions have to say how far they are, and from one look to the next.
+ANSWER_TIMEOUT, INTERVAL = 30.0, 5.0
+CHECK = "safeupdate.check"
+# What of a rollout means something here.
+SETTINGS = (
+    *("canaries", "waves", "max_unavailable", "max_failed", "soak", "windows", "closed"),
+    *("exclude", "minion_timeout"),
+)
+_LOCK = "onboarding.lock"
+_DIRECTORY = "/var/tmp"  # noqa: S108 - of minions; Salt fetches it anew, and as root
+Publish = Callable[[Sequence[str], object, Sequence[Any]], object]
+
+
+def run(
+    opts: Mapping[str, Any],
+    target: object,
+    tgt_type: str,
+    settings: Mapping[str, Any],
+    *,
+    wheel: str = "",
+    sls: str = "",
+    test: bool = False,
+    out: TextIO,
+    publish: Publish | None = None,
+    ask: Ask = questions.ask,
+    clock: Callable[[], float] = time.time,
+    pause: Callable[[float], object] = time.sleep,
+) -> dict[str, Any]:
+    """
+    Set minions up in waves; return who is done, who has failed and is left out, and why.
+
+    *wheel* is a ``salt://`` path that pip installs from on those without the extension, *sls* what
+    else brings it. With *test*, nothing is begun. *out* is told what happens. Raises InputError,
+    and LockHeldError if another process does so just now; nothing was begun then.
+    """
+    how = _installation(wheel, sls)
+    with _alone(opts):
+        plan, lacking = _plan(opts, target, tgt_type, settings, bool(how), ask, clock)
+        state = Onboarding(plan, lacking)
+        if not test:
+            _drive(opts, state, how, publish or _publisher(opts), out, ask, clock, pause)
+    failed = {name: state.hosts[name].why for name in state.named(Step.FAILED)}
+    return {
+        "waves": [list(wave.minions) for wave in plan.waves],
+        "done": state.named(Step.DONE),
+        "failed": failed,
+        "not_begun": state.named(Step.WAITING),
+        "left_out": dict(plan.left_out),
+        "remarks": {
+            name: sorted(host.last.problems)
+            for name, host in state.hosts.items()
+            if host.step is Step.DONE and host.last and host.last.problems
+        },
+        "stopped": state.why,
+        "retcode": int(bool(failed or state.why or plan.unfit)),
+    }
+
+
+def _installation(wheel: str, sls: str) -> tuple[object, list[Any]] | None:
+    """Return what is published to install the extension: functions and their arguments."""
+    if wheel and sls:
+        raise InputError("Give 'wheel' or 'sls', not both. Nothing was begun.")
+    if sls:
+        return "state.apply", [sls]
+    if not wheel:
+        return None
+    if not wheel.startswith("salt://") or not wheel.endswith(".whl"):
+        raise InputError(
+            f"'wheel' is {wheel!r}, and has to be the salt:// path of a wheel. Nothing was begun."
+        )
+    there = os.path.join(_DIRECTORY, os.path.basename(wheel))
+    options = {"__kwarg__": True, "no_deps": True, "upgrade": True}
+    functions = ["cp.get_file", "pip.install", "saltutil.refresh_modules"]
+    return functions, [[wheel, there], [there, options], []]
+
+
+def _plan(
+    opts: Mapping[str, Any],
+    target: object,
+    tgt_type: str,
+    settings: Mapping[str, Any],
+    installs: bool,
+    ask: Ask,
+    clock: Callable[[], float],
+) -> tuple[Plan, frozenset[str]]:
+    """Return the waves, and who does not have the extension."""
+    if strange := sorted(set(settings) - set(SETTINGS)):
+        raise InputError(
+            f"Onboarding has no setting {', '.join(strange)}. Nothing was begun; it has "
+            f"{', '.join(sorted(SETTINGS))}."
+        )
+    group = {"name": "minions", "target": target, "tgt_type": tgt_type}
+    # A plan is about versions, so that of this extension stands for the set-up.
+    given = {**settings, "extension": ourselves.running_version(), "groups": [group]}
+    wanted = requests.from_mapping(given)
+    members, unsure = targets.resolved(opts, target, tgt_type)
+    drained, now = draining.drained(Store(opts), clock()), clock()
+    asked = [m for m in members if m not in drained and m not in wanted.exclude]
+    said = ask(opts, asked, CHECK, (), ANSWER_TIMEOUT)
+    answers = {minion: onboarding.read(each) for minion, each in said.items()}
+    lacking = frozenset(minion for minion, each in answers.items() if each.lacks)
+    grains = targets.grains_of(opts, sorted(lacking)) if lacking else {}
+    facts = {m: _facts(answers.get(m), installs=installs) for m in asked}
+    facts |= {
+        m: Facts(unsupported=why)
+        for m in lacking
+        if (why := platforms.unsupported(said[m], grains.get(m, {})))
+    }
+    facts |= {m: Facts(held=drained[m]) for m in members if m in drained}
+    facts |= dict.fromkeys(unsure, Facts(problem="whether it is meant is not known"))
+    plan = plans.make(
+        wanted,
+        {"minions": [*members, *unsure]},
+        facts,
+        plan_id="",
+        number=0,
+        now=now,
+        draw=planning.by_chance,
+    )
+    return plan, lacking
+
+
+def _facts(answer: Answer | None, *, installs: bool) -> Facts:
+    if answer is None:
+        return Facts(problem="does not answer; do this again when it does")
+    if answer.lacks and not installs:
+        return Facts(problem="does not have the extension; give 'wheel' or 'sls' to install it")
+    if answer.is_set_up:
+        return Facts(extension=ourselves.running_version())
+    if answer.told:
+        return Facts(problem=f"gives a senseless answer: {answer.told}")
+    return Facts()
+
+
+def _drive(
+    opts: Mapping[str, Any],
+    state: Onboarding,
+    how: tuple[object, list[Any]] | None,
+    publish: Publish,
+    out: TextIO,
+    ask: Ask,
+    clock: Callable[[], float],
+    pause: Callable[[float], object],
+) -> None:
+    told: dict[str, Step] = {}
+    while not state.over:
+        said = ask(opts, state.active, CHECK, (), ANSWER_TIMEOUT) if state.active else {}
+        answers = {minion: onboarding.read(each) for minion, each in said.items()}
+        ready = state.hear(answers, clock())
+        install, there = state.begin(clock())
+        if install and how is not None:
+            publish(install, *how)
+        if ready or there:
+            publish([*ready, *there], "state.single", ["safeupdate.enabled", "safeupdate"])
+        told = _tell(out, state, told)
+        if not state.over:
+            pause(INTERVAL)
+
+
+def _tell(out: TextIO, state: Onboarding, told: Mapping[str, Step]) -> dict[str, Step]:
+    """Say what has changed; return how everybody stands."""
+    now = {name: host.step for name, host in state.hosts.items()}
+    for step in (Step.INSTALLING, Step.SETTING_UP, Step.DONE, Step.FAILED):
+        if fresh := [name for name in now if now[name] is step is not told.get(name)]:
+            out.write(f"{step.value}: {names(fresh)}\n")
+            if step is Step.FAILED:
+                out.writelines(f"  {clean(n)}: {clean(state.hosts[n].why)}\n" for n in fresh)
+    out.flush()
+    return now
+
+
+def _publisher(opts: Mapping[str, Any]) -> Publish:
+    client = salt.client.get_local_client(mopts=dict(opts))
+    return lambda minions, fun, arg: client.pub(list(minions), fun, list(arg), tgt_type="list")
+
+
+@contextlib.contextmanager
+def _alone(opts: Mapping[str, Any]) -> Iterator[None]:
+    """Do this in one process at a time: two would each have their own limits."""
+    directory = os.path.join(str(opts["cachedir"]), ROOT)
+    make_private(directory)
+    fd = open_private(os.path.join(directory, _LOCK))
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise LockHeldError(
+                "Minions are being set up by another process just now. Nothing was begun."
+            ) from err
+        yield
+    finally:
+        os.close(fd)
