@@ -183,6 +183,11 @@ def _undo(context: Context, begun: Begun, step: Step) -> Begun:
 
 
 def _changed(context: Context, update: Update) -> bool:
-    """Tell whether other packages are installed than before the update."""
+    """Tell whether other packages are installed than before the update, or that is not known."""
     installer, old = context.installer, update.versions_from
-    return installer is not None and installer.installed(list(old)) != old
+    try:
+        return installer is not None and installer.installed(list(old)) != old
+    except CommandError as err:
+        # What has run stays as it is, rather than be taken back below a new version.
+        log.error("update %s: its upgrade steps are left as they are: %s", update.id, err)
+        return True

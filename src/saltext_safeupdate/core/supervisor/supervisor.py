@@ -81,8 +81,7 @@ class Supervisor:
             return False
         latest = store.latest()
         open_ = latest is not None and not latest.phase.final and not latest.awaits_boot
-        left = latest is not None and latest.phase.final and store.fact(STEPS_BEGUN) is not None
-        return open_ or left or store.fact(RESTART) is not None
+        return open_ or store.fact(RESTART) is not None
 
 
 @contextmanager

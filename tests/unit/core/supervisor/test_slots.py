@@ -173,6 +173,19 @@ def test_an_update_to_the_previous_slot_leads_back_to_what_it_left(slotted):
     assert slotted.slots.get(slotted.slots.previous(MINION)).version == "3006.2"
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_upgrade_steps_run_before_it_and_are_taken_back_with_it(slotted, works):
+    host = slotted.host
+    host.steps("3008-a.before", "3008-a", "3008-a.revert")
+    slotted.only_works("package", *["3008.3"] * works)
+    slotted.ask("3008.3")
+    host.supervise()
+    assert host.last.phase is (Phase.COMMITTED if works else Phase.ROLLED_BACK)
+    ran = [os.path.basename(argv[0]) for argv in host.commands if "steps" in argv[0]]
+    assert ran == ["3008-a.before", "3008-a"] + ["3008-a.revert"] * (not works)
+    host.assert_at_peace()
+
+
 @pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
 def test_a_slot_that_does_not_come_up_goes_back_to_what_ran(slotted, first):
     host, before = slotted.host, "package"

@@ -174,6 +174,20 @@ class TestBefore:
         assert _names(host) == ["3007-a.before", "3007-a.revert"]
         assert host.store.fact(STEPS_BEGUN) is None
 
+    def test_if_it_is_not_known_what_is_installed_what_has_run_stays(self, host):
+        host.steps(*STEP)
+        host.ask()
+        with pytest.raises(Killed):
+            host.supervise(host.dying(4, "before"))
+        host.all_die()
+        host.cancel()
+        host.all_die()
+        host.packages.installed = _fail
+        host.supervise()
+        assert _names(host) == ["3007-a.before"]
+        assert host.store.fact(STEPS_BEGUN) is None
+        assert host.store.fact(STEPS_TAKEN) == ("3007-a",)
+
     @pytest.mark.parametrize("then", ["cancel", "ask"])
     def test_called_off_while_nobody_supervises_a_supervisor_is_started_for_it(self, host, then):
         host.steps(*STEP)
