@@ -1,1 +1,1 @@
-"""What Salt loads in the place of this extension while that cannot be loaded."""
+"""Files that Salt loads in place of this extension while that cannot be loaded."""

@@ -88,7 +88,7 @@ def _executor(host: Host) -> Iterator[Problem]:
     if names is None:
         yield Problem(
             "executor",
-            f"'module_executors' is no list of names, so no job runs: {option!r}.",
+            f"'module_executors' is not a list of names, so no job runs: {option!r}.",
             "Set 'module_executors: [safeupdate, direct_call]'.",
         )
     elif executors.OURS not in names:
@@ -101,7 +101,7 @@ def _executor(host: Host) -> Iterator[Problem]:
     elif names[-1] == executors.OURS:
         yield Problem(
             "executor-last",
-            "The executor 'safeupdate' is the last of 'module_executors', so nothing runs a job.",
+            "The executor 'safeupdate' is the last one in 'module_executors', so no job runs.",
             "Put 'direct_call' after it.",
         )
     elif executors.before_ours(names):
@@ -119,7 +119,7 @@ def _extension(host: Host) -> Iterator[Problem]:
     if not installed:
         yield Problem(
             "extension",
-            f"The extension that runs ({running}) is not in {path} any more.",
+            f"The running extension ({running}) is no longer in {path}.",
             "Install it there again, and restart the minion.",
         )
     elif installed != running:
@@ -136,7 +136,7 @@ def _engine(host: Host) -> Iterator[Problem]:
         yield Problem(
             "engine",
             "The engine 'safeupdate' is not in 'engines': returns that did not arrive are not "
-            "sent again, and an interrupted update is not brought to its end.",
+            "sent again, and an interrupted update is not completed.",
             "Set 'engines: [safeupdate: {}]' and restart the minion, or apply the SLS "
             "'safeupdate'.",
         )
@@ -150,8 +150,8 @@ def _engine(host: Host) -> Iterator[Problem]:
     if _count_of_engines(host.opts.get("engines")) > 1:
         yield Problem(
             "engine-twice",
-            "The engine 'safeupdate' is more than once in 'engines': one acts, and the others "
-            "wait for its end.",
+            "'engines' lists the engine 'safeupdate' more than once: one acts, and the others wait "
+            "until it ends.",
             "Name it once, and restart the minion.",
         )
 
@@ -193,7 +193,7 @@ def _hooks(host: Host) -> Iterator[Problem]:
         yield Problem(
             "hooks",
             "The minion has no hooks: state runs are not ordered and jobs are not held.",
-            "Restart the minion after the configuration has been changed.",
+            "Change the configuration, then restart the minion.",
         )
     for place, error in sorted(patches.troubles().items()):
         yield Problem(
@@ -207,7 +207,7 @@ def _hooks(host: Host) -> Iterator[Problem]:
 
 def _locks(host: Host) -> Iterator[Problem]:
     if not enabled(host.opts) and not os.path.isdir(host.settings.run_dir):
-        # To look would make them.
+        # A look would make them.
         return
     user = str(host.opts.get("user") or "")
     problem = locks.problem(host.settings.run_dir, user)
@@ -215,14 +215,14 @@ def _locks(host: Host) -> Iterator[Problem]:
         yield Problem(
             "locks",
             problem,
-            "Have the user of the minion own the directory 'safeupdate:run_dir', or set that to "
-            "one that this user can write in; then restart the minion.",
+            "Make the user of the minion the owner of the directory 'safeupdate:run_dir', or set "
+            "another one that this user can write; then restart the minion.",
         )
 
 
 def _own_packages(host: Host) -> Iterator[Problem]:
     if factory.slots(host).has(host.settings.unit_name):
-        # No package is what it runs from.
+        # The minion does not run from a package.
         yield from checks_of_slots.slot(host)
         yield from _service(host)
         return
@@ -230,7 +230,7 @@ def _own_packages(host: Host) -> Iterator[Problem]:
         yield Problem(
             "package-manager",
             "This host has no package manager that safeupdate knows.",
-            "None is needed if Salt was not installed from packages.",
+            "You do not need one if Salt was not installed from packages.",
         )
         return
     try:
@@ -247,7 +247,7 @@ def _own_packages(host: Host) -> Iterator[Problem]:
         yield Problem(
             "own-packages",
             problem or "No package owns the code, the interpreter or the unit of this minion.",
-            "Update it in the way in which it was installed, or to a slot: set "
+            "Update it in the way it was installed, or to a slot: set "
             "'safeupdate:slots_source'. Jobs and restarts are protected. If it was installed from "
             "packages, name them in 'safeupdate:packages'.",
         )
@@ -259,7 +259,7 @@ def _own_packages(host: Host) -> Iterator[Problem]:
             "own-packages",
             "'safeupdate:packages' names packages that are not installed: "
             f"{', '.join(sorted(missing))}.",
-            "Correct the list, or leave it out: the packages are found.",
+            "Correct the list, or leave it out: then the packages are found automatically.",
         )
     if unfinished:
         yield Problem(
@@ -272,7 +272,7 @@ def _own_packages(host: Host) -> Iterator[Problem]:
 
 
 def _host(host: Host) -> Iterator[Problem]:
-    """Yield what would stop an update, whatever its version."""
+    """Yield the problems that would stop every update."""
     assert host.manager is not None  # noqa: S101
     circumstances = Circumstances(
         manager=host.manager,
@@ -309,8 +309,8 @@ def _state_dir(host: Host) -> Iterator[Problem]:
     if not stat.S_ISDIR(found):
         yield Problem(
             "state-dir",
-            f"{directory} is no directory.",
-            "Move it away, or set 'safeupdate:state_dir' to another place.",
+            f"{directory} is not a directory.",
+            "Move it away, or set 'safeupdate:state_dir' to another path.",
         )
         return
     mode = stat.S_IMODE(found)
@@ -327,7 +327,7 @@ def _state_dir(host: Host) -> Iterator[Problem]:
             "space",
             f"The file system of {directory} has only {free >> 10} kB free. Jobs still run, but a "
             "restart may lose them and their returns.",
-            f"Make room there, at least {_LEAST_SPACE >> 20} MB.",
+            f"Free at least {_LEAST_SPACE >> 20} MB there.",
         )
 
 
@@ -365,18 +365,18 @@ def _last_update(host: Host) -> Iterator[Problem]:
 
 
 def _interrupted(host: Host, update: Update) -> bool:
-    """Tell whether nobody works on an update that has not ended."""
+    """Tell whether no process works on an update that has not ended."""
     if update.phase.final or update.awaits_boot:
         return False
     run_dir = host.settings.run_dir
     if locks.problem(run_dir):
-        # Whether somebody works on it is not known.
+        # It is not known whether a process works on it.
         return False
     return not locks.held(run_dir, "supervisor") and not locks.held(run_dir, "update")
 
 
 def _master(host: Host, functions: facts.Functions) -> Iterator[Problem]:
-    """A minion sees of its master's set-up only whether it may ask for the version."""
+    """Check the one thing that a minion sees of its master's set-up: the version."""
     opts = host.opts
     if opts.get("master_type") == "disable" or opts.get("file_client") == "local":
         return

@@ -1,4 +1,4 @@
-"""What is not right in the files of this minion: those that set it up, and its code."""
+"""Problems in the files of this minion: its set-up, and its code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Problem(NamedTuple):
 
 _RESTART_PENDING = Problem(
     "restart-pending",
-    "The minion is set up, and its restart is pending: it has not read that yet.",
-    "Wait for its restart, which 'safeupdate.status' shows; if none was asked for, "
-    "'safeupdate.restart' does.",
+    "The minion is set up, and its restart is pending: it has not read its set-up yet.",
+    "Wait for its restart, which 'safeupdate.status' shows. If it shows no restart, request one "
+    "with 'safeupdate.restart'.",
 )
 
 
@@ -49,8 +49,8 @@ def set_up_file(host: Host) -> Iterator[Problem]:
     if file is not None and file.differs:
         yield Problem(
             "set-up-outdated",
-            f"{file.path} is not what the state would write now. Other configuration files have "
-            "changed since, and it hides the change; or an earlier version has written it.",
+            f"{file.path} differs from what the state would write now. Other configuration files "
+            "have changed since, and it hides the change; or an earlier version has written it.",
             "Run 'state.single safeupdate.enabled name=safeupdate' on the minion.",
         )
 
@@ -87,6 +87,6 @@ def code(host: Host) -> Iterator[Problem]:
             "code-replaced",
             f"The code that the minion runs from was replaced on the disk: {what}. Modules that it "
             "has not loaded yet are of another version.",
-            "Restart the minion with 'safeupdate.restart', or have that done with "
-            "'safeupdate:on_change: restart'.",
+            "Restart the minion with 'safeupdate.restart', or set 'safeupdate:on_change: restart' "
+            "to have it done automatically.",
         )

@@ -54,8 +54,8 @@ def _waiting(host: Host) -> Iterator[Problem]:
         yield Problem(
             "restart-waits",
             f"A restart by others waits for jobs, and jobs for the restart: {why_not}.",
-            "Change that and restart the minion; or set 'safeupdate:restart' to 'wait' and apply "
-            "'safeupdate.enabled', if that is as it has to be.",
+            "Change that and restart the minion. If it has to stay so, set 'safeupdate:restart' to "
+            "'wait' and apply 'safeupdate.enabled'.",
         )
 
 
@@ -68,10 +68,10 @@ def _earlier(host: Host) -> Iterator[Problem]:
     ages = [host_wait.age(processes.pid(each)) or 0.0 for each in earlier]
     if not ages or (len(ages) < handing_over.MOST and max(ages) < _OLD):
         return
-    waits = " As many may stay: the next restart waits for jobs." * (len(ages) >= handing_over.MOST)
+    waits = " No more may stay: the next restart waits for jobs." * (len(ages) >= handing_over.MOST)
     yield Problem(
         "earlier-minions",
-        f"Earlier minions still have jobs: {len(ages)}, of which one was started "
+        f"Earlier minions still have jobs: {len(ages)}. The oldest was started "
         f"{max(ages) / 3600:.1f} h ago.{waits}",
         "'safeupdate.jobs' shows the jobs, and 'saltutil.kill_job <JID>' ends one. To end these "
         f"minions with their jobs, run {_ending(host.settings.service)}.",

@@ -19,7 +19,7 @@ def slot(host: Host) -> Iterator[Problem]:
     except SafeUpdateError as err:
         yield Problem(
             "slot",
-            f"The slot that the minion is to run from cannot be used: {err}",
+            f"The active slot of the minion cannot be used: {err}",
             f"Before the minion restarts: {factory.slot_unit(host).without_slot}, and ask for an "
             "update again.",
         )

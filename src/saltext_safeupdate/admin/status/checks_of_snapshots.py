@@ -22,7 +22,7 @@ def applied(host: Host) -> Iterator[Problem]:
         yield Problem(
             "applied",
             f"'transactional-update apply' has put {named} below the minion, which still runs the "
-            f"version of before. Update {last.id} waits for the reboot, so nobody watches a "
-            "restart.",
-            "Reboot the host: the new minion is watched then.",
+            f"previous version. Update {last.id} waits for the reboot, so a restart would not be "
+            "watched.",
+            "Reboot the host: then the new minion is watched.",
         )

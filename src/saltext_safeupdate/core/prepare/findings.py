@@ -136,7 +136,7 @@ def preflight(circumstances: Circumstances, around: Surroundings | None = None) 
                 Finding(
                     code,
                     f"This could not be checked: {err}",
-                    "Fix that, and look again.",
+                    "Fix that, and check again.",
                     blocking=False,
                 )
             )
@@ -148,12 +148,12 @@ def other_update(under_way: str) -> Finding:
     return Finding(
         "other-update-running",
         under_way,
-        "Wait for its end ('safeupdate.status'), or cancel it.",
+        "Wait until it has ended ('safeupdate.status'), or cancel it.",
     )
 
 
 def _unavailable(err: Exception) -> Finding:
-    fix = "Ask for a version that is on offer, or set up the repository that has it."
+    fix = "Request an available version, or set up the repository that has it."
     if not isinstance(err, InputError):
         fix = "Fix what the package manager, or the source of builds, complains about."
     return Finding("target-unavailable", str(err), fix)
@@ -179,7 +179,7 @@ def _target(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "removes-packages",
             f"The package manager would remove {', '.join(removed)}.",
-            "Update what needs the old version first, or remove it yourself.",
+            "First update the packages that need the old version, or remove them yourself.",
         )
 
 
@@ -203,7 +203,7 @@ def _signatures(known: Circumstances, around: Surroundings) -> Iterator[Finding]
         yield Finding(
             "signature-policy",
             policy,
-            "Have the package manager verify signatures of that repository; for builds, set "
+            "Make the package manager verify signatures of that repository; for builds, set "
             "'safeupdate:slots_keyring'.",
             blocking=False,
         )
@@ -238,7 +238,7 @@ def _busy(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if known.manager.busy():
         yield Finding(
             "package-manager-busy",
-            "A package manager is at work.",
+            "A package manager is running.",
             "The update waits until it has ended; end it if it hangs.",
             blocking=False,
         )
@@ -249,7 +249,7 @@ def _half_done(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if unfinished:
         yield Finding(
             "half-done",
-            f"The package manager left half done: {', '.join(unfinished)}.",
+            f"The package manager left these packages half done: {', '.join(unfinished)}.",
             "The update repairs that; or run the repair yourself, such as 'dpkg --configure -a'.",
             blocking=False,
         )
@@ -260,7 +260,7 @@ def _reboot(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     if told:
         yield Finding(
             "reboot-pending",
-            f"A reboot of the host is wanted or scheduled ({', '.join(told)}).",
+            f"A reboot of the host is required or scheduled ({', '.join(told)}).",
             "Reboot first, so that it does not interrupt the update.",
             blocking=False,
         )
@@ -271,7 +271,7 @@ def _transaction(known: Circumstances, around: Surroundings) -> Iterator[Finding
         yield Finding(
             "transaction-pending",
             known.transaction,
-            "Reboot into it, or discard it, so that nothing of it is lost.",
+            "Reboot into it, or discard it; otherwise it would be lost.",
         )
 
 
@@ -284,7 +284,7 @@ def _clock(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "clock",
             f"The clock says {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(now))}, but the "
-            f"index of packages is of {then}: signatures cannot be judged.",
+            f"index of packages is from {then}: signatures cannot be checked.",
             "Set the clock.",
         )
 
@@ -299,8 +299,8 @@ def _locks(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "locks",
             known.locks,
-            "Have the user of the minion own the directory 'safeupdate:run_dir', or set that to "
-            "one that this user can write in; then restart the minion.",
+            "Make the user of the minion the owner of the directory 'safeupdate:run_dir', or set "
+            "another one that this user can write; then restart the minion.",
         )
 
 
@@ -310,14 +310,14 @@ def _quarantine(known: Circumstances, around: Surroundings) -> Iterator[Finding]
         yield Finding(
             "quarantined",
             f"This minion was rolled back from {', '.join(' '.join(each) for each in bad)}.",
-            "Find out why ('safeupdate.history'); then clear the quarantine, or ask for another "
+            "Find out why ('safeupdate.history'); then end the quarantine, or request another "
             "version.",
         )
 
 
 def _extensions(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
     stops = known.extensions_policy != "report"
-    hint = " Or set 'safeupdate:extensions' to 'report' to go without." if stops else ""
+    hint = " Or set 'safeupdate:extensions' to 'report' to continue without it." if stops else ""
     for each in unfit(known.extensions, known.python):
         yield Finding("extension-not-loadable", each.reason, each.fix + hint, stops)
 
@@ -367,7 +367,7 @@ def _modules(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
 
 
 def _noted(code: str, told: Callable[[Circumstances], Sequence[Told]]) -> Check:
-    """Return a check whose findings stop nothing."""
+    """Return a check whose findings do not block."""
 
     def check(known: Circumstances, around: Surroundings) -> Iterator[Finding]:
         for problem, fix in told(known):

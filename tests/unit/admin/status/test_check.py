@@ -150,7 +150,9 @@ def test_a_stand_in_that_was_changed(made, tmp_path):
     assert (problem["code"], str(changed) in problem["problem"]) == ("stand-in", True)
 
 
-@pytest.mark.parametrize(("text", "named"), [('__version__ = "9.9"\n', "9.9"), (None, "not in")])
+@pytest.mark.parametrize(
+    ("text", "named"), [('__version__ = "9.9"\n', "9.9"), (None, "no longer in")]
+)
 def test_another_version_of_the_extension_on_the_disk(made, monkeypatch, tmp_path, text, named):
     if text:
         (tmp_path / "__init__.py").write_text(text)

@@ -59,7 +59,7 @@ def test_as_many_as_may_stay_are_one(host, alive):
     stand(host, alive[:5], Standing.LEAVING)
     (problem,) = checks_of_restarts.handover(host)
     assert problem.code == "earlier-minions"
-    assert "5, of which one was started 0.0 h ago. As many may stay" in problem.problem
+    assert "5. The oldest was started 0.0 h ago. No more" in problem.problem
 
 
 @pytest.mark.parametrize("unit", ["venv-salt-minion", "venv-salt-minion.service"])
@@ -79,8 +79,8 @@ def test_an_old_one_is_one(host, alive, monkeypatch):
     stand(host, alive[:1], Standing.LEAVING)
     monkeypatch.setattr(host_wait, "age", lambda pid: 30 * 3600.0)
     (problem,) = checks_of_restarts.handover(host)
-    assert "1, of which one was started 30.0 h ago." in problem.problem
-    assert "As many" not in problem.problem
+    assert "1. The oldest was started 30.0 h ago." in problem.problem
+    assert "No more" not in problem.problem
 
 
 def test_one_that_is_about_to_end_is_none(host, alive, monkeypatch):

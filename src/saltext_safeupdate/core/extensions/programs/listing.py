@@ -56,7 +56,7 @@ def written(info: str) -> int:
 
 
 def described(each: importlib.metadata.Distribution, place: str, info: str) -> dict[str, Any]:
-    """Return what is told of a distribution; *info* is the name of its metadata in *place*."""
+    """Return the data of a distribution; *info* is the name of its metadata in *place*."""
     return {
         "name": each.metadata["Name"],
         "version": each.version,
