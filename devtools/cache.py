@@ -34,8 +34,8 @@ def recipe(*parts: object) -> str:
 class Cache:
     """Artefacts as ``<root>/<kind>/<name>-<key>``; what has that name is complete.
 
-    A build happens in a temporary directory beside it and is renamed when it is done, under a
-    lock for each artefact, so neither a crash nor a second run can leave something half-built.
+    A build happens in a temporary directory next to it, under a lock for each artefact, and is
+    renamed when it is done. So neither a crash nor a second run can leave something half built.
     """
 
     def __init__(self, root: Path | None = None) -> None:

@@ -49,7 +49,7 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished program left behind."""
+    """The result of a finished program."""
 
     argv: tuple[str, ...]
     stdout: str
@@ -188,7 +188,7 @@ def _communicate(
             out, err = process.communicate(stdin, timeout=min(1.0, left))
         except subprocess.TimeoutExpired:
             if process.poll() is not None:
-                # What it has started goes on holding its output.
+                # A process that it has started still holds its output.
                 if stopping.is_set():
                     return None, None
                 kill_group(process)

@@ -24,7 +24,7 @@ def _spent() -> float:
 
 
 def total(log: str) -> float:
-    """Return the seconds that a log of pytest tells of."""
+    """Return the seconds that a log of pytest reports."""
     found = _TOTAL.findall(log)
     return float(found[-1]) if found else 0.0
 

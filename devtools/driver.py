@@ -119,7 +119,7 @@ def events(config: str, out: int) -> None:
 
 
 def main(config: str, out: int) -> None:
-    # What both of them use, and nothing of it has a thread or a socket yet.
+    # Modules that both of them use; none of them has a thread or a socket yet.
     import salt.client
     import salt.utils.event  # noqa: F401
 

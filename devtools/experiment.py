@@ -33,7 +33,7 @@ LAST_RETURNS, PLAIN_LAST_RETURNS = 60.0, 10.0
 # Seconds that a minion with a running service has for an answer: a busy machine is slow.
 ANSWER_TIMEOUT = 60.0
 # How long to wait, with a running service and nobody at work on the packages, for more returns.
-# With the extension everything returns, so it is never waited for in vain.
+# With the extension everything returns, so this never waits without a result.
 PATIENCE = 180.0
 PLAIN_PATIENCE = 15.0  # plain Salt sends nothing again
 PACKAGE_PROGRAMS = ("apt-get", "dpkg", "dpkg-deb")

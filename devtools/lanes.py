@@ -20,7 +20,7 @@ NO_TESTS = 5
 # Lines of a log that are shown: of its first failure, and of its end.
 FIRST_LINES, TAIL_LINES = 100, 80
 _FAILURE = re.compile(r"_{3,} .* _{3,}")
-# What pytest writes above the output of a test in its report.
+# The line that pytest writes above the output of a test in its report.
 _PRINTED = re.compile(r"^-+ Captured .* -+$", re.M)
 # Importing these takes longer than many a test; only what uses them has them.
 PLUGINS = {

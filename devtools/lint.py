@@ -37,7 +37,7 @@ def commands(cache_dir: Path) -> list[tuple[str, list[str]]]:
 
 
 class Lint:
-    """The checks as a lane beside those of the tests."""
+    """The checks as a lane next to the lanes of the tests."""
 
     name = "lint"
     busy = True

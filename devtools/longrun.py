@@ -76,7 +76,7 @@ def bench(versions: list[str], only: Sequence[str] = (), *, record: bool = False
     bad = 0
     told: dict[str, str] = {}
     with rundir.TempRun() as tmp:
-        # What a simulated system starts sees no PYTHONPATH of ours.
+        # Programs that a simulated system starts do not see our PYTHONPATH.
         copies = Venvs(venvs.extension(cache, tmp), tmp)
         try:
             for program in programs:

@@ -1,4 +1,4 @@
-"""What an experiment saw, and the judgement on it."""
+"""The observations of an experiment, and the judgement on it."""
 
 from __future__ import annotations
 

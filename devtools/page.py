@@ -1,4 +1,4 @@
-"""The timelines of experiments as a page that needs nothing beside itself."""
+"""The timelines of experiments as a page that needs no other file."""
 
 from __future__ import annotations
 

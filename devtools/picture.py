@@ -1,4 +1,4 @@
-"""What an experiment came to, on one screen."""
+"""The result of an experiment, on one screen."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _bars(out: Outcome, last: float) -> list[str]:
     lines = [head.ljust(LABEL_WIDTH) + "".join(ruler).rstrip()]
     for track in tracks.few(out):
         cells = [" "] * BAR_WIDTH
-        # What was lost shows even if a later ping was not.
+        # A loss is visible even if a later ping was not lost.
         for span in sorted(track.spans, key=lambda span: span.kind == tracks.LOST):
             begin = min(int(span.begin * scale), BAR_WIDTH - 1)
             stop = max(begin + 1, min(round(span.end * scale), BAR_WIDTH))

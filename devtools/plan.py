@@ -51,7 +51,7 @@ PARTS = {
     "tests/lab/test_rpm_host.py": 2,
     "tests/lab/test_update.py": 4,
 }
-# Seconds that lanes take beside others, for a first run: later ones have measured them.
+# Seconds that lanes take while others run, for a first run: later ones have measured them.
 USUAL = REPO / "devtools" / "lanes.json"
 RECORD = "lanes.json"
 

@@ -66,7 +66,7 @@ class Pool:
     """
     Runs all *lanes*, the longest first, and returns how they ended.
 
-    One lane that computes runs beside lanes that wait for Salt most of the time, as long as
+    One lane that computes runs together with lanes that wait for Salt most of the time, as long as
     there are both. *later* makes lanes that need something to be built, beside the first ones.
     """
 
@@ -109,7 +109,7 @@ class Pool:
                         self._running.remove(lane)
                         self._results.append(result)
         finally:
-            # Whoever was interrupted takes back what it has begun.
+            # A lane that was interrupted undoes its work.
             for thread in self._threads:
                 if thread.ident is not None:
                     thread.join()

@@ -1,8 +1,8 @@
 """``python -m devtools.prose``: sentences that a reader stumbles over.
 
-The rules are those of ``devtools/prose.txt``, and the words that the glossary has another word
-for. They are our own: Vale is no package of PyPI, npm or Debian, and proselint takes no rules
-from a repository.
+The rules are in ``devtools/prose.txt``. Words that the glossary replaces are found, too. The
+linter is our own: Vale's packages of PyPI and npm fetch a program from GitHub when they are
+installed or run, and the rules of proselint are in its own code.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from devtools.command import run
 
 BASE = Path("/tmp")
 PREFIX = "su"
-# What three copies of Salt and the tests' own machines take, with room to spare.
+# The space of three copies of Salt and the tests' own machines, with a reserve.
 NEEDED_MEMORY = 8 << 30
 TMPFS_SIZE = "50%"
 

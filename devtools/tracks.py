@@ -44,7 +44,7 @@ def end(out: Outcome) -> float:
 
 
 def every(out: Outcome) -> list[Track]:
-    """Return a track for each job, and those of :func:`few`."""
+    """Return a track for each job, and the tracks of :func:`few`."""
     jobs = [Track(job.label, _jobs(out, [job])) for job in out.jobs if job.label != "highstate"]
     highstate, _, *others = few(out)
     return [highstate, *jobs, *others]

@@ -44,7 +44,7 @@ def _heading(text: str) -> str:
 
 
 def write(directory: pathlib.Path) -> None:
-    """Write the pages, and only what differs; remove those of files that are gone."""
+    """Write the pages that differ; remove the pages of files that are gone."""
     wanted = {directory / path: text for kind in KINDS for path, text in pages(kind).items()}
     for path in directory.glob("*/all/*.rst"):
         if path not in wanted:
