@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 # The key for the text in the answer of an upgrade of everything, next to the changed packages.
 KEY = "safeupdate"
-_REST = "Everything else went on without it."
+_REST = "Everything else was done without it."
 _NO_REST = "Nothing was changed."
 _TRIED = "Everything else was tried without it."
 

@@ -11,8 +11,8 @@ from ..core.jobs.suspension import Suspension
 from . import results
 from .chunks import join_comments
 
-_REBOOTED = "The system was rebooted here, and the run went on behind that (safeupdate)."
-_RESTARTED = "The minion was restarted here, and the run went on behind that (safeupdate)."
+_REBOOTED = "The system was rebooted here, and the run continued after that (safeupdate)."
+_RESTARTED = "The minion was restarted here, and the run continued after that (safeupdate)."
 _NOT_DOWN = (
     "The system did not go down within {timeout:g} s. The reboot was asked for and may still come: "
     "see 'systemctl list-jobs' and the log of the system."

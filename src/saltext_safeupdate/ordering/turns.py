@@ -62,8 +62,8 @@ def _share(
             return lock, waited
         if monotonic() >= deadline:
             log.warning(
-                "safeupdate: an update of the minion has kept packages for %g s; this job does not "
-                "wait for it any longer",
+                "safeupdate: an update of the minion has used the package manager for %g s; this "
+                "job does not wait for it any longer",
                 _LONGEST,
             )
             return None, waited

@@ -31,7 +31,7 @@ def test_a_run_goes_on_behind_a_reboot(run):
     assert run.asked == ["new kernel"], "once"
     assert [ret["result"] for ret in results.values()] == [True] * 3
     assert list(results["boot"]["changes"]) == ["boot"]
-    assert "went on behind" in results["boot"]["comment"]
+    assert "continued after" in results["boot"]["comment"]
     assert results["one"]["__resumed__"]
     assert sorted(ret["__run_num__"] for ret in results.values()) == [0, 1, 2]
 

@@ -273,8 +273,8 @@ def _hides(others: config_files.Merged, key: str) -> bool:
 
 def _malformed(key: str, value: object) -> SafeUpdateError:
     return SafeUpdateError(
-        f"'{key}' of the present configuration has what Salt cannot use: {value!r}. {_UNCHANGED} "
-        "Correct that first."
+        f"'{key}' of the present configuration has a value that Salt cannot use: {value!r}. "
+        f"{_UNCHANGED} Correct that first."
     )
 
 

@@ -31,7 +31,7 @@ _ANY_MINION = ".+"
 # The minion has not read yet what the files say.
 PENDING = "pending"
 _NO_STAND_INS = (
-    "Nothing stands in for this extension: if its package cannot be loaded, as after another "
+    "There are no stand-ins for this extension: if its package cannot be loaded, as after another "
     "Python was installed, the minion runs no job at all."
 )
 # Keys for masters that the pillar 'safeupdate' may have.
@@ -104,7 +104,7 @@ def stand_ins_missing(minion: Subject) -> str:
     if not stand_ins.named_in(minion.opts):
         return PENDING if stand_ins.named_in(said) else _NO_STAND_INS
     differing = StandIns(file.path).differing() if file is not None else []
-    return f"What stands in for this extension differs: {', '.join(differing)}." * bool(differing)
+    return f"The stand-ins for this extension differ: {', '.join(differing)}." * bool(differing)
 
 
 def master_file(

@@ -94,7 +94,9 @@ def _refuse(host: Host, installer: OwnExtension) -> None:
     unowned = manager.unowned([installer.file]) if manager is not None else [installer.file]
     problem = installer.problem(unowned)
     if problem:
-        raise SafeUpdateError(f"{problem} Nothing was changed; update it in the way it came.")
+        raise SafeUpdateError(
+            f"{problem} Nothing was changed; update it in the way it was installed."
+        )
 
 
 def _fetched(functions: Functions, source: str, version: str) -> str:

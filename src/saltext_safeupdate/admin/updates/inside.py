@@ -32,7 +32,7 @@ _UNITS = "/etc/systemd/system"
 # Seconds that systemctl gets.
 _TIMEOUT = 30.0
 
-_LATER = "The running minion is asked for it when the transaction is closed."
+_LATER = "The request is passed to the running minion when the transaction is closed."
 _NOBODY = (
     "Nobody is there who would do this after the transaction: it was not started by "
     "transactional_update.call, apply, sls, highstate or single. Nothing was done; use one of "
@@ -144,7 +144,7 @@ class RunningMinion:
             if action == GUARD:
                 return self._place_guard(live=bool(wish.get("live")))
             if not table.is_asked_after_transaction(action):
-                raise SafeUpdateError(f"{str(action)[:50]} cannot be asked for in a transaction.")
+                raise SafeUpdateError(f"{str(action)[:50]} cannot be requested in a transaction.")
             if action == RESTART:
                 return self._restart(f"{wish.get('reason')}, in a transaction")
             return self._update(wish)

@@ -210,7 +210,7 @@ class TestTheRunningMinion:
 
     @pytest.mark.parametrize("action", ["safeupdate.cancel", "safeupdate.no_such"])
     def test_it_does_nothing_that_the_table_does_not_name(self, minion, action):
-        with pytest.raises(SafeUpdateError, match="cannot be asked for"):
+        with pytest.raises(SafeUpdateError, match="cannot be requested"):
             minion({"action": action})
 
     @pytest.mark.parametrize(("live", "calls"), [(True, 2), (False, 1)])
