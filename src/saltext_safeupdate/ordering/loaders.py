@@ -55,7 +55,25 @@ def _loaded(load_module: Callable[..., Any], loader: Any, name: str) -> Any:
     loaded = load_module(loader, name)
     if loader.tag in ("module", "rawmodule", "states"):
         _wrap(loader)
+    elif loader.tag == "executor":
+        _let_answer(loader, name)
     return loaded
+
+
+def _let_answer(loader: Any, name: str) -> None:
+    """
+    Have an executor that has just been loaded answer whether a function may be missing.
+
+    Salt asks each executor of a job. For one that has no answer it loads all others, and lists
+    their directories again, to find none: that takes longer than all that we do for a job.
+    """
+    if f"{name}.execute" in loader._dict:
+        loader._dict.setdefault(f"{name}.allow_missing_func", _is_no_function)
+
+
+def _is_no_function(function: str) -> bool:
+    """Tell that an executor does not run what is no function: what Salt takes for no answer."""
+    return False
 
 
 def adopt(function: Any) -> None:
