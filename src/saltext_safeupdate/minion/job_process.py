@@ -38,6 +38,8 @@ _LOST = (
     "Job {jid} was to go on behind a restart, and {why}. What it had done before stays done; the "
     "rest was not run, and nothing was run again. Look at what is missing, then publish it again."
 )
+# Our executor, as 'module_executors' names it.
+_EXECUTOR = "safeupdate"
 
 
 class Ticket(NamedTuple):
@@ -102,6 +104,7 @@ class JobProcess:
         if forked:
             queue_lock.keep_private()
             kept.begin()
+            _leave_out_executor(minion, opts, data)
         attempt, says, lost = self._begin(opts, ticket)
         job = current.Job(
             jid=str(data.get("jid", "")),
@@ -246,6 +249,22 @@ class JobProcess:
         except SafeUpdateError as err:
             self._complaints.log("the end of job %s is not recorded", job.jid, err)
             unrecorded.note(opts)
+
+
+def _leave_out_executor(minion: Any, opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    """
+    Have Salt call the other executors only, if ours would leave the job to them.
+
+    It does so in the process of each job that was taken in, unless that ends other jobs. To load it
+    takes longer than it does.
+    """
+    listed = opts.get("module_executors")
+    if not isinstance(listed, list) or listed[-1:] == [_EXECUTOR] or _EXECUTOR not in listed:
+        return
+    if minion is None or getattr(minion, "module_executors", None):
+        return
+    if functions.ends(data.get("fun"), data.get("arg")) is None:
+        minion.module_executors = [name for name in listed if name != _EXECUTOR]
 
 
 def _goes_on(job: current.Job | None) -> dict[str, bool]:

@@ -99,6 +99,46 @@ def test_a_job_that_is_not_to_return_is_done(world):
     assert world.states() == {JID: "delivered"}
 
 
+BOTH = ["safeupdate", "direct_call"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "fun", "called"),
+    [
+        (BOTH, "cmd.run", ["direct_call"]),
+        (["safeupdate", "splay", "sudo"], "cmd.run", ["splay", "sudo"]),
+        (BOTH, ["cmd.run", "test.echo"], ["direct_call"]),
+        # Nothing would run.
+        (["safeupdate"], "cmd.run", None),
+        (["direct_call", "safeupdate"], "cmd.run", None),
+        # It does something for these.
+        (BOTH, "saltutil.kill_job", None),
+        (BOTH, "saltutil.term_all_jobs", None),
+        ("safeupdate", "cmd.run", None),
+        (["direct_call"], "cmd.run", None),
+        (None, "cmd.run", None),
+    ],
+)
+def test_our_executor_is_left_out_where_it_would_do_nothing(world, listed, fun, called):
+    world.minion.opts["module_executors"] = listed
+    world.run(world.publish(fun=fun))
+    assert getattr(world.minion, "module_executors", None) == called
+    assert world.minion.opts["module_executors"] == listed
+
+
+def test_executors_that_somebody_else_has_named_for_a_minion_are_called(world):
+    world.minion.opts["module_executors"] = BOTH
+    world.minion.module_executors = ["splay"]
+    world.run(world.publish())
+    assert world.minion.module_executors == ["splay"]
+
+
+def test_with_threads_no_job_changes_the_executors_of_others(world):
+    world.minion.opts |= {"module_executors": BOTH, "multiprocessing": False}
+    world.run(world.publish())
+    assert not hasattr(world.minion, "module_executors")
+
+
 def test_a_job_that_was_taken_over_does_not_run(world):
     data = world.publish()
     world.ledger.take(world.ledger.full(JID), "engine")
