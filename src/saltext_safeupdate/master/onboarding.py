@@ -27,9 +27,9 @@ from ..fleet import request as requests
 from ..fleet.onboarding import Answer, Onboarding, Step
 from ..fleet.plan import Facts, Plan
 from ..fleet.text import clean, names
-from . import draining, planning, questions, targets
+from . import draining, newest, questions, targets
 from .cache import ROOT
-from .planning import Ask
+from .newest import Ask
 from .store import Store
 
 # Seconds that minions have to say how far they are, and from one look to the next.
@@ -149,7 +149,7 @@ def _plan(
         plan_id="",
         number=0,
         now=now,
-        draw=planning.by_chance,
+        draw=newest.by_chance,
     )
     return plan, lacking
 
