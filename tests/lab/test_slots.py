@@ -149,6 +149,7 @@ def test_a_minion_runs_from_its_slot_also_after_a_boot_and_again_from_its_packag
 ) -> None:
     host.restart()
     package = host.prefix()
+    host.container.write("/etc/systemd/system/slow-disk.service", SLOW_DISK)
     units = sorted(path.name for path in host.container.path("/etc/systemd/system").iterdir())
     host.build()
     before = host("secure", ["salt"], "/none")
@@ -172,7 +173,6 @@ def test_a_minion_runs_from_its_slot_also_after_a_boot_and_again_from_its_packag
     assert all(path.startswith(f"{directory}/tree/lib/") for path in found), found
 
     # Their file system is mounted some seconds after the boot.
-    host.container.write("/etc/systemd/system/slow-disk.service", SLOW_DISK)
     host.container.write("/etc/fstab", f"/srv/disk {SLOTS} none {LATE} 0 0\n")
     host.container.run(["mv", SLOTS, "/srv/disk"])
     host.container.run(["mkdir", SLOTS])
