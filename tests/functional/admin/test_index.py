@@ -15,6 +15,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host.command import run
+from saltext_safeupdate.core.slots import byte_code
 from saltext_safeupdate.core.slots.index import Index
 from saltext_safeupdate.core.slots.store import Slots
 from tests.support import builds
@@ -36,7 +37,8 @@ class Site:
             metadata += f"Requires-Dist: {needs}\n"
         files = {
             "salt/__init__.py": b"",
-            "salt/version.py": version.encode(),
+            "salt/version.py": f"VERSION = {version!r}\n".encode(),
+            "salt/modules/test.py": b"",
             f"salt-{version}.dist-info/METADATA": metadata.encode(),
         }
         entry = "[console_scripts]\nsalt-minion = salt.scripts:salt_minion\n"
@@ -118,7 +120,28 @@ def test_what_an_index_offers_becomes_a_slot(site, index, tmp_path):
     assert os.listdir(where) == []
     assert slot.version == "3007.20"
     with open(os.path.join(slot.tree, "lib", "salt", "version.py"), encoding="utf-8") as file:
-        assert file.read() == "3007.20"
+        assert file.read() == "VERSION = '3007.20'\n"
+    slots.verify(slot.ident)
+
+
+def test_a_slot_has_the_byte_code_that_a_minion_starts_with_and_is_as_it_was_made(
+    site, index, tmp_path
+):
+    site.salt("3008.3")
+    slots = Slots(str(tmp_path / "slots"), clock=lambda: NOW)
+    with index.fetched("3008.3", str(tmp_path / "state")) as (build, files):
+        slot = slots.stage(
+            build, files, python=sys.executable, furnish=lambda tree: byte_code.write(tree, run)
+        )
+    place = pathlib.Path(slot.tree, "lib")
+    (cached,) = (place / "salt" / "__pycache__").glob("version.*.pyc")
+    before = cached.read_bytes()
+    assert list((place / "salt" / "modules").rglob("*.pyc")) == []
+    loads = (
+        f"import sys; sys.path.insert(0, {str(place)!r}); import salt.version, salt.modules.test"
+    )
+    run((sys.executable, "-I", "-c", loads), timeout=60)
+    assert cached.read_bytes() == before, "it was good where it lies now"
     slots.verify(slot.ident)
 
 

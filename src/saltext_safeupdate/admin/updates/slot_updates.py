@@ -21,7 +21,7 @@ from ...core.prepare.resolution import Resolved
 from ...core.prepare.staging import SLOT, Staged, Staging
 from ...core.prepare.upgrade_steps import Steps
 from ...core.record.parts import FileRow, Request
-from ...core.slots import index
+from ...core.slots import byte_code, index
 from ...core.slots.asked import NoPackages
 from ...core.slots.furnish import furnish_from
 from ...core.slots.installer import NAME, SlotInstaller, file_of
@@ -252,6 +252,7 @@ def _furnish(host: Host, tree: str) -> None:
         run=run_command,
         strict=settings.extensions == "stop",
     )
+    byte_code.write(tree, run_command)
 
 
 def _note_staged(host: Host, slot: Slot) -> None:

@@ -264,6 +264,7 @@ def pip(made, tmp_path, monkeypatch):
     monkeypatch.setattr(slot_updates, "furnish_from", furnish)
     monkeypatch.setattr(slot_updates.builds, "interpreter", lambda version: builds.PYTHON)
     monkeypatch.setattr(slot_updates.builds.command, "run", found)
+    monkeypatch.setattr(slot_updates, "run_command", found)
     made.source = "index"
     return found
 
