@@ -38,7 +38,7 @@ class Site:
         files = {
             "salt/__init__.py": b"",
             "salt/version.py": f"VERSION = {version!r}\n".encode(),
-            "salt/modules/test.py": b"",
+            "salt/states/test.py": b"",
             f"salt-{version}.dist-info/METADATA": metadata.encode(),
         }
         entry = "[console_scripts]\nsalt-minion = salt.scripts:salt_minion\n"
@@ -136,10 +136,8 @@ def test_a_slot_has_the_byte_code_that_a_minion_starts_with_and_is_as_it_was_mad
     place = pathlib.Path(slot.tree, "lib")
     (cached,) = (place / "salt" / "__pycache__").glob("version.*.pyc")
     before = cached.read_bytes()
-    assert list((place / "salt" / "modules").rglob("*.pyc")) == []
-    loads = (
-        f"import sys; sys.path.insert(0, {str(place)!r}); import salt.version, salt.modules.test"
-    )
+    assert list((place / "salt" / "states").rglob("*.pyc")) == []
+    loads = f"import sys; sys.path.insert(0, {str(place)!r}); import salt.version, salt.states.test"
     run((sys.executable, "-I", "-c", loads), timeout=60)
     assert cached.read_bytes() == before, "it was good where it lies now"
     slots.verify(slot.ident)
