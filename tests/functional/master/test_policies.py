@@ -576,9 +576,15 @@ def test_the_runner_shows_it_and_refuses_in_one_line(master, write, monkeypatch)
     with pytest.raises(safeupdate.errors.RefusedError, match="There is no policy"):
         safeupdate.policy()
     write(ALL)
-    monkeypatch.setattr(policies, "step", lambda opts, apply, by: {"apply": apply, "by": bool(by)})
+    monkeypatch.setattr(
+        policies, "step", lambda opts, apply, by: {"apply": apply, "by": bool(by), "at": 60.0}
+    )
     monkeypatch.setattr(safeupdate.progress, "for_person", lambda opts: False)
-    assert safeupdate.policy(apply=True) == {"apply": True, "by": True}
+    told = safeupdate.policy(apply=True, zone="Asia/Kolkata")
+    assert told.pop("times") == {"at": "1970-01-01T05:31:00+05:30"}
+    assert told == {"apply": True, "by": True, "at": 60.0}
+    with pytest.raises(safeupdate.errors.RefusedError, match="no time zone 'Mars'"):
+        safeupdate.policy(zone="Mars")
 
 
 def test_a_busy_host_is_brought_along_when_it_can_be(master, fleet, write):
