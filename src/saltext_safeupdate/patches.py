@@ -146,7 +146,7 @@ def replaced(
     refuses: tuple[type[Exception], ...] = (),
 ) -> Replace:
     """
-    Have *handle* called in the place of a function, with that function before its *parameters*.
+    Have *handle* called in place of a function, with that function before its *parameters*.
 
     *refuses* are the errors by which *handle* keeps the function from being called on purpose.
     """

@@ -146,7 +146,7 @@ class Calling:
             ret = self._resume.call(state, low, chunks, running, 1, call)
         except Deferral as deferral:
             ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
-            # It counts in the place of what Salt's function would have returned.
+            # It counts in place of what Salt's function would have returned.
             instead(call, ret)
         finally:
             run.calling -= 1

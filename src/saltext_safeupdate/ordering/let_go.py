@@ -1,7 +1,7 @@
 """
 The comment of a state whose command waited for the stop of the minion.
 
-The minion stops when its jobs have ended, so such a command would wait for ever. The stop guard
+The minion stops when its jobs have ended, so such a command would wait forever. The stop guard
 ends it, and leaves a note for the process of the job.
 """
 

@@ -90,7 +90,7 @@ def patches(later: Later) -> list[Patch]:
 
 
 def _by(owner: Any, name: str, parameters: tuple[str, ...], handle: Callable[..., Any]) -> Patch:
-    """Return the row by which *handle* is called in the place of a function."""
+    """Return the row by which *handle* is called in place of a function."""
     return Patch(owner, name, parameters, replaced(parameters, handle))
 
 

@@ -157,7 +157,7 @@ def _take(
         resolved = extension_updates.stage(host, functions, extension)
         by, runs = extension_updates.initiator(host, jid), extension_updates.runs(extension)
     else:
-        # It waits for the jobs that run, but not for ever: the rollout asks again.
+        # It waits for the jobs that run, but not forever: the rollout asks again.
         wanted = updating.with_source(host, wanted, source)
         resolved = updating.resolve(host, functions, wanted)
         if not resolved.in_place and not wanted.source:
@@ -237,7 +237,7 @@ def _fetch(
         else:
             updating.stage(host, functions, version, source)
     except (OSError, SafeUpdateError) as err:
-        log.warning("safeupdate: %s cannot be downloaded ahead: %s", version or extension, err)
+        log.warning("safeupdate: %s cannot be downloaded in advance: %s", version or extension, err)
         host.store.set_fact(_PREFETCH, _prefetch(goal, "failed", str(err)))
     else:
         host.store.set_fact(_PREFETCH, _prefetch(goal, "done"))

@@ -1,4 +1,4 @@
-"""Upgrade steps of the master: fetched ahead, while it can be reached."""
+"""Upgrade steps of the master: fetched in advance, while it can be reached."""
 
 from __future__ import annotations
 

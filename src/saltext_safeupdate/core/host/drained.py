@@ -54,6 +54,6 @@ def look(run_dir: str) -> Drained | None:
         if told["boot"] == processes.boot() and 0 < left <= MOST:
             return Drained(left, str(told["reason"]))
     except (OSError, ValueError, TypeError, KeyError):
-        # No drain may hold jobs for ever: it is better lost than without an end.
+        # No drain may hold jobs forever: it is better lost than without an end.
         return None
     return None

@@ -65,7 +65,7 @@ class Minion:
 
 def register(directory: str, minion: Minion) -> None:
     """
-    Note the minion, in the place of what was noted of it. Raises SafeUpdateError.
+    Note the minion, in place of what was noted of it. Raises SafeUpdateError.
 
     What was noted of minions that are gone with their configuration directories is removed: each
     process of a minion reads all of it.

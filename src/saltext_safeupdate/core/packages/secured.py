@@ -1,4 +1,4 @@
-"""Package files of the installed versions, copied ahead so that a rollback needs no network."""
+"""Package files of the installed versions, copied so that a rollback needs no network."""
 
 from __future__ import annotations
 

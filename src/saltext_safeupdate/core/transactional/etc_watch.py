@@ -253,7 +253,7 @@ class EtcWatch:
 
 
 def _replace(path: str, copy: Path, entry: Entry, xattrs: Mapping[str, bytes]) -> None:
-    """Put the copy of a regular file in the place of *path*, with what belongs to the file."""
+    """Put the copy of a regular file in place of *path*, with what belongs to the file."""
     content = copy.read_bytes()
     fd, new = tempfile.mkstemp(prefix=".safeupdate-", dir=os.path.dirname(path))
     try:

@@ -46,14 +46,14 @@ class Snapshots:
         return self._path(roots.default.number) if roots.pending else None
 
     def running(self) -> dict[str, int]:
-        """Return the running snapshot as plain data, which names it for ever."""
+        """Return the running snapshot as plain data, which names it forever."""
         found = self.roots().running
         if found is None:
             raise SafeUpdateError("The root file system is no snapshot; nothing was changed.")
         return _plain(found)
 
     def default(self) -> dict[str, int]:
-        """Return the snapshot of the next boot as plain data, which names it for ever."""
+        """Return the snapshot of the next boot as plain data, which names it forever."""
         return _plain(self.roots().default)
 
     def busy(self) -> bool:
