@@ -283,10 +283,21 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any] | None:
     Decorators of Salt and of other extensions take whatever comes, and have the function that
     they call in their closure. None if nothing tells.
     """
+    if _names_parameters(function):
+        return function
     if not _takes_whatever_comes(function):
         return function if _signature(function) is not None else None
     called = [each for each in _closure(function) if isinstance(each, types.FunctionType)]
     return _told(called[0]) if len(called) == 1 else None
+
+
+def _names_parameters(function: Callable[..., Any]) -> bool:
+    """Tell whether it is a function without a decorator: nearly all are, and it is seen at once."""
+    return (
+        isinstance(function, types.FunctionType)
+        and not vars(function)
+        and function.__code__.co_argcount > 0
+    )
 
 
 def _takes_whatever_comes(function: Callable[..., Any]) -> bool:

@@ -72,7 +72,7 @@ MOST_LOST = 3
 _LOOK_INTERVAL = 0.05
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Progress:
     """One attempt of a job: what earlier attempts recorded, and where it is now."""
 

@@ -44,7 +44,7 @@ class LeftOut:
     changes: Mapping[str, Any]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Level:
     """The outermost run, or one nested in a state of it: its chunks and their results."""
 
@@ -97,7 +97,7 @@ class Memo:
         return self._done[number]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Pending:
     """A deferred state: what of it waits for the end of the run."""
 
@@ -114,7 +114,7 @@ class Pending:
     settled: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Run:
     """One state run with the runs nested in it."""
 
