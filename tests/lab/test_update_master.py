@@ -267,7 +267,7 @@ def test_the_master_its_api_and_the_minion_are_one_update(host: Host) -> None:
     assert record["phase"] == "committed", record
     assert "refused" in container.read("/var/tmp/refused").splitlines()
     host.assert_runs(FAULTY)
-    # Once in the midst, with old and new code, and restarted when all is in place: that is two jobs.
+    # Once in the midst, with old and new code. The restart when all is in place is two jobs.
     assert host.started("salt-master") == begun + 3
     after = host.starts()
     assert all(after[unit][0] != before[unit][0] for unit in UNITS)
