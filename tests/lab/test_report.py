@@ -161,6 +161,29 @@ def test_problems_come_first_and_reasons_are_gathered(page: Page) -> None:
     assert shown(page) in (count, steps(rollout, *(s for s in Step if s.bad)) - count)
 
 
+def test_who_is_held_or_away_is_a_problem_as_in_the_status(browser: Browser) -> None:
+    hosts = [Host("m0"), Host("m1", held="ask Jo"), Host("m2", away=((NOW + 1, NOW + 10**6),))]
+    world = World(hosts, canaries=1, sample=0, soak=10**5, max_unavailable=2).run(1200)
+    page = browser.open(report.page(world.rollout, world.now))
+    reasons = page.evaluate("[...document.querySelectorAll('#reasons li')].map(i => i.textContent)")
+    assert sorted(reasons) == ["1 ×ask Jo", "1 ×does not answer"]
+    page.press("/")
+    page.write("does not answer")
+    assert page.evaluate(NAMES) == ["m2"]
+    # A table without rows says nothing.
+    assert page.evaluate("document.getElementById('durations').getBoundingClientRect().height") == 0
+
+
+def test_nothing_of_the_head_is_cut_or_squeezed(page: Page) -> None:
+    page.evaluate("search.value = search.placeholder")
+    assert page.evaluate("search.scrollWidth <= search.clientWidth"), "the hint fits in"
+    page.evaluate("search.value = ''")
+    page.resize(420, 900)
+    top = "(id => document.getElementById(id).getBoundingClientRect())"
+    assert page.evaluate(f"{top}('lead').top >= {top}('title').bottom")
+    assert page.evaluate(f"{top}('lead').width > 300")
+
+
 # -- without a mouse -----------------------------------------------------------------------
 
 

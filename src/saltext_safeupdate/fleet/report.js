@@ -59,6 +59,7 @@
     fill(get("durations").tBodies[0], [words(phase), usual.count, long(usual.mean),
       long(usual.median), long(usual.longest)]);
   }
+  get("durations").closest("section").hidden = !Object.keys(data.durations).length;
   for (const [minion, why] of Object.entries(data.left_out)) {
     get("left").append(make("li", `${minion}: ${why}`));
   }
@@ -70,6 +71,9 @@
   const view = get("rows");
   // Problems first; the order of the waves otherwise.
   const rank = { bad: 0, work: 1, wait: 2, done: 3 };
+  for (const m of data.minions) {
+    if (m.away && m.step === "waiting" && !m.reason) m.reason = "does not answer";
+  }
   data.minions.sort((a, b) => rank[kind(a.step)] - rank[kind(b.step)]);
   const end = Math.max(1, ...data.minions.map((m) => (m.asked ?? 0) + m.seconds), data.elapsed);
   let shown = data.minions, sorted = { key: "", up: true }, whole = false;
@@ -155,7 +159,7 @@
   }
   const reasons = new Map();
   for (const m of data.minions) {
-    if (BAD.includes(m.step) && m.reason) {
+    if (!["done", "work"].includes(kind(m.step)) && m.reason) {
       const words = m.reason.slice(0, 200);
       reasons.set(words, (reasons.get(words) || 0) + 1);
     }
