@@ -38,6 +38,10 @@ def furnish_from(
     something cannot come along; if not *strict*, only if this extension cannot. Raises OSError.
     """
     with tempfile.TemporaryDirectory(dir=os.path.dirname(tree)) as directory:
+        if program is not None and _same_interpreter(program, os.path.join(tree, PROGRAM)):
+            # What is beside that is beside the Salt of this tree, too.
+            furnish(tree, home, os.path.join(directory, "none"), run)
+            return
         try:
             staged, problems = stage_for_build(
                 program,
@@ -58,6 +62,12 @@ def furnish_from(
                 raise
             log.error("a slot is made without what is beside Salt: %s", err)
             furnish(tree, home, os.path.join(directory, "none"), run)
+
+
+def _same_interpreter(one: str, other: str) -> bool:
+    # A virtual environment has modules of its own: where its interpreter leads does not count.
+    found = interpreter.named_by(one)
+    return found is not None and found == interpreter.named_by(other)
 
 
 def _names(tree: str) -> list[str]:

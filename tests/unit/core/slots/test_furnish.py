@@ -173,6 +173,15 @@ def test_what_does_not_come_along_stops_it_unless_that_is_not_wanted(library, ol
     assert (library / "saltext_safeupdate").is_dir()
 
 
+def test_what_is_beside_the_interpreter_that_both_run_with_is_there(library, home, running):
+    """From slot to slot of wheels: the Python of the host has more than Salt needs."""
+    program = library.parent / "bin" / "salt-minion"
+    interpreter = pathlib.Path(running).read_text().partition("\n")[0]
+    program.write_text(f"{interpreter}\n")
+    _furnish_from(str(library.parent), home, running)
+    assert (library / "saltext_safeupdate").is_dir()
+
+
 def test_what_is_compiled_for_another_python_is_told(onedir, old, home, running):
     old.add("fastext", files={f"fastext/fast{ABI}": "compiled"})
     _for_another_python(onedir)
