@@ -121,9 +121,9 @@ class SlotInstaller:
                     # In this order: at each moment what systemd starts is there.
                     self._have_commands(Commands.leave)
                     self._unit.leave()
-                    self._slots.leave(self._minion)
+                    self._slots.step_out(self._minion)
                     continue
-                if not self._unit.follows:
+                if not self._unit.follows and ident != self._slots.left(self._minion):
                     # They are left over: what runs is no slot.
                     self._slots.leave(self._minion)
                 self._slots.activate(self._minion, ident)
@@ -152,7 +152,7 @@ class SlotInstaller:
         *left* is what the update that has ended leads back to, if it leads anywhere.
         """
         if self._unit.follows:
-            self._slots.settle(self._minion, next(map(self._ident, left), None))
+            self._slots.settle(self._minion, *map(self._ident, left))
         elif not os.path.lexists(self._unit.drop_in):
             # Whoever has died may have left links that nothing follows.
             self._slots.leave(self._minion)
@@ -165,7 +165,11 @@ class SlotInstaller:
         except (SafeUpdateError, OSError):
             with suppress(SafeUpdateError, OSError):
                 self._unit.leave()
-                self._slots.leave(self._minion)
+                if self._slots.left(self._minion) is None:
+                    self._slots.leave(self._minion)
+                else:
+                    # There may be no other way back.
+                    self._slots.step_out(self._minion)
             raise
 
     def _have_commands(self, change: Callable[[Commands], None]) -> None:

@@ -1,9 +1,10 @@
 """
 Which slot a minion runs from: two links, and each is the old one or the new one.
 
-``active`` is what its unit starts; ``previous`` is what it goes back to, and ``older``, until an
-update has ended, what ``previous`` was before it. All lead to the ``tree`` of a slot. ``active`` is
-written last, so that what was active is never without a name.
+``active`` is what its unit starts; ``previous`` is what it goes back to. Until an update has ended,
+``older`` is what ``previous`` was before it, and ``left`` what was active if it leaves all slots.
+All lead to the ``tree`` of a slot. ``active`` is written last, so that what was active is never
+without a name.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from ..errors import InputError, SafeUpdateError
 from ..host.files import remove, sync_directory
 from . import private
 
-ACTIVE, PREVIOUS, _OLDER = "active", "previous", "older"
-_ALL = (ACTIVE, PREVIOUS, _OLDER)
+ACTIVE, PREVIOUS, _OLDER, _LEFT = "active", "previous", "older", "left"
+_ALL = (ACTIVE, PREVIOUS, _OLDER, _LEFT)
 _MINIONS = "minions"
 _TARGET = re.compile(r"\.\./\.\./slots/([^/]+)/tree")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,127}", re.ASCII)
@@ -37,7 +38,10 @@ class Links:
         return self._leads_to(minion, ACTIVE)
 
     def previous(self, minion: str) -> str | None:
-        return self._leads_to(minion, PREVIOUS)
+        return self._leads_to(minion, PREVIOUS) if self.active(minion) else self.left(minion)
+
+    def left(self, minion: str) -> str | None:
+        return self._leads_to(minion, _LEFT)
 
     def activate(self, minion: str, ident: str) -> None:
         """
@@ -48,8 +52,11 @@ class Links:
         place = self._place(minion)
         private.make(self._directory)
         private.make(place)
-        before, previous = self.active(minion), self.previous(minion)
-        if ident == previous:
+        before, previous = self.active(minion), self._leads_to(minion, PREVIOUS)
+        if before is None and ident == self.left(minion):
+            # It goes back to slots: the other links are as they were.
+            _lead(place, ACTIVE, ident)
+        elif ident == previous:
             self._go_back(minion, place)
         elif before != ident:
             # If they are one, whoever came here last has died behind the first line.
@@ -60,21 +67,34 @@ class Links:
             _lead(place, ACTIVE, ident)
 
     def _go_back(self, minion: str, place: str) -> None:
-        before, previous = self.active(minion), self.previous(minion)
+        before, previous = self.active(minion), self._leads_to(minion, PREVIOUS)
         older = self._leads_to(minion, _OLDER)
         _lead(place, ACTIVE, previous)
         _lead(place, PREVIOUS, older)
         # Whether this is kept is decided when the update ends.
         _lead(place, _OLDER, before if before != previous else None)
 
-    def settle(self, minion: str, previous: str | None) -> None:
-        """Forget what was kept until the end of an update; *previous*, if any, is what it left."""
+    def settle(self, minion: str, *before: str | None) -> None:
+        """Forget what was kept until the end of an update; *before*, if given, is what it left."""
         place = self._place(minion)
-        if previous is not None and previous not in (self.active(minion), self.previous(minion)):
-            _lead(place, PREVIOUS, previous)
+        for ident in before:
+            if ident is None or ident not in (self.active(minion), self.previous(minion)):
+                _lead(place, PREVIOUS, ident)
         _lead(place, _OLDER, None)
+        _lead(place, _LEFT, None)
+
+    def step_out(self, minion: str) -> None:
+        """Have no slot active, and keep the one that was until the update has ended. Idempotent."""
+        place = self._place(minion)
+        if self.active(minion) is None:
+            _lead(place, ACTIVE, None)
+        else:
+            # It needs no room, and at each moment one of the links is there.
+            os.replace(os.path.join(place, ACTIVE), os.path.join(place, _LEFT))
+            sync_directory(place)
 
     def leave(self, minion: str) -> None:
+        """Have no links. Idempotent."""
         place = self._place(minion)
         for name in _ALL:
             _lead(place, name, None)
@@ -82,7 +102,7 @@ class Links:
             os.rmdir(place)
 
     def needed(self) -> set[str]:
-        """Return the slots that a minion has as its active or its previous one."""
+        """Return the slots that a link of a minion leads to."""
         try:
             minions = filter(_NAME.fullmatch, os.listdir(self._directory))
         except FileNotFoundError:

@@ -185,20 +185,21 @@ class Slots:
         called :meth:`verify` before.
         """
         with self._linking():
-            if ident != self._links.previous(minion):
+            if ident not in (self._links.previous(minion), self._links.left(minion)):
                 # The way back is open, whoever may write there by now.
                 private.check(self._directory)
             self.get(ident)
             self._links.activate(minion, ident)
 
-    def settle(self, minion: str, left: str | None = None) -> None:
+    def settle(self, minion: str, *before: str | None) -> None:
         """
         Forget what was kept for the minion until its update has ended. Idempotent.
 
-        *left*, if any, is the slot that the update has left, and becomes ``previous``.
+        *before*, if given, is the slot that the update has left, and becomes ``previous``; None: it
+        has left none.
         """
         with self._linking():
-            self._links.settle(minion, left)
+            self._links.settle(minion, *before)
 
     def active(self, minion: str) -> str | None:
         """Return the slot that the minion runs from at its next start; None: from none."""
@@ -212,6 +213,15 @@ class Slots:
         """Return the slot that the minion goes back to; None: to none."""
         return self._links.previous(minion)
 
+    def left(self, minion: str) -> str | None:
+        """Return the slot that an update has left for none, until it has ended; None: no such."""
+        return self._links.left(minion)
+
+    def step_out(self, minion: str) -> None:
+        """Have the minion run from no slot, and keep what it goes back to. Idempotent."""
+        with self._linking():
+            self._links.step_out(minion)
+
     def leave(self, minion: str) -> None:
         """Have the minion run from no slot any more. Idempotent."""
         with self._linking():
@@ -221,7 +231,7 @@ class Slots:
         """
         Remove slots but for the *keep* newest of those that nobody needs; return which.
 
-        What is active or previous for a minion, and what a process holds, stays.
+        What a link of a minion leads to, and what a process holds, stays.
         """
         with self._alone(), self._linking():
             needed = self._links.needed()

@@ -177,6 +177,39 @@ def test_what_is_secured_leads_back(place, version):
     assert place.installed == (version or "3006.28")
 
 
+def test_who_leaves_slots_goes_back_to_one_that_others_do_not_need(place):
+    """Another minion of the host ends an update meanwhile. The way back of before is it again."""
+    place.install("3007.15")
+    place.install("3008.3")
+    place.it.tidy([place.file("3007.15")])
+    secured = place.it.secure([NAME], "/d")
+    place.install(None)
+    assert place.slots.prune(0) == []
+    for _ in range(2):
+        place.it.install(secured)
+        assert place.installed == "3008.3"
+    place.it.tidy()
+    previous = os.path.basename(place.file("3007.15").path)
+    assert place.slots.previous(MINION) == previous
+    place.install(None)
+    place.it.tidy([place.file("3008.3")])
+    assert (place.slots.previous(MINION), len(place.slots.prune(0))) == (None, 1)
+
+
+def test_where_the_unit_cannot_follow_back_the_slot_that_was_left_stays(place):
+    place.install("3008.3")
+    file = place.file("3008.3")
+    place.install(None)
+    place.systemd.behind = "/opt/other"
+    with pytest.raises(CommandError, match="look for a drop-in behind"):
+        place.it.install([file])
+    place.slots.prune(0)
+    place.systemd.behind = ""
+    place.boot()
+    place.it.install([file])
+    assert place.installed == "3008.3"
+
+
 def test_what_does_not_lead_back_any_more_is_told_before(place):
     place.install("3007.15")
     _, path = place.file("3007.15"), pathlib.Path(place.file("3007.15").path)

@@ -517,6 +517,35 @@ def test_the_way_back_does_not_lead_to_what_is_gone(slots, staged):
     assert slots.active(MINION) == other.ident
 
 
+def test_who_leaves_all_slots_can_go_back_until_the_update_has_ended(slots, staged):
+    first, one = staged("3007.15").ident, staged("3008.3").ident
+    slots.activate(MINION, first)
+    slots.activate(MINION, one)
+    for _ in range(2):
+        slots.step_out(MINION)
+        assert _links(slots) == (None, one)
+    assert slots.prune(0) == [], "another minion of the host has ended an update"
+    with pytest.raises(InputError, match="is active or previous"):
+        slots.forget(one)
+    for _ in range(2):
+        slots.activate(MINION, one)
+        assert _links(slots) == (one, first)
+    slots.settle(MINION)
+    assert _links(slots) == (one, first)
+    slots.step_out(MINION)
+    slots.leave(MINION)
+    assert _links(slots) == (None, None)
+    assert sorted(slots.prune(0)) == sorted([first, one])
+
+
+def test_an_update_that_left_no_slot_leads_back_to_none(slots, staged):
+    one, other = staged("3007.15").ident, staged("3008.3").ident
+    slots.activate(MINION, one)
+    slots.activate(MINION, other)
+    slots.settle(MINION, None)
+    assert _links(slots) == (other, None)
+
+
 def test_minions_of_a_host_share_slots_and_not_their_links(slots, staged):
     one, other = staged("3007.15"), staged("3008.3")
     slots.activate("salt-minion", one.ident)
@@ -637,6 +666,12 @@ class Scene:
     def settle(self):
         self.slots.settle(MINION, self.old)
 
+    def step_out(self):
+        self.slots.step_out(MINION)
+
+    def go_back_in(self):
+        self.slots.activate(MINION, self.old)
+
     def prune(self):
         self.slots.prune(0)
 
@@ -663,6 +698,8 @@ ACTIONS = {
     "activate": (("stage",), ("old", "new")),
     "go_back": (("stage", "activate"), ("old", "new")),
     "settle": (("stage", "activate"), ("new",)),
+    "step_out": ((), ("old", "none")),
+    "go_back_in": (("step_out",), ("old", "none")),
     "prune": ((), ("old",)),
     "leave": ((), ("old", "none")),
 }

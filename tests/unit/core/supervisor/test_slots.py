@@ -8,6 +8,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import VerificationError
 from saltext_safeupdate.core.generations import replaced
+from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.prepare import revisions
 from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
 from saltext_safeupdate.core.prepare.staging import Staging
@@ -287,6 +288,52 @@ def test_who_leaves_a_slot_that_is_broken_needs_no_way_back_to_it(slotted, name)
     assert host.last.phase is Phase.COMMITTED, host.last.reason
     assert slotted.runs == "3007.15"
     assert slotted.slots.previous(MINION) is None
+
+
+def _leave(slotted):
+    """Ask for the way from the active slot to none."""
+    active = slotted.slots.get(slotted.slots.active(MINION))
+    file = File(NAME, slotted.before, str(slotted.package), "")
+    return slotted.host.record(
+        Phase.REQUESTED,
+        id="leave",
+        jid="",
+        request=Request(version=slotted.before, when="now", source="kept", back=True),
+        code=Code(own=(NAME,)),
+        versions_from={NAME: active.build_version},
+        versions_to={NAME: slotted.before},
+        staged=Staged(files=revisions.rows([file])),
+    )
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_while_slots_are_left_another_minion_does_not_remove_the_way_back(slotted, works):
+    host = slotted.host
+    for number, version in enumerate(("3007.15", "3008.3")):
+        slotted.ask(version, id=f"u{number}")
+        host.supervise()
+    first = slotted.slots.previous(MINION)
+    removed = []
+
+    def report():
+        if slotted.runs == "package":
+            # So does another minion of the host at the end of an update.
+            removed.extend(slotted.slots.prune(0))
+        if works or slotted.runs != "package":
+            host.report()
+
+    host.services.report = report
+    _leave(slotted)
+    host.supervise()
+    assert removed == []
+    if works:
+        assert (host.last.phase, slotted.runs) == (Phase.COMMITTED, "package")
+        assert slotted.slots.previous(MINION) is None
+        assert slotted.versions == ["3008.3"], "nobody needs it, and one is kept"
+    else:
+        assert (host.last.phase, slotted.runs) == (Phase.ROLLED_BACK, "3008.3")
+        assert slotted.slots.previous(MINION) == first
+    host.assert_at_peace()
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
