@@ -16,12 +16,21 @@ def slot(host: Host) -> Iterator[Problem]:
     try:
         linked = factory.slots(host).active(name)
         active = factory.active_slot(host)
+        elsewhere = factory.slot_unit(host).elsewhere
     except SafeUpdateError as err:
         yield Problem(
             "slot",
             f"The active slot of the minion cannot be used: {err}",
             f"Before the minion restarts: {factory.slot_unit(host).without_slot}, and ask for an "
             "update again.",
+        )
+        return
+    if elsewhere:
+        yield Problem(
+            "slot",
+            f"{name} starts {elsewhere}, a slot that is not below 'safeupdate:slots_dir'.",
+            "Set that back to what it was. To move, leave the slot with 'safeupdate.rollback "
+            "to=without_slot' before.",
         )
         return
     if linked is not None and active is None:

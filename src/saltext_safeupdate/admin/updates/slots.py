@@ -79,6 +79,7 @@ def source_of(host: Host, given: object) -> str:
     slot = factory.active_slot(host)
     if given == builds.PACKAGES or (given is None and slot is None and _has_packages(host)):
         if slot is None:
+            refuse_elsewhere(host)
             return ""
         raise InputError(
             f"The minion runs from the slot {slot.ident}, which no package changes. Nothing was "
@@ -91,6 +92,13 @@ def source_of(host: Host, given: object) -> str:
         f"The minion runs from the slot {slot.ident}, and 'safeupdate:slots_source' does not say "
         "where others are. Nothing was changed; name a 'source', or set that."
     )
+
+
+def refuse_elsewhere(host: Host) -> None:
+    """Raise SafeUpdateError if this minion runs from a slot that is not below 'slots_dir'."""
+    unit = factory.slot_unit(host)
+    if unit.elsewhere:
+        unit.check()
 
 
 def _has_packages(host: Host) -> bool:
@@ -107,8 +115,9 @@ def installer(host: Host) -> SlotInstaller:
     if found.active is None:
         program = factory.slot_unit(host).program
     else:
+        # Its unit may name another one by now.
         noted = host.store.fact(UNSLOTTED)
-        program = noted.program if noted is not None else ""
+        program = factory.slot_unit(host).named or (noted.program if noted is not None else "")
     now = Unslotted(version=_version(program), program=program)
     if not now.version and found.active is None:
         raise SafeUpdateError(

@@ -253,6 +253,7 @@ def rollback(host: Host, to: object = None) -> dict[str, Any]:
         resolved = slot_updates.going_back(host, to).resolved
         resolution.refuse_of(resolved, host.store)
         return _request(host, resolved, "rolled back by request")
+    slots.refuse_elsewhere(host)
     resolver = _resolver(host)
     resolved = resolver.resolve(resolution.request(to, back=True))
     resolver.refuse(resolved)

@@ -99,6 +99,13 @@ class SlotInstaller:
                         f"{file.path}, which the minion runs from without a slot, is not there any "
                         "more. Nothing was changed; install it again."
                     )
+                with _failing():
+                    named = self._unit.named
+                if named and named != file.path:
+                    raise VerificationError(
+                        f"Without a slot the minion would run from {named}, and not from "
+                        f"{file.path}. Nothing was changed; ask for it again."
+                    )
                 continue
             self._slots.verify(ident)
             slot = self._slots.get(ident)

@@ -36,6 +36,15 @@ class KeptUnit:
         return kept is not None and kept.slot == self._program and kept.follows
 
     @property
+    def named(self) -> str:
+        return self._kept().before
+
+    @property
+    def elsewhere(self) -> str:
+        kept = self._look()
+        return kept.slot if kept is not None and kept.slot != self._program and kept.follows else ""
+
+    @property
     def drop_in(self) -> str:
         # The keeper needs nothing but the link itself.
         return os.path.dirname(os.path.dirname(self._program))

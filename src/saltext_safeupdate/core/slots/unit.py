@@ -18,6 +18,8 @@ _UNITS = "/etc/systemd/system"
 _DROP_IN = "40-safeupdate-slot.conf"
 _TIMEOUT = 30.0
 _PROGRAM = "salt-minion"
+# What the program of a slot ends with, whatever directory its slots are in: see .installer.program.
+_PARTS = 5
 _PATHS = ("FragmentPath", "DropInPaths")
 # How systemctl shows a program: "{ path=... ; argv[]=... ; flags=privileged ; ...". Before version
 # 243 it has "ignore_errors=no" only, also for what "flags" would tell.
@@ -80,6 +82,16 @@ class Unit(Protocol):
         ...
 
     @property
+    def named(self) -> str:
+        """The path of the program that it starts without a slot; empty if that cannot be told."""
+        ...
+
+    @property
+    def elsewhere(self) -> str:
+        """The path of the program of a slot in another directory that it starts; empty if none."""
+        ...
+
+    @property
     def drop_in(self) -> str:
         """The path of what has it start the slot."""
         ...
@@ -132,12 +144,34 @@ class SlotUnit:
         return self.program == self._program
 
     @property
+    def named(self) -> str:
+        """The path of the program that systemd starts without a slot; empty if unknown."""
+        if not os.path.lexists(self.drop_in):
+            return self.program
+        found = self._named()
+        return found.path if found is not None else ""
+
+    @property
+    def elsewhere(self) -> str:
+        """The path of the program of a slot elsewhere that systemd starts; empty if none."""
+        if not os.path.lexists(self.drop_in):
+            return ""
+        path, tail = self.program, self._program.split(os.sep)[-_PARTS:]
+        return path if path != self._program and path.split(os.sep)[-_PARTS:] == tail else ""
+
+    @property
     def without_slot(self) -> str:
         """What an administrator does to have it start what it did before."""
         return f"remove {self.drop_in}, run 'systemctl daemon-reload'"
 
     def check(self) -> None:
         """Raise SafeUpdateError if the unit is not one that can be taken over."""
+        if self.elsewhere:
+            raise SafeUpdateError(
+                f"{self._unit} starts {self.elsewhere}, a slot that is not below "
+                "'safeupdate:slots_dir'. Nothing was changed; set that back to what it was, leave "
+                "the slot with 'safeupdate.rollback to=without_slot', and change it then."
+            )
         if self._taken_over().path != self._program and not _can_be_made(self.drop_in):
             raise SafeUpdateError(
                 f"{self.drop_in} cannot be written, by which {self._unit} would start a slot. "
@@ -193,7 +227,7 @@ class SlotUnit:
         found = _WORDS.fullmatch(words[0]) if words else None
         if found is None or _PROGRAM not in os.path.basename(found[2]):
             return None
-        if not all(map(_PLAIN.fullmatch, words[1:])):
+        if not all(map(_PLAIN.fullmatch, (found[2], *words[1:]))):
             return None
         return _Started(found[1], found[2], words[1:])
 

@@ -10,7 +10,7 @@ import pytest
 
 from saltext_safeupdate import factory
 from saltext_safeupdate.admin.setup import taking_off
-from saltext_safeupdate.admin.status import check, facts, status
+from saltext_safeupdate.admin.status import check, checks_of_slots, facts, status
 from saltext_safeupdate.admin.updates import (
     available,
     installed,
@@ -571,6 +571,49 @@ def test_where_there_can_be_no_slots_that_is_a_finding(made, monkeypatch, change
         updating.stage(made, {}, "3008.3", str(made.source))
     assert made.launched == 0
     assert factory.slots(made).slots() == []
+
+
+def test_where_slots_have_moved_below_an_active_one_nothing_begins(made, tmp_path):
+    """Otherwise packages would change below it, or it would count as what runs without a slot."""
+    made.build("3008.3")
+    made.update("3008.3")
+    before = made.opts["safeupdate"]["slots_dir"]
+    _set_slots_dir(made, str(tmp_path / "moved"))
+    noted, argv = made.store.fact(UNSLOTTED), made.systemd.argv
+    assert "no-slots" in _codes(_plan(made, "3008.3"))
+    for ask in (
+        lambda: made.update("3008.3"),
+        lambda: updating.update(made, {}, "3008.3"),
+        lambda: updating.rollback(made),
+        lambda: updating.rollback(made, slots.WITHOUT),
+    ):
+        with pytest.raises(SafeUpdateError, match=r"not below 'safeupdate:slots_dir'.*Nothing was"):
+            ask()
+    assert (made.store.fact(UNSLOTTED), made.systemd.argv) == (noted, argv)
+    (problem,) = checks_of_slots.slot(made)
+    assert "Set that back" in problem.fix
+    _set_slots_dir(made, before)
+    updating.rollback(made, slots.WITHOUT)
+    made.install()
+    assert made.runs == "package"
+
+
+def _set_slots_dir(made, directory):
+    made.__dict__.pop("settings", None)
+    made.opts["safeupdate"]["slots_dir"] = directory
+
+
+def test_what_the_unit_names_by_now_is_what_it_goes_back_to(made, tmp_path):
+    made.build("3008.3")
+    made.update("3008.3")
+    made.systemd.fragment = str(tmp_path / "salt-minion.service")
+    made.package = tmp_path / "opt" / "salt-minion"
+    made.package.parent.mkdir()
+    made.package.touch(0o755)
+    pathlib.Path(made.systemd.fragment).write_text(f"[Service]\nExecStart={made.package}\n")
+    updating.rollback(made, slots.WITHOUT)
+    (row,) = made.store.latest().staged.files
+    assert str(made.package) in row
 
 
 def test_what_does_not_tell_its_version_is_not_left(made):

@@ -224,6 +224,21 @@ def test_nor_a_package_that_is_gone(place):
         place.it.secure([NAME], "/d")
 
 
+def test_nor_what_the_unit_would_not_start_without_a_slot(place):
+    """Otherwise another version would run than is reported."""
+    place.install("3008.3")
+    place.systemd.fragment = str(place.top / "salt-minion.service")
+    file = pathlib.Path(place.systemd.fragment)
+    file.write_text(f"[Service]\nExecStart={place.package}\n")
+    place.it.verify([place.file(None)])
+    other = place.top / "other" / "salt-minion"
+    other.parent.mkdir()
+    other.touch(0o755)
+    file.write_text(f"[Service]\nExecStart={other}\n")
+    with pytest.raises(VerificationError, match=f"would run from {other}, .*Nothing was changed"):
+        place.it.verify([place.file(None)])
+
+
 def test_a_slot_that_was_made_anew_meanwhile_is_another(place, build):
     file = place.file("3008.3")
     place.slots.forget(os.path.basename(file.path))

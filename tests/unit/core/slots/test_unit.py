@@ -271,6 +271,28 @@ def test_where_no_drop_in_can_be_written_a_unit_is_not_taken_over(unit, units, m
     unit.check()
 
 
+def test_a_slot_that_is_not_where_slots_are_now_is_told(unit, units, systemd):
+    """Somebody has changed 'slots_dir' while a slot is active."""
+    unit.follow()
+    assert unit.elsewhere == ""
+    moved = PROGRAM.replace("/var/lib", "/srv")
+    unit = SlotUnit("salt-minion", moved, run=systemd, units=str(units))
+    assert unit.elsewhere == PROGRAM
+    with pytest.raises(SafeUpdateError, match=r"not below 'safeupdate:slots_dir'.*Nothing was"):
+        unit.check()
+    systemd.behind = "/usr/bin/salt-minion"
+    systemd(("systemctl", "daemon-reload"), timeout=1)
+    assert unit.elsewhere == "", "what another drop-in starts is no slot"
+
+
+def test_what_it_starts_without_a_slot_is_told_by_its_files(changed, unit, systemd):
+    assert unit.named == "/usr/bin/salt-minion"
+    changed("ExecStart=/opt/salt/salt-minion -d")
+    assert unit.named == "/opt/salt/salt-minion"
+    changed("ExecStart=/opt/%H/salt-minion")
+    assert unit.named == ""
+
+
 def test_a_boot_waits_for_the_file_system_of_the_slots(unit):
     """One that is mounted late: without it, the minion failed, and nothing started it again."""
     unit.follow()
