@@ -74,7 +74,8 @@ class SlotInstaller:
     def installed(self, packages: Iterable[str]) -> dict[str, str]:
         if NAME not in packages:
             return {}
-        active = self.active
+        with _failing():
+            active = self.active
         version = active.build_version if active else self._before
         return {NAME: version} if version else {}
 
@@ -130,11 +131,12 @@ class SlotInstaller:
                     self._unit.leave()
                     self._slots.step_out(self._minion)
                     continue
-                if not self._unit.follows and ident != self._slots.left(self._minion):
+                before = self._slots.active(self._minion) if self._unit.follows else None
+                if before is None and ident != self._slots.left(self._minion):
                     # They are left over: what runs is no slot.
                     self._slots.leave(self._minion)
                 self._slots.activate(self._minion, ident)
-                self._follow()
+                self._follow(before)
                 self._have_commands(Commands.follow)
 
     def secure(self, packages: Sequence[str], directory: str) -> list[File]:
@@ -165,12 +167,19 @@ class SlotInstaller:
             self._slots.leave(self._minion)
         self._slots.prune(self._keep)
 
-    def _follow(self) -> None:
-        """Have the unit start the slot. If it cannot (/etc may be read-only), nothing is left."""
+    def _follow(self, before: str | None) -> None:
+        """
+        Have the unit start the slot. If it cannot (/etc may be read-only), all is as it was.
+
+        *before* is the slot that it followed, if any.
+        """
         try:
             self._unit.follow()
         except (SafeUpdateError, OSError):
             with suppress(SafeUpdateError, OSError):
+                if before is not None:
+                    self._slots.activate(self._minion, before)
+                    raise
                 self._unit.leave()
                 if self._slots.left(self._minion) is None:
                     self._slots.leave(self._minion)

@@ -45,6 +45,8 @@ def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
     if statvfs(directory).f_flag & os.ST_NOEXEC:
         raise _refused(directory, "its file system is mounted 'noexec'; choose another place")
     path = os.path.abspath(directory)
+    if not path.isprintable() or any(map(str.isspace, path)):
+        raise _refused(directory, "its name has a blank, or what nobody sees; choose another one")
     if os.path.realpath(path) != path:
         raise _refused(directory, f"it is {os.path.realpath(path)} in truth; name that")
     seen = os.lstat(path)

@@ -23,7 +23,7 @@ _PARTS = 5
 _PATHS = ("FragmentPath", "DropInPaths")
 # How systemctl shows a program: "{ path=... ; argv[]=... ; flags=privileged ; ...". Before version
 # 243 it has "ignore_errors=no" only, also for what "flags" would tell.
-_SHOWN = re.compile(r"path=(\S+) ; argv\[\]=(.*?) ; (?:ignore_errors=(\w+)|flags=([\w -]*?)) ;")
+_SHOWN = re.compile(r"path=(.*?) ; argv\[\]=(.*?) ; (?:ignore_errors=(\w+)|flags=([\w -]*?)) ;")
 _PROPERTIES = ("ExecStartEx", "ExecStart")
 # What stands before a program for them (systemd.service(5)).
 _PREFIXES = {
@@ -209,8 +209,15 @@ class SlotUnit:
             remove(self.drop_in)
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(self.drop_in))
-        if remove_it or self.follows:
+        if remove_it or self._may_follow():
             self._reload()
+
+    def _may_follow(self) -> bool:
+        try:
+            return self.follows
+        except SafeUpdateError:
+            # Somebody may have removed its package meanwhile.
+            return True
 
     def _wanted(self) -> _Started:
         """Return what the unit has, once it follows its slot: that may have changed since."""
@@ -259,7 +266,11 @@ class SlotUnit:
                 "unit that does."
             )
         ((path, words, ignored, flags),) = shown
-        first, *arguments = words.split()
+        if f"{words} ".startswith(f"{path} "):
+            # There may be a blank in it.
+            first, arguments = path, words[len(path) :].split()
+        else:
+            first, *arguments = words.split()
         told = [*flags.split(), *(["ignore-failure"] if ignored == "yes" else [])]
         odd = [each for each in told if each not in _PREFIXES]
         if odd:

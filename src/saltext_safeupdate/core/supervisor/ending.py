@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ..errors import CommandError, SafeUpdateError
+from ..errors import SafeUpdateError
 from ..host import copy_names, linked_copy
 from ..prepare import revisions
 from ..prepare.staging import Staging
@@ -34,7 +34,7 @@ def clean(context: Context, update: Update) -> None:
         # What fails of them holds up none of the others.
         try:
             remove(context, update)
-        except (CommandError, OSError) as err:
+        except (SafeUpdateError, OSError) as err:
             log.error("update %s left something behind: %s", update.id, err)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import CommandError, SafeUpdateError, VerificationError
 from ..host import backup
 from ..host.backup import Manifest
 from ..host.files import remove, write_atomic
+from ..packages.manager import Installer
 from ..prepare import revisions
 from ..record.facts import RESTART
 from ..record.parts import Owed
@@ -240,8 +241,7 @@ def _put_back(context: Context, update: Update) -> str:
         raise SafeUpdateError("No package manager is there any more.")
     present = _present(update)
     context.let_manager_end()
-    in_place = installer.installed(list(old)) == old and not context.unfinished(list(old))
-    if not in_place or context.mixed(update):
+    if not _in_place(context, installer, old) or context.mixed(update):
         installer.install(revisions.files(update.way_back.files))
     now, left = context.repair(list(old))
     if now != old or left:
@@ -250,6 +250,16 @@ def _put_back(context: Context, update: Update) -> str:
             f"{', '.join(left) or 'none'})."
         )
     return _restore(update, present)
+
+
+def _in_place(context: Context, installer: Installer, old: Mapping[str, str]) -> bool:
+    """Tell whether the versions of before are installed; no if that is not known."""
+    try:
+        return installer.installed(list(old)) == old and not context.unfinished(list(old))
+    except SafeUpdateError as err:
+        # Another may tell more, once what the update has put there is gone.
+        log.error("what is installed is not known: %s", err)
+        return False
 
 
 def _present(update: Update) -> Manifest | None:

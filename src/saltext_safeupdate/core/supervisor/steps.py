@@ -187,7 +187,7 @@ def _changed(context: Context, update: Update) -> bool:
     installer, old = context.installer, update.versions_from
     try:
         return installer is not None and installer.installed(list(old)) != old
-    except CommandError as err:
+    except SafeUpdateError as err:
         # What has run stays as it is, rather than be taken back below a new version.
         log.error("update %s: its upgrade steps are left as they are: %s", update.id, err)
         return True

@@ -17,7 +17,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ..errors import CommandError, VerificationError
+from ..errors import (
+    LockHeldError,
+    LockUnavailableError,
+    RecordError,
+    SafeUpdateError,
+    TransitionError,
+)
 from ..record.facts import RESTART, STEPS_BEGUN
 from ..record.phase import BEFORE_INSTALLING, CHANGING, Phase
 from ..record.update import Update
@@ -42,6 +48,9 @@ _STEP_ATTEMPTS = 3
 _STEP_INTERVAL = 1.0
 # Supervisors of one update, one after the other, after which it is given up.
 _MOST_SUPERVISORS = 12
+# What is no failure of a step: without the record and the locks nobody can go on, nor give it up.
+# The next supervisor may have them.
+_OF_ALL = (LockHeldError, LockUnavailableError, RecordError, TransitionError)
 # What goes on from each phase.
 _ACTIONS: dict[Phase, Callable[[Context, Update], Update]] = {
     Phase.INSTALLING: installing.carry_on,
@@ -157,7 +166,9 @@ def _carry_on(context: Context, update: Update) -> Update:
         phase = update.phase
         try:
             update = _step(context, update)
-        except (CommandError, VerificationError) as err:
+        except _OF_ALL:
+            raise
+        except SafeUpdateError as err:
             update = context.reread(update)
             attempts -= 1
             if attempts:
@@ -186,7 +197,7 @@ def _give_up(context: Context, update: Update, problem: str) -> Update:
     if update.phase is Phase.ROLLING_BACK:
         return ending.end(context, update, Phase.FAILED, rollback.by_hand(update, problem))
     began = update.request is not None and update.phase is Phase.INSTALLING
-    if began and installing.is_untouched(context, update):
+    if began and _is_untouched(context, update):
         return ending.end(context, update, Phase.FAILED, requested.unchanged(problem))
     if update.has_way_back:
         return rollback.begin(context, update, problem)
@@ -197,6 +208,15 @@ def _give_up(context: Context, update: Update, problem: str) -> Update:
         f"{problem.removesuffix('.')}. The installed version may not be the running one: fix "
         "that, then restart the minion with 'safeupdate.restart'.",
     )
+
+
+def _is_untouched(context: Context, update: Update) -> bool:
+    """Tell whether nothing was changed; no if that is not known."""
+    try:
+        return installing.is_untouched(context, update)
+    except SafeUpdateError as err:
+        log.error("update %s: whether it has changed anything is not known: %s", update.id, err)
+        return False
 
 
 def _next(context: Context, update: Update) -> Update | None:

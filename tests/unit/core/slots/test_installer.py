@@ -14,6 +14,7 @@ from saltext_safeupdate.core.errors import (
 )
 from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.slots import installer
+from saltext_safeupdate.core.slots import unit as unit_module
 from saltext_safeupdate.core.slots.commands import Commands
 from saltext_safeupdate.core.slots.installer import NAME, SlotInstaller
 from saltext_safeupdate.core.slots.store import Slots
@@ -274,6 +275,25 @@ def test_where_the_unit_cannot_follow_nothing_is_left(place, monkeypatch):
         place.install("3008.3")
     assert place.slots.active(MINION) is None
     assert place.boot() == str(place.package)
+
+
+def test_where_the_unit_cannot_go_on_to_another_slot_the_one_before_stays(place, monkeypatch):
+    """Its drop-in has to be written anew, as the unit has other arguments by now."""
+    place.install("3007.15")
+    place.systemd.fragment = str(place.top / "salt-minion.service")
+    text = f"[Service]\nExecStart={place.package} -d\n"
+    pathlib.Path(place.systemd.fragment).write_text(text)
+
+    def write_atomic(path, text, **kwargs):
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unit_module, "write_atomic", write_atomic)
+        with pytest.raises(CommandError, match="Read-only file system"):
+            place.install("3008.3")
+    assert place.installed == "3007.15"
+    assert place.slots.previous(MINION) is None
+    assert place.boot() == installer.program(place.directory, MINION)
 
 
 def test_links_that_nothing_follows_go_with_the_next_update(place):

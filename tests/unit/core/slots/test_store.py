@@ -289,6 +289,12 @@ def test_nor_a_link_to_another_place(build, tmp_path):
         Slots(str(tmp_path / "link")).stage(*build())
 
 
+def test_nor_one_whose_name_has_a_blank(build, tmp_path):
+    """systemd would start a program there, and does not tell its path so that it could be read."""
+    with pytest.raises(SafeUpdateError, match=r"Slots cannot be in .* has a blank.*Nothing was"):
+        Slots(str(tmp_path / "my slots")).stage(*build())
+
+
 def test_nor_a_file_system_from_which_nothing_is_started(tmp_path):
     class Mounted:
         f_flag = os.ST_NOEXEC | os.ST_NOSUID

@@ -8,6 +8,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import VerificationError
 from saltext_safeupdate.core.generations import replaced
+from saltext_safeupdate.core.host.command import Result
 from saltext_safeupdate.core.packages.request import File
 from saltext_safeupdate.core.prepare import revisions
 from saltext_safeupdate.core.prepare.revisions import PREVIOUS, Previous
@@ -43,6 +44,8 @@ class Slotted:
         self._source = top / "source"
         self._source.mkdir()
         self.before = "3006.28"
+        # Whether systemd says nothing of what the unit starts.
+        self.is_odd = lambda: False
         context = host.context
         host.context = lambda taken, **kwargs: context(
             taken, **{"slots": lambda update: self.installer(), **kwargs}
@@ -59,6 +62,8 @@ class Slotted:
     def _run(self, argv, *, timeout, **kwargs):
         # A process that is dead tells systemd nothing.
         self.host.services.alive()
+        if argv[1] == "show" and self.is_odd():
+            return Result(argv=argv, returncode=0, stdout="", stderr="")
         return self.systemd(argv, timeout=timeout, **kwargs)
 
     @property
@@ -396,6 +401,37 @@ def test_a_unit_that_cannot_follow_leaves_what_runs(slotted):
     slotted.host.supervise()
     assert slotted.runs == "3007.15"
     assert slotted.slots.previous(MINION) is None, "the one that never ran is not it"
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["package", "slot"])
+def test_a_unit_that_cannot_be_told_with_its_drop_in_leaves_what_runs(slotted, first):
+    """The supervisor died of it each time, and what it had begun stayed for the next boot."""
+    host, before = slotted.host, "package"
+    if first:
+        slotted.ask("3007.15", id="u0")
+        host.supervise()
+        before = "3007.15"
+    slotted.ask("3008.3")
+    there = slotted.units.rglob
+    slotted.is_odd = lambda: host.last.phase is Phase.INSTALLING and any(there("*.conf"))
+    host.supervise()
+    assert host.last.phase is (Phase.ROLLED_BACK if first else Phase.FAILED)
+    slotted.is_odd = lambda: False
+    assert slotted.runs == before
+    host.assert_at_peace()
+
+
+def test_a_unit_that_vanishes_while_it_is_watched_ends_the_update(slotted):
+    host = slotted.host
+    slotted.ask("3007.15", id="u0")
+    host.supervise()
+    slotted.only_works("3007.15")
+    slotted.ask("3008.3")
+    slotted.is_odd = lambda: host.last.phase in (Phase.WATCHING, Phase.ROLLING_BACK)
+    host.supervise()
+    assert host.last.phase is Phase.FAILED
+    assert "does not start one program" in host.last.reason
+    assert "By hand: " in host.last.reason
 
 
 def test_where_slots_are_not_known_no_package_changes_in_their_place(slotted):
