@@ -81,16 +81,13 @@ def _begin(opts, data, func):
 
     from saltext_safeupdate import hooks
     from saltext_safeupdate.core.errors import SafeUpdateError
-    from saltext_safeupdate.core.record import kept
 
-    # The function itself has not begun.
-    kept.begin()
     try:
-        if not hooks.install(opts):
-            return None
-        hooks.adopt(func)
-        return executor.begin(opts, data, late=hooks.is_late())
+        # The function itself has not begun.
+        with executor.one_connection():
+            if not hooks.install(opts):
+                return None
+            hooks.adopt(func)
+            return executor.begin(opts, data, late=hooks.is_late())
     except SafeUpdateError as err:
         raise CommandExecutionError(str(err)) from err
-    finally:
-        kept.end()

@@ -45,8 +45,7 @@ def advance(
         return []
     rollout.elapsed += time_between(rollout, now)
     rollout.looked = now
-    actions: list[Action] = []
-    actions += _listen(rollout, reports, now)
+    actions = _listen(rollout, reports, now)
     _time_out(rollout)
     checkpoints.hear(rollout, verdicts, now)
     actions += maintenance.heed(rollout, drained, now)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.jobs import functions
@@ -11,6 +12,18 @@ from ..core.jobs import functions
 def needs_hooks(data: Mapping[str, Any]) -> bool:
     """Tell whether the process of this job needs our hooks."""
     return functions.needs_hooks(data.get("fun"))
+
+
+@contextlib.contextmanager
+def one_connection() -> Iterator[None]:
+    """Have what is done meanwhile open the database once."""
+    from ..core.record import kept
+
+    kept.begin()
+    try:
+        yield
+    finally:
+        kept.end()
 
 
 def begin(
