@@ -45,8 +45,7 @@ def why_not(host: Host) -> tuple[str, str] | None:
             "Update packages.",
         )
     try:
-        if os.path.isdir(host.settings.slots_dir):
-            private.check(host.settings.slots_dir)
+        private.check(host.settings.slots_dir)
         factory.slots(host).active(host.settings.unit_name)
         unit = factory.slot_unit(host)
         unit.check()

@@ -16,8 +16,29 @@ def make(path: str) -> None:
 
     Jobs that run as another user start the interpreter that lies in it. Raises OSError.
     """
-    # Whatever the umask is.
-    files.make_each(path, lambda each: os.chmod(each, 0o755))  # noqa: S103
+    files.make_each(path, _open_to_all)
+
+
+def _open_to_all(path: str) -> None:
+    """Let all users read a directory that was just made, whatever the umask is."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # Somebody may have put another one in its place.
+        if os.fstat(fd).st_uid == os.geteuid():
+            os.fchmod(fd, 0o755)
+    finally:
+        os.close(fd)
+
+
+def make_top(directory: str) -> None:
+    """
+    Make the directory of all slots if it is not there, and if nobody else can write to its place.
+
+    Raise SafeUpdateError if somebody can, and OSError.
+    """
+    if not os.path.lexists(directory):
+        check(directory)
+    make(directory)
 
 
 def let_all_read(tree: str) -> None:
@@ -39,23 +60,29 @@ def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
     Raise SafeUpdateError unless nobody but root, or this user, can write to the directory.
 
     That is true of those above it as well: whoever can rename one of them puts another in its
-    place. Nothing is started from a file system that is mounted ``noexec``. Raises OSError if one
-    cannot be looked at.
+    place. Nothing is started from a file system that is mounted ``noexec``. If the directory is not
+    there, those above it decide. Raises OSError if one cannot be looked at.
     """
-    if statvfs(directory).f_flag & os.ST_NOEXEC:
+    path = there = os.path.abspath(directory)
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if statvfs(there).f_flag & os.ST_NOEXEC:
         raise _refused(directory, "its file system is mounted 'noexec'; choose another place")
-    path = os.path.abspath(directory)
     if not path.isprintable() or any(map(str.isspace, path)):
         raise _refused(directory, "its name has a blank, or what nobody sees; choose another one")
     if os.path.realpath(path) != path:
         raise _refused(directory, f"it is {os.path.realpath(path)} in truth; name that")
-    seen = os.lstat(path)
-    if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o022:
-        raise _refused(
-            directory, f"others can write to it; 'chown root {path} && chmod 755 {path}'"
-        )
-    while path != "/":
-        path = os.path.dirname(path)
+    if there == path:
+        seen = os.lstat(path)
+        if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o022:
+            raise _refused(
+                directory, f"others can write to it; 'chown root {path} && chmod 755 {path}'"
+            )
+        there = os.path.dirname(path)
+    above = [there]
+    while above[-1] != "/":
+        above.append(os.path.dirname(above[-1]))
+    for path in above:
         seen = os.lstat(path)
         others_write = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if seen.st_uid not in (0, os.geteuid()) or (

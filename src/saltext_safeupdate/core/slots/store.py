@@ -362,7 +362,7 @@ class Slots:
     def _alone(self) -> Iterator[None]:
         """Have the slots for this process alone, private, and without leftovers."""
         try:
-            private.make(self._directory)
+            private.make_top(self._directory)
             private.check(self._directory)
             private.make(self._slots)
             # It is there when the disk is full.
@@ -388,7 +388,7 @@ class Slots:
         goes back waits for none.
         """
         try:
-            private.make(self._directory)
+            private.make_top(self._directory)
             path = os.path.join(self._directory, _LINKS_LOCK)
             with locking.alone(path, timeout=_LINKS_TIMEOUT, sleep=self._sleep):
                 yield

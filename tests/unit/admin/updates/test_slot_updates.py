@@ -540,6 +540,10 @@ def _others_write(made, monkeypatch):
     os.chmod(made.settings.slots_dir, 0o777)
 
 
+def _others_write_above(made, monkeypatch):
+    os.chmod(os.path.dirname(made.settings.slots_dir), 0o777)
+
+
 def _odd_unit(made, monkeypatch):
     made.systemd.argv = f"{made.package} $OPTIONS"
 
@@ -556,6 +560,7 @@ def _another_configuration(made, monkeypatch):
         (_as_another_user, "runs as salt"),
         (_transactional, "snapshots"),
         (_others_write, "others can write to it"),
+        (_others_write_above, "others can write to"),
         (_odd_unit, "cannot be taken over"),
         (_another_configuration, "use /etc/salt"),
     ],

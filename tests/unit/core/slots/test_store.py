@@ -278,8 +278,30 @@ def test_nor_has_one_below_such(build, tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     slots = Slots(str(tmp_path / "open" / "slots"))
-    with pytest.raises(SafeUpdateError, match=r"others can write to .*/open"):
-        slots.stage(*build())
+    for call in (
+        lambda: slots.stage(*build()),
+        lambda: slots.prune(0),
+        lambda: slots.leave(MINION),
+    ):
+        with pytest.raises(SafeUpdateError, match=r"others can write to .*/open"):
+            call()
+    assert os.listdir(tmp_path / "open") == [], "others could put something else in its place"
+
+
+def test_what_is_put_in_the_place_of_a_new_directory_is_left_alone(tmp_path, monkeypatch):
+    secret, make = tmp_path / "secret", os.mkdir
+    secret.touch(0o600)
+
+    def mkdir(path, mode=0o777):
+        make(path, mode)
+        os.rmdir(path)
+        os.symlink(secret, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", mkdir)
+        with contextlib.suppress(SafeUpdateError):
+            Slots(str(tmp_path / "slots")).prune(0)
+    assert secret.stat().st_mode & 0o777 == 0o600
 
 
 def test_nor_a_link_to_another_place(build, tmp_path):
