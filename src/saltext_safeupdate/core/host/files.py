@@ -79,6 +79,22 @@ def open_private(path: str) -> int:
     return fd
 
 
+def open_regular(path: str) -> int | None:
+    """
+    Open a regular file for reading; None: it is something else, which is not opened.
+
+    Opening a device may have effects, and a pipe has its reader wait. Raises OSError.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return None
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    # It was replaced meanwhile.
+    os.close(fd)
+    return None
+
+
 def who_else_writes(path: str) -> str:
     """
     Tell who else could have written a private file: empty if nobody could.

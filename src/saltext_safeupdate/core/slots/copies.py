@@ -6,6 +6,7 @@ import hashlib
 import os
 
 from ..errors import VerificationError
+from ..host.files import open_regular
 from .manifest import Manifest
 from .tree import write_all
 
@@ -18,8 +19,13 @@ def copied(manifest: Manifest, name: str, source: str, directory: str) -> str:
     digest, left = hashlib.sha256(), wanted.size
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # A pipe has nothing to read, and nobody is waited for.
-        with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        given = open_regular(source)
+        if given is None:
+            raise VerificationError(
+                f"{name} is not a regular file. Nothing was changed; copy the file that the "
+                f"manifest of {manifest.name} names to the source again."
+            )
+        with open(given, "rb") as file:
             while left >= 0 and (block := file.read(_CHUNK)):
                 left -= len(block)
                 digest.update(block)

@@ -9,6 +9,7 @@ from typing import Protocol
 from ..errors import SafeUpdateError, VerificationError
 from ..frozen import frozen
 from ..host.command import Run
+from ..host.files import open_regular
 from . import manifest, signature
 from .manifest import Manifest
 
@@ -105,13 +106,25 @@ def _signer(
             f"The manifest has no signature {signed}, and 'safeupdate:slots_keyring' asks for one. "
             "Have it signed."
         )
-    return signature.signer(content, source.path(signed), keyring, run)
+    path = source.path(signed)
+    # gpgv would open whatever it is.
+    os.close(_opened(path, "signature"))
+    return signature.signer(content, path, keyring, run)
 
 
 def _read(path: str) -> bytes:
-    try:
-        # A pipe has nothing to read, and nobody is waited for.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+    with open(_opened(path, "manifest"), "rb") as file:
+        try:
             return file.read(manifest.LONGEST + 1)
+        except OSError as err:
+            raise SafeUpdateError(f"The manifest cannot be read: {err.strerror}.") from err
+
+
+def _opened(path: str, what: str) -> int:
+    try:
+        fd = open_regular(path)
     except OSError as err:
-        raise SafeUpdateError(f"The manifest cannot be read: {err.strerror}.") from err
+        raise SafeUpdateError(f"The {what} cannot be read: {err.strerror}.") from err
+    if fd is None:
+        raise SafeUpdateError(f"The {what} cannot be read: it is not a regular file.")
+    return fd

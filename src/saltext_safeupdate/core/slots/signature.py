@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import CommandError, VerificationError, one_line
+from ..host import files
 from ..host.command import Run
 
 # What the signature of a manifest is called, behind its name.
@@ -10,6 +11,8 @@ SUFFIX = ".asc"
 _TIMEOUT = 60.0
 _MARK = "[GNUPG:] "
 _GOOD = {"GOODSIG", "VALIDSIG"}
+# What "gpg --armor --export" writes; gpgv finds no key in it, and does not say why.
+_ARMORED = b"-----BEGIN PGP"
 _BAD = {"BADSIG", "ERRSIG", "EXPSIG", "EXPKEYSIG", "REVKEYSIG", "NODATA", "FAILURE"}
 
 
@@ -18,8 +21,15 @@ def signer(content: bytes, signature: str, keyring: str, run: Run) -> str:
     Return whose key of the file *keyring* has signed the content; *signature* is a path.
 
     Raise VerificationError if it is nobody's: also if it is one of several that is not valid, if
-    its key has expired or was revoked, or if gpgv is not there.
+    its key has expired or was revoked, or if gpgv or the keyring is not there.
     """
+    unusable = _unusable(keyring)
+    if unusable:
+        raise VerificationError(
+            one_line(
+                f"The manifest is refused: 'safeupdate:slots_keyring' is {keyring}, and {unusable}."
+            )
+        )
     try:
         text = content.decode("utf-8")
         argv = ("gpgv", "--status-fd", "1", "--keyring", keyring, signature, "-")
@@ -38,6 +48,24 @@ def statuses(printed: str) -> dict[str, str]:
     told = [line.removeprefix(_MARK) for line in printed.splitlines() if line.startswith(_MARK)]
     parted = [line.partition(" ") for line in told]
     return {kind: text for kind, _, text in parted}
+
+
+def _unusable(keyring: str) -> str:
+    """Return why gpgv would find no key in a file, and what to do; empty if it may find some."""
+    try:
+        fd = files.open_regular(keyring)
+    except OSError as err:
+        return f"that cannot be read: {err.strerror}. Nothing was changed; put the keys there"
+    if fd is None:
+        return "that is not a regular file. Nothing was changed; put the keys there"
+    with open(fd, "rb") as file:
+        armored = file.read(len(_ARMORED)) == _ARMORED
+    if not armored:
+        return ""
+    return (
+        "that is armored, which gpgv cannot read. Nothing was changed; write it again with "
+        "'gpg --export', without '--armor'"
+    )
 
 
 def _told(reason: str) -> str:

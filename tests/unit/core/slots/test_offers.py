@@ -38,6 +38,13 @@ def source(tmp_path):
     return Made(str(tmp_path))
 
 
+@pytest.fixture
+def ring(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "ring.gpg"
+    path.touch()
+    return str(path)
+
+
 def _told(source, *, keyring="", run=_no_program):
     return offers.offers(source, keyring=keyring, run=run)
 
@@ -62,6 +69,24 @@ def test_one_that_is_not_sound_does_not_hide_the_others(source):
     assert found.pop("good.json") == ""
     assert all(found.values())
     assert len(found) == 5
+
+
+def test_what_is_no_regular_file_is_not_opened(source, ring, monkeypatch):
+    """A watchdog that is opened resets the host, unless somebody goes on to feed it."""
+    source.add("salt")
+    for name in ("null.json", "salt.json.asc"):
+        os.symlink(os.devnull, source.path(name))
+    devices, open_ = {os.stat(os.devnull).st_rdev}, os.open
+
+    def opened(path, *args, **kwargs):
+        assert os.stat(path).st_rdev not in devices
+        return open_(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", opened)
+    found = {each.file: each.problem for each in _told(source, keyring=ring, run=_gpgv(GOOD))}
+    assert found["salt.json"] == "The signature cannot be read: it is not a regular file."
+    found = {each.file: each.problem for each in _told(source)}
+    assert found["null.json"] == "The manifest cannot be read: it is not a regular file."
 
 
 def test_a_build_whose_file_is_missing_is_none(source):
@@ -105,24 +130,24 @@ def test_a_source_of_thousands_is_cut(source, monkeypatch):
     assert "more than 2 manifests" in found[-1].problem
 
 
-def test_with_keys_only_what_is_signed_counts(source):
+def test_with_keys_only_what_is_signed_counts(source, ring):
     source.add("salt")
-    (found,) = _told(source, keyring="/k/ring.gpg")
+    (found,) = _told(source, keyring=ring)
     assert found.manifest is None
     assert "has no signature salt.json.asc" in found.problem
     source.write("salt.json.asc", b"")
-    (found,) = _told(source, keyring="/k/ring.gpg", run=_gpgv(CHANGED, 1))
+    (found,) = _told(source, keyring=ring, run=_gpgv(CHANGED, 1))
     assert found.manifest is None
     assert "its signature does not hold" in found.problem
-    (found,) = _told(source, keyring="/k/ring.gpg", run=_gpgv(GOOD))
+    (found,) = _told(source, keyring=ring, run=_gpgv(GOOD))
     assert (found.manifest.name, found.signed_by) == (
         "salt",
         "71D1EF6F22418BB2 Jo Doe <jo@example.org>",
     )
 
 
-def test_the_signature_is_looked_at_before_what_is_signed(source):
+def test_the_signature_is_looked_at_before_what_is_signed(source, ring):
     source.write("bad.json", b"{")
     source.write("bad.json.asc", b"")
-    (found,) = _told(source, keyring="/k/ring.gpg", run=_gpgv(CHANGED, 1))
+    (found,) = _told(source, keyring=ring, run=_gpgv(CHANGED, 1))
     assert "its signature does not hold" in found.problem

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, VerificationError
@@ -37,14 +39,22 @@ class Gpgv:
         return self.result
 
 
-def _signer(run):
-    return signer(b'{"a": 1}\n', "/s/m.json.asc", "/k/ring.gpg", run)
+@pytest.fixture
+def ring(tmp_path):
+    path = tmp_path / "ring.gpg"
+    path.touch()
+    return path
 
 
-def test_whose_key_it_is_is_told():
+@pytest.fixture
+def sign(ring):
+    return lambda run: signer(b'{"a": 1}\n', "/s/m.json.asc", str(ring), run)
+
+
+def test_whose_key_it_is_is_told(sign, ring):
     gpgv = Gpgv(GOOD)
-    assert _signer(gpgv) == "71D1EF6F22418BB2 Jo Doe <jo@example.org>"
-    assert gpgv.argv[-3:] == ("/k/ring.gpg", "/s/m.json.asc", "-")
+    assert sign(gpgv) == "71D1EF6F22418BB2 Jo Doe <jo@example.org>"
+    assert gpgv.argv[-3:] == (str(ring), "/s/m.json.asc", "-")
     assert gpgv.stdin == '{"a": 1}\n', "what is believed is what was looked at"
 
 
@@ -64,24 +74,49 @@ def test_whose_key_it_is_is_told():
         (GOOD.replace("[GNUPG:] ", ""), 0),
     ],
 )
-def test_everything_else_is_no_signature(stdout, returncode):
+def test_everything_else_is_no_signature(sign, stdout, returncode):
     with pytest.raises(VerificationError, match=r"its signature does not hold.*slots_keyring"):
-        _signer(Gpgv(stdout, returncode, "gpgv: Can't check signature: No public key\n"))
+        sign(Gpgv(stdout, returncode, "gpgv: Can't check signature: No public key\n"))
 
 
-def test_what_gpgv_says_is_told():
+def test_what_gpgv_says_is_told(sign):
     with pytest.raises(VerificationError, match="No public key"):
-        _signer(Gpgv(OF_ANOTHER_KEY, 2, "gpgv: x\ngpgv: Can't check signature: No public key\n"))
+        sign(Gpgv(OF_ANOTHER_KEY, 2, "gpgv: x\ngpgv: Can't check signature: No public key\n"))
 
 
-def test_without_gpgv_nothing_is_believed():
+def test_without_gpgv_nothing_is_believed(sign):
     def run(argv, **_):
         raise CommandError(argv, "cannot be started: No such file or directory")
 
     with pytest.raises(VerificationError, match="cannot be started"):
-        _signer(run)
+        sign(run)
 
 
-def test_what_is_no_text_is_not_even_looked_at():
+def test_what_is_no_text_is_not_even_looked_at(ring):
     with pytest.raises(VerificationError):
-        signer(b"\xff", "/s", "/k", Gpgv(GOOD))
+        signer(b"\xff", "/s", str(ring), Gpgv(GOOD))
+
+
+def _armored(ring):
+    ring.write_bytes(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+
+
+def _a_pipe(ring):
+    ring.unlink()
+    os.mkfifo(ring)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_armored, "is armored, .* without '--armor'"),
+        (lambda ring: ring.unlink(), "cannot be read: No such file"),
+        (_a_pipe, "is not a regular file"),
+    ],
+    ids=["armored", "gone", "pipe"],
+)
+def test_a_keyring_that_gpgv_finds_no_key_in_is_told(sign, ring, change, said):
+    """gpgv says that the key of the signer is missing, and somebody looks there in vain."""
+    change(ring)
+    with pytest.raises(VerificationError, match=rf"'safeupdate:slots_keyring' is .*{said}"):
+        sign(Gpgv(OF_ANOTHER_KEY, 2, "gpgv: Can't check signature: No public key\n"))

@@ -200,7 +200,7 @@ def test_a_pipe_in_its_place_has_nobody_wait(slots, build, below):
     (path,) = files.values()
     os.unlink(path)
     os.mkfifo(path)
-    with pytest.raises(VerificationError):
+    with pytest.raises(VerificationError, match="is not a regular file"):
         slots.stage(manifest, files)
     assert below() == []
 
