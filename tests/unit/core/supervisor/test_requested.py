@@ -5,7 +5,12 @@ import os
 
 import pytest
 
-from saltext_safeupdate.core.errors import CommandError
+from saltext_safeupdate.core.errors import (
+    CommandError,
+    InputError,
+    SafeUpdateError,
+    VerificationError,
+)
 from saltext_safeupdate.core.generations import replaced
 from saltext_safeupdate.core.generations.replaced import Row
 from saltext_safeupdate.core.host import copy_names, linked_copy, locks
@@ -522,3 +527,36 @@ def test_copies_of_an_earlier_update_are_removed(host):
     host.ask()
     host.supervise()
     assert not os.path.exists(copy)
+
+
+@pytest.mark.parametrize("error", [SafeUpdateError, InputError, VerificationError])
+@pytest.mark.parametrize(
+    ("method", "phases", "end", "said"),
+    [
+        ("install", ["installing"], "failed", "Nothing was changed."),
+        ("install", ["installing", "rolling_back"], "failed", "Nothing was changed."),
+        ("install", ["watching", "rolling_back"], "failed", "By hand: "),
+        ("installed", ["installing"], "rolled_back", ""),
+        ("installed", ["watching", "rolling_back"], "failed", "By hand: "),
+    ],
+)
+def test_whatever_an_installer_raises_the_update_ends(
+    host, monkeypatch, method, phases, end, said, error
+):
+    """A supervisor that ends by an error is started again, and would end by it again."""
+    call = getattr(host.packages, method)
+
+    def failing(*args):
+        if host.last.phase.value in phases:
+            raise error("It is not known what is there.")
+        return call(*args)
+
+    host.ask()
+    monkeypatch.setattr(host.packages, method, failing)
+    if "watching" in phases:
+        host.services.report = lambda: None
+    host.supervise()
+    assert host.last.phase.value == end
+    assert "It is not known what is there." in host.last.reason
+    assert said in host.last.reason
+    assert not host.services.refuses
