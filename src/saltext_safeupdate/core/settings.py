@@ -112,7 +112,7 @@ class Settings:
         none.
     slots_dir
         Directory of the slots: versions of Salt that no package owns. All minions of a host share
-        it, and all users may read it.
+        it, and all users may read it. Its path has no blanks.
     slots_keep
         How many slots are kept besides those that a minion runs from or goes back to, as a number.
     slots_keyring
