@@ -177,16 +177,19 @@ class SlotInstaller:
             self._unit.follow()
         except (SafeUpdateError, OSError):
             with suppress(SafeUpdateError, OSError):
-                if before is not None:
-                    self._slots.activate(self._minion, before)
-                    raise
-                self._unit.leave()
-                if self._slots.left(self._minion) is None:
-                    self._slots.leave(self._minion)
-                else:
-                    # There may be no other way back.
-                    self._slots.step_out(self._minion)
+                self._undo(before)
             raise
+
+    def _undo(self, before: str | None) -> None:
+        if before is not None:
+            self._slots.activate(self._minion, before)
+            return
+        self._unit.leave()
+        if self._slots.left(self._minion) is None:
+            self._slots.leave(self._minion)
+        else:
+            # There may be no other way back.
+            self._slots.step_out(self._minion)
 
     def _have_commands(self, change: Callable[[Commands], None]) -> None:
         """Change what is typed. Where that cannot be, such as below a read-only /usr, it stays."""

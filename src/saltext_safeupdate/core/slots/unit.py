@@ -149,7 +149,7 @@ class SlotUnit:
         if not os.path.lexists(self.drop_in):
             return self.program
         found = self._named()
-        return found.path if found is not None else ""
+        return found.path if found is not None and _PLAIN.fullmatch(found.path) else ""
 
     @property
     def elsewhere(self) -> str:
@@ -234,7 +234,7 @@ class SlotUnit:
         found = _WORDS.fullmatch(words[0]) if words else None
         if found is None or _PROGRAM not in os.path.basename(found[2]):
             return None
-        if not all(map(_PLAIN.fullmatch, (found[2], *words[1:]))):
+        if not all(map(_PLAIN.fullmatch, words[1:])):
             return None
         return _Started(found[1], found[2], words[1:])
 
