@@ -134,6 +134,16 @@ def test_a_way_to_start_it_that_is_not_known_is_not_dropped(units, monkeypatch):
     assert not units.exists()
 
 
+def test_a_program_whose_path_has_a_blank_is_told(units):
+    shown = "{ path=/my salt/salt-minion ; argv[]=/my salt/salt-minion -d ; flags= ; pid=0 }"
+
+    def run(argv, *, timeout):
+        return Result(argv=argv, returncode=0, stdout=f"ExecStartEx={shown}\n", stderr="")
+
+    unit = SlotUnit("salt-minion", PROGRAM, run=run, units=str(units))
+    assert (unit.program, unit.arguments) == ("/my salt/salt-minion", ["-d"])
+
+
 def test_again_systemd_is_not_told_again(unit, systemd):
     unit.follow()
     unit.follow()
