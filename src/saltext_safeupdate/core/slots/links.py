@@ -86,12 +86,12 @@ class Links:
     def step_out(self, minion: str) -> None:
         """Have no slot active, and keep the one that was until the update has ended. Idempotent."""
         place = self._place(minion)
-        if self.active(minion) is None:
-            _lead(place, ACTIVE, None)
-        else:
-            # It needs no room, and at each moment one of the links is there.
-            os.replace(os.path.join(place, ACTIVE), os.path.join(place, _LEFT))
-            sync_directory(place)
+        if self.active(minion) is not None:
+            # At each moment one of the links is there. On a full disk it leaves all the same.
+            with contextlib.suppress(OSError):
+                os.replace(os.path.join(place, ACTIVE), os.path.join(place, _LEFT))
+                sync_directory(place)
+        _lead(place, ACTIVE, None)
 
     def leave(self, minion: str) -> None:
         """Have no links. Idempotent."""

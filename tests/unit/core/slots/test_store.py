@@ -566,6 +566,18 @@ def test_who_leaves_all_slots_can_go_back_until_the_update_has_ended(slots, stag
     assert sorted(slots.prune(0)) == sorted([first, one])
 
 
+def test_who_leaves_all_slots_does_so_on_a_disk_that_is_full(slots, staged, monkeypatch):
+    """Some file systems need room to rename, too."""
+    slots.activate(MINION, staged().ident)
+
+    def replace(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", replace)
+    slots.step_out(MINION)
+    assert _links(slots) == (None, None)
+
+
 def test_an_update_that_left_no_slot_leads_back_to_none(slots, staged):
     one, other = staged("3007.15").ident, staged("3008.3").ident
     slots.activate(MINION, one)
