@@ -6,7 +6,7 @@ import pytest
 
 from saltext_safeupdate import __version__
 from saltext_safeupdate.core.errors import InputError, LockHeldError
-from saltext_safeupdate.master import draining, onboarding, planning
+from saltext_safeupdate.master import draining, newest, onboarding
 from tests.functional.master.fleet_site import Fleet, Master, Time
 
 NAMES = [f"m{number}" for number in range(8)]
@@ -63,7 +63,7 @@ def master(tmp_path, monkeypatch):
     time = Time()
     fleet = Newcomers(NAMES, lambda: time.now)
     made = Master(tmp_path, tmp_path / "cache", fleet, time)
-    monkeypatch.setattr(planning, "by_chance", lambda minions, count: minions[:count])
+    monkeypatch.setattr(newest, "by_chance", lambda minions, count: minions[:count])
     yield made
     made.close()
 

@@ -106,10 +106,17 @@ def _furnish(tree, *args, **kwargs):
     (place / "__init__.py").touch()
 
 
+def _compiles_nothing(argv, *, timeout, **kwargs):
+    assert argv[1:4] == ("-I", "-m", "compileall")
+    return Result(argv=argv, returncode=0, stdout="", stderr="")
+
+
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     monkeypatch.setattr(facts, "state_uses", lambda opts, functions: set())
     monkeypatch.setattr(facts, "master_version", lambda functions, pillar: "3008.3")
+    # The interpreter of a simulated slot compiles nothing.
+    monkeypatch.setattr(slot_updates, "run_command", _compiles_nothing)
     jids = iter(range(20260101120000000000, 20260101120000009999))
     monkeypatch.setattr(updating, "_jid", lambda host: str(next(jids)))
     made = Made(
