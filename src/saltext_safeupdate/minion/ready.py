@@ -21,6 +21,8 @@ from ..patches import tell
 # Objects that are made until garbage is looked for; Python's default is 700. A start makes about
 # 150,000. If no master can be reached, it is looked for at each such number.
 _OBJECTS = 50_000
+# Seconds after the answer of the master, which has to tell others of the start first.
+_MOMENT = 0.3
 # Seconds after which the engine begins although the minion has no master yet.
 PATIENCE = 5.0
 
@@ -32,7 +34,7 @@ _threshold: list[int] = []
 
 class Ready:
     """
-    Does it once: when the master has been told of the start, or before the first job.
+    Does it once: just after the master has been told of the start, or before the first job.
 
     A minion without a master does it with the first look at the schedule. An error of ours in it
     is told, and keeps nothing of Salt from being called.
@@ -52,27 +54,38 @@ class Ready:
         return when_done
 
     def after(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what calls *original*, which may be a coroutine function, and then does it."""
+        """
+        Return what calls *original* with a minion, and soon after its end has the loop do it.
+
+        It may be a coroutine function.
+        """
         if inspect.iscoroutinefunction(original):
 
             @functools.wraps(original)
-            async def waits(*args: Any, **kwargs: Any) -> Any:
+            async def waits(minion: Any, *args: Any, **kwargs: Any) -> Any:
                 try:
-                    return await original(*args, **kwargs)
+                    return await original(minion, *args, **kwargs)
                 finally:
-                    self._do()
+                    self._do_soon(minion)
 
             return waits
 
         @functools.wraps(original)
-        def calls(*args: Any, **kwargs: Any) -> Any:
-            future = original(*args, **kwargs)
+        def calls(minion: Any, *args: Any, **kwargs: Any) -> Any:
+            future = original(minion, *args, **kwargs)
             if hasattr(future, "add_done_callback"):
                 # A coroutine of Tornado.
-                future.add_done_callback(lambda _: self._do())
+                future.add_done_callback(lambda _: self._do_soon(minion))
             return future
 
         return calls
+
+    def _do_soon(self, minion: Any) -> None:
+        try:
+            minion.io_loop.call_later(_MOMENT, self._do)
+        except Exception as err:  # noqa: BLE001 (it is told)
+            tell("salt.minion.Minion._fire_master_minion_start", err)
+            self._do()
 
     def _do(self) -> None:
         while self._todo:

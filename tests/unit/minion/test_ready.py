@@ -33,35 +33,67 @@ def test_an_error_is_told_and_the_rest_is_done(monkeypatch, caplog):
     assert "as with plain Salt" in caplog.text
 
 
-def test_it_is_done_when_the_master_has_been_told_of_the_start():
-    done = []
+class Minion:
+    """A minion, as far as it has a loop: that notes what it is to do later."""
+
+    def __init__(self):
+        self.io_loop = self
+        self.later = []
+
+    def call_later(self, delay, callback):
+        assert delay > 0
+        self.later.append(callback)
+
+    def looks(self):
+        while self.later:
+            self.later.pop()()
+
+
+def test_it_is_done_just_after_the_master_has_been_told_of_the_start():
+    done, told = [], Minion()
 
     async def tell(minion):
         await asyncio.sleep(0)
         done.append(minion)
         return "told"
 
-    assert asyncio.run(Ready([lambda: done.append("ready")]).after(tell)("minion")) == "told"
-    assert done == ["minion", "ready"]
+    assert asyncio.run(Ready([lambda: done.append("ready")]).after(tell)(told)) == "told"
+    assert done == [told]
+    told.looks()
+    assert done == [told, "ready"]
 
 
 def test_the_same_with_a_future():
     """As Salt 3006 and 3007 have it."""
-    done, future = [], Future()
-    assert Ready([lambda: done.append("ready")]).after(lambda _: future)("minion") is future
-    assert done == []
+    done, future, told = [], Future(), Minion()
+    assert Ready([lambda: done.append("ready")]).after(lambda _: future)(told) is future
+    assert told.later == []
     future.set_result(None)
+    assert done == []
+    told.looks()
     assert done == ["ready"]
 
 
 def test_an_error_of_salt_is_its_own_and_it_is_done_all_the_same():
-    done = []
+    done, told = [], Minion()
 
-    async def tell():
+    async def tell(minion):
         raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError):
-        asyncio.run(Ready([lambda: done.append("ready")]).after(tell)())
+        asyncio.run(Ready([lambda: done.append("ready")]).after(tell)(told))
+    told.looks()
+    assert done == ["ready"]
+
+
+def test_with_a_loop_that_cannot_wait_it_is_done_at_once(monkeypatch):
+    monkeypatch.setattr(patches, "_troubles", {})
+    done = []
+
+    async def tell(minion):
+        return "told"
+
+    assert asyncio.run(Ready([lambda: done.append("ready")]).after(tell)(object())) == "told"
     assert done == ["ready"]
 
 
