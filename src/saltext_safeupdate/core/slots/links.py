@@ -87,7 +87,7 @@ class Links:
         """Have no slot active, and keep the one that was until the update has ended. Idempotent."""
         place = self._place(minion)
         if self.active(minion) is not None:
-            # At each moment one of the links is there. On a full disk it leaves all the same.
+            # At each moment one of the links is there. On a full disk it leaves nevertheless.
             with contextlib.suppress(OSError):
                 os.replace(os.path.join(place, ACTIVE), os.path.join(place, _LEFT))
                 sync_directory(place)
