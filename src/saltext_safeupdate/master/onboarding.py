@@ -9,18 +9,15 @@ minion to the engine of this master, which nobody else can give, and not by retu
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import salt.client
 
-from ..core.errors import InputError, LockHeldError
+from ..core.errors import InputError
 from ..core.extensions import ourselves
-from ..core.host.files import make_private, open_private
 from ..fleet import onboarding, platforms
 from ..fleet import plan as plans
 from ..fleet import request as requests
@@ -28,7 +25,7 @@ from ..fleet.onboarding import Answer, Onboarding, Step
 from ..fleet.plan import Facts, Plan
 from ..fleet.text import clean, names
 from . import draining, newest, questions, targets
-from .cache import ROOT
+from .alone import alone
 from .newest import Ask
 from .store import Store
 
@@ -41,6 +38,7 @@ SETTINGS = (
     *("exclude", "minion_timeout"),
 )
 _LOCK = "onboarding.lock"
+_BUSY = "Minions are being set up by another process just now. Nothing was begun."
 _DIRECTORY = "/var/tmp"  # noqa: S108 - of minions; Salt fetches it anew, and as root
 Publish = Callable[[Sequence[str], object, Sequence[Any]], object]
 
@@ -68,7 +66,7 @@ def run(
     and LockHeldError if another process does so just now; nothing was begun then.
     """
     how = _installation(wheel, sls)
-    with _alone(opts):
+    with alone(opts, _LOCK, _BUSY):
         plan, lacking = _plan(opts, target, tgt_type, settings, bool(how), ask, clock)
         state = Onboarding(plan, lacking)
         if not test:
@@ -206,21 +204,3 @@ def _tell(out: TextIO, state: Onboarding, told: Mapping[str, Step]) -> dict[str,
 def _publisher(opts: Mapping[str, Any]) -> Publish:
     client = salt.client.get_local_client(mopts=dict(opts))
     return lambda minions, fun, arg: client.pub(list(minions), fun, list(arg), tgt_type="list")
-
-
-@contextlib.contextmanager
-def _alone(opts: Mapping[str, Any]) -> Iterator[None]:
-    """Do this in one process at a time: two would each have their own limits."""
-    directory = os.path.join(str(opts["cachedir"]), ROOT)
-    make_private(directory)
-    fd = open_private(os.path.join(directory, _LOCK))
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise LockHeldError(
-                "Minions are being set up by another process just now. Nothing was begun."
-            ) from err
-        yield
-    finally:
-        os.close(fd)

@@ -8,25 +8,23 @@ stops the policy: quarantine, holds, windows, pre-flights, limits, and another r
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import salt.utils.yaml
 import salt.version
 
-from ..core.errors import InputError, LockHeldError, SafeUpdateError, one_line
-from ..core.host.files import make_private, open_private
+from ..core.errors import InputError, SafeUpdateError, one_line
 from ..fleet import policy
 from ..fleet.policy import Group, Known, Policy, Standing
 from ..fleet.request import Group as Target
 from ..fleet.request import Request
 from . import draining, given_up, orders, planning, questions, rollouts, stocktaking, targets
-from .cache import ROOT
+from .alone import alone
 from .newest import Ask, of_series
 from .store import Store
 
@@ -36,6 +34,7 @@ PLACE = os.path.join("safeupdate", "policy.yml")
 # Seconds that minions have to say what runs on them.
 REPORT_TIMEOUT = 30.0
 _LOCK = "policy.lock"
+_BUSY = "The policy is being applied by another process just now. Nothing was started."
 
 
 def path_of(opts: Mapping[str, Any]) -> str:
@@ -108,7 +107,7 @@ def step(
             f"name another file as '{OPTION}' in the configuration of the master."
         )
     store = store or Store(opts)
-    with _alone(opts) if apply else contextlib.nullcontext():
+    with alone(opts, _LOCK, _BUSY) if apply else contextlib.nullcontext():
         known = _known(opts, found, store, ask, clock())
         standings = policy.look(found, known)
         begun, rollout = "", ""
@@ -176,24 +175,6 @@ def request_of(group: Group, standing: Standing) -> Request:
     wanted = replace(group.wanted, groups=(named,), version=standing.version, exclude=frozenset())
     # The next step brings them along; all others would wait meanwhile.
     return replace(wanted, leave_late=True)
-
-
-@contextlib.contextmanager
-def _alone(opts: Mapping[str, Any]) -> Iterator[None]:
-    """Apply the policy in one process at a time: two would each begin a rollout."""
-    directory = os.path.join(str(opts["cachedir"]), ROOT)
-    make_private(directory)
-    fd = open_private(os.path.join(directory, _LOCK))
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise LockHeldError(
-                "The policy is being applied by another process just now. Nothing was started."
-            ) from err
-        yield
-    finally:
-        os.close(fd)
 
 
 # -- what is known -------------------------------------------------------------------------

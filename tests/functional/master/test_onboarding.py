@@ -7,6 +7,7 @@ import pytest
 from saltext_safeupdate import __version__
 from saltext_safeupdate.core.errors import InputError, LockHeldError
 from saltext_safeupdate.master import draining, newest, onboarding
+from saltext_safeupdate.master.alone import alone
 from tests.functional.master.fleet_site import Fleet, Master, Time
 
 NAMES = [f"m{number}" for number in range(8)]
@@ -212,5 +213,8 @@ def test_what_makes_no_sense_begins_nothing(master, given, why):
 
 
 def test_two_do_not_set_minions_up_at_once(master):
-    with onboarding._alone(opts_of(master)), pytest.raises(LockHeldError, match="another process"):
+    with (
+        alone(opts_of(master), onboarding._LOCK, ""),
+        pytest.raises(LockHeldError, match="another process"),
+    ):
         run(master)
