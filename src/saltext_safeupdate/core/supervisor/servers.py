@@ -46,8 +46,8 @@ def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
     update = _note(context, update)
     running = [each.unit for each in _ran(update) if context.services.state(each.unit).running]
     update = dependents.note(context, update, running)
-    _refuse_what_cannot_start(context, running, at_once=at_once)
-    if not at_once and _run_still(context, update):
+    if running and not at_once:
+        _refuse_what_cannot_start(context, running)
         _let_answer(context, update.jid)
     for each in reversed(_ran(update)):
         if not context.services.state(each.unit).running:
@@ -182,10 +182,6 @@ def _ran(update: Update) -> Sequence[Server]:
     return [each for each in hosts.in_order(update.code.servers) if ran.get(each.unit)]
 
 
-def _run_still(context: Context, update: Update) -> bool:
-    return any(context.services.state(each.unit).running for each in _ran(update))
-
-
 def _let_answer(context: Context, jid: str) -> None:
     """Wait, bounded, until the master has the return of the job that has asked."""
     deadline = context.monotonic() + _ANSWER_TIMEOUT
@@ -204,8 +200,8 @@ def _note(context: Context, update: Update) -> Update:
     return context.note(update, progress=replace(update.progress, servers=found))
 
 
-def _refuse_what_cannot_start(context: Context, units: Sequence[str], *, at_once: bool) -> None:
-    for unit in () if at_once else units:
+def _refuse_what_cannot_start(context: Context, units: Sequence[str]) -> None:
+    for unit in units:
         if not context.services.can_start(unit):
             raise CommandError(("systemctl", "start", unit), hosts.cannot_start(unit))
 
