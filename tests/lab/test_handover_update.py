@@ -121,6 +121,11 @@ def test_a_broken_new_minion_is_taken_back_and_no_job_notices(
     assert scene.call("safeupdate.unquarantine", FAULTY) == [f"salt-minion {FAULTY}"]
 
 
+def other(scene: UpdateScene) -> str:
+    """The version that the host does not run, whichever test ran before."""
+    return NEW if scene.version() == OLD else OLD
+
+
 def goes_unnoticed(
     scene: UpdateScene, long_job: str, version: str, update: Callable[[], dict[str, Any]]
 ) -> None:
@@ -151,7 +156,8 @@ def test_a_highstate_that_updates_the_minion_waits_for_no_job(
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: str) -> None:
-    goes_unnoticed(scene, long_job, OLD, lambda: scene.update(OLD, allow_downgrade=True))
+    version = other(scene)
+    goes_unnoticed(scene, long_job, version, lambda: scene.update(version, allow_downgrade=True))
 
 
 @pytest.mark.soak
@@ -159,7 +165,7 @@ def test_an_update_waits_for_no_job_and_ends_none(scene: UpdateScene, long_job: 
 def test_a_stop_while_the_new_minion_is_watched_is_left(scene: UpdateScene, long_job: str) -> None:
     """It waits for the job of the minion before, and nobody starts the service again."""
     before = list(scene.generations())[-1]
-    asked = scene.ask(NEW if scene.version() == OLD else OLD, allow_downgrade=True)["update"]
+    asked = scene.ask(other(scene), allow_downgrade=True)["update"]
     scene.wait_phase("watching")
     scene.master.wait(
         lambda: list(scene.generations())[-1] != before and scene.has_taken_over(),
