@@ -40,9 +40,6 @@ def start():
     """
     Run until the minion ends.
     """
-    from saltext_safeupdate.minion import ready
-
-    ready.wait()
     from saltext_safeupdate.minion import changed, engine
 
     changed.remember(__opts__)

@@ -13,6 +13,7 @@ from typing import Any
 import salt.minion
 import salt.utils.event
 import salt.utils.minion
+import salt.utils.process
 import salt.utils.schedule
 import salt.utils.state
 from salt.exceptions import CommandExecutionError, SaltReqTimeoutError
@@ -24,7 +25,7 @@ from ..core.record.store import Store
 from ..core.settings import Settings
 from ..patches import Later, Patch, replaced, unchanged
 from . import acks
-from .ready import Ready
+from .ready import Ready, engine_later, start_engines
 
 
 def patches(
@@ -48,13 +49,19 @@ def patches(
         return Built(settings, redirect, follows=follows)
 
     later = Later(build)
-    ready = Ready([*when_ready, later.build, _have_at_hand])
+    ready = Ready([*when_ready, later.build, _have_at_hand, start_engines])
     minion, schedule = salt.minion.Minion, salt.utils.schedule.Schedule
     return [
         # The main process.
         _by(minion, "_handle_decoded_payload", ("self", "data"), later.by("mark"), may_wait=True),
         _by(minion, "_invoke_execution", ("self", "data"), ready.before(later.by("invoke"))),
         Patch(minion, "_fire_master_minion_start", ("self",), ready.after, may_wait=True),
+        _by(
+            salt.utils.process.ProcessManager,
+            "add_process",
+            ("self", "tgt", "args", "kwargs", "name"),
+            engine_later,
+        ),
         _by(minion, "_queue_job", ("self", "data"), later.by("queue")),
         _by(minion, "process_process_queue", ("self",), later.by("process_queue")),
         _by(minion, "process_state_queue", ("self",), later.by("process_queue")),

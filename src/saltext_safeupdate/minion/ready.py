@@ -1,35 +1,40 @@
 """
 What the main process of a minion does when it is ready: its start need not wait for it.
 
-It is ready when it has told its master that it has started. Its engine begins with its work then
-(:func:`wait`), and until then garbage is collected less often (:func:`begin`): what a start makes
-are modules and functions, which stay.
+It is ready when it has told its master that it has started. Its engine is started then
+(:func:`engine_later`): until a child has let go of what both have, the main process copies each
+page that it writes to. Until then, too, garbage is collected less often (:func:`begin`): what a
+start makes are modules and functions, which stay.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import inspect
 import os
-import select
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from ..patches import tell
+from ..patches import instead, tell
 
 # Objects that are made until garbage is looked for; Python's default is 700. A start makes about
 # 150,000. If no master can be reached, it is looked for at each such number.
 _OBJECTS = 50_000
 # Seconds after the answer of the master, which has to tell others of the start first.
 _MOMENT = 0.3
-# Seconds after which the engine begins although the minion has no master yet.
-PATIENCE = 5.0
+# Seconds after which the engine is started although the minion has no master yet. Salt looks after
+# the children of a minion only if there is one after 10 seconds.
+_PATIENCE = 5.0
+# The function of our engine, as Salt's process for an engine is given it.
+_ENGINE = "safeupdate.start"
 
 _begun: list[int] = []
-# The ends of a pipe: the main process closes the second one when it is ready.
-_pipe: list[int] = []
 _threshold: list[int] = []
+# What starts the engines that were put off; there is one for each master.
+_engines: list[Callable[[], Any]] = []
 
 
 class Ready:
@@ -101,31 +106,71 @@ def begin() -> None:
     if _begun:
         return
     _begun.append(os.getpid())
-    _pipe[:] = os.pipe()
     _threshold[:] = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *_threshold[1:])
     os.register_at_fork(after_in_child=_go_on)
 
 
 def end() -> None:
-    """Go on as before :func:`begin`: this process is ready."""
-    _go_on()
-    while _pipe:
-        os.close(_pipe.pop())
-
-
-def wait(timeout: float = PATIENCE) -> bool:
-    """
-    Wait in a child until the main process is ready, or has ended, *timeout* seconds at most.
-
-    Return whether it is or has; always if it has not put anything off.
-    """
-    return not _pipe or bool(select.select(_pipe, (), (), timeout)[0])
-
-
-def _go_on() -> None:
-    # A child of one that was not ready keeps the first end of the pipe.
+    """Collect garbage as before :func:`begin`: this process is ready."""
     if _threshold:
         gc.set_threshold(*_threshold)
         _threshold.clear()
-        os.close(_pipe.pop())
+
+
+def engine_later(
+    add: Callable[..., Any],
+    manager: Any,
+    tgt: Any,
+    args: Any = None,
+    kwargs: Any = None,
+    name: str | None = None,
+) -> Any:
+    """
+    Take the place of ``salt.utils.process.ProcessManager.add_process``: put our engine off.
+
+    It is started by :func:`start_engines`, and at the latest after 5 seconds: it also looks after
+    a minion that reaches no master. If nothing could start it then, it is started at once.
+    """
+    loop = _loop() if _threshold and _is_engine(args) else None
+    if loop is None:
+        return add(manager, tgt, args, kwargs, name)
+    loop.call_later(_PATIENCE, start_engines)
+    _engines.append(partial(_start, add, manager, tgt, args, kwargs, name))
+    return instead(add)
+
+
+def start_engines() -> None:
+    """Start the engines that were put off; once."""
+    while _engines:
+        _engines.pop(0)()
+
+
+def _start(add: Callable[..., Any], manager: Any, *given: Any) -> None:
+    # Those of a minion that ends, or is handed over, are not started any more.
+    if getattr(manager, "_restart_processes", True):
+        add(manager, *given)
+
+
+def _is_engine(args: Any) -> bool:
+    return isinstance(args, tuple | list) and len(args) > 1 and args[1] == _ENGINE
+
+
+def _loop() -> Any:
+    """Return the loop of events that calls this; None if it is not known."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    try:
+        # Salt 3006 has its own.
+        from salt.ext.tornado.ioloop import IOLoop
+    except ImportError:
+        return None
+    return IOLoop.current(instance=False)
+
+
+def _go_on() -> None:
+    # A child of one that was not ready collects garbage as usual, and starts none of its engines.
+    end()
+    _engines.clear()

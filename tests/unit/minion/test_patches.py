@@ -6,6 +6,7 @@ import pytest
 import salt.minion
 import salt.utils.event
 import salt.utils.minion
+import salt.utils.process
 import salt.utils.schedule
 import salt.utils.state
 from salt.exceptions import CommandExecutionError
@@ -33,6 +34,7 @@ def salts_own():
         salt.minion.Minion,
         salt.utils.schedule.Schedule,
         salt.utils.event.SaltEvent,
+        salt.utils.process.ProcessManager,
         salt.utils.state,
         salt.utils.minion,
     )

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import signal
 from concurrent.futures import Future
 
 import pytest
@@ -98,53 +97,107 @@ def test_with_a_loop_that_cannot_wait_it_is_done_at_once(monkeypatch):
 
 
 @pytest.fixture
-def main():
-    """
-    A main process that has begun to start, with a child.
+def begun(monkeypatch):
+    """A main process that has begun to start, without what it registers for its children."""
+    for name in ("_begun", "_threshold", "_engines"):
+        monkeypatch.setattr(starting, name, [])
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    usual = gc.get_threshold()
+    starting.begin()
+    yield
+    gc.set_threshold(*usual)
 
-    The child says what the end of the pipe tells it: twice, and between them it is told to go on.
-    """
+
+class Manager:
+    """What starts processes for Salt, as far as it says whether it still does."""
+
+    _restart_processes = True
+
+
+def _engine(name="safeupdate.start"):
+    return ("Engine", [{}, name, None, None, [], None], {}, name)
+
+
+async def _add(started, *engines, manager=None):
+    """Have engines added, as a minion does in its loop; return what was started at once."""
+    for each in engines:
+        starting.engine_later(lambda _, *given: started.append(given), manager or Manager(), *each)
+    return list(started)
+
+
+def test_a_start_collects_less_garbage_until_it_is_ready(begun):
+    less = gc.get_threshold()
+    starting.end()
+    assert less[0] > gc.get_threshold()[0]
+    assert less[1:] == gc.get_threshold()[1:]
+
+
+def test_our_engines_are_started_once_the_minion_is_ready(begun):
+    """With several masters there is one for each."""
+    started = []
+    assert asyncio.run(_add(started, _engine(), _engine())) == []
+    starting.end()
+    starting.start_engines()
+    assert started == [_engine(), _engine()]
+    starting.start_engines()
+    assert len(started) == 2
+
+
+def test_whatever_else_is_started_is_started_at_once(begun):
+    others = [_engine("logstash.start"), ("function", (), {}, "one"), ("function",)]
+    whole = [(*each, None, None, None)[:4] for each in others]
+    assert asyncio.run(_add([], *others)) == whole
+
+
+def test_an_engine_of_a_minion_that_is_ready_is_started_at_once(begun):
+    starting.end()
+    assert asyncio.run(_add([], _engine())) == [_engine()]
+
+
+def test_an_engine_that_nothing_could_start_later_is_started_at_once(begun, monkeypatch):
+    monkeypatch.setattr(starting, "_loop", lambda: None)
+    assert asyncio.run(_add([], _engine())) == [_engine()]
+
+
+def test_a_minion_that_reaches_no_master_has_its_engine_all_the_same(begun, monkeypatch):
+    monkeypatch.setattr(starting, "_PATIENCE", 0)
+    started = []
+
+    async def minion():
+        assert await _add(started, _engine()) == []
+        while not started:
+            await asyncio.sleep(0)
+
+    asyncio.run(minion())
+    starting.start_engines()
+    assert started == [_engine()]
+
+
+def test_a_minion_that_ends_starts_no_engine(begun):
+    started, manager = [], Manager()
+    asyncio.run(_add(started, _engine(), manager=manager))
+    manager._restart_processes = False
+    starting.start_engines()
+    assert started == []
+
+
+def test_a_child_that_is_forked_meanwhile_goes_on_as_usual():
     said, says = os.pipe()
-    go, goes = os.pipe()
     pid = os.fork()
     if not pid:
-        os.close(said)
         usual = gc.get_threshold()
         starting.begin()
         starting.begin()
-        os.write(says, f"main {gc.get_threshold() == usual}\n".encode())
-        if not os.fork():
-            os.close(goes)
-            os.write(says, f"child {gc.get_threshold() == usual} {starting.wait(0)}\n".encode())
-            os.write(says, f"child {starting.wait(60)}\n".encode())
-            os._exit(0)
-        os.close(says)
-        if os.read(go, 1):
-            starting.end()
-            os._exit(int(gc.get_threshold() != usual or not starting.wait(0)))
-        signal.pause()
+        started = []
+        asyncio.run(_add(started, _engine()))
+        child = os.fork()
+        starting.start_engines()
+        who = "main" if child else "child"
+        os.write(says, f"{who} {gc.get_threshold() == usual} {len(started)}\n".encode())
+        if child:
+            os.waitpid(child, 0)
+        os._exit(0)
     os.close(says)
-    os.close(go)
     with os.fdopen(said) as lines:
-        yield pid, lines, goes
-    os.close(goes)
-
-
-def test_an_engine_waits_until_its_minion_is_ready(main):
-    pid, lines, goes = main
-    assert sorted(lines.readline() for _ in range(2)) == ["child True False\n", "main False\n"]
-    os.write(goes, b"x")
+        assert sorted(lines) == ["child True 0\n", "main False 1\n"]
     assert os.waitpid(pid, 0)[1] == 0
-    assert lines.readline() == "child True\n"
-
-
-def test_the_engine_of_a_minion_that_has_died_waits_no_longer(main):
-    pid, lines, _ = main
-    assert len([lines.readline() for _ in range(2)]) == 2
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    assert lines.readline() == "child True\n"
-
-
-def test_without_a_start_nobody_waits():
-    assert starting.wait(0)
