@@ -1,4 +1,4 @@
-"""A transaction of the system that brought the own packages along, looked after as an update."""
+"""Adopt a transaction of others that has changed the own packages: supervise it like an update."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def adopt(
     reason: str = "",
 ) -> None:
     """
-    Look after a transaction of the system that has changed the own packages.
+    Supervise the boot of a transaction of others that has changed the own packages.
 
-    The boot that activates it is watched, and taken back if need be: to *base*, the snapshot that
-    the transaction started from, so that what others have changed there is not lost. *before* are
-    the versions that the next boot would have started. What runs is not touched by it, so nothing
-    has to wait.
+    The boot that activates it is watched. If the boot fails, it is rolled back to *base*, the
+    snapshot that the transaction started from, so that other changes in that snapshot are not
+    lost. *before* are the versions that the next boot would have started. The transaction does not
+    touch the running system, so nothing has to wait.
     """
     after = by.versions()
     if after == before:
@@ -35,9 +35,9 @@ def adopt(
         last, replaced = by.latest(), None
         if last is not None and not last.phase.final:
             if not last.awaits_boot or last.versions_to == after:
-                # The process that makes that update looks at what became of it.
+                # The process that makes that update checks its result.
                 return
-            reason_then = "A later transaction took its place before the reboot."
+            reason_then = "A later transaction replaced it before the reboot."
             by.store.save(last.advance(Phase.FAILED, reason=reason_then))
             replaced = last.way_back.snapshot
         running = manager.running(own)
@@ -45,7 +45,7 @@ def adopt(
             return
         back = by.activation.snapshots.running()
         if base:
-            # What runs is known to work, and so is what only others have changed since.
+            # The running system is known to work, and so is one with only changes of others.
             back = dict(base) if before == running else replaced or back
         update = by.store.save(
             by.new_record(

@@ -1,4 +1,4 @@
-"""What is asked of the supervisor: an update, a restart, or that one is called off."""
+"""Requests to the supervisor: an update, a restart, or to cancel one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def restart(
     by: Initiator, *, jid: str = "", reason: str = "", number: int = 0, delay: float = 0.0
 ) -> Update:
     """
-    Ask for a restart as soon as every job is done and delivered; return the record.
+    Request a restart as soon as every job is done and delivered; return the record.
 
-    It waits *delay* seconds at first. If a restart is to come anyway, that one's record is
-    returned. A request of a *number* that is not the newest is refused.
+    It waits *delay* seconds first. If a restart is coming anyway, its record is returned. A request
+    is refused if its *number* is not the newest.
     """
     pending = by.latest()
     under_way = pending is not None and not (pending.phase.final or pending.awaits_boot)
@@ -33,11 +33,11 @@ def restart(
         if number:
             by.store.take(number, pending.id)
         if pending.phase in (Phase.WATCHING, Phase.ROLLING_BACK):
-            # Its own restart has been: this one comes when it has ended.
+            # Its own restart is over: this one comes when that update has ended.
             asked = Owed(jid=jid, reason=reason, processes=by.jobs.processes())
             by.store.set_fact(RESTART, asked)
             if not by.is_supervised():
-                # It has ended meanwhile. What nobody took is taken by the next one.
+                # It has ended meanwhile. The next supervisor takes a request that is still there.
                 by.launch()
         return pending
     progress = Progress(delay=delay)
@@ -52,7 +52,7 @@ def begin(
     """
     Write a record, start its supervisor, and return both the record and the update lock.
 
-    For an update, new jobs are held from then on. *number* is that of the request, if it has one.
+    For an update, new jobs are held from then on. *number* is the number of the request, if any.
     """
     lock = locks.acquire(by.settings.run_dir, "update", by.busy())
     try:
@@ -61,7 +61,7 @@ def begin(
             record = by.new_record(kind, jid, reason, owed=owed, **parts)
             update = by.store.save(record, number=number)
         if kind == "update":
-            # Before other jobs are held: it takes a while if a package has to be packed anew.
+            # Do this before other jobs are held: repacking a package takes a while.
             update = by.store.save(_secured(by, update))
         _start_supervisor(by, update)
         update = by.store.save(update.advance(Phase.WAITING))
@@ -98,7 +98,7 @@ def _start_supervisor(by: Initiator, update: Update) -> None:
     except OSError as err:
         reason = (
             f"The supervisor could not be started: {err.strerror or err}. Nothing was changed; "
-            "look at the space in 'safeupdate:state_dir'."
+            "check the free space in 'safeupdate:state_dir'."
         )
         by.store.save(update.advance(Phase.FAILED, reason=reason))
         raise SafeUpdateError(reason) from err
@@ -111,11 +111,12 @@ def update(
     by: Initiator, wanted: Resolved, *, jid: str = "", reason: str = "", once: bool = False
 ) -> Update:
     """
-    Ask the supervisor for an update; return its record.
+    Request an update from the supervisor; return its record.
 
-    The same request again is the same update. Another one takes the place of an update that
+    Repeating the same request returns the same update. A different one replaces an update that
     has not begun to install. Requests of a master are numbered: an older one is refused. *once*
-    tells that all of one number are the same; a job may ask for this and then for that.
+    says that all requests with one number are the same. A job may make different requests with one
+    number.
     """
     number = wanted.request.serial
     lock = by.writing()
@@ -150,9 +151,9 @@ def update(
 
 def settle(by: Initiator, number: int) -> None:
     """
-    Take a request for what is there already. What waits to change that is called off.
+    Accept a request for a state that is already there, and cancel a waiting update.
 
-    Raise InputError for an older request, LockHeldError if an update has begun.
+    Raise InputError if a newer request is known, LockHeldError if an update has begun.
     """
     lock = by.writing()
     try:
@@ -165,9 +166,9 @@ def settle(by: Initiator, number: int) -> None:
 
 def withdraw(by: Initiator, number: int) -> None:
     """
-    Refuse all requests of lower numbers from now on, and call off what the newest one asked for.
+    Refuse all requests of lower numbers from now on, and cancel the update of the newest one.
 
-    What has begun to install goes on. Raise InputError if a newer request is known.
+    An update that has begun to install continues. Raise InputError if a newer request is known.
     """
     under_way = by.store.withdraw(number)
     if not under_way:
@@ -175,7 +176,7 @@ def withdraw(by: Initiator, number: int) -> None:
     try:
         lock = by.writing()
     except LockHeldError:
-        # It is beginning just now; its phase tells.
+        # It is beginning just now; its phase shows that.
         return
     try:
         record = by.store.get(under_way)
@@ -187,7 +188,7 @@ def withdraw(by: Initiator, number: int) -> None:
 
 
 def _superseded(by: Initiator, last: Update | None) -> list[Update]:
-    """Return the record that makes place for a request, cancelled; it is not written."""
+    """Return the record that has to make way for a request, cancelled; it is not written."""
     if last is None or last.phase.final:
         return []
     if not last.may_be_cancelled:
@@ -196,7 +197,7 @@ def _superseded(by: Initiator, last: Update | None) -> list[Update]:
 
 
 def cancel(by: Initiator) -> Update:
-    """Call off an update or restart that has not begun, or is not activated; return its record."""
+    """Cancel an update or restart that has not begun, or is not activated; return its record."""
     lock = by.writing()
     try:
         last = by.latest()
@@ -210,8 +211,8 @@ def cancel(by: Initiator) -> Update:
             record = by.store.save(last.advance(Phase.CANCELLED, reason="cancelled"))
         else:
             raise TransitionError(
-                f"Update {last.id} is {last.phase.value}: what has begun is brought to its "
-                "end. Nothing was changed."
+                f"Update {last.id} is {last.phase.value}: it has begun, and will be completed. "
+                "Nothing was changed."
             )
     finally:
         lock.close()
@@ -223,6 +224,6 @@ def cancel(by: Initiator) -> Update:
 
 
 def _have_steps_taken_back(by: Initiator) -> None:
-    """Start a supervisor if none lives that would take back what has run before the update."""
+    """Start a supervisor, unless one lives, to undo the steps that ran before the update."""
     if by.store.fact(STEPS_BEGUN) is not None and not by.is_supervised():
         by.launch()

@@ -1,9 +1,9 @@
 """
-Whether the own packages may change while jobs run, and the wait for what may not run then.
+Decide whether the own packages may change while jobs run, and wait for what has to end first.
 
-They may if every minion that runs reads its own tree. What is left are processes that read code
-where packages put it, and the package manager: they have a share of the ``packages`` lock. It is
-not given to new ones while packages change.
+They may change if every running minion reads its own tree. Two kinds of processes remain: those
+that read code where packages put it, and the package manager. They have a share of the ``packages``
+lock. No new process gets a share while packages change.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .context import Context
 log = logging.getLogger("salt-safeupdate")
 
 _INTERVAL = 0.2
-# Seconds for which a supervisor that takes over waits for what was let in meanwhile.
+# Seconds for which a supervisor that takes over waits for processes that began meanwhile.
 _TAKEN_OVER = 10.0
 
 
 class Host(Protocol):
-    """What an initiator and a supervisor have in common."""
+    """The parts that an initiator and a supervisor have in common."""
 
     @property
     def settings(self) -> Settings: ...
@@ -54,11 +54,11 @@ def whose(
     replaces: bool = True,
 ) -> tuple[str, ...]:
     """
-    Return the main processes whose jobs may run while the code in *roots* changes; empty: none may.
+    Return the main processes whose jobs may run while the code in *roots* changes; empty if none.
 
-    *others* are the other minions that run from there. *after* are the versions to come, empty if
-    they are not known: no upgrade step may lie on the way there, because no job runs beside one.
-    *replaces* tells whether that code is replaced: a slot is put beside it.
+    *others* are the other minions that run from there. *after* are the new versions, empty if
+    unknown. No upgrade step may be due between them and *before*, because no job runs during a
+    step. *replaces* tells whether that code is replaced; a slot is put next to it instead.
     """
     nowhere = replaces and not roots
     if host.settings.restart != "handover" or host.activation.by_boot or others or nowhere:
@@ -69,25 +69,25 @@ def whose(
             return ()
         running = Generations(host.store).with_own_tree()
     except (SafeUpdateError, OSError) as err:
-        # Then it waits for jobs, or tells why it cannot.
-        log.warning("whether jobs may run beside the update is not known: %s", err)
+        # Then the update waits for jobs, or says why it cannot.
+        log.warning("cannot tell whether jobs may run during the update: %s", err)
         return ()
     whole = all(own_tree.of(roots, each).keys() >= set(roots) for each in running)
     if not running or not whole or not meeting.can_be_asked(host.settings.run_dir, running[-1]):
         return ()
     why_not = host.obstacle_to_handover()
     if why_not:
-        # Jobs would run on beside the change, and the restart after it would wait for them.
+        # Jobs would run during the change, and the restart after it would wait for them.
         log.info("the update waits for jobs: %s", why_not)
     return () if why_not else tuple(running)
 
 
 def wait(context: Context, update: Update, timeout: float | None) -> Update | None:
     """
-    Wait until nothing reads what is to change, for *timeout* seconds at most; None: without end.
+    Wait until no process reads what is to change, at most *timeout* seconds; None: without limit.
 
-    Return the record with the ``packages`` and ``update`` locks held, without any if it has ended
-    meanwhile; None if something still reads it.
+    Return the record with the ``packages`` and ``update`` locks held, or without any lock if the
+    update has ended meanwhile. Return None if a process still reads it.
     """
     locks = context.locks
     deadline = None if timeout is None else context.monotonic() + timeout
@@ -107,12 +107,12 @@ def wait(context: Context, update: Update, timeout: float | None) -> Update | No
 
 
 def take_over(context: Context) -> None:
-    """Keep what reads the packages from starting, as the supervisor before this one has."""
+    """Prevent new readers of the packages from starting, as the previous supervisor has."""
     held = context.locks.packages.wait_exclusive(
         _TAKEN_OVER, clock=context.monotonic, sleep=context.sleep
     )
     if not held:
-        log.warning("something runs that reads what changes: it began while nobody looked")
+        log.warning("a process that began without a supervisor reads what is about to change")
 
 
 def outside(context: Context) -> bool:
@@ -121,7 +121,7 @@ def outside(context: Context) -> bool:
 
 
 def is_kept(context: Context, update: Update) -> bool:
-    """Tell whether nothing has been restarted, and the minion goes on with its own tree."""
+    """Tell whether nothing has been restarted, and the minion continues with its own tree."""
     if not update.beside_jobs or update.progress.restarted is not None:
         return False
     serving = context.generations.serving()

@@ -1,4 +1,4 @@
-"""What lives beside Salt, this extension first, in the interpreter that the unit starts."""
+"""Carry the extensions, this one first, to the interpreter that the unit starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("salt-safeupdate")
 
 
 def bring_along(context: Context, update: Update) -> str:
-    """Put it there if it is missing; return why that failed, or nothing."""
+    """Install what is missing there; return why that failed, or an empty text."""
     if update.of_build:
         # They are part of the slot, which does not change any more.
         return ""
@@ -29,7 +29,7 @@ def bring_along(context: Context, update: Update) -> str:
     try:
         put = _carry(context, update, python)
     except (OSError, SafeUpdateError) as err:
-        log.error("what is beside Salt could not be carried along: %s", err)
+        log.error("extensions could not be carried along: %s", err)
         return "" if context.settings.extensions == "report" else str(err)
     if put:
         log.info("carried along: %s", ", ".join(put))

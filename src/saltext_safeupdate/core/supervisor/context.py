@@ -1,4 +1,4 @@
-"""What every step of an update acts with."""
+"""The collaborators that every step of an update needs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ..settings import Settings
 log = logging.getLogger("salt-safeupdate")
 
 # Seconds that an interrupted package manager may still be at work, and seconds between two
-# looks at it.
+# checks of it.
 REPAIR_WAIT = 900.0
 REPAIR_INTERVAL = 1.0
-# Tries to repair it; the scriptlet of a package may fail each time.
+# Number of attempts to repair it; the scriptlet of a package may fail each time.
 REPAIR_ATTEMPTS = 3
 
 
 class Outcome(NamedTuple):
     """
-    What became of a job: whether it has ended, and its master has the return.
+    The result of a job: whether it has ended, and whether its master has the return.
 
-    *refused* tells that its master was there and could not store that, and *held* that the job lies
-    in a queue.
+    *refused*: its master was reachable and could not store the return. *held*: the job is in a
+    queue.
     """
 
     ended: bool
@@ -53,18 +53,18 @@ class Outcome(NamedTuple):
 
     @property
     def answered(self) -> bool:
-        """Whether a master has heard of it."""
+        """Whether a master has answered to the return."""
         return self.delivered or self.refused
 
 
 @dataclass(frozen=True)
 class Locks:
     """
-    The locks, of which the process opens each only once.
+    The locks. The process opens each of them only once.
 
-    ``jobs`` alone means that no job runs, ``drain`` keeps new ones from starting, ``packages`` what
-    may not run beside a change of the own packages, and ``update`` is held by the process that
-    writes the record.
+    Exclusive ``jobs`` means that no job runs. ``drain`` keeps new jobs from starting. ``packages``
+    keeps away what may not run during a change of the own packages. The process that writes the
+    record holds ``update``.
     """
 
     jobs: Lock
@@ -83,19 +83,20 @@ class Context:
     """
     The collaborators of the supervisor.
 
-    *outcome* tells what became of a job of this minion, None if it is not known, and
-    *undelivered* whether the return of a job still waits for its master. *owed* names the jobs that
-    only the ledger can bring to their end. *others* finds the other
-    minions of this host that run from directories of code; *neighbours* are those of this update.
+    *outcome* returns the result of a job of this minion, None if it is unknown. *undelivered* tells
+    whether the return of a job still waits for its master. *owed* names the jobs that only the
+    ledger can complete. *others* finds the other minions of this host that run from directories of
+    code; *neighbours* are the ones that this update is for.
     *manager* is the package manager of the host. An update of this extension has none: *extension*
-    returns its installer, which is *pip* then. Nor has one to a slot: that is what *slots* returns.
+    returns its installer, which becomes *pip*. An update to a slot has none either: *slots* returns
+    its installer.
     *obstacle_to_handover* says why the stop guard would not hand the minion over now; empty if it
     would.
-    *clock* is the time of day, for the record only: somebody may set it. All waiting goes by
-    *monotonic*. *waited* tells how many seconds the processes below a PID had to wait for the
-    host since it was last asked, *reaches* whether this host reaches one of these masters, and
+    *clock* is the time of day, for the record only, because somebody may set it. All waiting uses
+    *monotonic*. *waited* returns how many seconds the processes below a PID had to wait for the
+    host since the last call. *reaches* tells whether this host reaches one of these masters.
     *seen* says in a sentence what a process has done so far. *engine_runs* tells whether the engine
-    of a minion runs; None: whether a process has its lock.
+    of a minion runs; if it is None, the lock of the engine tells.
     """
 
     settings: Settings
@@ -129,18 +130,18 @@ class Context:
         return self.settings.service
 
     def has_engine(self) -> bool:
-        """Tell whether the engine of a minion runs; yes if there are no locks to tell."""
+        """Tell whether the engine of a minion runs; true if its lock cannot be read."""
         if self.engine_runs is not None:
             return self.engine_runs()
         try:
             return held(self.settings.run_dir, "engine")
         except LockUnavailableError as err:
-            log.warning("whether the engine runs is not known: %s", err)
+            log.warning("cannot tell whether the engine runs: %s", err)
             return True
 
     @property
     def installer(self) -> Installer | None:
-        """What the update is installed with; None if no package manager is known."""
+        """The object that installs the update; None if no package manager is known."""
         return self.pip or self.manager
 
     @property
@@ -149,7 +150,7 @@ class Context:
 
     @property
     def hands_over(self) -> bool:
-        """Tell whether the minion that runs can be handed over: its restart waits for no job."""
+        """Tell whether the running minion can be handed over: its restart waits for no job."""
         serving = self.generations.serving()
         try:
             report = None if serving is None else serving.report
@@ -160,7 +161,7 @@ class Context:
             return False
         if not meeting.can_be_asked(self.settings.run_dir, serving.process):
             return False
-        # The unit may be another one than when the minion started.
+        # The unit may have changed since the minion started.
         why_not = self.obstacle_to_handover()
         if why_not:
             log.info("the restart waits for jobs: %s", why_not)
@@ -183,7 +184,7 @@ class Context:
         return self.store.save(replace(update, **changes))
 
     def note_progress(self, update: Update, **changes: Any) -> Update:
-        """Write how far it has come."""
+        """Write the progress of the update to the record."""
         return self.note(update, progress=replace(update.progress, **changes))
 
     def let_jobs_start(self) -> None:
@@ -192,13 +193,13 @@ class Context:
         self.locks.jobs.release()
 
     def let_manager_end(self) -> None:
-        """Wait, bounded, for a package manager at work: what it does is not known before."""
+        """Wait, within a limit, for a running package manager: its effect is unknown until then."""
         deadline = self.monotonic() + REPAIR_WAIT
         while self.manager is not None and self.manager.busy() and self.monotonic() < deadline:
             self.sleep(REPAIR_INTERVAL)
 
     def repair(self, own: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """Finish what is half done; return the versions, and what stays half done."""
+        """Finish what is half done; return the versions, and the packages still half done."""
         installer, manager = self.installer, self.manager
         if installer is None:
             return {}, []
@@ -223,7 +224,7 @@ class Context:
 
     @contextlib.contextmanager
     def letting_go(self) -> Iterator[None]:
-        """Let the service go afterwards: nothing may hold it back that nobody looks after."""
+        """Release the service afterwards: nobody else would, and it could never be stopped."""
         try:
             yield
         finally:
@@ -237,10 +238,10 @@ class Context:
 
 def mixed(manager: Transactions | None, update: Update) -> list[str]:
     """
-    Return the directories of code in which an installation has begun without telling.
+    Return the directories of code in which an installation has begun without a trace.
 
-    It was killed among the files of a package, and the database has the old version. What is there
-    is compared with the linked copies of the old code.
+    It was killed among the files of a package, and the package database has the old version.
+    The directories are compared with the linked copies of the old code.
     """
     if manager is None or manager.write_ahead:
         return []

@@ -1,8 +1,8 @@
 """
-Units of others that end with what an update stops, such as those with ``Requires=`` on it.
+Units of others that end when an update stops a unit, such as units with ``Requires=`` on it.
 
-A restart would leave them running, and a stop and a start do not: systemd starts nothing that
-depends on what starts. So they are started when what they depend on runs again.
+A restart would leave them running, a stop and a start do not: systemd does not start the units that
+depend on a unit that starts. So they are started when the unit runs again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .context import Context
 
 
 def note(context: Context, update: Update, units: Iterable[str]) -> Update:
-    """Write down those that run and would end with *units*; return the record. Idempotent."""
+    """Record the ones that run and would end with *units*; return the record. Idempotent."""
     ours = {context.unit, *(each.unit for each in update.code.servers)}
     found = dict.fromkeys(update.progress.dependents)
     for unit in units:
@@ -28,5 +28,5 @@ def note(context: Context, update: Update, units: Iterable[str]) -> Update:
 
 
 def start(context: Context, update: Update) -> None:
-    """Start those that have ended. What cannot be started is logged, as it is its owner's."""
+    """Start the ones that have ended. A failure is only logged: the unit is not ours."""
     other_units.start(context, update.progress.dependents)

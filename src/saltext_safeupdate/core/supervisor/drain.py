@@ -10,21 +10,21 @@ from .context import Context
 
 _IDLE_INTERVAL = 0.2
 _DELAY_INTERVAL = 1.0
-# Seconds that new jobs are accepted at most between two times in which they are held.
+# Seconds that new jobs are accepted at most between two periods in which they are held.
 _LONGEST_ACCEPTED = 86_400.0
 
 log = logging.getLogger("salt-safeupdate")
 
 
 def let_pass(context: Context, update: Update) -> None:
-    """Let the time pass that a restart waits at first, unless it is called off."""
+    """Let the delay of a restart pass, unless it is cancelled."""
     deadline = context.monotonic() + update.progress.delay
     while (left := deadline - context.monotonic()) > 0 and not context.reread(update).phase.final:
         context.sleep(min(_DELAY_INTERVAL, left))
 
 
 def take_baton(context: Context, update: Update) -> Update:
-    """Return the record with the ``update`` lock held, or without it if it has ended meanwhile."""
+    """Return the record with the ``update`` lock held, or without it if the update has ended."""
     context.locks.update.exclusive()
     now = context.reread(update)
     if now.phase.final:
@@ -34,13 +34,13 @@ def take_baton(context: Context, update: Update) -> Update:
 
 def wait_until_idle(context: Context, update: Update) -> Update:
     """
-    Wait until no job runs, without a bound.
+    Wait until no job runs, without a time limit.
 
-    It alternates: for ``safeupdate:jobs_timeout`` new jobs are accepted, for as long they are
+    It alternates: for ``safeupdate:jobs_timeout`` new jobs are accepted, and for as long they are
     held. So a job that takes longer than both gets its time, and the others run meanwhile. After
-    jobs were held twice in vain, they are accepted twice as long before each further time, up to
-    a day: a job that hangs does not hold up the others for half of the time for ever.
-    Return the record with every lock held, or without any if it has ended meanwhile.
+    jobs were held twice without success, the time for accepting them doubles before each further
+    attempt, up to a day. So a job that hangs does not hold up the others half of the time forever.
+    Return the record with every lock held, or without any if the update has ended meanwhile.
     """
     held = context.settings.jobs_timeout
     accepted, again = held, False
@@ -58,8 +58,8 @@ def wait_until_idle(context: Context, update: Update) -> Update:
         accepted = max(held, min(2 * accepted, _LONGEST_ACCEPTED))
         log.warning(
             "A job has run for longer than new jobs may be held (%g s). They are accepted for %g s "
-            "now, and the restart goes on waiting. 'safeupdate.jobs' lists the job; "
-            "'saltutil.kill_job' ends it, 'safeupdate.cancel' calls the restart off.",
+            "now, and the restart still waits. 'safeupdate.jobs' lists the job; "
+            "'saltutil.kill_job' ends it, 'safeupdate.cancel' cancels the restart.",
             held,
             accepted,
         )
@@ -67,10 +67,10 @@ def wait_until_idle(context: Context, update: Update) -> Update:
 
 def wait_for_jobs(context: Context, update: Update, timeout: float | None = None) -> Update | None:
     """
-    Wait until no job runs, for *timeout* seconds at most; None: some still do.
+    Wait until no job runs, for *timeout* seconds at most; return None if some still run.
 
     The time-out defaults to ``safeupdate:jobs_timeout``.
-    Return the record with every lock held, or without any if it has ended meanwhile.
+    Return the record with every lock held, or without any if the update has ended meanwhile.
     """
     locks = context.locks
     if timeout is None:
@@ -94,8 +94,8 @@ def wait_for_jobs(context: Context, update: Update, timeout: float | None = None
 
 def _try_all(context: Context) -> bool:
     """
-    Take both locks, or none. The update of another minion may hold new jobs of this one, too: it
-    waits for the other lock.
+    Take both locks, or neither. The update of another minion may hold new jobs of this one, too:
+    it waits for the other lock.
     """
     locks = context.locks
     if not locks.jobs.try_exclusive():
@@ -107,5 +107,5 @@ def _try_all(context: Context) -> bool:
 
 
 def _earlier_jobs_run(update: Update) -> bool:
-    """Tell whether a job still runs that began before this extension was there."""
+    """Tell whether a job still runs that began before this extension was installed."""
     return any(processes.alive(who) for who in update.processes.values())

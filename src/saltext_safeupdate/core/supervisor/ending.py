@@ -1,4 +1,4 @@
-"""The end of an update: what was there for the change only goes, what leads back stays."""
+"""The end of an update: remove what only the change needed, and keep the way back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("salt-safeupdate")
 
 
 def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
-    """Give the record its last phase, once nothing is left to be done."""
+    """Give the record its final phase, when nothing else has to be done."""
     clean(context, update)
     if phase is Phase.FAILED:
         servers.start_again(context, update)
@@ -29,9 +29,9 @@ def end(context: Context, update: Update, phase: Phase, reason: str) -> Update:
 
 
 def clean(context: Context, update: Update) -> None:
-    """Remove what was there for the change only. Idempotent."""
+    """Remove what only the change needed. Idempotent."""
     for remove in (_release, _lock_versions, _remove_copies):
-        # What fails of them holds up none of the others.
+        # A failure of one must not prevent the others.
         try:
             remove(context, update)
         except (SafeUpdateError, OSError) as err:
@@ -55,7 +55,7 @@ def _remove_copies(context: Context, update: Update) -> None:
 
 
 def tidy(context: Context, update: Update) -> None:
-    """Keep what leads back from here, and nothing else. Idempotent."""
+    """Keep the way back from here, and nothing else. Idempotent."""
     try:
         if update.kind == "update":
             update = steps.settle(context, update)
@@ -63,7 +63,7 @@ def tidy(context: Context, update: Update) -> None:
         if replaced and update.kind == "update":
             version = of_salt(update.versions_from, update.versions_to)[1]
             Steps(context.settings.steps_dir, context.store).been_through(version)
-        # What leads back from a slot are slots.
+        # The way back from a slot is a slot.
         if replaced and not update.of_build and update.versions_to != update.versions_from:
             context.revisions.keep(update)
         ended = update.phase in (Phase.COMMITTED, Phase.ROLLED_BACK)
@@ -73,7 +73,7 @@ def tidy(context: Context, update: Update) -> None:
             forward = replaced and update.request is not None and not update.request.back
             left = revisions.files(update.way_back.files) if forward else ()
             context.slots(update).tidy(left)
-        # What is to be done by hand needs them.
+        # A repair by hand needs them.
         by_hand = update.phase is Phase.FAILED and update.progress.supervisors is not None
         other = context.store.latest()
         waits = other is not None and not other.phase.final

@@ -1,4 +1,4 @@
-"""How a process of the minion begins an update: with a record, and a supervisor that lives."""
+"""How a process of the minion begins an update: it writes a record and starts a supervisor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..record.update import Update
 from ..settings import Settings
 from . import leaving, watchdog
 
-# Seconds within which the supervisor, a small Python program, has to take its locks.
+# Seconds within which the supervisor, a small Python program, must take its locks.
 _SUPERVISOR_TIMEOUT = 30.0
 _POLL_INTERVAL = 0.02
 
@@ -35,8 +35,8 @@ _POLL_INTERVAL = 0.02
 @dataclass(frozen=True, kw_only=True)
 class Installation:
     """
-    What an update changes: the own packages, the directories of code below the minion that they
-    hold, and the paths that are put back on a rollback.
+    The parts that an update changes: the own packages, the directories of code of the minion in
+    them, and the paths that a rollback puts back.
     """
 
     own: Sequence[str] = ()
@@ -47,8 +47,8 @@ class Installation:
 @dataclass(frozen=True, kw_only=True)
 class Master:
     """
-    The daemons of a master that run from what an update changes, and the paths of that master
-    that are put back on a rollback.
+    The daemons of a master that run from the packages of an update, and the paths of that master
+    that a rollback puts back.
     """
 
     servers: Sequence[Server] = ()
@@ -58,8 +58,8 @@ class Master:
 @dataclass(frozen=True, kw_only=True)
 class RunningJobs:
     """
-    The jobs that run now: *names* for messages, *pids* of their processes, which may have begun
-    before this extension was there.
+    The jobs that run now: their *names* for messages, and the *pids* of their processes. They may
+    have begun before this extension was installed.
     """
 
     names: Callable[[], Sequence[str]] = tuple
@@ -76,18 +76,18 @@ class Initiator:
     """
     The collaborators of a process that begins an update, and the steps that all ways share.
 
-    *manager* is the package manager of the host. For an update of this extension there is none,
-    and *pip* is its installer. *launch* starts the supervisor. *arm* has the update looked after,
-    whichever process dies; it is called with the linked copies of the code by their directories.
-    *stage_extensions* gets what lives beside Salt ready below a directory and returns where; empty
-    if there is nothing.
-    *others* are the other minions of this host that run from the same packages; *unaware* says of
-    those without this extension why an update has to be refused. *master* tells of a master that
-    runs from the same packages, or raises SafeUpdateError if it could not start again.
+    *manager* is the package manager of the host. An update of this extension has none: *pip* is its
+    installer. *launch* starts the supervisor. *arm* makes sure that a supervisor continues the
+    update, whichever process dies; it gets the linked copies of the code by their directories.
+    *stage_extensions* stages the extensions below a directory and returns where; empty if there is
+    nothing to stage.
+    *others* are the other minions of this host that run from the same packages. *unaware* says why
+    minions without this extension prevent an update. *master* returns a master that runs from the
+    same packages, or raises SafeUpdateError if it could not start again.
     *write_timeout* is how long a supervisor that prepares may hold the update lock, in seconds.
     *obstacle_to_handover* says why the stop guard would not hand the minion over now; empty if it
     would.
-    *clock* is the time of day, for the record only; waiting goes by *monotonic*.
+    *clock* is the time of day, for the record only; waiting uses *monotonic*.
     """
 
     settings: Settings
@@ -112,7 +112,7 @@ class Initiator:
 
     @property
     def installer(self) -> Installer | None:
-        """What the update is installed with; None if no package manager is known."""
+        """The object that installs the update; None if no package manager is known."""
         return self.pip or self.manager
 
     @property
@@ -124,7 +124,7 @@ class Initiator:
         return activation.of(self.manager, self.installer)
 
     def versions(self) -> dict[str, str]:
-        """Return what is installed of the own packages."""
+        """Return the installed versions of the own packages."""
         own, installer = self.installation.own, self.installer
         return installer.installed(own) if installer and own else {}
 
@@ -135,13 +135,13 @@ class Initiator:
         """
         Return a record of the minion as it is now; it is not written.
 
-        Raises LockHeldError for an update of a minion that is about to run without us.
+        Raise LockHeldError for an update if the minion will soon run without this extension.
         """
         if kind == "update" and leaving.is_asked(self.store):
             raise LockHeldError(
-                "safeupdate is being taken off this minion (state safeupdate.disabled), so nobody "
-                "would watch the update. Nothing was changed; wait for the restart, or apply "
-                "safeupdate.enabled first."
+                "safeupdate is being removed from this minion (state safeupdate.disabled), so "
+                "nobody would watch the update. Nothing was changed; wait for the restart, or "
+                "apply safeupdate.enabled first."
             )
         unit = self.settings.service
         state = self.services.state(unit)
@@ -179,7 +179,7 @@ class Initiator:
         )
 
     def writing(self) -> Lock:
-        """Return the update lock, which a supervisor that prepares holds for moments only."""
+        """Return the update lock; a supervisor that prepares holds it only for moments."""
         lock = Lock(self.settings.run_dir, "update")
         if not lock.wait_exclusive(self.write_timeout, clock=self.monotonic, sleep=self.sleep):
             lock.close()
@@ -187,7 +187,7 @@ class Initiator:
         return lock
 
     def wait_until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait for the condition; without a deadline, as long as a supervisor takes to start."""
+        """Wait for the condition, by default as long as a supervisor may take to start."""
         if deadline is None:
             deadline = self.monotonic() + _SUPERVISOR_TIMEOUT
         while not condition():
@@ -201,7 +201,7 @@ class Initiator:
         return locks.held(self.settings.run_dir, "supervisor")
 
     def have_supervised(self, update: Update) -> None:
-        """Start a supervisor unless one lives: that one takes the newest record when it is done."""
+        """Start a supervisor unless one lives, which takes the newest record when it is done."""
         try:
             if not self.is_supervised():
                 self.launch()
@@ -219,9 +219,9 @@ class Initiator:
 
     def clear_the_way(self, kind: str) -> Owed | None:
         """
-        Let a restart that only waits give way; refuse if anything else is under way.
+        Cancel a restart that only waits; refuse if anything else is under way.
 
-        An update that waits for a boot keeps no restart back. Return the restart that is owed
+        An update that waits for a boot does not delay a restart. Return the restart that is owed
         if the new update needs none.
         """
         last = self.store.latest()
@@ -235,8 +235,8 @@ class Initiator:
         if not self.is_supervised():
             self.launch()
             raise LockHeldError(
-                f"Update {last.id} was interrupted while {last.phase.value}; it is being put in "
-                "order now. Nothing was changed; try again when 'safeupdate.status' shows its end."
+                f"Update {last.id} was interrupted while {last.phase.value}; it is being repaired "
+                "now. Nothing was changed; try again when 'safeupdate.status' shows its end."
             )
         if last.kind != "restart" or last.phase is not Phase.WAITING:
             raise LockHeldError(self.busy())
@@ -246,12 +246,12 @@ class Initiator:
         return debt(last)
 
     def busy(self) -> str:
-        """Say what is under way."""
+        """Name the update that is under way."""
         last = self.latest()
         if last is not None and last.awaits_boot:
             return (
                 f"Update {last.id} waits for the reboot that activates it. Nothing was changed; "
-                "reboot first, or call it off with 'safeupdate.cancel'."
+                "reboot first, or cancel it with 'safeupdate.cancel'."
             )
         who = f"{last.id}, {last.phase.value}, job {last.jid or '-'}" if last else "just begun"
         return (

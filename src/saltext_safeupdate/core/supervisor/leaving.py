@@ -1,9 +1,9 @@
 """
-The end of this extension on a host: what it keeps there goes, when nothing needs it any more.
+Remove this extension from a host, with everything it stores, when nothing needs it any more.
 
-An administrator asks for it before the restart after which the minion runs without us. The
-supervisor of that restart takes it away, because it is the last that needs it. Nothing goes as
-long as a job is not brought to its end: then all stays, and it is said why.
+An administrator asks for it before the restart after which the minion runs without the extension.
+The supervisor of that restart removes everything, because it is the last one that needs it. While
+a job is not complete, nothing is removed, and the reason is shown.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds for those who began before the restart: a job of salt-call, the engine of a minion that
-# ends.
+# Seconds for processes that began before the restart: a job of salt-call, or the engine of a minion
+# that ends.
 _TIMEOUT = 60.0
-# What is ours below 'state_dir' and 'run_dir'; temporary names of these begin with a dot.
+# Our files below 'state_dir' and 'run_dir'; their temporary names begin with a dot.
 _STATE = (
     *("revisions", "staged", "staged-extension", "staged-slot", "unpacked-*", "supervisor-*"),
     "index-*",
     *("settings-*.json", inherited.FILE, "stop_guard.sh"),
-    # The last: as long as it is there, the rest is found.
+    # This is the last: the rest can be found as long as it is there.
     "safeupdate.db*",
 )
 _RUN = ("*.lock", "bypass", "let_go.*", "waited", "handover.*")
-# Directories that several minions share, and that go with the last of them.
+# Directories that several minions share. They are removed with the last of these minions.
 _SHARED = ("minions", "registry", "salt-safeupdate")
 
 
@@ -49,21 +49,21 @@ def ask(
     store: Store, config: str, files: Sequence[str] = (), directories: Sequence[str] = ()
 ) -> None:
     """
-    Have all that is kept for the minion of *config* taken away after the next restart.
+    Have everything that is stored for the minion of *config* removed after the next restart.
 
-    So do *files* elsewhere, and *directories* if they are empty then.
+    *files* elsewhere are removed as well, and *directories* if they are empty then.
     """
     asked = Asked(config=config, files=tuple(files), directories=tuple(directories))
     store.set_fact(LEAVING, asked)
 
 
 def is_asked(store: Store) -> bool:
-    """Tell whether the minion is about to run without us."""
+    """Tell whether the minion will soon run without this extension."""
     return store.fact(LEAVING) is not None
 
 
 def finish(context: Context) -> None:
-    """Take everything away if that was asked for and the minion runs without us."""
+    """Remove everything if that was requested and the minion runs without this extension."""
     store = context.store
     if not is_asked(store):
         return
@@ -86,10 +86,10 @@ def finish(context: Context) -> None:
 @dataclass(kw_only=True)
 class Leaving:
     """
-    Takes away what this extension keeps. No minion and no engine may use it any more.
+    Removes everything that this extension stores. No minion and no engine may use it any more.
 
-    *owed* names what would be lost with it. *jobs* is the lock of that name if this process has
-    it open.
+    *owed* names what would be lost with it. *jobs* is the ``jobs`` lock if this process has it
+    open.
     """
 
     settings: Settings
@@ -100,7 +100,7 @@ class Leaving:
     sleep: Callable[[float], None] = time.sleep
 
     def take_away(self) -> str:
-        """Remove everything, or nothing and return why."""
+        """Remove everything, or remove nothing and return why."""
         settings = self.settings
         try:
             for name in ("engine", "jobs"):
@@ -114,7 +114,7 @@ class Leaving:
                     )
             owed = self.owed()
             if owed:
-                return self._kept(f"It has what would be lost: {'; '.join(owed)}.")
+                return self._kept(f"The following would be lost: {'; '.join(owed)}.")
             self._remove(self.store.fact(LEAVING))
         except (SafeUpdateError, OSError) as err:
             return self._kept(str(err))
@@ -124,7 +124,7 @@ class Leaving:
         return (
             f"The minion runs without safeupdate, and {self.settings.state_dir} was kept: {reason} "
             "Apply the state safeupdate.disabled again when that is settled; safeupdate.jobs lists "
-            "the jobs, and with safeupdate.enabled they are brought to their end."
+            "the jobs, and safeupdate.enabled lets them be completed."
         )
 
     def _remove(self, asked: Asked | None) -> None:
@@ -148,13 +148,13 @@ class Leaving:
 
 
 def kept(settings: Settings) -> list[str]:
-    """Return the directories that have something of ours."""
+    """Return the directories that contain files of ours."""
     both = ((settings.state_dir, _STATE), (settings.run_dir, _RUN))
     return [directory for directory, patterns in both if ours_in(directory, patterns)]
 
 
 def ours_in(directory: str, patterns: Iterable[str]) -> list[str]:
-    """Return the paths of what is ours in the directory, in the order of the patterns."""
+    """Return the paths of our files in the directory, in the order of the patterns."""
     try:
         names = sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -176,7 +176,7 @@ def _remove_tree(path: str) -> None:
 
 
 def _remove_empty(directory: str) -> None:
-    """Remove the directory if nothing is in it, and those above it that minions share."""
+    """Remove the directory if it is empty, and the shared directories above it."""
     if remove_directory(directory):
         parent = os.path.dirname(directory)
         if os.path.basename(parent) in _SHARED:

@@ -1,10 +1,10 @@
 """
-The other minions that run from the packages of an update: for them it is the same update.
+The other minions that run from the packages of an update: the update is for all of them.
 
-It waits for their jobs as well, holds new ones, keeps their services from being restarted while
-packages change, restarts all of them on the new code, and goes back for all of them. Their
-locks are always taken in the order of their configuration files. That no two of them update the
-same packages at a time is seen to when an update is asked for (:mod:`.one_at_a_time`).
+It also waits for their jobs, holds new ones, keeps their services from being restarted while
+packages change, restarts all of them on the new code, and rolls all of them back. Their locks are
+always taken in the order of their configuration files. :mod:`.one_at_a_time` makes sure that no two
+of them update the same packages at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def of(settings: Settings, roots: Iterable[str]) -> tuple[Minion, ...]:
 
 
 class Together(Lock):
-    """A lock of this minion together with those of others: one has all of them or none."""
+    """A lock of this minion together with the same locks of others: all of them or none."""
 
     def __init__(self, own: Lock, others: Sequence[Lock]) -> None:
         self.name, self.path = own.name, own.path
@@ -61,7 +61,7 @@ class Together(Lock):
         return True
 
     def exclusive(self) -> None:
-        # Our own is the last: who has it has all of them.
+        # Our own comes last: a process that has it has all of them.
         for lock in (*self.others, self.own):
             lock.exclusive()
 
@@ -76,7 +76,7 @@ class Together(Lock):
 
 @contextlib.contextmanager
 def joined(context: Context, update: Update) -> Iterator[Context]:
-    """Have the locks and the service stand for all minions that the update is for."""
+    """Make the locks and the service stand for all minions that the update is for."""
     others = context.others(update.code.roots) if update.kind == "update" else ()
     units = [*(each.unit for each in others), *(each.unit for each in update.code.servers)]
     if not units:
@@ -102,9 +102,9 @@ def take_jobs(
     others: Sequence[Minion], wait: Callable[[Callable[[], bool]], bool]
 ) -> tuple[list[Lock], str]:
     """
-    Take the jobs locks of others alone; return them, and whose jobs did not end, if any did.
+    Take the jobs locks of others exclusively; return them, or the minion whose jobs did not end.
 
-    *wait* waits for a condition and tells whether it came.
+    *wait* waits for a condition and tells whether it came true.
     """
     taken: list[Lock] = []
     for each in others:
@@ -121,7 +121,7 @@ def take_jobs(
 
 
 def with_units(inhibitor: Inhibitor, units: Sequence[str]) -> Inhibitor:
-    """Return what keeps *units* from stopping whenever it does so with ours."""
+    """Return an inhibitor that inhibits *units* together with our own unit."""
     return _Inhibitors(inhibitor, units) if units else inhibitor
 
 
@@ -147,9 +147,9 @@ class _Inhibitors:
 
 def restart(context: Context, update: Update) -> tuple[Update, str]:
     """
-    Restart them on the new code; return the record, and which of them does not come up.
+    Restart them on the new code; return the record, and the first that does not come up.
 
-    They go before our own, which has the record of it. Their jobs are held until ours has come.
+    They restart before our own minion, which has the record. Their jobs are held until ours is up.
     """
     if not context.neighbours:
         return update, ""
@@ -161,7 +161,7 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
 
 
 def stop(context: Context, update: Update) -> Update:
-    """Stop them, so that none runs the code that is taken back; return the record."""
+    """Stop them, so that none runs the code that is rolled back; return the record."""
     if not context.neighbours:
         return update
     update = _note(context, update)
@@ -174,12 +174,12 @@ def stop(context: Context, update: Update) -> Update:
 
 
 def start(context: Context, update: Update) -> CommandError | None:
-    """Start those that have run; return what has failed, which keeps none down. Idempotent."""
+    """Start all that have run, even after a failure; return the first error. Idempotent."""
     return other_units.start(context, (each.unit for each in _ran(context, update)))
 
 
 def comes_up(context: Context, update: Update) -> str:
-    """Wait until those that have run are up and stay so; return which does not, or nothing."""
+    """Wait until all that have run are up and stay up; return which does not, or nothing."""
     problem = ""
     for each in _ran(context, update):
         found = other_units.not_up(context, each.unit, update.progress.others[each.config])
@@ -192,7 +192,7 @@ def comes_up(context: Context, update: Update) -> str:
 
 
 def _note(context: Context, update: Update) -> Update:
-    """Write down once which of their starts have to go: they are the same after a crash."""
+    """Record once which of their starts have to end: they are the same after a crash."""
     if update.progress.others:
         return update
     starts = other_units.starts(context, (each.unit for each in context.neighbours))

@@ -1,4 +1,4 @@
-"""The point of no return: the last that is done while nothing of the minion has changed."""
+"""The point of no return: the last actions while nothing of the minion has changed."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ def passed(
     store: Store, revisions: Revisions, update: Update, arm: Callable[[Mapping[str, str]], object]
 ) -> Update:
     """
-    Return the record in ``installing``: from here on the update is brought to an end. All locks
-    are held, so no other job runs.
+    Return the record in ``installing``: from here on the update is completed. All locks are held,
+    so no other job runs.
 
-    *arm* has the update looked after, whichever process dies; it gets the linked copies of the
-    old code by their directories. Raises SafeUpdateError or OSError before anything was changed.
+    *arm* makes sure that a supervisor continues the update, whichever process dies; it gets the
+    linked copies of the old code by their directories. Raise SafeUpdateError or OSError before
+    anything has changed.
     """
     roots = update.code.roots
-    # Other jobs have changed the configuration since, and none can now.
+    # Other jobs may have changed the configuration since then, and none can now.
     revisions.renew_backup(update.way_back)
     try:
-        # Nobody reads those that are there any more: no other job runs. Some may be of this update
-        # itself, by a supervisor that was killed, and the code has changed since.
+        # No other job runs, so nobody reads existing copies. Some may be copies of this update by
+        # a supervisor that was killed, and the code has changed since then.
         linked_copy.remove_leftovers(roots)
         copies = linked_copy.make(roots, update.id)
     except OSError as err:
         raise SafeUpdateError(
-            f"The running code could not be kept readable beside {', '.join(roots)}: "
-            f"{err.strerror or err}. Nothing was changed; look at the space there."
+            f"No readable copy of the running code could be made next to {', '.join(roots)}: "
+            f"{err.strerror or err}. Nothing was changed; check the free space there."
         ) from err
     arm(copies)
     return store.save(update.advance(Phase.INSTALLING))

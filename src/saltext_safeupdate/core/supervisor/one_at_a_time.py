@@ -1,4 +1,4 @@
-"""Whether an update may begin beside the other minions that run from the same packages."""
+"""Whether an update may begin although other minions run from the same packages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BEFORE = (Phase.REQUESTED, Phase.WAITING)
 @contextlib.contextmanager
 def admitted(by: Initiator, *, at_once: bool = False) -> Iterator[None]:
     """
-    Let nobody else on this host begin an update meanwhile; the record is to be written in it.
+    Keep all others on this host from beginning an update; write the record inside this context.
 
-    *at_once* tells that the update cannot wait until nobody else holds jobs of the others.
+    *at_once* says that the update cannot wait until others stop holding jobs of the other minions.
 
-    Raise LockHeldError if another minion updates the same packages, or restarts now, and
-    SafeUpdateError if it could not be restarted with ours, or its jobs not be waited for.
+    Raise LockHeldError if another minion updates the same packages or restarts now. Raise
+    SafeUpdateError if another minion could not be restarted with ours, or its jobs not waited for.
     """
     unaware = by.unaware()
     if unaware:

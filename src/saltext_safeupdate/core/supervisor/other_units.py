@@ -1,4 +1,4 @@
-"""Services that restart with the minion: which of their starts has to go, and when they are up."""
+"""Services that restart with the minion: which of their starts must end, and when they are up."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds between two looks at services, and for how many looks one has to stay up.
+# Seconds between two checks of services, and for how many checks one has to stay up.
 _INTERVAL = 0.5
 _CALM = 4
-# For how many looks it has to stay stopped until that counts as somebody's decision.
+# For how many checks it has to stay stopped until that counts as somebody's decision.
 _STOPPED = 6
 
 
 def starts(context: Context, units: Iterable[str]) -> dict[str, str]:
-    """Return systemd's name for the start of each unit that has to go; empty if it did not run."""
+    """Return systemd's name for the start of each unit that must end; empty if it did not run."""
     found = {}
     for unit in units:
         state = context.services.state(unit)
-        # One that has just failed is to run, too; one that somebody has stopped is not.
+        # A unit that has just failed should run, too; one that somebody has stopped should not.
         found[unit] = state.invocation if state.running or state.active == "failed" else ""
     return found
 
 
 def start(context: Context, units: Iterable[str]) -> CommandError | None:
     """
-    Start those that do not run; return the first error. Idempotent.
+    Start the units that do not run; return the first error. Idempotent.
 
-    One that cannot be started, such as one that somebody has masked, keeps no other one down.
+    A unit that cannot be started, such as a masked one, does not prevent the others.
     """
     first = None
     for unit in units:
         state = context.services.state(unit)
-        # What takes long to stop would be down in the end.
+        # A unit that takes long to stop would be down in the end.
         if state.running and state.active != "deactivating":
             continue
         try:
@@ -49,7 +49,7 @@ def start(context: Context, units: Iterable[str]) -> CommandError | None:
 
 
 def renew(context: Context, unit: str, former: str) -> None:
-    """Have another start of the unit than the *former* one. Idempotent."""
+    """Make sure that the unit has another start than the *former* one. Idempotent."""
     state = context.services.state(unit)
     if state.running and state.invocation == former:
         log.info("restarting %s", unit)
@@ -67,10 +67,10 @@ def not_up(
     timeout: float | None = None,
 ) -> str:
     """
-    Wait until another start than *former* is up and stays so; return how it is instead, or nothing.
+    Wait until another start than *former* is up and stays up; return its state if it does not.
 
-    *works* says what it does not do although it runs; empty if it works. It has *timeout* seconds;
-    None: ``restart_timeout``.
+    *works* says what does not work although the unit runs; empty if all works. The wait takes
+    *timeout* seconds at most; None: ``restart_timeout``.
     """
     calm, stopped, pid, lacks = 0, 0, 0, ""
     state: ServiceState = context.services.state(unit)
@@ -97,6 +97,6 @@ def not_up(
 
 
 def _is_stopped(context: Context, unit: str, *, is_new: bool) -> bool:
-    """Tell whether somebody has stopped it, since its restart or in the place of that."""
+    """Tell whether somebody has stopped it, after its restart or instead of it."""
     stopped = context.services.last_run(unit).stopped
     return stopped and (is_new or context.services.is_left_stopped(unit))

@@ -1,16 +1,16 @@
 """
-How long a minion is waited for: the time that its host had for it counts, and not the clock.
+How long to wait for a minion: only time counts in which its host let it run, not clock time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# How many times the time-out a minion gets at most, whatever its host has for it.
+# The longest wait in multiples of the time-out, however little time the host had for the minion.
 MOST = 6.0
-# Seconds between two looks at what the host has for it.
+# Seconds between two checks of that time.
 _LOOK_INTERVAL = 1.0
-# Seconds that a look may be late before it means that the host had no time for us either.
+# Seconds that a check may be late before it means that the host had no time for us either.
 _LATE = 1.0
 _STOOD_STILL = 60.0
 
@@ -19,10 +19,10 @@ class Patience:
     """
     Counts the seconds in which a minion could have come up.
 
-    *limit* is how many it gets, *had* how many it has had before. Time in which its processes
-    waited for their host does not count, nor time in which this process was kept from looking.
-    It is over with ``MOST`` times the limit in any case; of a time in which the host stood still,
-    such as a virtual machine that was paused, the first minute counts for that.
+    *limit* is how many seconds it gets, *had* how many it has had before. Time in which its
+    processes waited for their host does not count, nor time in which this process was kept from
+    checking. In any case the wait ends after ``MOST`` times the limit. If the host stood still,
+    such as a paused virtual machine, only the first minute of that time counts towards this end.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Patience:
 
     def look(self, pid: int, *, stops: bool = False) -> None:
         """
-        Count what has passed; *pid* is the main process, 0 if none is there.
+        Count the time that has passed; *pid* is the main process, 0 if none runs.
 
-        While something *stops* it that is none of its own, nothing counts: the one before has not
-        gone yet, or no master can be reached.
+        Nothing counts while *stops* is true. Then something outside of the minion stops it: the
+        earlier process has not ended yet, or no master can be reached.
         """
         now = self._monotonic()
         passed = now - self._last
@@ -58,12 +58,12 @@ class Patience:
         self._had += max(0.0, could - self._waited(pid))
 
     def begin_anew(self) -> None:
-        """Give it the whole time again; the end in any case stays where it is."""
+        """Give it the whole time again; the latest end stays the same."""
         self._had = 0.0
 
     @property
     def watched(self) -> float:
-        """How long it was looked at, in seconds of the clock."""
+        """How long it has been watched, in seconds of the clock."""
         return max(self._watched, self._had)
 
     @property
@@ -72,7 +72,7 @@ class Patience:
 
     @property
     def spent(self) -> str:
-        """What it was, in words."""
+        """The time that was counted, in words."""
         counted = min(self._had, self.limit)
         if self._watched < counted + 2 * _LATE:
             return f"within {self.limit:g} s"

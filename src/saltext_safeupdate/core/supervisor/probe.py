@@ -1,4 +1,4 @@
-"""Jobs that the supervisor has the running minion do, as if its master had published them."""
+"""Jobs that the supervisor gives the running minion, as if its master had published them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .patience import Patience
 
 # The function that proves that jobs run and return.
 FUNCTION = "test.echo"
-# The module of Salt that has it.
+# The module of Salt that contains it.
 MODULE = "salt.modules.test"
 _POLL_INTERVAL = 0.05
 
@@ -24,7 +24,7 @@ log = logging.getLogger("salt-safeupdate")
 
 def begin(context: Context, process: str, fun: str, arguments: list[Any]) -> str:
     """Have the engine of the minion with that main process start a job; return its JID."""
-    # Shaped like those of the master, and no other's.
+    # It looks like a JID of the master, and is unique.
     now = time.gmtime(context.clock())
     jid = time.strftime("%Y%m%d%H%M%S", now) + f"{uuid.uuid4().int % 1_000_000:06}"
     context.generations.ask(process, Probe(jid=jid, fun=fun, arg=tuple(arguments)))
@@ -33,8 +33,9 @@ def begin(context: Context, process: str, fun: str, arguments: list[Any]) -> str
 
 def reaches_master(context: Context, timeout: float) -> bool:
     """
-    Tell whether the master of the running minion gets the return of a job within *timeout* s of
-    the host's time for that minion. If it ends meanwhile, the next one is waited for, and asked.
+    Tell whether the master of the running minion gets the return of a job within *timeout* seconds
+    of the host's time for that minion. If the minion ends meanwhile, wait for the next one and
+    probe it.
     """
     running = context.generations.serving()
     if running is None or not _has_master(running):
@@ -57,9 +58,9 @@ def reaches_master(context: Context, timeout: float) -> bool:
 
 
 def _has_master(running: Generation) -> bool:
-    """Tell whether it may have one."""
+    """Tell whether it may have a master."""
     try:
         return running.report is not None and running.report.master
     except UnreadableError as err:
-        log.warning("whether there is a master is not known: %s", err)
+        log.warning("cannot tell whether there is a master: %s", err)
         return True
