@@ -1,12 +1,13 @@
 """
-An update while a long job runs: how long it takes, and what the jobs of that time notice.
+An update while a long job runs: how long it takes, and how much longer other jobs take meanwhile.
 
 Runs in the lab, as root: three minions are updated to and fro between two versions of Salt, in
-turns. One has plain Salt and is updated by ``apt-get`` in a shell, as an administrator does it; the
-others have the extension and are asked for it, one that waits for jobs and one that hands over.
-Each time a job of 45 s runs, and a ping is published every 0.3 s, also for a while before: what it
-takes then is what it takes without an update. A ping begins when the master has published it: how
-long the master takes for that is told apart, for that is not the minion's. Nothing is asserted.
+turns. One has plain Salt and is updated by ``apt-get`` in a shell, as an administrator does it. The
+others have the extension and are updated by request, one that waits for jobs and one that hands
+over. Each time a job of 45 s runs, and a ping is published every 0.3 s. Pings from a while before
+the update show how long one takes without an update. A ping begins when the master has published
+it: the time for publishing is a figure of its own, because the minion does not cause it. Nothing is
+asserted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ROUNDS = 3
 WORK = 45
 INTERVAL = 0.3
 BEFORE = 15
-# Seconds before an update in which pings count for neither side: they may end while it runs.
+# Seconds before an update in which pings are not counted: they may end while it runs.
 BETWEEN = 5
 VERSION = "3008.3"
 PACKAGES = ("3007.15", "3008.3")
@@ -41,11 +42,11 @@ TIMEOUT = 240
 
 
 class Scene(HandoverScene, EngineScene):
-    """A minion that hands over and is asked for updates."""
+    """A minion that hands over and is updated by request."""
 
 
 class Found(NamedTuple):
-    """What one update came to: times in seconds, and what was lost."""
+    """The result of one update: times in seconds, and losses."""
 
     update: float
     before: float
@@ -57,12 +58,12 @@ class Found(NamedTuple):
 
 
 class Pings(Publishing):
-    """Publishes a ping every so often, and tells how long each took."""
+    """Publishes a ping at each interval, and measures how long each takes."""
 
     def __init__(self, scene: EngineScene) -> None:
-        # All of them: those that wait are what is looked for.
+        # No limit: pings that wait are the subject.
         super().__init__(scene, INTERVAL, most=sys.maxsize)
-        # When the master was asked for each, and when it had published it.
+        # When the master was asked to publish each, and when it had done so.
         self.sent: dict[str, tuple[float, float]] = {}
 
     def publish(self) -> str:
@@ -72,17 +73,17 @@ class Pings(Publishing):
         return jid
 
     def took(self, since: float, until: float) -> list[float | None]:
-        """Return how long those of a time took, None for those that nobody has answered."""
+        """Return how long each ping of a period took; None for one without an answer."""
         found: list[float | None] = []
         for jid, (began, at) in self.sent.items():
             if since <= began < until:
                 returned = self._scene.master.returned(jid, MINION)
-                # One may be answered before the client that has published it hears of that.
+                # The answer may come before the client knows that the ping is published.
                 found.append(None if returned is None else max(0.0, returned.time - at))
         return found
 
     def publishing(self, since: float, until: float) -> float:
-        """Return how long the master took to publish the slowest of those of a time."""
+        """Return how long the master took to publish the slowest ping of a period."""
         return max(at - began for began, at in self.sent.values() if since <= began < until)
 
 
@@ -95,7 +96,7 @@ def one(scene: EngineScene, side: str, version: str) -> Found:
         time.sleep(3)
         began = time.time()
         if side == "plain":
-            # Those that are asked for it refresh the lists as well.
+            # An update by request refreshes the lists as well.
             scene.container.run(["apt-get", "update"], timeout=TIMEOUT)
             install = ["apt-get", "install", "-y", "--allow-downgrades", f"salt-minion={version}"]
             scene.container.run(install, timeout=TIMEOUT)

@@ -1,12 +1,12 @@
 """
-An update at as many jobs a second as the machine takes, with a job of ten minutes running.
+An update at the highest rate of jobs that the machine takes, while a job of ten minutes runs.
 
-Runs in the lab, as root, by one front end of each kind of package manager. A minion with plain
-Salt is updated by that in a shell, as an administrator does it, and one with the extension is asked
-for it, in turns and to and fro; then both again while ten processes of others keep the machine
-busy. Pings are published at a rate of 50 a second, but no more than some are on their way at a
-time: the rate that comes of it is told, and so is the longest one before each update, under the
-same load. A ping begins when the master has published it. Nothing is asserted.
+Runs in the lab, as root, with one front end of each kind of package manager. A minion with plain
+Salt is updated by the front end in a shell, as an administrator does it. One with the extension is
+updated by request, in turns and to and fro. Then both are updated again while ten other processes
+keep the machine busy. Pings are published at a rate of 50 a second, but only a limited number is on
+the way at a time. The output has the resulting rate, and the longest ping before each update, under
+the same load. A ping begins when the master has published it. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from tests.lab.rpm import RpmHost
 from tests.lab.rpm import RpmScene as PlainRpm
 
 VERSION = "3008.3"
-# The versions of Salt that it goes to in turns, and how many updates there are under each load.
+# The versions of Salt that it is updated to in turns, and the number of updates under each load.
 PACKAGES = ("3007.15", "3008.3")
 UPDATES = 2
 RATE = 50
-# Pings on their way at a time: a machine that cannot keep up is to be slow, not buried.
+# Pings on their way at a time, so that a machine that cannot keep up is slow, and not overloaded.
 MOST = 20
-# Seconds after which one that has no answer is not waited for any more.
+# Seconds after which a ping without an answer counts as lost.
 LOST_AFTER = 60
 LONG = 600
 BEFORE, AFTER = 20, 10
@@ -51,7 +51,7 @@ LONG_JOB = f"sleep {LONG}; echo done"
 
 
 class AptScene(HandoverScene, EngineScene):
-    """A minion that hands over and is asked for updates."""
+    """A minion that hands over and is updated by request."""
 
 
 class RpmScene(RpmHost, AptScene):
@@ -61,7 +61,7 @@ class RpmScene(RpmHost, AptScene):
 
 
 class Found(NamedTuple):
-    """What one update came to: times in seconds, and what was lost."""
+    """The result of one update: times in seconds, and losses."""
 
     update: float
     rate: float
@@ -79,7 +79,7 @@ class Pings:
         self._scene = scene
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        # When each was published, and when it was answered, by its JID.
+        # When each was published and when it was answered, by JID.
         self.sent: dict[str, float] = {}
         self.answered: dict[str, list[float]] = {}
         self._looked = len(scene.master.events)
@@ -98,11 +98,11 @@ class Pings:
     def _run(self) -> None:
         due = time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            # What the machine is late with is not made up for.
+            # A late machine does not catch up.
             due = max(due + 1 / RATE, time.monotonic())
             if self._waiting() >= MOST:
                 continue
-            # If the master does not take it, it was not published.
+            # If the master refuses it, it was not published.
             with contextlib.suppress(ToolError):
                 jid = self._scene.publish("test.ping")
                 self.sent[jid] = time.time()
@@ -118,7 +118,7 @@ class Pings:
         return sum(at > since and jid not in self.answered for jid, at in list(self.sent.items()))
 
     def took(self, since: float, until: float) -> list[float]:
-        """Return how long the answered ones of a time took; one may be answered at once."""
+        """Return how long each answered ping of a period took; one may be answered at once."""
         return [
             max(0.0, self.answered[jid][0] - at)
             for jid, at in self.sent.items()
@@ -134,7 +134,7 @@ class Pings:
 
 @contextlib.contextmanager
 def load(processes: int) -> Iterator[None]:
-    """Have so many processes of others that each want a processor."""
+    """Run so many other processes that each use a processor."""
     argv = [sys.executable, "-c", "while True: pass"]
     found = [subprocess.Popen(argv) for _ in range(processes)]
     try:
@@ -207,7 +207,7 @@ def told(found: Sequence[Found], *, long_job: bool) -> str:
 
 
 def scenes(lab: Lab, site: Path, front_end: str) -> tuple[EngineScene, HandoverScene]:
-    """Return the plain one and ours."""
+    """Return the plain minion and ours."""
     settings = {"stable_interval": 10}
     if front_end == "apt":
         offers = [deb(version) for version in PACKAGES]
@@ -252,7 +252,7 @@ def measure(lab: Lab, site: Path, front_end: str) -> None:
 
 
 def _has_ended(scene: EngineScene, jid: str, until: float) -> bool:
-    """Tell whether the long job has returned what it was to return."""
+    """Return whether the long job has returned its expected result."""
     while (found := scene.master.returned(jid, MINION)) is None:
         if time.monotonic() > until + 20:
             return False

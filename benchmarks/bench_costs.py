@@ -1,9 +1,9 @@
 """
-What the extension costs whoever starts Salt: `salt-call`, a minion, its memory, its disk.
+The costs of the extension at each start of Salt: `salt-call`, a minion, its memory, its disk.
 
-Everything is measured in pairs, plain Salt and ours in turns, each first as often as the other; the
-ratio is the median of the ratios of the pairs. Processor time is what user and system have used of
-all processes, so that a busy machine changes it little. Nothing is asserted.
+Everything is measured in pairs, plain Salt and ours in turns, each first as often as the other. The
+ratio is the median of the ratios of the pairs. Processor time is user and system time of all
+processes, so a busy machine changes it little. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def tell(what: str, found: Figures, form: str, asked: str = "") -> None:
 
 
 def main() -> None:
-    # As pip does when it installs: otherwise each start would compile it.
+    # pip does that, too, when it installs. Otherwise each start would compile the code.
     compileall.compile_dir(Path(str(saltext_safeupdate.__file__)).parent, quiet=1)
     with scratch() as root:
         calls(root / "c")
@@ -85,7 +85,7 @@ def calls(root: Path) -> None:
             walls[who].append(time.perf_counter() - began)
             return used() - before
 
-        # The first of each is not counted: it makes directories.
+        # The first call of each is not counted: it creates directories.
         for who in WHO:
             call(who)
             walls[who].clear()
@@ -101,7 +101,7 @@ def used() -> float:
 
 
 def disk() -> None:
-    """What a minion has of Salt on its disk, without and with the extension."""
+    """The size of Salt on a minion's disk, without and with the extension."""
     import salt
 
     plain = size(Path(str(salt.__file__)).parent)
@@ -133,7 +133,7 @@ def starts(rig: Rig, client: Client) -> None:
 
 
 def memories(rig: Rig, client: Client) -> None:
-    """The main process, and the process of a job: what is resident, and what is theirs alone."""
+    """The resident and the own memory of the main process, and of the process of a job."""
     mains = {who: rig.main(who) for who in WHO}
     for kind, name in (("resident", "Rss"), ("proportional", "Pss")):
         found = {who: [memory(pid, name) / 1024] for who, pid in mains.items()}
@@ -145,14 +145,14 @@ def memories(rig: Rig, client: Client) -> None:
         jid = client.publish(who, "test.sleep", str(ASLEEP))
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            # Of the job's processes the last one begun runs it.
+            # The last process that was started for the job runs it.
             new = [pid for pid in processes_of(mains[who]) if pid not in before and runs(pid, jid)]
             if new:
                 break
             time.sleep(0.05)
         else:
             raise SystemExit(f"the job of {who} did not begin")
-        # All that it imports has been imported when its function sleeps.
+        # When its function sleeps, it has imported everything.
         time.sleep(ASLEEP / 4)
         for name, figures in sizes.items():
             figures[who].append(memory(new[-1], name) / 1024)

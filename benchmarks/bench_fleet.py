@@ -1,10 +1,10 @@
 """
-What a rollout costs a master: two hundred minions that speak the real protocol, and nothing else.
+The costs of a rollout for a master, with two hundred minions that only speak the real protocol.
 
 All of the master is real: keys, channels, workers, job cache, engine. The minions are in this
-process (``tests/support/swarm.py``); an update takes them as long as it says, some are rolled back
-and some fail. "Plain Salt" is the same master before the rollout, with all minions connected and
-nothing to do; unless a row says otherwise, memory is proportional. Nothing is asserted.
+process (``tests/support/swarm.py``), which decides how long their updates take. Some are rolled
+back, and some fail. "Plain Salt" is the same master before the rollout, with all minions connected
+and nothing to do. Unless a row says otherwise, memory is proportional. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.swarm import Machine, Swarm, names
 from tests.support.waiting import wait_for
 
 COUNT, AT_ONCE = 200, 20
-# Seconds that an update takes a minion, and for which a master is watched that has nothing to do.
+# Seconds that an update takes a minion, and for which an idle master is watched.
 SHORTEST, LONGEST, IDLE = 10.0, 30.0, 30.0
 # Seconds that the whole rollout may take before this gives up.
 PATIENCE = 1800
@@ -41,7 +41,7 @@ WANTED = {
     **{"version": NEW, "canaries": 0, "waves": ["100%"], "max_unavailable": AT_ONCE},
     **{"max_failed": "10%", "soak": 0, "jitter": 0, "sample": 0, "stage": False},
 }
-# What becomes of some of them, and what the rollout has to say of each.
+# The results of some minions, which the rollout has to report.
 ENDS = {"m0030": "rolled_back", "m0100": "failed", "m0150": "rolled_back", "m0170": "failed"}
 VERDICTS = {
     "committed": Step.DONE,
@@ -85,7 +85,7 @@ def engine(process: psutil.Process) -> psutil.Process | None:
 
 
 class Cost:
-    """What processes take from here on."""
+    """The time and memory that processes take from here on."""
 
     def __init__(self, processes: list[psutil.Process]) -> None:
         self._processes = processes
@@ -95,7 +95,7 @@ class Cost:
         return sum(sum(each.cpu_times()[:2]) for each in self._processes)
 
     def seconds(self) -> float:
-        """Return the seconds of processor so far."""
+        """Return the processor time so far, in seconds."""
         return self._seconds() - self._spent
 
     def load(self) -> str:
@@ -103,7 +103,7 @@ class Cost:
         return f"{self.seconds() / passed * 100:.1f} % of a core"
 
     def memory(self) -> float:
-        """Return the megabytes that they have for themselves, and their part of what is shared."""
+        """Return their proportional memory in megabytes: their own, and their part of shared."""
         return sum(memory(each.pid, "Pss") for each in self._processes) / 1024
 
 
@@ -177,7 +177,7 @@ def over(store: Store, name: str) -> bool:
 
 
 def report(store: Store, name: str, swarm: Swarm, took: float) -> None:
-    """Tell how it went, as the minions know it themselves."""
+    """Compare the report of the rollout with the minions' own results."""
     what = f"a rollout to {COUNT} minions, {AT_ONCE} at once"
     found = store.rollout(name)
     assert found is not None
@@ -193,7 +193,7 @@ def report(store: Store, name: str, swarm: Swarm, took: float) -> None:
         found.minions[name].step is not VERDICTS[host.ends] for name, host in swarm.hosts.items()
     )
     verdicts = f"{COUNT - wrong} right, {wrong} wrong"
-    row(f"{what}: what is told of each minion", "", verdicts, "", "0 wrong")
+    row(f"{what}: what is reported about each minion", "", verdicts, "", "0 wrong")
     published = len({jid for host in swarm.hosts.values() for jid in host.heard})
     row(f"{what}: publications", "", str(published))
     heard, sent = sum(swarm.heard.values()), sum(swarm.sent.values())

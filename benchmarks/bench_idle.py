@@ -1,5 +1,5 @@
 """
-What the extension costs a minion that has nothing to do, beside one that is plain Salt.
+The costs of the extension for an idle minion, compared to one with plain Salt.
 
 The plain minion has an engine too, which only sleeps. Nothing is asserted.
 """
@@ -16,7 +16,7 @@ from table import row
 from devtools import processes
 
 PINGS = 100
-# Seconds without anything to do, until the start is over and while it is measured.
+# Seconds of idle time: until the start is over, and while it is measured.
 SETTLE, IDLE = 20, 120
 ENGINE = """
 import os
@@ -97,7 +97,7 @@ def idle(engines: dict[str, int]) -> None:
 
 
 def processor_time(pid: int) -> float:
-    """Return seconds, to the nanosecond: the ticks of ``stat`` are too coarse."""
+    """Return seconds, precise to the nanosecond: the ticks of ``stat`` are too coarse."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -1,11 +1,11 @@
 """
-What the runner functions cost a master with 10,000 minions: what is kept of them, and a rollout.
+The costs of the runner functions on a master with 10,000 minions: the inventory, and a rollout.
 
-Each figure is of a process of its own, as a runner is one, and from the cache of local files. The
-time of the processor is told: what minions take to answer is not measured. Memory is linear if ten
-times as many minions take at most ten times as much. The first rows are what it takes to find the
-minions that a target means, beside what Salt takes; by grains, most of it is Salt's. Nothing is
-asserted.
+Each figure is measured in a process of its own, because a runner is one, with the cache of local
+files. Times are processor times; the time that minions take to answer is not measured. Memory is
+linear if ten times as many minions take at most ten times as much. The first rows compare how long
+we and Salt take to find the minions that match a target; for grains, most of our time is Salt's.
+Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from table import row
 
 FEW, MANY = 1_000, 10_000
 OVER = 20
-# Looks at a rollout that are measured together.
+# The number of looks at a rollout that are measured together.
 LOOKS = 20
 ASKED = "under 2 s, memory linear"
 GRAINS = {"os": "Debian"}
@@ -34,7 +34,7 @@ def names_of(count: int) -> list[str]:
     return [f"minion-{number:05}.example.com" for number in range(count)]
 
 
-# Ways to name them all.
+# Targets that match all of them.
 TARGETS: dict[str, tuple[Callable[[int], object], str]] = {
     "'*'": (lambda _: "*", "glob"),
     "a list": (names_of, "list"),
@@ -55,7 +55,7 @@ def options(root: Path) -> dict[str, Any]:
 
 
 def fill(opts: Mapping[str, Any], count: int) -> None:
-    """Accept the keys of so many minions, keep what they say, and begin a rollout on them."""
+    """Accept the keys of so many minions, store their answers, and begin a rollout on them."""
     import salt.cache
 
     from saltext_safeupdate.fleet import plan, request, rollout
@@ -67,7 +67,7 @@ def fill(opts: Mapping[str, Any], count: int) -> None:
     cache = salt.cache.factory(opts)
     for name in names:
         (accepted / name).write_text("key")
-        # Where each Salt keeps grains.
+        # The bank in which each Salt keeps grains.
         cache.store("grains", name, GRAINS)
         cache.store(f"minions/{name}", "data", {"grains": GRAINS, "pillar": {}})
     inventory(opts).versions(names, 30.0)
@@ -88,7 +88,7 @@ def fill(opts: Mapping[str, Any], count: int) -> None:
 
 
 def answer(number: int) -> dict[str, Any]:
-    """Return what a minion says; one in ten has drifted."""
+    """Return the answer of a minion; one in ten has drifted."""
     version = "3007.15" if number % 10 == 0 else "3008.3"
     found = {"running": version, "installed": version, "intended": "3008.3", "phase": "idle"}
     return {**found, "extension": "1.0", "extension_on_disk": "1.0", "way": "apt", "problems": []}
@@ -106,14 +106,14 @@ def inventory(opts: Mapping[str, Any]) -> Any:
 
 
 def ours(opts: Mapping[str, Any], target: object, kind: str) -> int:
-    """Find the minions that a target means; return how many."""
+    """Find the minions that match a target; return their number."""
     from saltext_safeupdate.master.stocktaking import expected
 
     return len(expected(opts, target, kind))
 
 
 def salts(opts: Mapping[str, Any], target: object, kind: str) -> int:
-    """Do it as Salt does."""
+    """Find them as Salt does."""
     import salt.utils.minions
 
     checker = salt.utils.minions.CkMinions(dict(opts))
@@ -121,7 +121,7 @@ def salts(opts: Mapping[str, Any], target: object, kind: str) -> int:
 
 
 def asked(opts: Mapping[str, Any], what: str, *, asks: bool) -> None:
-    """Do what ``versions`` and ``check`` do, up to the text on the terminal."""
+    """Do the work of ``versions`` and ``check``, up to the text on the terminal."""
     from saltext_safeupdate.master import stocktaking
 
     minions = stocktaking.expected(opts, "*", "glob")
@@ -167,7 +167,7 @@ def save(opts: Mapping[str, Any]) -> None:
 
 
 def look(opts: Mapping[str, Any], *, hears: bool) -> None:
-    """Look at a rollout again and again, as the engine does; it *hears* all minions each time."""
+    """Look at a rollout repeatedly, as the engine does; all minions answer if it *hears*."""
     from saltext_safeupdate.fleet import controller
     from saltext_safeupdate.fleet.judge import Report
 
@@ -213,7 +213,7 @@ def main() -> None:
     }
     with scratch() as few, scratch() as many:
         places = ((options(few / "few"), FEW), (options(many / "many"), MANY))
-        # Programs are imported here, but the memory of the many is not taken here.
+        # This process imports the programs, but does not use the memory of many minions.
         fill(options(few / "imports"), 2)
         for opts, count in places:
             measured(lambda opts=opts, count=count: fill(opts, count))

@@ -1,7 +1,7 @@
 """
-What the ledger costs: a real master, a minion without and one with the extension, in turns.
+The costs of the ledger: a real master, a minion without and one with the extension, in turns.
 
-The extension is not even installed where the plain minion runs: Salt loads parts of whatever is.
+The plain minion does not have the extension installed: Salt loads parts of each that is.
 
 Prints medians side by side, so that a busy machine slows both. Nothing is asserted.
 """
@@ -61,7 +61,7 @@ def slow(name, seconds):
 
 
 def places(path: Path) -> dict[str, str]:
-    """Return settings by which a minion has nothing in common with those of the host."""
+    """Return settings by which a minion shares no directory with the host's own."""
     names = {"state_dir": "state", "run_dir": "run", "registry_dir": "registry"}
     return {name: str(path / place) for name, place in names.items()}
 
@@ -120,7 +120,7 @@ class Rig:
         self._begin(who, "minion", self.root / {"plain": "p", "ours": "o"}[who])
 
     def main(self, who: str) -> int:
-        """Return the PID of the process of a minion that listens to the master."""
+        """Return the PID of the minion's process that listens to the master."""
         top = self._processes[who].pid
         return int(Path(f"/proc/{top}/task/{top}/children").read_text().split()[0])
 
@@ -133,10 +133,10 @@ class Rig:
             time.sleep(0.1)
 
     def processor_time(self, who: str) -> float:
-        """Return the seconds that a minion, its children and those that have ended have used."""
+        """Return the seconds that a minion and its children have used, including ended ones."""
         parents, used = {}, {}
         for entry in os.listdir("/proc"):
-            # A process may end meanwhile: its parent has its time then.
+            # A process may end meanwhile. Then its parent has its time.
             with contextlib.suppress(OSError):
                 if entry.isdigit():
                     fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
@@ -186,7 +186,7 @@ def free_port() -> int:
 
 
 class Client:
-    """Publishes and watches the returns come in."""
+    """Publishes jobs and waits for the returns."""
 
     def __init__(self, config: Path) -> None:
         import salt.client
@@ -212,7 +212,7 @@ class Client:
         raise SystemExit(f"the minion {minion} did not come up")
 
     def wait_start(self, minion: str, since: datetime) -> None:
-        """Wait until a minion says that it has started, after *since*, and has answered."""
+        """Wait until a minion has reported a start after *since*, and has answered."""
         deadline = time.monotonic() + 90
         stamp = since.astimezone(timezone.utc).replace(tzinfo=None).isoformat()
         while time.monotonic() < deadline:
@@ -247,7 +247,7 @@ class Client:
 
 
 def acknowledges() -> bool:
-    """Tell whether plain Salt passes the master's word on to the process of the job."""
+    """Return whether plain Salt passes the master's acknowledgement on to the job's process."""
     import salt.version
 
     return not str(salt.version.__version__).startswith("3007.")
@@ -257,7 +257,7 @@ def compare(client: Client, what: str, measure: str, rounds: int, limit: str) ->
     found: dict[str, list[float]] = {"plain": [], "ours": []}
     late = {"plain": 0, "ours": 0}
     for number in range(rounds):
-        # In turns, and each first as often as the other.
+        # In turns, each first as often as the other.
         for minion in ("plain", "ours") if number % 2 else ("ours", "plain"):
             client.lost = 0
             found[minion].append(getattr(client, measure)(minion))
@@ -404,7 +404,7 @@ def resuming(root: Path) -> None:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    # Names of sockets are short.
+    # The path of a socket has to be short.
     path = Path(tempfile.mkdtemp(prefix="sb"))
     try:
         yield path

@@ -1,8 +1,8 @@
 """
-What the ordering costs a state run without own packages: with the hooks against plain Salt.
+The costs of the ordering in a state run without own packages: with the hooks and with plain Salt.
 
-Both sides run in turns in one process, so that a busy machine slows both; the processor
-time of each turn counts, and the median of the ratios of the pairs. Nothing is asserted.
+Both sides run in turns in one process, so that a busy machine slows both. The figures are the
+processor time of each turn, and the median of the ratios of the pairs. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Sides:
         self._put(self._plain)
 
     def ours(self) -> None:
-        """With the hooks, and as a job that the ledger keeps, as published ones are."""
+        """With the hooks, and as a job that the ledger records, like published jobs."""
         self._put(self._ours)
         lock = locks.Lock(self._run_dir, "jobs")
         lock.try_shared()
@@ -96,7 +96,7 @@ class Sides:
 def measure(put: Callable[[], None], opts: dict[str, Any], size: int) -> float:
     put()
     state = salt.state.State(opts)
-    # The first state of a run loads modules; that is not what is asked here.
+    # The first state of a run loads modules. That is not measured here.
     state.call_high(high(1))
     data = high(size)
     gc.collect()
@@ -118,7 +118,7 @@ def main() -> int:
             measure(sides.plain, opts, size)
             pairs = []
             for number in range(rounds):
-                # Who is first takes turns as well.
+                # Each side is first in turns.
                 first, second = (
                     (sides.plain, sides.ours) if number % 2 else (sides.ours, sides.plain)
                 )

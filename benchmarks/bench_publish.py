@@ -1,5 +1,5 @@
 """
-What an update loses while jobs come in: 50 a second, on plain Salt and with the extension.
+The losses of an update while 50 jobs a second come in, with plain Salt and with the extension.
 
 Boots a container with a real systemd and a real master for each of the two, and updates the
 minion by a state run. Needs root. Nothing is asserted.
@@ -23,7 +23,7 @@ from devtools.master import Master
 
 RATE = 50
 SECONDS = 15
-# How long without another return, and how long in all, until the rest counts as lost.
+# Seconds without another return, and in all, after which the rest counts as lost.
 QUIET, LONGEST = 90.0, 900.0
 NEXT = {"3006.28": "3007.15", "3007.15": "3008.3", "3008.3": "3008.3+moved"}
 BEGUN, WORK = "/var/tmp/begun", "/var/tmp/work"
@@ -43,7 +43,7 @@ ENGINES = {"engines": [{"safeupdate_redeliver": {"window": 3600}}]}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the published jobs."""
+    """The fate of the published jobs."""
 
     published: int
     seconds: float
@@ -97,13 +97,13 @@ def _publish(master: Master, began: float) -> list[str]:
         try:
             jids.append(master.publish("cmd.run", line, target=MINION, tgt_type="list"))
         except ToolError:
-            # The master did not take it: that was not published.
+            # The master refused it, so it was not published.
             continue
     return jids
 
 
 def _await(master: Master, jids: list[str]) -> int:
-    """Return how many jobs have no return when no more come in."""
+    """Wait until no more returns come in; return how many jobs have none."""
     wanted = {f"salt/job/{jid}/ret/{MINION}": jid for jid in jids}
     began = last = time.monotonic()
     missing = set(wanted)

@@ -1,5 +1,5 @@
 """
-From the last delivered return to the new minion answering, beside a plain idle restart.
+The time from the last delivered return to the answer of the new minion, and a plain idle restart.
 
 Runs in the lab, as root: a minion with the extension is updated by a state run, to and fro
 between two packages of one Salt, and one without it is restarted by ``systemctl``, in turns.

@@ -1,12 +1,12 @@
 """
-What a call in a transaction costs beyond the tool's own run of the same salt-call.
+The costs of a call in a transaction, compared to the tool's own run of the same salt-call.
 
 As root it boots a transactional system in a loop image
 (``tests/functional/transactional/rig``) and prints ratios:
 
 - wall and processor time of ``transactional_update.call test.ping`` from a process that has
   Salt loaded, against ``transactional-update ... run salt-call test.ping`` with the same
-  options: the median of alternating runs, so that what else the machine does hits both
+  options: the median of alternating runs, so that other load on the machine affects both
   alike. The stand-in for the tool is quicker than the tool, which needs 0.8 s more for
   ``--drop-if-no-change``: the real ratio is smaller;
 - memory that a result of 10 MB costs at its peak, in the caller and in the function's own
@@ -117,12 +117,12 @@ def main() -> None:
         for kind, suffix in (("wall time", ""), ("processor time", " cpu")):
             ratio = times["ours" + suffix] / times["plain" + suffix]
             row(
-                f"`transactional_update.call` beside the tool's own run of `salt-call`, {kind}",
+                f"`transactional_update.call` and the tool's own run of `salt-call`, {kind}",
                 ratio=f"{ratio:.3f}",
             )
         found = json.loads(rig.ok(sys.executable, "-c", MEMORY, str(SIZE)))
         for where, size in found.items():
-            what = f"peak memory of a 10 MB result beside its size, {where}"
+            what = f"peak memory of a 10 MB result, in multiples of its size, {where}"
             row(what, ratio=f"{size / SIZE:.2f}")
     finally:
         system.close()

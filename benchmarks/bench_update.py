@@ -1,10 +1,10 @@
 """
-An update that is asked for: how long nobody answers, and what it takes meanwhile.
+An update by request: how long the minion does not answer, and the memory and disk that it takes.
 
 Runs in the lab, as root. A minion with the extension is updated to and fro between two
 packages of one Salt, and one without it is restarted by ``systemctl``, in turns: both times
-from the end of the old minion until the new one has answered. Then the new one is a minion
-that dies. Nothing is asserted.
+from the end of the old minion until the new one has answered. Then the new version is one that
+dies after its start. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Memory:
 
     def _look(self) -> None:
         while not self._end.wait(0.2):
-            # There is none yet, or it has just ended.
+            # There is no process yet, or it has just ended.
             with suppress(FileNotFoundError, ProcessLookupError):
                 self._ask()
 
@@ -90,7 +90,7 @@ class Memory:
             self._add(Path("/proc", str(pid)))
 
     def _add(self, process: Path) -> None:
-        # Others take the lock too, for the moment in which they look whether it is free.
+        # Other processes take the lock, too, for the moment in which they test whether it is free.
         if b"/core/launch.py" in (process / "cmdline").read_bytes():
             status = (process / "status").read_text().splitlines()
             peaks = [int(entry.split()[1]) << 10 for entry in status if entry.startswith("VmHWM:")]
@@ -98,7 +98,7 @@ class Memory:
 
 
 def held(container: Container) -> int:
-    """Return the bytes that exist for the sake of updates: links to living files are free."""
+    """Return the bytes on the disk that updates need; links to existing files are free."""
     kept = [container.path(STATE_DIR)]
     kept += [
         path
@@ -136,8 +136,8 @@ def updates(lab: Lab, site: Path) -> None:
         ours.down()
     medians = {name: statistics.median(times) for name, times in downtimes.items()}
     row(
-        "the old minion told to stop until the new one has answered, an update that was asked "
-        f"for (plain: `systemctl restart`), {ROUNDS} of each",
+        "the old minion told to stop until the new one has answered, an update by request "
+        f"(plain: `systemctl restart`), {ROUNDS} of each",
         *(
             f"{medians[name]:.2f} s ({min(times):.1f} to {max(times):.1f})"
             for name, times in downtimes.items()
@@ -151,7 +151,7 @@ def updates(lab: Lab, site: Path) -> None:
 
 
 def downtime(scene: EngineScene, version: str) -> tuple[float, int]:
-    """Update; return the downtime and what is held on the disk while it is watched."""
+    """Update; return the downtime, and the bytes on the disk while it is watched."""
     began = time.time()
     asked = scene.ask(version, allow_downgrade=True)
     answered = answering(scene.master, began)
