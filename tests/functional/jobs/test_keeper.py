@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import pty
 import signal
 import stat
 import subprocess
@@ -306,3 +308,116 @@ def test_questions_and_daemons_are_as_without_a_keeper(host):
     assert pid == host.process.pid, "it stays with none that goes into the background"
     assert host.services.kept(UNIT) is None
     assert "no service" in host.services.obstacle(UNIT) or "neither" in host.services.obstacle(UNIT)
+
+
+def test_a_second_start_takes_nothing_from_the_keeper_that_runs(host):
+    """Such as somebody who asks in the same container for a report, or starts it by mistake."""
+    host.keep()
+    host.start("-l", "info")
+    first = host.wait_run("before")
+    wait_for(lambda: host.state().pid == first, "the state")
+    second = subprocess.Popen([str(host.program), "-l", "debug"])
+    try:
+        # Nobody stays with that one: it is what was started.
+        assert host.wait_run("before", times=2) == second.pid
+        second.terminate()
+        assert second.wait(10) == 7
+    finally:
+        second.kill()
+        second.wait()
+    kept = host.services.kept(UNIT)
+    assert kept is not None
+    assert (kept.pid, kept.arguments) == (first, ("-l", "info"))
+    host.services.begin_restart(UNIT)
+    host.wait_run("before", times=3)
+
+
+def test_its_state_is_told_on_a_full_disk_and_what_could_not_be_is_told_later(host):
+    state = pathlib.Path(host.keepers, UNIT, "state.json")
+    new = state.with_name("state.json.new")
+    host.keep()
+    # It is full already.
+    new.mkdir(parents=True)
+    host.start()
+    first = host.wait_run("before")
+    host.process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: ("before", "usr1") in host.said(), "what is passed on")
+    assert host.services.kept(UNIT) is None
+    new.rmdir()
+    host.process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: host.services.kept(UNIT), "the state")
+    assert (host.state().active, host.state().pid) == ("active", first)
+    # It is full again: the file that is there takes what is new.
+    new.mkdir()
+    host.services.begin_restart(UNIT)
+    second = host.wait_run("before", times=2)
+    wait_for(lambda: host.state().pid == second, "the state")
+    assert host.state().active == "active"
+
+
+def test_what_cannot_look_after_an_update_any_more_keeps_no_keeper(host):
+    """The volume with its state was taken to another container, without all that it names."""
+    host.keep()
+    host.start()
+    host.wait_run("before")
+    launcher, settings = host.path / "launch.py", host.path / "settings.json"
+    launcher.touch()
+    settings.touch()
+    argv = [sys.executable, "-I", "-B", str(launcher), str(settings)]
+    host.services.arm("salt-safeupdate-recover", argv)
+    settings.unlink()
+    host.services.stop(UNIT)
+    assert host.process.wait(10) == 7
+
+
+@pytest.mark.parametrize("argument", ["-V", "--versions-report", "--vers", "-dlinfo", "--daem"])
+def test_a_question_by_any_name_is_not_kept(host, argument):
+    host.keep()
+    host.start("-c", "/etc/salt", argument)
+    assert host.wait_run("before") == host.process.pid
+
+
+@pytest.mark.parametrize("argument", ["-cd", "-ldebug", "--disable-keepalive"])
+def test_a_value_is_no_question(host, argument):
+    host.keep()
+    host.start(argument)
+    assert host.wait_run("before") != host.process.pid
+
+
+def test_what_it_makes_is_its_own_and_the_minion_has_the_mask_of_before(host):
+    program = host.program.read_text().replace("sys.argv[1:]", '("mask", oct(os.umask(0)))')
+    host.program.write_text(program)
+    host.keep()
+    host.process = subprocess.Popen([str(host.program)], umask=0)
+    pid = host.wait_run("before")
+    assert host.said()[-1][3:] == ("mask", "0o0")
+    wait_for(lambda: host.state().pid == pid, "the state, which nobody else could have written")
+    place = pathlib.Path(host.keepers)
+    for path in (place, *place.rglob("*")):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o022, path
+
+
+def test_what_is_typed_reaches_the_minion_once(host):
+    """A terminal sends it to both; a second one would cut the end of the minion short."""
+    program = host.program.read_text().replace("os._exit(7)", "number == 15 and os._exit(7)")
+    host.program.write_text(program)
+    host.keep()
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execv(host.program, [str(host.program)])
+    try:
+        host.wait_run("before")
+        os.kill(pid, signal.SIGSTOP)
+        os.write(terminal, b"\x03")
+        wait_for(lambda: ("before", "ends", "2") in host.said(), "what was typed")
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGUSR1)
+        wait_for(lambda: ("before", "usr1") in host.said(), "what came after it")
+        assert host.said().count(("before", "ends", "2")) == 1
+        # By whomever it is sent otherwise, it is passed on.
+        os.kill(pid, signal.SIGINT)
+        wait_for(lambda: host.said().count(("before", "ends", "2")) == 2, "what was sent")
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        os.close(terminal)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -29,21 +30,29 @@ BEFORE = ""
 START, STOP = signal.SIGRTMIN + 1, signal.SIGRTMIN + 2
 # What others send is passed on. All but the last ask for the end.
 _PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
-_STATE, _WATCHDOGS = "state.json", "watchdogs"
+# Those that a terminal sends to all of its processes, and how the kernel marks them (sigaction(2)).
+_TYPED, _BY_KERNEL = (signal.SIGINT, signal.SIGQUIT), 0x80
+_STATE, _WATCHDOGS, _LOCK = "state.json", "watchdogs", "lock"
+# Bytes of the state, so that a new one fits into the file of the one before on a full disk.
+_SIZE = 4096
 # Seconds that a minion that is to be restarted has for its end, between two starts of the watchdog,
 # and between two looks.
 _PATIENCE = 90.0
 _INTERVAL = 60.0
 _LOOK = 0.5
-_DAEMON = ("-d", "--daemon")
+# With these the minion stays with nobody: it goes into the background, or answers and ends. Salt
+# takes the begin of a long name for the name, and several letters behind one hyphen.
+_NAMES = ("--daemon", "--version", "--versions-report", "--help")
+_LETTERS, _WITH_VALUE = "dVh", "clu"
 _PR_SET_PDEATHSIG = 1
 
 
 class Keeper:
     """The parent of one minion."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], umask: int) -> None:
         self._arguments = arguments
+        self._umask = umask
         # What whoever started it has ignored, as with nohup, is ignored here and by the minion.
         heard = (each for each in _PASSED if signal.getsignal(each) is not signal.SIG_IGN)
         self._taken = {START, STOP, signal.SIGCHLD, *heard}
@@ -51,6 +60,8 @@ class Keeper:
         self._pid = 0
         self._invocation = ""
         self._status = 0
+        # How the minion is, if that is not written down yet.
+        self._untold = ""
         # What follows when the minion has ended, and until when it may take.
         self._again = self._ends = False
         self._deadline = self._watched = 0.0
@@ -61,11 +72,15 @@ class Keeper:
         self._start()
         while not self._over():
             self._watch()
+            if self._untold:
+                self._tell(self._untold)
             # Until something is due: the end of a minion is a signal, too.
             calm = self._pid and not self._deadline
             found = signal.sigtimedwait(self._taken, _INTERVAL if calm else _LOOK)
+            # The minion has what was typed already: a second one would cut its end short.
             if found is not None:
-                self._take(found.si_signo)
+                typed = found.si_signo in _TYPED and found.si_code == _BY_KERNEL
+                self._take(found.si_signo, to_minion=not typed)
             self._reap()
             self._kill_if_late()
         with contextlib.suppress(OSError):
@@ -76,7 +91,7 @@ class Keeper:
         """Tell whether nobody is to start the minion again: no update is under way."""
         return not self._pid and (self._ends or not _watchdogs())
 
-    def _take(self, number: int) -> None:
+    def _take(self, number: int, *, to_minion: bool) -> None:
         if number == START and not self._ends:
             if self._pid:
                 self._again = True
@@ -88,7 +103,7 @@ class Keeper:
             self._stop()
         elif number in _PASSED:
             self._ends = self._ends or number != signal.SIGUSR1
-            if self._pid:
+            if self._pid and to_minion:
                 os.kill(self._pid, number)
 
     def _stop(self) -> None:
@@ -125,12 +140,13 @@ class Keeper:
 
     def _start(self) -> None:
         self._again, self._invocation = False, uuid.uuid4().hex
-        programs = [each for each in (ACTIVE, BEFORE) if os.access(each, os.X_OK)]
+        programs = _programs()
         # While an update is under way, whatever is wrong with a slot has to show.
         programs = programs[:1] if _watchdogs() else programs
         parent = os.getpid()
         self._pid = os.fork()
         if not self._pid:
+            os.umask(self._umask)
             _become(programs, self._arguments, parent, self._mask)
         self._tell("active")
 
@@ -147,14 +163,15 @@ class Keeper:
             "arguments": self._arguments,
         }
         path = os.path.join(DIRECTORY, _STATE)
+        before, self._untold = self._untold, ""
         try:
             os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(told, file)
-            os.replace(f"{path}.new", path)
+            _write(path, json.dumps(told).ljust(_SIZE))
         except OSError as err:
-            # Nobody updates it then, but it runs.
-            print(f"{path} cannot be written: {err}", file=sys.stderr, flush=True)
+            # Nobody updates it until then, but it runs.
+            self._untold = active
+            if not before:
+                print(f"{path} cannot be written: {err}", file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
@@ -167,6 +184,20 @@ class Keeper:
                 _detach(argv, self._mask)
 
 
+def _write(path: str, text: str) -> None:
+    """Write a file at once; on a disk that is full, into the file that is there."""
+    try:
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(f"{path}.new", path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(f"{path}.new")
+        with open(path, "r+", encoding="utf-8") as file:
+            file.write(text)
+            file.truncate()
+
+
 def _watchdogs() -> list[list[str]]:
     """Return what is to be started as long as an update is under way; nothing if none is."""
     place = os.path.join(os.path.dirname(DIRECTORY), _WATCHDOGS)
@@ -174,7 +205,18 @@ def _watchdogs() -> list[list[str]]:
         found = [_argv(os.path.join(place, name)) for name in os.listdir(place)]
     except OSError:
         return []
-    return [argv for argv in found if argv]
+    return [argv for argv in found if argv and _is_there(argv)]
+
+
+def _is_there(argv: list[str]) -> bool:
+    """Tell whether the program can be started, and all files are there that it is started with."""
+    paths = [each for each in argv[1:] if os.path.isabs(each)]
+    return os.access(argv[0], os.X_OK) and all(map(os.path.exists, paths))
+
+
+def _programs() -> list[str]:
+    """Return what the minion can be started with, the first choice first."""
+    return [each for each in (ACTIVE, BEFORE) if os.access(each, os.X_OK)]
 
 
 def _argv(path: str) -> list[str]:
@@ -236,12 +278,56 @@ def _identity(pid: int) -> str:
         return f"{boot}:{pid}:{file.read().rpartition(')')[2].split()[19]}"
 
 
+def _stays(arguments: list[str]) -> bool:
+    """Tell whether a minion with these arguments runs in the foreground."""
+    is_value = False
+    for each in arguments:
+        name, is_long = each.partition("=")[0], each.startswith("--")
+        if is_value:
+            is_value = False
+        elif is_long and len(name) > 2 and any(known.startswith(name) for known in _NAMES):
+            return False
+        elif each.startswith("-") and not is_long:
+            for place, letter in enumerate(each[1:], 2):
+                if letter in _LETTERS:
+                    return False
+                if letter in _WITH_VALUE:
+                    is_value = place == len(each)
+                    break
+    return True
+
+
+def _is_the_one() -> bool:
+    """Take the place of the one keeper of this minion; tell whether no other one has it."""
+    try:
+        os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
+        lock = os.open(os.path.join(DIRECTORY, _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        # Held until this process ends.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # Then its state cannot be written either, and is told not to be.
+        return True
+    return True
+
+
 def main(arguments: list[str]) -> int:
     """Keep the minion. What it would not stay with is started in the place of this process."""
-    if any(each in _DAEMON or each in ("--version", "-V", "--help", "-h") for each in arguments):
-        program = ACTIVE if os.access(ACTIVE, os.X_OK) else BEFORE
-        os.execv(program, [program, *arguments])  # noqa: S606 (no shell)
-    return Keeper(arguments).run()
+    stays = _stays(arguments)
+    # Nobody else may write what is made here, whatever the minion is started with.
+    umask = os.umask(0o022)
+    if stays and _is_the_one():
+        return Keeper(arguments, umask).run()
+    os.umask(umask)
+    if stays:
+        print("Its keeper runs already: this one is started without.", file=sys.stderr, flush=True)
+    for program in _programs():
+        try:
+            os.execv(program, [program, *arguments])  # noqa: S606 (no shell)
+        except OSError as err:
+            print(f"{program} cannot be started: {err}", file=sys.stderr, flush=True)
+    return 127
 
 
 if __name__ == "__main__":
