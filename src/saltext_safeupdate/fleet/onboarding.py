@@ -62,7 +62,7 @@ def read(said: object) -> Answer:
 
 @dataclass
 class Host:
-    """A minion: how far it is, since when, and what it has answered last."""
+    """A minion: how far it is, since when (as ``passed``), and what it has answered last."""
 
     step: Step = Step.WAITING
     since: float = 0.0
@@ -75,7 +75,8 @@ class Onboarding:
     """
     The set-up of the minions of a plan. *lacking* do not have the extension yet.
 
-    ``why`` says why it has stopped; empty if it has not.
+    ``why`` says why it has stopped; empty if it has not. What has *passed* are seconds of a clock
+    that nobody sets; *now* is what the wall clock says, by which windows are open.
     """
 
     plan: Plan
@@ -101,7 +102,7 @@ class Onboarding:
     def named(self, step: Step) -> list[str]:
         return [name for name, host in self.hosts.items() if host.step is step]
 
-    def hear(self, answers: Mapping[str, Answer], now: float) -> list[str]:
+    def hear(self, answers: Mapping[str, Answer], passed: float) -> list[str]:
         """Take answers into account; return whom to set up now: they have the extension."""
         fresh = []
         for name in self.active:
@@ -112,15 +113,22 @@ class Onboarding:
                 fresh.append(name)
             elif host.step is Step.SETTING_UP and host.last and host.last.is_set_up:
                 host.step = Step.DONE
-            elif now - host.since > self.plan.request.minion_timeout:
+            elif passed - host.since > self.plan.request.minion_timeout:
                 host.step, host.why = Step.FAILED, _why(host)
-        self._judge(now)
+        self._judge(passed)
         return fresh
 
-    def begin(self, now: float) -> tuple[list[str], list[str]]:
+    def give_up(self, why: str) -> None:
+        """Stop: nobody can be asked or set up any more."""
+        for name in self.active:
+            self.hosts[name].step = Step.FAILED
+            self.hosts[name].why = "has begun, and what became of it is not known; do this again"
+        self.why = why
+
+    def begin(self, passed: float, now: float) -> tuple[list[str], list[str]]:
         """Return who begins now: on whom the extension is installed first, and who has it."""
         wanted = self.plan.request
-        if self.why or self.wave >= len(self.plan.waves) or now < self.soaks_until:
+        if self.why or self.wave >= len(self.plan.waves) or passed < self.soaks_until:
             return [], []
         if not window.is_open(wanted.windows, now, wanted.closed):
             return [], []
@@ -134,13 +142,13 @@ class Onboarding:
         for name in begun:
             lacks = name in self.lacking
             self.hosts[name].step = Step.INSTALLING if lacks else Step.SETTING_UP
-            self.hosts[name].since = now
+            self.hosts[name].since = passed
         return (
             [name for name in begun if name in self.lacking],
             [name for name in begun if name not in self.lacking],
         )
 
-    def _judge(self, now: float) -> None:
+    def _judge(self, passed: float) -> None:
         """Go on to the next wave, or stop."""
         failed = self.named(Step.FAILED)
         if self.why or self.wave >= len(self.plan.waves):
@@ -155,7 +163,7 @@ class Onboarding:
             self.why = "as many minions have failed as may be away at once"
         elif all(self.hosts[name].step in (Step.DONE, Step.FAILED) for name in wave.minions):
             self.wave += 1
-            self.soaks_until = now + self.plan.request.soak
+            self.soaks_until = passed + self.plan.request.soak
 
 
 def _why(host: Host) -> str:

@@ -9,15 +9,19 @@ minion to the engine of this master, which nobody else can give, and not by retu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import salt.client
+from salt.exceptions import PublishError, SaltException
 
-from ..core.errors import InputError
+from ..core.errors import InputError, SafeUpdateError, one_line
 from ..core.extensions import ourselves
+from ..core.host import processes
 from ..fleet import onboarding, platforms
 from ..fleet import plan as plans
 from ..fleet import request as requests
@@ -31,6 +35,8 @@ from .store import Store
 
 # Seconds that minions have to say how far they are, and from one look to the next.
 ANSWER_TIMEOUT, INTERVAL = 30.0, 5.0
+# Seconds for which a master may be away, such as to start anew, before nobody waits for it.
+PATIENCE = 900.0
 CHECK = "safeupdate.check"
 # What of a rollout means something here.
 SETTINGS = (
@@ -56,21 +62,24 @@ def run(
     publish: Publish | None = None,
     ask: Ask = questions.ask,
     clock: Callable[[], float] = time.time,
+    passed: Callable[[], float] = processes.since_boot,
     pause: Callable[[float], object] = time.sleep,
 ) -> dict[str, Any]:
     """
     Set minions up in waves; return who is done, who has failed and is left out, and why.
 
     *wheel* is a ``salt://`` path that pip installs from on those without the extension, *sls* what
-    else brings it. With *test*, nothing is begun. *out* is told what happens. Raises InputError,
-    and LockHeldError if another process does so just now; nothing was begun then.
+    else brings it. With *test*, nothing is begun. *out* is told what happens. *passed* is a clock
+    that nobody sets. Raises InputError, and LockHeldError if another process does so just now;
+    nothing was begun then.
     """
     how = _installation(wheel, sls)
     with alone(opts, _LOCK, _BUSY):
         plan, lacking = _plan(opts, target, tgt_type, settings, bool(how), ask, clock)
         state = Onboarding(plan, lacking)
         if not test:
-            _drive(opts, state, how, publish or _publisher(opts), out, ask, clock, pause)
+            look = _Look(opts, state, how, publish or _publisher(opts), ask, clock, passed)
+            _drive(look, state, out, passed, pause)
     failed = {name: state.hosts[name].why for name in state.named(Step.FAILED)}
     return {
         "waves": [list(wave.minions) for wave in plan.waves],
@@ -164,26 +173,56 @@ def _facts(answer: Answer | None, *, installs: bool) -> Facts:
     return Facts()
 
 
+@dataclass
+class _Look:
+    """Asks who is at work, decides, and publishes what follows; *due* was not published yet."""
+
+    opts: Mapping[str, Any]
+    state: Onboarding
+    how: tuple[object, list[Any]] | None
+    publish: Publish
+    ask: Ask
+    clock: Callable[[], float]
+    passed: Callable[[], float]
+    due: list[tuple[Sequence[str], object, Sequence[Any]]] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        active = self.state.active
+        said = self.ask(self.opts, active, CHECK, (), ANSWER_TIMEOUT) if active else {}
+        answers = {minion: onboarding.read(each) for minion, each in said.items()}
+        ready = self.state.hear(answers, self.passed())
+        install, there = self.state.begin(self.passed(), self.clock())
+        if install and self.how is not None:
+            self.due.append((install, *self.how))
+        if ready or there:
+            given = ["safeupdate.enabled", "safeupdate"]
+            self.due.append(([*ready, *there], "state.single", given))
+        while self.due:
+            self.publish(*self.due[0])
+            del self.due[0]
+
+
 def _drive(
-    opts: Mapping[str, Any],
+    look: Callable[[], None],
     state: Onboarding,
-    how: tuple[object, list[Any]] | None,
-    publish: Publish,
     out: TextIO,
-    ask: Ask,
-    clock: Callable[[], float],
+    passed: Callable[[], float],
     pause: Callable[[float], object],
 ) -> None:
     told: dict[str, Step] = {}
+    away: float | None = None
     while not state.over:
-        said = ask(opts, state.active, CHECK, (), ANSWER_TIMEOUT) if state.active else {}
-        answers = {minion: onboarding.read(each) for minion, each in said.items()}
-        ready = state.hear(answers, clock())
-        install, there = state.begin(clock())
-        if install and how is not None:
-            publish(install, *how)
-        if ready or there:
-            publish([*ready, *there], "state.single", ["safeupdate.enabled", "safeupdate"])
+        try:
+            look()
+            away = None
+        except (SafeUpdateError, SaltException, OSError) as err:
+            # A master that starts anew comes back; whoever has begun goes on meanwhile.
+            why = f"this master cannot ask or publish: {one_line(err)}"
+            if away is None:
+                away = passed()
+                out.write(f"{clean(why)}\n")
+            if passed() - away > PATIENCE:
+                state.give_up(why)
         told = _tell(out, state, told)
         if not state.over:
             pause(INTERVAL)
@@ -202,5 +241,14 @@ def _tell(out: TextIO, state: Onboarding, told: Mapping[str, Step]) -> dict[str,
 
 
 def _publisher(opts: Mapping[str, Any]) -> Publish:
-    client = salt.client.get_local_client(mopts=dict(opts))
-    return lambda minions, fun, arg: client.pub(list(minions), fun, list(arg), tgt_type="list")
+    def publish(minions: Sequence[str], fun: object, arg: Sequence[Any]) -> None:
+        # A client of its own each time: a master that starts anew has another key for its users.
+        # If nobody of them has an accepted key any more, their time is over some day.
+        with (
+            contextlib.suppress(PublishError),
+            salt.client.get_local_client(mopts=dict(opts)) as client,
+        ):
+            if not client.pub(list(minions), fun, list(arg), tgt_type="list").get("jid"):
+                raise SafeUpdateError("it has not taken a job")
+
+    return publish

@@ -3,9 +3,10 @@
 import io
 
 import pytest
+from salt.exceptions import AuthenticationError
 
 from saltext_safeupdate import __version__
-from saltext_safeupdate.core.errors import InputError, LockHeldError
+from saltext_safeupdate.core.errors import InputError, LockHeldError, SafeUpdateError
 from saltext_safeupdate.master import draining, newest, onboarding
 from saltext_safeupdate.master.alone import alone
 from tests.functional.master.fleet_site import Fleet, Master, Time
@@ -73,13 +74,15 @@ def opts_of(master):
     return {**master.opts, "cachedir": str(master.cache)}
 
 
-def run(master, target="*", **given):
+def run(master, target="*", *, clock=None, refuses=lambda what: None, **given):
+    """*refuses* raises what the master raises that is asked, or publishes, just then."""
     fleet = master.fleet
     out = io.StringIO()
     how = {key: given.pop(key) for key in ("wheel", "sls", "test") if key in given}
     settings = {"soak": 60, "max_unavailable": 2, "canaries": 1, "waves": ["50%", "100%"]} | given
 
     def ask(opts, minions, fun, arg=(), timeout=5.0):
+        refuses("ask")
         # Whoever is away hears nothing.
         fleet.silent = {name for name in NAMES if fleet.away(name)}
         fleet.most_away = max(fleet.most_away, len(fleet.silent))
@@ -88,6 +91,10 @@ def run(master, target="*", **given):
     def pause(seconds):
         master.time.now += seconds
 
+    def publish(minions, fun, arg):
+        refuses("publish")
+        fleet.published(minions, fun, arg)
+
     found = onboarding.run(
         opts_of(master),
         target,
@@ -95,9 +102,10 @@ def run(master, target="*", **given):
         settings,
         **({"wheel": WHEEL} | how),
         out=out,
-        publish=fleet.published,
+        publish=publish,
         ask=ask,
-        clock=master._clock,
+        clock=clock or master._clock,
+        passed=master._clock,
         pause=pause,
     )
     return found, out.getvalue()
@@ -218,3 +226,50 @@ def test_two_do_not_set_minions_up_at_once(master):
         pytest.raises(LockHeldError, match="another process"),
     ):
         run(master)
+
+
+class Away:
+    """A master that begins to be away when the first minion has begun, for so many seconds."""
+
+    def __init__(self, master, seconds, error, *, at="ask"):
+        self.fleet, self.time, self.seconds = master.fleet, master.time, seconds
+        self.error, self.at, self.since = error, at, None
+
+    def __call__(self, what):
+        if self.since is None and self.fleet.order and what == self.at:
+            self.since = self.time.now
+        if self.since is not None and self.time.now < self.since + self.seconds:
+            raise self.error
+
+
+@pytest.mark.parametrize("at", ["ask", "publish"])
+def test_a_master_that_starts_anew_in_the_midst_ends_nothing(master, at):
+    away = Away(master, 120, AuthenticationError("it has another key"), at=at)
+    found, said = run(master, refuses=away)
+    assert away.since is not None
+    assert (sorted(found["done"]), found["failed"], found["retcode"]) == (NAMES, {}, 0)
+    assert master.fleet.most_away <= 2
+    assert said.count("it has another key") == 1
+    for what in (INSTALL, ENABLE):
+        assert sorted(name for each, name in master.fleet.order if each == what) == NAMES
+
+
+def test_a_master_that_does_not_come_back_ends_it_and_who_has_begun_is_told(master):
+    found, said = run(master, refuses=Away(master, 1e6, SafeUpdateError("no engine runs")))
+    assert "no engine runs" in found["stopped"]
+    assert list(found["failed"]) == ["m0"]
+    assert "has begun" in found["failed"]["m0"]
+    assert (found["done"], found["not_begun"], found["retcode"]) == ([], NAMES[1:], 1)
+    assert "failed: m0" in said
+
+
+@pytest.mark.parametrize("step", [86400.0, -86400.0])
+def test_a_clock_that_is_set_in_the_midst_fails_nobody_and_delays_nobody(master, step):
+    begun = master.time.now
+
+    def wall():
+        return master.time.now + (step if master.fleet.order else 0)
+
+    found, _ = run(master, clock=wall)
+    assert (sorted(found["done"]), found["failed"]) == (NAMES, {})
+    assert master.time.now - begun < 3600
