@@ -95,7 +95,7 @@ def test_the_bundle_takes_it_where_it_says(
     """What the page on the installation has for it; its environment is that of the real one."""
     layers = [lab.cache.rpm_host(OLD, BUNDLE), lab.cache.rpm_tools()]
     container = make_container(None, extra_layers=layers)
-    wheels.rebuild(site, container.dir / "up/var/tmp", __version__)
+    wheels.rebuild(site, container.dir / "up/root", __version__)
     container.up()
     (command,) = (
         command

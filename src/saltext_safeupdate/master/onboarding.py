@@ -45,7 +45,8 @@ SETTINGS = (
 )
 _LOCK = "onboarding.lock"
 _BUSY = "Minions are being set up by another process just now. Nothing was begun."
-_DIRECTORY = "/var/tmp"  # noqa: S108 - of minions; Salt fetches it anew, and as root
+# Of minions, and of root alone: where others may write, somebody could put another wheel.
+_DIRECTORY = "/var/cache/salt-safeupdate"
 Publish = Callable[[Sequence[str], object, Sequence[Any]], object]
 
 
@@ -110,9 +111,10 @@ def _installation(wheel: str, sls: str) -> tuple[object, list[Any]] | None:
             f"'wheel' is {wheel!r}, and has to be the salt:// path of a wheel. Nothing was begun."
         )
     there = os.path.join(_DIRECTORY, os.path.basename(wheel))
+    fetched = {"__kwarg__": True, "makedirs": True}
     options = {"__kwarg__": True, "no_deps": True, "upgrade": True}
     functions = ["cp.get_file", "pip.install", "saltutil.refresh_modules"]
-    return functions, [[wheel, there], [there, options], []]
+    return functions, [[wheel, there, fetched], [there, options], []]
 
 
 def _plan(

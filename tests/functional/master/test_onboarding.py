@@ -33,10 +33,11 @@ class Newcomers(Fleet):
         self.installed = dict.fromkeys(names)
         self.enabled = dict.fromkeys(names)
         self.broken, self.deaf = set(), set()
-        self.most_away, self.order = 0, []
+        self.most_away, self.order, self.published_args = 0, [], []
 
     def published(self, minions, fun, arg):
         now = self.clock()
+        self.published_args.append((fun, arg))
         for name in minions:
             if fun == "state.single":
                 assert arg == [ENABLE, "safeupdate"]
@@ -273,3 +274,13 @@ def test_a_clock_that_is_set_in_the_midst_fails_nobody_and_delays_nobody(master,
     found, _ = run(master, clock=wall)
     assert (sorted(found["done"]), found["failed"]) == (NAMES, {})
     assert master.time.now - begun < 3600
+
+
+def test_the_wheel_goes_where_nobody_else_can_have_put_another_one(master):
+    """In a directory such as /var/tmp, any user of the host could: pip runs as root."""
+    run(master)
+    (functions, (get, install, _)), *_ = master.fleet.published_args
+    assert functions[:2] == ["cp.get_file", "pip.install"]
+    there = f"/var/cache/salt-safeupdate/{WHEEL.removeprefix('salt://')}"
+    assert get == [WHEEL, there, {"__kwarg__": True, "makedirs": True}]
+    assert install[0] == there
