@@ -414,7 +414,8 @@ def newer(version: str, than: str) -> bool:
 def _key(version: str) -> tuple[int, ...]:
     digits = []
     for part in version.replace("-", ".").replace("+", ".").split("."):
-        if not part.isdigit():
+        # Not by isdigit(), which "²" is: a minion may say anything.
+        if not part.isdecimal():
             break
         digits.append(int(part))
     return tuple(digits)

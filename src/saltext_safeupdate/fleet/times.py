@@ -58,9 +58,9 @@ def in_zone(text: str, name: object) -> str:
     def other(match: re.Match[str]) -> str:
         try:
             at = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}+00:00")
-        except ValueError:
-            # A minion may say anything.
+            return at.astimezone(wanted).isoformat(sep=" ", timespec="seconds")
+        except (ValueError, OverflowError):
+            # A minion may say anything, also a time that there is not in the other zone.
             return match[0]
-        return at.astimezone(wanted).isoformat(sep=" ", timespec="seconds")
 
     return _TOLD.sub(other, text)

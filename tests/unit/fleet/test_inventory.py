@@ -57,6 +57,14 @@ def test_no_minion_chooses_what_kind_of_answer_it_gave() -> None:
     assert inventory.from_answer("m1", {"answer": REPORT}, NOW).answer == SENSELESS
 
 
+@pytest.mark.parametrize("version", ["3008.²", "²", "٣٠٠٨.3", "9" * 300, "3008..", "१.२"])
+def test_no_version_that_a_minion_may_say_fails_the_look_at_all(version: str) -> None:
+    odd = record(running=version, installed=version, intended=version)
+    assert all(each.minion == "m1" for each in inventory.drift(odd, "m1", "3008.3", NOW))
+    assert not inventory.newer("²", "3008.3")
+    assert inventory.line(inventory.rows({"m1": odd}, ["m1"], NOW)["m1"], NOW)
+
+
 def test_a_terminal_obeys_no_minion() -> None:
     evil = "3008\x1b[2J\n\r\u202eweb1: done\x9b"
     found = record(running=evil, phase=evil, problems=[evil] * 100, last_result={"x": evil})

@@ -13,6 +13,7 @@ def key(version: str) -> Key:
     """Return something that sorts versions of one package: the epoch, then numbers by value."""
     epoch, _, rest = version.rpartition(":")
     parts = [
-        (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _PARTS.findall(rest)
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in _PARTS.findall(rest)
     ]
-    return (int(epoch) if epoch.isdigit() else 0, parts)
+    return (int(epoch) if epoch.isdecimal() else 0, parts)
