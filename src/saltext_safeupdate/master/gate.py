@@ -7,12 +7,12 @@ says goes to whoever has started it, and not by the event bus or the job cache, 
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 import salt.config
 import salt.runner
@@ -94,18 +94,18 @@ def ask(opts: Mapping[str, Any], name: str) -> tuple[bool, str]:
     return said(found.get("return"))
 
 
-def main(path: str, name: str) -> int:
-    """Ask the gate of the master with that configuration file, and print what it says."""
-    out = sys.stdout
-    # What the function prints is none of the answer.
-    with contextlib.redirect_stdout(sys.stderr):
-        try:
-            yes, why = ask(salt.config.master_config(path), name)
-        except (InputError, LookupError) as err:
-            yes, why = False, one_line(err)
+def main(path: str, name: str, out: TextIO) -> int:
+    """Ask the gate of the master with that configuration file, and write what it says to *out*."""
+    try:
+        yes, why = ask(salt.config.master_config(path), name)
+    except (InputError, LookupError) as err:
+        yes, why = False, one_line(err)
     out.write(f"{json.dumps({'yes': yes, 'why': why})}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    # What the function prints is none of the answer, and neither is what its programs print.
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)
+        sys.exit(main(sys.argv[1], sys.argv[2], answer))

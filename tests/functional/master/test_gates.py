@@ -1,16 +1,19 @@
 """Gates of the administrator: runner functions that the master's configuration names."""
 
 import json
+import os
+import sys
 
 import pytest
 
 from saltext_safeupdate.core.errors import CommandError, InputError
-from saltext_safeupdate.core.host.command import Result
+from saltext_safeupdate.core.host.command import Result, run
 from saltext_safeupdate.fleet.actions import Check
 from saltext_safeupdate.fleet.rollout import Mode
 from saltext_safeupdate.master import gate, rollouts
 from saltext_safeupdate.master.gatekeeper import Gatekeeper
 from tests.functional.master.fleet_site import Fleet, Master, Time
+from tests.support.waiting import LONGEST
 
 NAMES = [f"m{number}" for number in range(4)]
 
@@ -106,8 +109,11 @@ def test_a_gate_that_is_not_understood_is_none(told):
 
 
 RUNNER = """
+import os
+
 def now(said=True, fails=False):
     print("noise")
+    os.system("echo more noise")
     if fails:
         raise RuntimeError("monitoring is away")
     return said
@@ -123,9 +129,7 @@ def now(said=True, fails=False):
         ({"fails": True}, {"yes": False, "why": "monitoring is away"}),
     ],
 )
-def test_the_program_calls_the_runner_function_and_says_what_it_returns(
-    tmp_path, capsys, kwarg, answer
-):
+def test_the_program_calls_the_runner_function_and_says_what_it_returns(tmp_path, kwarg, answer):
     runners = tmp_path / "runners"
     runners.mkdir()
     (runners / "quiet.py").write_text(RUNNER)
@@ -138,14 +142,19 @@ def test_the_program_calls_the_runner_function_and_says_what_it_returns(
     }
     (tmp_path / "master").write_text(json.dumps(options))
     (tmp_path / "var" / "cache" / "salt" / "master" / "proc").mkdir(parents=True)
-    assert gate.main(str(tmp_path / "master"), "quiet") == 0
-    told = json.loads(capsys.readouterr().out)
+    told = asked(tmp_path / "master", "quiet")
     assert told["yes"] is answer["yes"]
     assert answer["why"] in told["why"]
     for name, why in (("gone", "quiet.gone"), ("other", "no gate 'other'")):
-        assert gate.main(str(tmp_path / "master"), name) == 0
-        told = json.loads(capsys.readouterr().out)
+        told = asked(tmp_path / "master", name)
         assert (told["yes"], why in told["why"]) == (False, True), told
+
+
+def asked(config, name):
+    """Run the program, as the engine does, and return what it answers."""
+    argv = [sys.executable, "-m", gate.__name__, str(config), name]
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return json.loads(run(argv, timeout=LONGEST, env=env).stdout)
 
 
 class Held:
@@ -168,14 +177,14 @@ class Held:
     ],
 )
 def test_what_the_program_does_not_say_is_a_no(master, printed, why):
-    def run(argv, *, timeout, **_):
+    def program(argv, *, timeout, **_):
         assert (argv[1:4], timeout) == (("-I", "-m", gate.__name__), 360.0)
         if isinstance(printed, Exception):
             raise printed
         return Result(argv=argv, returncode=0, stdout=printed, stderr="")
 
     said = []
-    keeper = Gatekeeper(master.opts, run=run, beside=lambda work: work())
+    keeper = Gatekeeper(master.opts, run=program, beside=lambda work: work())
     keeper.ask("r1", Check("quiet", 7, "before", 1), said.append)
     (found,) = said
     assert (found.opens, found.number, why in found.why) == (False, 7, True)
@@ -185,7 +194,7 @@ def test_what_a_gate_says_is_never_older_than_its_question(master):
     """It began before that was asked, so it may not know of what has made somebody ask."""
     held, said, began = Held(), [], []
 
-    def run(argv, **_):
+    def program(argv, **_):
         began.append(argv)
         if len(began) == 1:
             for number in (2, 3):
@@ -193,7 +202,7 @@ def test_what_a_gate_says_is_never_older_than_its_question(master):
         yes = "true" if len(began) == 1 else "false"
         return Result(argv=argv, returncode=0, stdout=f'{{"yes": {yes}, "why": ""}}', stderr="")
 
-    keeper = Gatekeeper(master.opts, run=run, beside=held)
+    keeper = Gatekeeper(master.opts, run=program, beside=held)
     keeper.ask("r1", Check("quiet", 1, "before", 1), said.append)
     for work in held.work:
         work()
