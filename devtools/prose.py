@@ -76,6 +76,7 @@ AMBIGUOUS = {
     "updater",
     "upgrade",
     "watcher",
+    "wrapper",
 }
 
 
@@ -139,6 +140,9 @@ def markdown(source: str) -> Iterator[Text]:
         return re.sub(r"[^\n]", "", found.group())
 
     source = CODE.sub(blank, source)
+    source = re.sub(r"^```.*$", "", source, flags=re.MULTILINE)
+    # Labels of sections.
+    source = re.sub(r"^\([\w-]+\)=$", "", source, flags=re.MULTILINE)
     source = re.sub(r"<!--.*?-->", blank, source, flags=re.DOTALL)
     source = re.sub(r"(?:{\w+})?`[^`]*`", lambda found: "`X`" + blank(found), source)
     source = re.sub(r"\]\([^)]*\)", "]", source)

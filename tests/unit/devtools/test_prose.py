@@ -32,6 +32,7 @@ def found(source, path="page.md"):
         ("Say what becomes of it.", "becomes of"),
         ("The version is on the blacklist.", "blacklist"),
         ("A watch is a probation.", "probation"),
+        ("```{note}\nUse `one` beside `two`.\n```", "beside"),
     ],
 )
 def test_a_stumble_is_found(sentence, stumble):
@@ -50,6 +51,8 @@ def test_a_stumble_is_found(sentence, stumble):
         "*Not:* probation, blacklist.",
         "Nobody holds the lock of the update.",
         "```shell\nsalt beside none but for\n```",
+        "```{note}\nThe word is `beside`.\n```",
+        "(beside-jobs)=\n## While jobs run",
     ],
 )
 def test_plain_sentences_and_quotations_pass(sentence):
