@@ -6,7 +6,7 @@ import pathlib
 
 PACKAGE = "saltext_safeupdate"
 SOURCE = pathlib.Path(__file__).parents[1] / "src" / PACKAGE
-# The directory of the loader, and what its pages are called.
+# The directories of the loader, and the titles of their pages.
 KINDS = {
     "modules": "Execution modules",
     "states": "States",
@@ -44,7 +44,7 @@ def _heading(text: str) -> str:
 
 
 def write(directory: pathlib.Path) -> None:
-    """Write the pages that differ; remove the pages of files that are gone."""
+    """Write the pages that differ; remove pages whose file is gone."""
     wanted = {directory / path: text for kind in KINDS for path, text in pages(kind).items()}
     for path in directory.glob("*/all/*.rst"):
         if path not in wanted:
