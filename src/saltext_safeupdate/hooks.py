@@ -68,10 +68,16 @@ def start(opts: Mapping[str, Any]) -> None:
     """Have this process, the main one of a minion, and its children go on with one version."""
     if installed_by() != os.getpid():
         return
-    from .minion import own_code, ready
-    from .ordering import old_tree
+    from .minion import ready
 
     ready.begin()
+    ready.meanwhile(partial(_take_own_code, opts))
+
+
+def _take_own_code(opts: Mapping[str, Any]) -> None:
+    from .minion import own_code
+    from .ordering import old_tree
+
     own_code.take(Host(opts), partial(old_tree.redirect, beside=True))
 
 

@@ -5,9 +5,9 @@ Then packages may change while it runs, by whomever, and neither the main proces
 one part of another version. Without the copy the minion works as it does otherwise. A minion that
 runs from a slot has its own tree already: it is kept until the last of its processes has ended.
 
-The copy is made before the minion is ready (:func:`take`). To have a process read it takes longer
-than that, so the main process does it when it is ready, and each of its children that was forked
-before when it begins (:func:`read`).
+The copy is made while the minion waits for its master (:func:`take`). To have a process read it
+takes longer than that, so the main process does it when it is ready, and each of its children that
+was forked before when it begins (:func:`read`).
 """
 
 from __future__ import annotations

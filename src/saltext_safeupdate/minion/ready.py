@@ -4,7 +4,8 @@ What the main process of a minion does when it is ready: its start need not wait
 It is ready when it has told its master that it has started. Its engine is started then
 (:func:`engine_later`): until a child has let go of what both have, the main process copies each
 page that it writes to. Until then, too, garbage is collected less often (:func:`begin`): what a
-start makes are modules and functions, which stay.
+start makes are modules and functions, which stay. What has to be done before that
+(:func:`meanwhile`) is done while it waits for its master.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ _MOMENT = 0.3
 # Seconds after which the engine is started although the minion has no master yet. Salt looks after
 # the children of a minion only if there is one after 10 seconds.
 _PATIENCE = 5.0
+# Seconds until it waits for its master: Salt connects as soon as its loop goes on.
+_ASKED = 0.02
 # The function of our engine, as Salt's process for an engine is given it.
 _ENGINE = "safeupdate.start"
 
 _begun: list[int] = []
 _threshold: list[int] = []
+# What is done while it waits for its master.
+_meanwhile: list[Callable[[], None]] = []
 # What starts the engines that were put off; there is one for each master.
 _engines: list[Callable[[], Any]] = []
 
@@ -93,12 +98,18 @@ class Ready:
             self._do()
 
     def _do(self) -> None:
-        while self._todo:
-            what = self._todo.pop(0)
-            try:
-                what()
-            except Exception as err:  # noqa: BLE001 (it is told)
-                tell("what is done when the minion is ready", err)
+        if self._todo:
+            catch_up()
+            _do_all(self._todo)
+
+
+def _do_all(todo: list[Callable[[], None]]) -> None:
+    while todo:
+        what = todo.pop(0)
+        try:
+            what()
+        except Exception as err:  # noqa: BLE001 (it is told)
+            tell("what is done when the minion is ready", err)
 
 
 def begin() -> None:
@@ -108,7 +119,26 @@ def begin() -> None:
     _begun.append(os.getpid())
     _threshold[:] = gc.get_threshold()
     gc.set_threshold(_OBJECTS, *_threshold[1:])
-    os.register_at_fork(after_in_child=_go_on)
+    os.register_at_fork(before=catch_up, after_in_child=_go_on)
+
+
+def meanwhile(what: Callable[[], None]) -> None:
+    """
+    Have *what* done while this process waits for its master, which takes no time of its start.
+
+    It is done before the process forks a child, and before it is ready.
+    """
+    loop = _loop()
+    _meanwhile.append(what)
+    if loop is None:
+        catch_up()
+    else:
+        loop.call_later(_ASKED, catch_up)
+
+
+def catch_up() -> None:
+    """Do what is to be done meanwhile, if that is not done yet."""
+    _do_all(_meanwhile)
 
 
 def end() -> None:

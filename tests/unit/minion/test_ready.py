@@ -99,7 +99,7 @@ def test_with_a_loop_that_cannot_wait_it_is_done_at_once(monkeypatch):
 @pytest.fixture
 def begun(monkeypatch):
     """A main process that has begun to start, without what it registers for its children."""
-    for name in ("_begun", "_threshold", "_engines"):
+    for name in ("_begun", "_threshold", "_engines", "_meanwhile"):
         monkeypatch.setattr(starting, name, [])
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     usual = gc.get_threshold()
@@ -181,6 +181,46 @@ def test_a_minion_that_ends_starts_no_engine(begun):
     assert started == []
 
 
+def test_what_need_not_keep_the_master_waiting_is_done_while_the_minion_waits_for_it(begun):
+    done = []
+
+    async def minion():
+        starting.meanwhile(lambda: done.append("copy"))
+        assert done == []
+        while not done:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(minion())
+    starting.catch_up()
+    assert done == ["copy"]
+
+
+def test_it_is_done_at_the_latest_before_the_minion_is_ready(begun):
+    done = []
+
+    async def minion():
+        starting.meanwhile(lambda: done.append("copy"))
+        Ready([lambda: done.append("ready")]).before(lambda: done.append("job"))()
+
+    asyncio.run(minion())
+    assert done == ["copy", "ready", "job"]
+
+
+def test_it_is_done_at_once_by_what_has_no_loop(begun):
+    done = []
+    starting.meanwhile(lambda: done.append("copy"))
+    assert done == ["copy"]
+
+
+def test_an_error_in_it_is_told_and_keeps_nothing_from_being_done(begun, monkeypatch, caplog):
+    monkeypatch.setattr(patches, "_troubles", {})
+    done = []
+    starting.meanwhile(lambda: done.missing)
+    starting.meanwhile(lambda: done.append("copy"))
+    assert done == ["copy"]
+    assert "as with plain Salt" in caplog.text
+
+
 def test_a_child_that_is_forked_meanwhile_goes_on_as_usual():
     said, says = os.pipe()
     pid = os.fork()
@@ -188,16 +228,22 @@ def test_a_child_that_is_forked_meanwhile_goes_on_as_usual():
         usual = gc.get_threshold()
         starting.begin()
         starting.begin()
-        started = []
-        asyncio.run(_add(started, _engine()))
+        started, done = [], []
+
+        async def minion():
+            await _add(started, _engine())
+            # No child may begin without it.
+            starting.meanwhile(lambda: done.append("copy"))
+
+        asyncio.run(minion())
         child = os.fork()
         starting.start_engines()
         who = "main" if child else "child"
-        os.write(says, f"{who} {gc.get_threshold() == usual} {len(started)}\n".encode())
+        os.write(says, f"{who} {gc.get_threshold() == usual} {len(started)} {done}\n".encode())
         if child:
             os.waitpid(child, 0)
         os._exit(0)
     os.close(says)
     with os.fdopen(said) as lines:
-        assert sorted(lines) == ["child True 0\n", "main False 1\n"]
+        assert sorted(lines) == ["child True 0 ['copy']\n", "main False 1 ['copy']\n"]
     assert os.waitpid(pid, 0)[1] == 0
