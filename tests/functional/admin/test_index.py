@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from saltext_safeupdate.core.errors import SafeUpdateError
+from saltext_safeupdate.core.errors import CommandError, SafeUpdateError
 from saltext_safeupdate.core.host.command import run
 from saltext_safeupdate.core.slots import byte_code
 from saltext_safeupdate.core.slots.index import Index
@@ -94,15 +94,19 @@ def site(tmp_path):
 
 
 @pytest.fixture
-def index(site, tmp_path):
+def configured(site):
     # Whatever this machine's own pip is configured for is left alone.
-    environment = {
+    return {
         "PIP_INDEX_URL": site.url,
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_NO_CACHE_DIR": "1",
         "PIP_EXTRA_INDEX_URL": "",
     }
-    return Index(["/none/python3", sys.executable], MINOR, run, environment)
+
+
+@pytest.fixture
+def index(configured):
+    return Index(["/none/python3", sys.executable], MINOR, run, configured)
 
 
 def test_what_an_index_offers_becomes_a_slot(site, index, tmp_path):
@@ -160,6 +164,97 @@ def test_what_is_no_wheel_is_not_built(site, index, tmp_path):
             pass
     assert os.listdir(tmp_path / "state") == []
     assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("address", ["{url}evil/evil-1.0.tar.gz", "file://{path}/evil-1.0.tar.gz"])
+def test_what_a_wheel_needs_from_an_address_is_not_built(site, index, tmp_path, address):
+    """pip takes such an address from the wheel, and there it takes what is no wheel."""
+    site.source("evil", "1.0", tmp_path / "trace")
+    where = address.format(url=site.url, path=site.path / "evil")
+    site.salt("3008.3", needs=f"evil @ {where}")
+    with (
+        pytest.raises(SafeUpdateError, match=r"cannot fetch.*no wheel.*Nothing was changed"),
+        index.fetched("3008.3", str(tmp_path / "state")),
+    ):
+        pass
+    assert not (tmp_path / "trace").exists()
+    assert os.listdir(tmp_path / "state") == []
+
+
+def test_what_pip_is_told_otherwise_changes_neither_what_nor_for_whom(site, configured, tmp_path):
+    site.salt("3008.3", needs="needed")
+    site.other("needed")
+    site.source("needed", "2.0", tmp_path / "trace")
+    site.source("salt", "3008.4", tmp_path / "trace")
+    config = tmp_path / "pip.conf"
+    config.write_text("[global]\nquiet = 3\nno-deps = true\nno-binary = needed\n")
+    other = {
+        "PIP_CONFIG_FILE": str(config),
+        "PIP_NO_BINARY": ":all:",
+        "PIP_DEST": str(tmp_path / "elsewhere"),
+        "PIP_PYTHON": "/none/python3",
+        "PIP_PYTHON_VERSION": "3.6",
+        "PIP_PLATFORM": "win32",
+    }
+    index = Index([sys.executable], MINOR, run, {**configured, **other})
+    assert index.versions() == ["3008.4", "3008.3"]
+    with index.fetched("3008.3", str(tmp_path / "state")) as (_, files):
+        assert sorted(files) == ["needed-1.0-py3-none-any.whl", "salt-3008.3-py3-none-any.whl"]
+    assert not (tmp_path / "trace").exists()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_versions_that_are_taken_back_and_candidates_are_no_newest(site, index):
+    paths = [site.salt(version) for version in ("3008.3", "3008.4", "3008.5rc1")]
+    attributes = ["", ' data-yanked="it loses jobs"', ""]
+    links = "".join(
+        f'<a href="{path.name}"{attribute}>{path.name}</a>'
+        for path, attribute in zip(paths, attributes, strict=True)
+    )
+    (site.path / "salt" / "index.html").write_text(links)
+    assert index.versions() == ["3008.3"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\0\xff<<a href=",
+        b"<a href='../../../etc/passwd'>salt-3008.3-py3-none-any.whl</a>",
+        b"<a href='salt-3008.3-py3-none-any.whl'>it is not there</a>",
+    ],
+)
+def test_an_index_that_answers_with_junk_changes_nothing(site, index, tmp_path, answer):
+    (site.path / "salt").mkdir()
+    (site.path / "salt" / "index.html").write_bytes(answer)
+    with (
+        pytest.raises(SafeUpdateError, match=r"cannot fetch.*Nothing was changed"),
+        index.fetched("3008.3", str(tmp_path / "state")),
+    ):
+        pass
+    assert os.listdir(tmp_path / "state") == []
+
+
+def test_a_wheel_that_is_none_or_another_version_is_refused(site, index, tmp_path):
+    site.salt("3008.3").write_bytes(b"junk" * 100)
+    made = site.salt("3007.9")
+    made.rename(made.with_name(made.name.replace("3007.9", "3007.20")))
+    for version in ("3008.3", "3007.20"):
+        with (
+            pytest.raises(SafeUpdateError, match=r"cannot fetch.*Nothing was changed"),
+            index.fetched(version, str(tmp_path / "state")),
+        ):
+            pass
+
+
+def test_an_index_that_does_not_answer_is_told(configured):
+    def late(argv, **options):
+        if "versions" in argv:
+            raise CommandError(argv, "it did not end within 120 s")
+        return run(argv, **options)
+
+    index = Index([sys.executable], MINOR, late, configured)
+    with pytest.raises(SafeUpdateError, match=r"does not answer.*120 s.*Nothing was changed"):
+        index.versions()
 
 
 def test_a_file_that_is_not_what_the_index_says_is_refused(site, index, tmp_path):

@@ -1,9 +1,10 @@
 """
 An index that pip is configured for, as a source of builds: wheels, and nothing else.
 
-pip runs nothing of what it fetches: it builds nothing (``--only-binary``) and installs nothing. The
-slot is made of the wheels as one of any other build. Nobody has signed what an index has; each file
-is what the index says that it is, as far as pip checks that.
+pip runs nothing of what it fetches: it builds nothing (``--only-binary``) and installs nothing. A
+wheel may name an address for what it needs, and pip would build what it finds there. So pip may
+start no program here. The slot is made of the wheels as one of any other build. Nobody has signed
+what an index has; each file is what the index says that it is, as far as pip checks that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,20 @@ _LISTING_TIMEOUT, _FETCH_TIMEOUT = 120.0, 1800.0
 _OPTIONS = ("--disable-pip-version-check", "--no-input", "--only-binary=:all:")
 _VERSIONS = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 _VERSION = re.compile(r"\d{4}(?:\.\d{1,9}){1,3}", re.ASCII)
+# Others would have pip fetch for another Python, or less, or say nothing.
+_REFUSED = ("PIP_PYTHON", "PIP_PYTHON_VERSION", "PIP_PLATFORM", "PIP_ABI", "PIP_IMPLEMENTATION")
+_FORCED = {"PIP_QUIET": "0", "PIP_NO_DEPS": "0"}
+# It may ask who it is on this host (packaging.python.org, "musllinux"), and for a password.
+_GUARDED = """\
+import os, runpy, sys
+may_run = ("keyring", "ld-musl")
+starts = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system")
+def refuse(event, args):
+    if event in starts and not os.path.basename(os.fsdecode(args[0])).startswith(may_run):
+        raise PermissionError(f"pip would run {os.fsdecode(args[0])} to build what is no wheel")
+sys.addaudithook(refuse)
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
 _HAS_PIP = "import sys, pip; sys.exit(sys.version_info[:2] != ({0}, {1}))"
 
 
@@ -49,12 +64,19 @@ class Index:
         self._pythons = pythons
         self._minor = minor
         self._run = run
-        self._env = {key: value for key, value in environment.items() if key.startswith("PIP_")}
+        given = {key: value for key, value in environment.items() if key.startswith("PIP_")}
+        self._env = {key: given[key] for key in given if key not in _REFUSED} | _FORCED
 
     def versions(self) -> list[str]:
         """Return the versions of Salt that it has, also as source only, the newest first."""
-        argv = (self._pip(), "-I", "-m", "pip", "index", "versions", *_OPTIONS, "salt")
-        result = self._run(argv, timeout=_LISTING_TIMEOUT, ok=None, env=self._env)
+        argv = (self._pip(), "-I", "-c", _GUARDED, "index", "versions", *_OPTIONS, "salt")
+        try:
+            result = self._run(argv, timeout=_LISTING_TIMEOUT, ok=None, env=self._env)
+        except CommandError as err:
+            raise SafeUpdateError(
+                f"The index that pip is configured for does not answer: {err.reason}. Nothing was "
+                "changed; ask again when it does, or take a directory of builds."
+            ) from err
         found = _VERSIONS.search(result.stdout)
         if result.returncode or found is None:
             raise SafeUpdateError(
@@ -111,7 +133,17 @@ class Index:
             ) from err
 
     def _download(self, directory: str, version: str, *what: str) -> None:
-        argv = (self._pip(), "-I", "-m", "pip", "download", *_OPTIONS, "--dest", directory, *what)
+        argv = (
+            self._pip(),
+            "-I",
+            "-c",
+            _GUARDED,
+            "download",
+            *_OPTIONS,
+            "--dest",
+            directory,
+            *what,
+        )
         try:
             self._run(argv, timeout=_FETCH_TIMEOUT, env=self._env)
         except CommandError as err:
@@ -158,5 +190,6 @@ def _requirement(name: str, part: Part) -> str:
 
 def _last(printed: str) -> str:
     lines = [line for line in printed.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")]
+    # Below such a line pip shows where in itself that was.
+    errors = [line for line in lines if line.startswith("ERROR:") and line != "ERROR: Exception:"]
     return one_line((errors or lines or ["it says nothing"])[-1].removeprefix("ERROR:"))[:300]
