@@ -15,7 +15,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,11 +24,11 @@ import salt.version
 from table import row
 
 from devtools import venvs
-from devtools.command import ToolError
 from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from tests.lab.engine import EngineScene, deb
 from tests.lab.handover import HandoverScene
+from tests.lab.pings import Pings
 from tests.lab.rpm import RpmHost
 from tests.lab.rpm import RpmScene as PlainRpm
 
@@ -40,8 +39,6 @@ UPDATES = 2
 RATE = 50
 # Pings on their way at a time, so that a machine that cannot keep up is slow, and not overloaded.
 MOST = 20
-# Seconds after which a ping without an answer counts as lost.
-LOST_AFTER = 60
 LONG = 600
 BEFORE, AFTER = 20, 10
 BURNERS = 10
@@ -70,66 +67,6 @@ class Found(NamedTuple):
     pings: int
     lost: int
     twice: int
-
-
-class Pings:
-    """Publishes pings at a rate, each to be answered once."""
-
-    def __init__(self, scene: EngineScene) -> None:
-        self._scene = scene
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        # When each was published and when it was answered, by JID.
-        self.sent: dict[str, float] = {}
-        self.answered: dict[str, list[float]] = {}
-        self._looked = len(scene.master.events)
-
-    def __enter__(self) -> Pings:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        deadline = time.monotonic() + LOST_AFTER
-        while self._waiting() and time.monotonic() < deadline:
-            time.sleep(0.2)
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            # A late machine does not catch up.
-            due = max(due + 1 / RATE, time.monotonic())
-            if self._waiting() >= MOST:
-                continue
-            # If the master refuses it, it was not published.
-            with contextlib.suppress(ToolError):
-                jid = self._scene.publish("test.ping")
-                self.sent[jid] = time.time()
-
-    def _waiting(self) -> int:
-        fresh = self._scene.master.events[self._looked :]
-        self._looked += len(fresh)
-        for event in fresh:
-            parts = event.tag.split("/")
-            if parts[:2] == ["salt", "job"] and parts[3:] == ["ret", MINION]:
-                self.answered.setdefault(parts[2], []).append(event.time)
-        since = time.time() - LOST_AFTER
-        return sum(at > since and jid not in self.answered for jid, at in list(self.sent.items()))
-
-    def took(self, since: float, until: float) -> list[float]:
-        """Return how long each answered ping of a period took; one may be answered at once."""
-        return [
-            max(0.0, self.answered[jid][0] - at)
-            for jid, at in self.sent.items()
-            if since <= at < until and jid in self.answered
-        ]
-
-    def lost(self) -> int:
-        return sum(jid not in self.answered for jid in self.sent)
-
-    def twice(self) -> int:
-        return sum(len(self.answered.get(jid, ())) > 1 for jid in self.sent)
 
 
 @contextlib.contextmanager
@@ -165,7 +102,7 @@ def by_hand(front_end: str, version: str, scene: EngineScene) -> None:
 
 def one(scene: EngineScene, front_end: str, version: str, *, plain: bool) -> Found:
     """Update the minion under load."""
-    with Pings(scene) as pings:
+    with Pings(scene, rate=RATE, most=MOST) as pings:
         time.sleep(BEFORE)
         began = time.time()
         if plain:

@@ -16,6 +16,7 @@ from devtools.lab.recipes import PREFIX
 from tests.lab.engine import NEW, OLD, QUICK
 from tests.lab.scene import FINAL
 from tests.lab.test_slots import SOURCE, Slotted
+from tests.lab.test_slots_hosts import ALL, FIRST
 
 PROGRAM = f"{PREFIX}/bin/salt-minion"
 WORK = "/var/tmp/work"
@@ -126,3 +127,26 @@ def test_a_power_cut_in_each_phase_ends_in_the_old_or_the_new_version(
     assert version == (NEW if record["phase"] == "committed" else OLD), record
     assert version == OLD or not broken
     assert scene.call("cmd.run", "echo works") == "works"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+def test_each_series_up_and_down_below_one_keeper(
+    lab: Lab, site: Path, begin: Callable[[Any], Any]
+) -> None:
+    scene: Contained = begin(Contained(lab, site, FIRST, config=QUICK))
+    scene.up()
+    for number, version in enumerate((*ALL, "")):
+        line = f"echo {number} >> {WORK}; sleep 20; echo done"
+        job = scene.publish("cmd.run", line)
+        if version:
+            scene.build(version)
+            update = scene.ask_for(version, allow_downgrade=True)
+        else:
+            update = scene.call("safeupdate.rollback", to="without_slot", timeout=300)["update"]
+        record = scene.ended(update, 900)
+        assert record["phase"] == "committed", record
+        assert scene.returned(job)["return"] == "done"
+        assert scene.answers() == (version or FIRST)
+        assert scene.runs_on()
+    assert scene.container.read(WORK).split() == list("01234")

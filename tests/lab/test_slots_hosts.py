@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +16,9 @@ from devtools.experiment import MINION
 from devtools.lab.container import Lab
 from saltext_safeupdate.core.settings import of_minion
 from tests.lab.engine import QUICK
+from tests.lab.handover import FLAG, UNTIL_FLAG, HandoverScene
+from tests.lab.jobs import WORK
+from tests.lab.pings import Pings
 from tests.lab.rpm import FRONT_ENDS, RpmHost
 from tests.lab.scene import FINAL
 from tests.lab.slotted import InVenv, Slotted
@@ -77,6 +83,71 @@ def test_from_what_the_host_has_to_slots_and_back(
     if packages:
         assert scene.version() == packages, "the package is as it was"
         scene.assert_packages(packages)
+
+
+class Beside(HandoverScene, Slotted):
+    """A minion that is handed over, and whose master has builds."""
+
+
+class RpmBeside(RpmHost, Beside):
+    """One from rpms."""
+
+    offer_name = "{}"
+
+
+class VenvBeside(HandoverScene, InVenv):
+    """One whose Salt no package owns."""
+
+
+# Pings before an update, and after it.
+BEFORE, AFTER = 50, 15
+
+
+def beside(lab: Lab, site: Path, host: str) -> Beside | VenvBeside:
+    words: dict[str, Any] = {"stable_interval": 5, "watch_timeout": 900}
+    if host in FRONT_ENDS:
+        return RpmBeside(lab, site, "3007.15", front_end=host, **words)
+    return (VenvBeside if host == "venv" else Beside)(lab, site, "3007.15", **words)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("host", ["apt", *FRONT_ENDS, "venv"])
+def test_pings_beside_an_update_to_a_slot_are_all_answered_once(
+    lab: Lab, site: Path, begin: Callable[[Any], Any], host: str
+) -> None:
+    """To a slot, and on to another one, while one job runs; it prints how long pings took."""
+    scene: Beside = begin(beside(lab, site, host))
+    scene.up()
+    scene.have_own_tree()
+    versions = ("3008.3", "3007.15")
+    for version in versions:
+        scene.build(version, place=version)
+    long = scene.publish("cmd.run", f"echo start >> {WORK}; {UNTIL_FLAG}; echo end >> {WORK}")
+    scene.wait_trace("start")
+    for version in versions:
+        words = {"source": f"salt://{version}", "allow_downgrade": True}
+        with Pings(scene, rate=4, most=10) as pings:
+            scene.master.wait(lambda: len(pings.sent) >= BEFORE, 120, "pings before the update")
+            began = time.time()
+            asked = scene.call("safeupdate.update", version, timeout=400, **words)
+            record = scene.ended(asked["update"], 900)
+            scene.master.wait(lambda wanted=version: scene.answers() == wanted, 90, version)
+            ended, most = time.time(), len(pings.sent) + AFTER
+            scene.master.wait(lambda most=most: len(pings.sent) >= most, 120, "pings after it")
+        assert record["phase"] == "committed", record
+        assert json.loads(record["extra"])["progress"]["beside"], "it has waited for no job"
+        before, during = pings.took(0, began), pings.took(began, math.inf)
+        print(
+            f"{host}, to {version}: {len(pings.sent)} pings, lost {pings.lost()}, twice "
+            f"{pings.twice()}; the longest one {max(during):.2f} s, before the update "
+            f"{max(before):.2f} s; asked until answered {ended - began:.0f} s"
+        )
+        assert (pings.lost(), pings.twice()) == (0, 0)
+    scene.container.write(FLAG, "")
+    assert scene.returned(long)["retcode"] == 0
+    assert scene.traces() == ["start", "end"]
+    assert scene.runs() == versions[-1]
 
 
 class TwoSlotted(Two, Slotted):
