@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ..errors import VerificationError
 from ..host.files import sync_directory, write_atomic
 from ..packages.files import digest
-from ..record.facts import STEPS_SINCE, STEPS_TAKEN
+from ..record.facts import STEPS_BEGUN, STEPS_SINCE, STEPS_TAKEN
 from ..record.store import Store
 from ..record.typed import Fact
 from . import versions
@@ -128,17 +128,24 @@ class Steps:
             self._store.set_fact(STEPS_SINCE, version)
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Copy the steps among these files, instead of all that were fetched before."""
-        wanted = {os.path.basename(path): path for path in paths}
-        wanted = {name: path for name, path in wanted.items() if _NAME.fullmatch(name)}
+        """
+        Copy the steps among these files, instead of all that were fetched before.
+
+        What takes back the steps that an update has begun stays, if none of these replaces it.
+        """
+        given = {os.path.basename(path): path for path in paths}
+        wanted = self._awaited() | {n: path for n, path in given.items() if _NAME.fullmatch(n)}
         if {name: digest(path) for name, path in wanted.items()} == self._known() and self._same():
             return
+        programs: dict[str, bytes] = {}
+        for name, path in wanted.items():
+            with open(path, "rb") as file:
+                programs[name] = file.read()
         self._store.set_fact(_FETCHED, {})
         shutil.rmtree(self._fetched, ignore_errors=True)
         os.makedirs(self._fetched, mode=0o700)
-        for name, path in wanted.items():
-            with open(path, "rb") as file:
-                write_atomic(os.path.join(self._fetched, name), file.read(), mode=0o700)
+        for name, program in programs.items():
+            write_atomic(os.path.join(self._fetched, name), program, mode=0o700)
         sync_directory(self._fetched)
         found = {name: digest(os.path.join(self._fetched, name)) for name in wanted}
         self._store.set_fact(_FETCHED, found)
@@ -156,6 +163,14 @@ class Steps:
                     f"{path} has changed since it was fetched. It is fetched again with the next "
                     "'safeupdate.plan'."
                 )
+
+    def _awaited(self) -> dict[str, str]:
+        """Return what was fetched and takes back what an update has begun, by its name."""
+        begun = self._store.fact(STEPS_BEGUN)
+        found = self.taking_back(begun.programs) if begun else []
+        # What has changed since is fetched again, or not there any more.
+        known = self._known() if self._same() else {}
+        return {name: os.path.join(self._fetched, name) for name, _ in found if name in known}
 
     def _same(self) -> bool:
         try:
@@ -183,12 +198,17 @@ def of_salt(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _names(directory: str) -> list[str]:
-    """Return the programs there; other files of a host's own directory are no steps."""
+    """Return the programs there; whatever else is in a host's own directory is no step."""
     try:
-        names = os.listdir(directory)
+        paths = {name: os.path.join(directory, name) for name in os.listdir(directory)}
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [name for name in names if os.access(os.path.join(directory, name), os.X_OK)]
+    return [name for name, path in paths.items() if _is_program(path)]
+
+
+def _is_program(path: str) -> bool:
+    # A directory is executable, too.
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def _sorted_by(version: str) -> list[tuple[bool, int, str]]:

@@ -7,7 +7,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import VerificationError
 from saltext_safeupdate.core.prepare.upgrade_steps import Steps
-from saltext_safeupdate.core.record.facts import STEPS_SINCE
+from saltext_safeupdate.core.record.facts import STEPS_BEGUN, STEPS_SINCE, Begun
 from saltext_safeupdate.core.record.store import Store
 
 OLD, NEW = {"salt": "3006.28"}, {"salt": "3007.15"}
@@ -54,7 +54,12 @@ def test_what_is_no_step_is_left_alone(directory):
     _have(directory, "3007~", "3007.dpkg-old", "README", ".3007", "3007-a b", "3007-kept")
     _have(directory, "3007-text")
     (directory / "3007-text").chmod(0o644)
+    # Where somebody keeps those of a series, or one that he has put aside.
+    for name in ("3007", "3007-old", "3007-old.before", "3007.revert"):
+        (directory / name).mkdir()
+    (directory / "3007-gone").symlink_to("nowhere")
     assert _due(directory) == ["3007-kept"]
+    assert _steps(directory).before(OLD, NEW) == []
 
 
 class TestPrograms:
@@ -159,6 +164,24 @@ class TestFetched:
         self._have(directory, cached, a="1", b="1")
         self._have(directory, cached, b="2")
         assert _due(directory) == ["3007-b"]
+
+    def test_what_takes_back_what_has_begun_stays(self, directory, cached):
+        """An update may be called off by it, and the master may have others meanwhile."""
+        names = ("3007-a.before", "3007-a.revert", "3007-a", "3007-b.revert")
+        steps = _steps(directory)
+        steps.keep(cached(**dict.fromkeys(names, "1")))
+        begun = Begun(update="u1", versions=("3006.28", "3007.15"), programs=(names[0],))
+        Store(str(directory.parent / "state" / "safeupdate.db")).set_fact(STEPS_BEGUN, begun)
+        for given in ({"3007-c": "1"}, {"3007-d": "1"}):
+            steps.keep(cached(**given))
+            steps.verify()
+            (back,) = steps.taking_back(begun.programs)
+            assert (back.name, pathlib.Path(back.path).read_text()) == ("3007-a.revert", "1")
+            assert _due(directory) == list(given)
+        # One that the master has mended replaces it.
+        steps.keep(cached(**{"3007-a.revert": "2"}))
+        (back,) = steps.taking_back(begun.programs)
+        assert pathlib.Path(back.path).read_text() == "2"
 
     def test_altered_since_they_are_refused_until_they_are_fetched_again(self, directory, cached):
         steps = self._have(directory, cached, a="1")
