@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 Replace = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+# The code of a function that does not run when it is called: of a generator, a coroutine, or both.
+_RUNS_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
 # What went wrong in this process, and in those that it is a fork of: by the function of Salt.
 _troubles: dict[str, str] = {}
 
@@ -181,6 +184,13 @@ def _by_place(
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
     inner = _told(function)
+    if isinstance(inner, types.FunctionType) and _names_parameters(inner):
+        last = inner.__defaults__ or ()
+        names = inner.__code__.co_varnames[: inner.__code__.co_argcount]
+        return {
+            **dict(zip(names[len(names) - len(last) :], last, strict=True)),
+            **(inner.__kwdefaults__ or {}),
+        }
     listed = inspect.signature(inner).parameters.values() if inner else ()
     return {each.name: each.default for each in listed if each.default is not each.empty}
 
@@ -246,6 +256,8 @@ def differences(patches: Iterable[Patch]) -> list[str]:
             found.append(f"{patch.place} is not there")
             continue
         told = _told(function)
+        if told is not None and _fits(told, patch.parameters):
+            continue
         if told is None:
             if not _takes_whatever_comes(function):
                 found.append(f"{patch.place} does not tell what it takes")
@@ -258,6 +270,20 @@ def differences(patches: Iterable[Patch]) -> list[str]:
         if kind := _kind(told, may_wait=patch.may_wait):
             found.append(f"{patch.place} is {kind}")
     return found
+
+
+def _fits(function: Callable[..., Any], parameters: tuple[str, ...]) -> bool:
+    """Tell at once that a function takes these, needs no other, and runs when it is called."""
+    if not (isinstance(function, types.FunctionType) and _names_parameters(function)):
+        return False
+    code = function.__code__
+    others = code.co_argcount - len(parameters)
+    return (
+        code.co_varnames[: len(parameters)] == parameters
+        and 0 <= others <= len(function.__defaults__ or ())
+        and len(function.__kwdefaults__ or ()) == code.co_kwonlyargcount
+        and not code.co_flags & _RUNS_LATER
+    )
 
 
 def _needed(parameter: inspect.Parameter) -> bool:

@@ -193,6 +193,9 @@ class Settings:
         return name if os.path.basename(parent) == _MINIONS else name_of(self.state_dir)
 
 
+_DEFAULTS = {field.name: field.default for field in fields(Settings)}
+
+
 def as_json(settings: Settings) -> str:
     """Return the settings as text, from which :func:`from_mapping` makes them again."""
     return json.dumps(
@@ -211,16 +214,17 @@ def from_mapping(given: object) -> Settings:
         raise InputError(
             "The configuration key 'safeupdate' must be a mapping; see the configuration reference."
         )
-    known = {field.name: field.default for field in fields(Settings)}
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        if key not in known:
-            raise InputError(
-                f"The configuration key 'safeupdate:{key}' does not exist. "
-                f"Known keys: {', '.join(sorted(known))}."
-            )
-        values[key] = _checked(key, value, known[key])
-    return Settings(**values)
+    return Settings(**{key: _known(key, value) for key, value in given.items()})
+
+
+def _known(key: Any, value: object) -> Any:
+    """Return the value of a key as Settings have it, or raise InputError."""
+    if key not in _DEFAULTS:
+        raise InputError(
+            f"The configuration key 'safeupdate:{key}' does not exist. "
+            f"Known keys: {', '.join(sorted(_DEFAULTS))}."
+        )
+    return _checked(key, value, _DEFAULTS[key])
 
 
 def effective(given: object) -> tuple[Settings, list[str]]:
@@ -235,7 +239,7 @@ def effective(given: object) -> tuple[Settings, list[str]]:
         except InputError as err:
             return Settings(), [str(err)]
     valid, problems = _valid(given)
-    return from_mapping(valid), problems
+    return Settings(**valid), problems
 
 
 def of_minion(
@@ -253,7 +257,7 @@ def of_minion(
         given, problems = {}, effective(given)[1]
     else:
         given, problems = _valid(given)
-    return from_mapping({**_directories(opts), "service": service, **given}), problems
+    return Settings(**{**_directories(opts), "service": service, **given}), problems
 
 
 def is_proxy(opts: Mapping[str, Any]) -> bool:
@@ -292,15 +296,13 @@ def name_of(path: str) -> str:
 
 
 def _valid(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[str]]:
-    """Return what is valid of it, and what is wrong with the rest."""
+    """Return what is valid of it, as Settings have it, and what is wrong with the rest."""
     problems, valid = [], {}
     for key, value in given.items():
         try:
-            from_mapping({key: value})
+            valid[key] = _known(key, value)
         except InputError as err:
             problems.append(str(err))
-        else:
-            valid[key] = value
     return valid, problems
 
 

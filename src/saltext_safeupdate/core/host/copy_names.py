@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 PREFIX = ".salt-safeupdate-"
-_IN_PATH = re.compile(rf"/{re.escape(PREFIX)}[^/-]+-(?=[^/])")
+_IN_PATH = rf"/{re.escape(PREFIX)}[^/-]+-(?=[^/])"
 
 
 def of(roots: Iterable[str], identity: str) -> dict[str, str]:
@@ -43,4 +43,5 @@ def is_copy(name: str) -> bool:
 
 def original(path: str) -> str:
     """Return the path in the root that a copy was made of; a path in no copy as it is."""
-    return _IN_PATH.sub("/", path)
+    # Nearly every process asks this of paths in no copy.
+    return re.sub(_IN_PATH, "/", path) if PREFIX in path else path

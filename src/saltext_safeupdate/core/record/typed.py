@@ -12,18 +12,19 @@ from __future__ import annotations
 import functools
 import math
 import types
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class Fact(Generic[T]):
     """The *name* of a single value in the database, and the type that it has to be of."""
 
-    name: str
-    kind: Any
+    __slots__ = ("kind", "name")
+
+    def __init__(self, name: str, kind: Any) -> None:
+        self.name, self.kind = name, kind
 
     def read(self, value: Any) -> T:
         """Return the value that was JSON. Raise TypeError if it is not of the type."""
