@@ -133,7 +133,7 @@ def installed_by() -> int:
 
 def minion_has_them(opts: Mapping[str, Any]) -> bool:
     """Tell whether the minion's main process has the hooks: its children have them then."""
-    if str(opts.get("__cli", "")).endswith("salt-call") or not opts.get("multiprocessing", True):
+    if _is_salt_call(opts) or not opts.get("multiprocessing", True):
         return installed_by() != 0
     # If the minion has none, the executor puts them into the job's own process.
     return installed_by() not in (0, os.getpid())
@@ -171,23 +171,34 @@ def _is_foreign(host: Host) -> bool:
     return bool(reason)
 
 
+def _is_salt_call(opts: Mapping[str, Any]) -> bool:
+    return str(opts.get("__cli", "")).endswith("salt-call")
+
+
+def _hands_over(host: Host) -> bool:
+    from .minion import handing_over
+
+    return handing_over.is_set_up(host.opts, host.settings)
+
+
 def _table(host: Host) -> list[Patch]:
     """Return what is to be replaced. Raise UnknownSaltError if Salt lacks even its place."""
     try:
         # Salt is imported here, and not by whoever only reads this module.
-        from .minion import handing_over
         from .minion import patches as minion
         from .ordering import old_tree
         from .ordering import patches as ordering
 
         settings = host.settings
         later = ordering.Later(host, settings)
+        serves = not _is_salt_call(host.opts)
         return [
             *ordering.patches(later),
             *minion.patches(
                 settings,
                 old_tree.redirect,
-                hands_over=handing_over.is_set_up(host.opts, settings),
+                hands_over=serves and _hands_over(host),
+                serves=serves,
                 when_ready=[later.build, partial(_once_ready, host.opts)],
             ),
         ]

@@ -19,7 +19,6 @@ import salt.utils.state
 from salt.exceptions import CommandExecutionError, SaltReqTimeoutError
 
 from ..core.errors import SafeUpdateError
-from ..core.generations.table import Generations
 from ..core.record.database import MAIN_BUSY_TIMEOUT
 from ..core.record.store import Store
 from ..core.settings import Settings
@@ -33,15 +32,17 @@ def patches(
     redirect: Callable[[Mapping[str, str]], None],
     *,
     hands_over: bool = False,
+    serves: bool = True,
     when_ready: Iterable[Callable[[], None]] = (),
 ) -> list[Patch]:
     """
     Return the table. What looks after the jobs of this process is built when it is ready.
 
-    *hands_over* tells whether this minion may be handed over. *redirect* has the process read the
-    code below each root from its linked copy. *when_ready* is what :class:`.Ready` does.
+    *hands_over* tells whether this minion may be handed over, *serves* whether this is a minion at
+    all, and no program such as ``salt-call``. *redirect* has the process read the code below each
+    root from its linked copy. *when_ready* is what :class:`.Ready` does.
     """
-    follows = hands_over or _follows(settings)
+    follows = serves and (hands_over or _follows(settings))
 
     def build() -> Any:
         from .built import Built
@@ -80,11 +81,11 @@ def patches(
             salt.utils.state,
             "check_prior_running_states",
             _PRIOR,
-            replaced(_PRIOR, later.by("prior"), (CommandExecutionError,)),
+            replaced(_PRIOR, _prior(later), (CommandExecutionError,)),
         ),
         Patch(salt.utils.state, "job_queue_dir", ("opts",), unchanged),
         Patch(salt.utils.state, "state_queue_dir", ("opts",), unchanged),
-        _by(salt.utils.minion, "running", ("opts",), later.by("running")),
+        _by(salt.utils.minion, "running", ("opts",), _running),
         # The process or thread of a job.
         _by(
             minion,
@@ -120,6 +121,22 @@ def patches(
     ]
 
 
+def _running(original: Callable[..., Any], opts: Any) -> Any:
+    # A salt-call asks this of each state run, and needs nothing else of what is built.
+    from . import proc_files
+
+    return proc_files.running(original, opts)
+
+
+def _prior(later: Later) -> Callable[..., Any]:
+    def prior(original: Callable[..., Any], opts: Any, jid: Any, active_jobs: Any) -> Any:
+        found = original(opts, jid, active_jobs)
+        # Nearly every run waits for no other.
+        return found and later.parts().prior(lambda *_: found, opts, jid, active_jobs)
+
+    return prior
+
+
 def _have_at_hand() -> None:
     from . import at_hand
 
@@ -128,6 +145,8 @@ def _have_at_hand() -> None:
 
 def _follows(settings: Settings) -> bool:
     """Tell whether an earlier minion, which this one follows, still has jobs."""
+    from ..core.generations.table import Generations
+
     with contextlib.suppress(SafeUpdateError):
         return bool(
             Generations(Store(settings.database, busy_timeout=MAIN_BUSY_TIMEOUT)).overlapping()

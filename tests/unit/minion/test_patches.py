@@ -12,8 +12,11 @@ import salt.utils.state
 from salt.exceptions import CommandExecutionError
 
 from saltext_safeupdate import patches
-from saltext_safeupdate.core.host import locks
+from saltext_safeupdate.core.generations.generation import Standing
+from saltext_safeupdate.core.generations.table import Generations
+from saltext_safeupdate.core.host import locks, processes
 from saltext_safeupdate.core.jobs import current, functions
+from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.core.settings import Settings
 from saltext_safeupdate.minion import patches as minion_patches
 from saltext_safeupdate.minion import queues
@@ -128,6 +131,48 @@ def test_only_one_that_may_be_handed_over_looks_at_events(settings, salts_own, h
     patches.apply(_table(settings, hands_over=hands_over))
     plain = vars(minion)["handle_event"] is salts_own[minion]["handle_event"]
     assert plain is not hands_over
+
+
+def test_no_salt_call_looks_at_events_though_its_minion_follows_another_one(settings, salts_own):
+    Generations(Store(settings.database)).begins(processes.me())
+    Generations(Store(settings.database)).stands(processes.me(), Standing.OVERLAPPING)
+    minion = salt.minion.Minion
+    assert _replaces_events(settings)
+    patches.apply(_table(settings, hands_over=True, serves=False))
+    assert vars(minion)["handle_event"] is salts_own[minion]["handle_event"]
+
+
+def _replaces_events(settings, **kwargs):
+    (row,) = [row for row in _table(settings, **kwargs) if row.name == "handle_event"]
+    return row.replace is not patches.unchanged
+
+
+@pytest.mark.usefixtures("salts_own")
+def test_what_a_salt_call_asks_of_other_runs_builds_nothing(settings, monkeypatch):
+    """Only if there is a run to wait for, what looks after jobs has to say something to that."""
+    built = []
+    monkeypatch.setattr(patches.Later, "parts", lambda self: built.append(self) or _Waits())
+    monkeypatch.setattr(salt.utils.minion, "running", lambda opts: [opts])
+    prior = {"none": [], "one": ["one"]}
+    monkeypatch.setattr(
+        salt.utils.state,
+        "check_prior_running_states",
+        lambda opts, jid, active_jobs: prior[jid],
+    )
+    patches.apply(_table(settings, serves=False))
+    assert salt.utils.minion.running({}) == [{}]
+    assert salt.utils.state.check_prior_running_states({}, "none", []) == []
+    assert built == []
+    assert salt.utils.state.check_prior_running_states({}, "one", []) == ["one", "waits"]
+    assert len(built) == 1
+
+
+class _Waits:
+    """Says something to the runs that Salt has found."""
+
+    @staticmethod
+    def prior(original, *known):
+        return [*original(*known), "waits"]
 
 
 @pytest.mark.usefixtures("salts_own")
