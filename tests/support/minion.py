@@ -24,7 +24,7 @@ from saltext_safeupdate.core.host import init_system
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.record.store import Store
 from saltext_safeupdate.ordering import patches as ordering
-from saltext_safeupdate.ordering.resume import NO_TIME
+from saltext_safeupdate.ordering.recording import NO_TIME
 from saltext_safeupdate.this_host import Host
 
 from .packages import Database, FakeManager

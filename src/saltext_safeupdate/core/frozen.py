@@ -38,6 +38,14 @@ def frozen(cls: type[T]) -> type[T]:
     return cls
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
+def changeable(cls: type[T]) -> type[T]:
+    """Make a class what ``dataclass(kw_only=True, eq=False, repr=False)`` makes it."""
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    made.__init__ = _init
+    return cls
+
+
 def _init(self: Any, **given: Any) -> None:
     cls, values = type(self), self.__dict__
     for name, field in cls.__dataclass_fields__.items():

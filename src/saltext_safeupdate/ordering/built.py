@@ -2,42 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ..core.settings import Settings
 from ..this_host import Host
-from . import parallel, resume
+from . import names
 from .calling import Calling
-from .deferring import Deferring
 from .ending import Ending
-from .guard import Guard
 from .ordering import Ordering
-from .own_packages import OwnPackages
-from .quarantine import Quarantine
-from .resume import Resume
-from .testmode import TestMode
+from .recording import NO_TIME, Recording
+
+if TYPE_CHECKING:
+    from .of_packages import OfPackages
 
 
 class Built:
-    """The functions that take the place of Salt's: in ``State``, and in front of functions."""
+    """
+    The functions that take the place of Salt's: in ``State``, and in front of functions.
 
-    def __init__(self, host: Host, settings: Settings, no_time: float | None = None) -> None:
-        own = OwnPackages(host)
-        quarantine = Quarantine(host)
-        guard = Guard(host, own, quarantine)
-        resuming = Resume(settings, resume.NO_TIME if no_time is None else no_time)
-        ordering = Ordering(resuming, Ending(guard, resuming.call))
+    A run of one state, such as by ``state.single`` of a ``salt-call``, begins without what most
+    states do not need. Any other run begins with all of it, because one of its states may replace
+    this package.
+    """
+
+    def __init__(self, host: Host, settings: Settings, no_time: float = NO_TIME) -> None:
+        self._host = host
+        self._settings = settings
+        self._recording = Recording(settings, no_time)
+        self._ordering = Ordering(self._recording, Ending(self._packages, self._recording.call))
         calling = Calling(
-            ordering=ordering,
-            deferring=Deferring(own, resuming.call),
-            resume=resuming,
-            test_mode=TestMode(own, quarantine, settings.service),
-            own=own,
+            ordering=self._ordering,
+            packages=self._packages,
+            recording=self._recording,
             run_dir=settings.run_dir,
         )
         self.around_call = calling.around_call
-        self.call_high: Callable[..., Any] = ordering.call_high
-        self.call_chunks: Callable[..., Any] = ordering.call_chunks
-        self.call_target: Callable[..., Any] = parallel.call_target
-        self.handlers = {**guard.handlers(), **ordering.handlers()}
+        self.handlers = {
+            **dict.fromkeys(names.GUARDED, self._guarded),
+            **self._ordering.handlers(),
+        }
+
+    def load(self) -> None:
+        """Load what is left, for this process and its children."""
+        self._recording.resume()
+        self._packages()
+
+    def call_target(self, *args: Any) -> Any:
+        from . import parallel
+
+        return parallel.call_target(*args)
+
+    def call_high(self, *args: Any) -> Any:
+        self.load()
+        return self._ordering.call_high(*args)
+
+    def call_chunks(self, *args: Any) -> Any:
+        self.load()
+        return self._ordering.call_chunks(*args)
+
+    def _packages(self) -> OfPackages:
+        return self._of_packages
+
+    @cached_property
+    def _of_packages(self) -> OfPackages:
+        from .of_packages import OfPackages
+
+        return OfPackages(self._host, self._settings, self._recording.call)
+
+    def _guarded(self, fun: str, *args: Any) -> Any:
+        return self._packages().handlers[fun](fun, *args)

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import salt.state
 
 from ..patches import Call, contained, instead, tell
-from . import let_go, of_thread, parallel, results, runs
+from . import let_go, of_thread, results, runs
 from .chunks import listed
-from .deferring import Deferring, StateCall
 from .names import KEYWORD
 from .ordering import Ordering
-from .own_packages import OwnPackages
-from .resume import Resume
+from .recording import Recording
 from .runs import Deferral, LeftOut, Memo, Run
-from .testmode import TestMode
+
+if TYPE_CHECKING:
+    from .of_packages import OfPackages
 
 _CALL = "salt.state.State.call"
 
 
 class Calling:
-    """Calls states: plainly if that is enough, else in full."""
+    """
+    Calls states: plainly if that is enough, else in full.
+
+    *packages* returns what looks after the own packages.
+    """
 
     def __init__(
         self,
         *,
         ordering: Ordering,
-        deferring: Deferring,
-        resume: Resume,
-        test_mode: TestMode,
-        own: OwnPackages,
+        packages: Callable[[], OfPackages],
+        recording: Recording,
         run_dir: str,
     ) -> None:
         self._run_dir = run_dir
         self._ordering = ordering
-        self._deferring = deferring
-        self._resume = resume
-        self._test_mode = test_mode
-        self._own = own
+        self._packages = packages
+        self._recording = recording
 
     def around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return what takes the place of ``State.call``."""
-        self._resume.attach(original)
+        self._recording.attach(original)
         call, in_full, local = original, self._in_full, of_thread.local
         run_dir = self._run_dir
-        no_time = self._resume.no_time
+        no_time = self._recording.no_time
 
         def _call(
             state: Any,
@@ -83,7 +83,7 @@ class Calling:
             except Deferral as deferral:
                 # It has no result yet.
                 run.low, recorded = None, False
-                ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
+                ret = self._deferred(run, (state, low, chunks, running), deferral)
             finally:
                 run.plain, run.low = not run.suspended, None
             try:
@@ -104,15 +104,17 @@ class Calling:
 
         return _call
 
-    def _deferred(self, run: Run, called: StateCall, deferral: Deferral) -> dict[str, Any]:
-        """Return the result of a state that has not changed anything yet."""
+    def _deferred(
+        self, run: Run, called: tuple[Any, dict[str, Any], Any, Any], deferral: Deferral
+    ) -> dict[str, Any]:
+        """Return the result of a state, with its arguments, that has not changed anything yet."""
         try:
-            return self._deferring.result(run, called, deferral)
+            return self._packages().deferring.result(run, called, deferral)
         except Exception as err:  # noqa: BLE001 (it is told)
             tell(_CALL, err)
             names = listed(deferral.changes)
             return {
-                **results.blank(called.state, called.low, datetime.datetime.now()),
+                **results.blank(*called[:2], datetime.datetime.now()),
                 "result": False,
                 "comment": results.NOT_DEFERRED.format(names=names, error=err),
             }
@@ -124,7 +126,7 @@ class Calling:
         left_out, run.left_out = run.left_out, []
         self._after(run, state, low, ret, asked, left_out)
         if recorded:
-            self._resume.record(state, low, ret)
+            self._recording.record(state, low, ret)
 
     def _in_full(
         self, call: Call, state: Any, low: dict[str, Any], chunks: Any, running: Any, retries: int
@@ -133,7 +135,7 @@ class Calling:
         if run is None and not state.mocked:
             return self._alone(call, state, low, chunks, running, retries)
         if run is None or run.finishing or retries > 1 or state.mocked:
-            return self._resume.call(state, low, chunks, running, retries, call)
+            return self._recording.call(state, low, chunks, running, retries, call)
         memo, asked, plain = run.memo, run.restart_asked, run.plain
         left_out, run.left_out = run.left_out, []
         run.memo = Memo() if low["state"] == "module" else None
@@ -141,11 +143,13 @@ class Calling:
         run.calling += 1
         try:
             if "parallel" in low:
-                low = parallel.prepare(run, low, self._own)
+                from . import parallel
+
+                low = parallel.prepare(run, low, self._packages().own)
             # It records results, and a deferred state has none yet.
-            ret = self._resume.call(state, low, chunks, running, 1, call)
+            ret = self._recording.call(state, low, chunks, running, 1, call)
         except Deferral as deferral:
-            ret = self._deferred(run, StateCall(state, low, chunks, running), deferral)
+            ret = self._deferred(run, (state, low, chunks, running), deferral)
             # It counts in place of what Salt's function would have returned.
             instead(call, ret)
         finally:
@@ -186,4 +190,4 @@ class Calling:
             results.announce_restart(ret)
             run.restarted.append(ret)
         if ret.get("result") is None:
-            self._test_mode.tell(state, low, ret)
+            self._packages().test_mode.tell(state, low, ret)

@@ -35,8 +35,15 @@ class Deferring:
         self._own = own
         self._call = call
 
-    def result(self, run: Run, called: StateCall, deferral: Deferral) -> dict[str, Any]:
-        """Return the result that stands for the state until the end of the run."""
+    def result(
+        self, run: Run, arguments: tuple[Any, dict[str, Any], Any, Any], deferral: Deferral
+    ) -> dict[str, Any]:
+        """
+        Return the result that stands for the state until the end of the run.
+
+        *arguments* are those of ``State.call``.
+        """
+        called = StateCall(*arguments)
         run.calling += 1
         try:
             called.state.states.inject_globals = {}

@@ -6,24 +6,30 @@ import datetime
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import salt.state
 from salt.exceptions import CommandExecutionError
 
-from . import parallel, results
+from . import results
 from .chunks import join_comments
-from .guard import Guard
 from .runs import Level, Pending, Run
+
+if TYPE_CHECKING:
+    from .of_packages import OfPackages
 
 log = logging.getLogger(__name__)
 
 
 class Ending:
-    """Carries out what is deferred. *call* calls a state of Salt."""
+    """
+    Carries out what is deferred.
 
-    def __init__(self, guard: Guard, call: Callable[..., Any]) -> None:
-        self._guard = guard
+    *packages* returns what looks after the own packages, and *call* calls a state of Salt.
+    """
+
+    def __init__(self, packages: Callable[[], OfPackages], call: Callable[..., Any]) -> None:
+        self._packages = packages
         self._call = call
 
     def finish(self, run: Run, outermost: Level) -> None:
@@ -43,8 +49,9 @@ class Ending:
         def work() -> list[Any]:
             return [self._call_again(run, entry) for entry in run.pending]
 
+        guard = self._packages().guard
         try:
-            real = self._guard.transact(work, f"state run: {', '.join(names)}", results.failures)
+            real = guard.transact(work, f"state run: {', '.join(names)}", results.failures)
         except CommandExecutionError as err:
             real = [
                 {
@@ -55,7 +62,7 @@ class Ending:
                 for entry in run.pending
             ]
         for entry, result in zip(run.pending, real, strict=True):
-            results.settle(entry, result, self._guard.warning)
+            results.settle(entry, result, guard.warning)
             entry.settled = True
             results.report(entry, outermost)
 
@@ -70,7 +77,7 @@ class Ending:
 
     def _request_restart(self, run: Run) -> None:
         try:
-            self._guard.request_restart(run.restart_reason)
+            self._packages().guard.request_restart(run.restart_reason)
         except CommandExecutionError as err:
             log.error("safeupdate: the deferred restart cannot be requested: %s", err)
             for ret in run.restarted:
@@ -79,6 +86,8 @@ class Ending:
 
 def abort(run: Run, level: Level) -> None:
     """Forget the states that were deferred in an aborted run, and say so in their results."""
+    from . import parallel
+
     for entry in run.pending[level.first :]:
         entry.placeholder.pop(parallel.MARKER, None)
         results.settle_aborted(entry)
@@ -91,7 +100,10 @@ def fail(run: Run, level: Level, err: Exception) -> None:
         if not entry.settled:
             results.settle_unfinished(entry, err)
     del run.pending[level.first :]
-    parallel.fail(level, err)
+    if level.parallel:
+        from . import parallel
+
+        parallel.fail(level, err)
     if run.restart_reason and len(run.levels) == 1:
         said = f"The minion may not restart by itself: {err}. Restart it."
         for ret in run.restarted:

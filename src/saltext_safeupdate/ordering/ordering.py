@@ -7,28 +7,28 @@ from collections.abc import Callable
 from typing import Any
 
 from ..patches import tell
-from . import ending, names, parallel, results, runs
+from . import ending, names, results, runs
 from .ending import Ending
 from .loaders import Handler
-from .resume import Resume
+from .recording import Recording
 from .runs import Level, Run
 
 
 class Ordering:
     """Makes runs of what Salt calls, and ends them."""
 
-    def __init__(self, resume: Resume, end: Ending) -> None:
-        self._resume = resume
+    def __init__(self, recording: Recording, end: Ending) -> None:
+        self._recording = recording
         self._end = end
 
     def run(self, owner: Any, function: Callable[[], Any]) -> Any:
         """Return what *function* returns: it is a run, the outermost one or a nested one."""
-        place = self._resume.place()
+        place = self._recording.place()
         with runs.enter(owner) as (run, level):
             level.place = place
             if len(run.levels) == 1:
-                run.recorded, resumed = self._resume.of_run()
-                run.plain, run.suspend = not resumed, self._resume.suspend
+                run.recorded, resumed = self._recording.of_run()
+                run.plain, run.suspend = not resumed, self._recording.suspend
             ret = function()
             try:
                 self._conclude(run, level, ret)
@@ -39,9 +39,11 @@ class Ordering:
 
     def _conclude(self, run: Run, level: Level, ret: Any) -> None:
         if isinstance(ret, dict):
-            self._resume.restore(level, ret)
+            self._recording.restore(level, ret)
             level.results = ret
         if level.parallel and not run.remote:
+            from . import parallel
+
             parallel.collect(run, level)
         if run.pending[level.first :] and results.is_aborted(level):
             ending.abort(run, level)

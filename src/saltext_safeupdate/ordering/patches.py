@@ -28,6 +28,10 @@ class Later(BuiltLater):
     def __init__(self, host: Host, settings: Settings, no_time: float | None = None) -> None:
         super().__init__(partial(_built, host, settings, no_time))
 
+    def build(self) -> None:
+        super().build()
+        self.parts().load()
+
     def handler(self, fun: str, *args: Any) -> Any:
         """Be in front of an execution function."""
         return self.parts().handlers[fun](fun, *args)
@@ -54,7 +58,7 @@ class Later(BuiltLater):
 def _built(host: Host, settings: Settings, no_time: float | None) -> Built:
     from .built import Built
 
-    return Built(host, settings, no_time)
+    return Built(host, settings) if no_time is None else Built(host, settings, no_time)
 
 
 def patches(later: Later) -> list[Patch]:

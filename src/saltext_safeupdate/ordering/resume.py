@@ -17,13 +17,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import salt.payload
 import salt.state
 
 from ..core.errors import InputError, RecordError, SafeUpdateError
+from ..core.frozen import changeable
 from ..core.host import processes
 from ..core.jobs import current
 from ..core.jobs.ledger import Ledger
@@ -41,9 +42,6 @@ log = logging.getLogger(__name__)
 _VOLATILE = frozenset(
     ("__prereq__", "__prerequired__", "__reqs__", "__agg__", "order", "retry", "parallel")
 )
-# A state that took fewer milliseconds and changed nothing is called again: that is cheaper
-# than to record it.
-NO_TIME = 10.0
 _CHANGED = (
     "This state also ran before the minion was restarted, but it has changed since then: it ran "
     "again."
@@ -72,7 +70,7 @@ MOST_LOST = 3
 _LOOK_INTERVAL = 0.05
 
 
-@dataclass(eq=False, repr=False)
+@changeable
 class _Progress:
     """One attempt of a job: what earlier attempts recorded, and where it is now."""
 
@@ -116,19 +114,20 @@ class _Progress:
 
 
 class Resume:
-    """Calls states for the ordering, and records their results."""
+    """
+    Calls states for the ordering, and records their results.
 
-    def __init__(self, settings: Settings, no_time: float = NO_TIME) -> None:
+    *call* is Salt's function. A state that took fewer than *no_time* milliseconds and changed
+    nothing is not recorded.
+    """
+
+    def __init__(self, settings: Settings, no_time: float, call: Callable[..., Any]) -> None:
         self.no_time = no_time
         self._ledger = Ledger(settings.database)
         self._suspensions = Suspensions(settings.database)
         self._local = threading.local()
         # The newest complaint of the ledger that was logged.
         self._complaint = ""
-        self._call: Callable[..., Any]
-
-    def attach(self, call: Callable[..., Any]) -> None:
-        """Call states with Salt's own *call*."""
         self._call = call
 
     def of_run(self) -> tuple[bool, bool]:
@@ -137,7 +136,7 @@ class Resume:
 
         Raises Interrupted if it is to be, and cannot.
         """
-        job = _job()
+        job = current.recorded()
         resumed = job is not None and job.attempt > 1
         if job is not None and resumed:
             self._of(job)
@@ -145,13 +144,13 @@ class Resume:
 
     def restore(self, level: Level, results: dict[str, Any]) -> None:
         """Have the results of a run say what they were when it was suspended."""
-        job = _job()
+        job = current.recorded()
         if job is not None:
             self._of(job).kept.restore(level.place, results)
 
     def place(self) -> str:
         """Return the name of the state that is being called, or an empty text."""
-        job = _job()
+        job = current.recorded()
         return "" if job is None else self._of(job).tag()
 
     def call(
@@ -169,7 +168,7 @@ class Resume:
         *salts* is Salt's function, if it is to be called with more than this.
         """
         call = salts or self._call
-        job = _job()
+        job = current.recorded()
         _stay_suspended(job)
         if job is None or retries > 1 or state.mocked:
             return call(state, low, chunks, running, retries)
@@ -227,7 +226,7 @@ class Resume:
         *ask*. If that raises, the run continues here. States that run in processes of their own
         have ended before that.
         """
-        job, run = _job(), runs.current()
+        job, run = current.recorded(), runs.current()
         process = process or self._owner()
         if job is None or run is None or not process:
             raise RecordError("The ledger does not have this job. Nothing was done.")
@@ -257,7 +256,7 @@ class Resume:
 
     def _owner(self) -> str:
         """Return the identity of the main process of the minion that has accepted this job."""
-        job = _job()
+        job = current.recorded()
         rows = self._ledger.find(job.jid) if job is not None else []
         return next((row.owner for row in rows if job is not None and row.key == job.key), "")
 
@@ -284,7 +283,7 @@ class Resume:
 
     def record(self, state: Any, low: dict[str, Any], ret: Mapping[str, Any]) -> None:
         """Record the result of a state that was not called by :meth:`call`, if it is worth it."""
-        job = _job()
+        job = current.recorded()
         _stay_suspended(job)
         if (
             job is not None
@@ -304,7 +303,9 @@ class Resume:
         progress: _Progress | None = getattr(self._local, "progress", None)
         if progress is None or progress.job is not job:
             earlier = self._earlier(job) if job.attempt > 1 else {}
-            progress = self._local.progress = _Progress(job, earlier, Kept(earlier))
+            progress = self._local.progress = _Progress(
+                job=job, earlier=earlier, kept=Kept(earlier)
+            )
         return progress
 
     def _earlier(self, job: current.Job) -> dict[str, tuple[str, bytes]]:
@@ -387,12 +388,6 @@ def _stay_suspended(job: current.Job | None) -> None:
     """Raise Suspended if the job is, and somebody has caught that: nothing else is called."""
     if job is not None and job.suspended:
         raise Suspended
-
-
-def _job() -> current.Job | None:
-    """Return the job of this thread, if the ledger records it."""
-    job = current.get()
-    return job if job is not None and job.key else None
 
 
 def _digest(low: Mapping[str, Any]) -> str:

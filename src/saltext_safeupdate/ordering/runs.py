@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..core.frozen import frozen
-from ..core.packages.request import Change, Request
+from ..core.frozen import changeable, frozen
 from .of_thread import local
+
+if TYPE_CHECKING:
+    from ..core.packages.request import Change, Request
 
 
 class Deferral(BaseException):
@@ -44,7 +46,7 @@ class LeftOut:
     changes: Mapping[str, Any]
 
 
-@dataclass(eq=False, repr=False)
+@changeable
 class Level:
     """The outermost run, or one nested in a state of it: its chunks and their results."""
 
@@ -97,7 +99,7 @@ class Memo:
         return self._done[number]
 
 
-@dataclass(eq=False, repr=False)
+@changeable
 class Pending:
     """A deferred state: what of it waits for the end of the run."""
 
@@ -114,7 +116,7 @@ class Pending:
     settled: bool = False
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@changeable
 class Run:
     """One state run with the runs nested in it."""
 

@@ -7,7 +7,7 @@ import pytest
 from saltext_safeupdate.core.host import locks
 from saltext_safeupdate.core.jobs import current
 from saltext_safeupdate.core.jobs.ledger import Ledger
-from saltext_safeupdate.ordering.resume import NO_TIME
+from saltext_safeupdate.ordering.recording import NO_TIME
 from tests.support.minion import Minion, hooked
 
 

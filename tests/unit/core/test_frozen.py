@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, i
 
 import pytest
 
-from saltext_safeupdate.core.frozen import frozen
+from saltext_safeupdate.core.frozen import changeable, frozen
 
 
 def classes(make):
@@ -104,3 +104,19 @@ def test_a_class_brings_no_code_of_its_own():
     one, two = (each for each in classes(frozen))
     shared = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
     assert all(getattr(one, name) is getattr(two, name) for name in shared)
+
+
+@pytest.mark.parametrize("make", [changeable, dataclass(kw_only=True, eq=False, repr=False)])
+def test_others_may_change_and_are_each_one_of_its_own(make):
+    place, other = classes(make)
+    one, two = place(name="a"), place(name="a")
+    one.number, one.found["x"] = 2, 1
+    assert (one.name, one.number, two.number, two.found) == ("a", 2, 1, {})
+    assert one != two
+    assert len({one, two}) == 2
+    with pytest.raises(TypeError):
+        other("a")
+    with pytest.raises(TypeError):
+        other()
+    with pytest.raises(ValueError, match="negative"):
+        place(name="a", number=-1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from ..errors import LockHeldError, LockUnavailableError
+from ..frozen import changeable
 from ..generations import own_tree
 from ..host import locks
 from ..host.locks import Lock
@@ -23,7 +23,7 @@ _UNDER_WAY = (
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@changeable
 class Job:
     """
     A running job: its JID (empty for salt-call) and its share of the jobs lock.
@@ -81,6 +81,12 @@ def get() -> Job | None:
     """Return the job of this thread, or None."""
     job: Job | None = getattr(_local, "job", None)
     return job
+
+
+def recorded() -> Job | None:
+    """Return the job of this thread, if the ledger records it."""
+    job = get()
+    return job if job is not None and job.key else None
 
 
 def begin(job: Job) -> None:

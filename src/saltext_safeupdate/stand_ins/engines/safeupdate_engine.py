@@ -20,7 +20,10 @@ _ENGINE = f"{_PACKAGE}.engines.safeupdate"
 # What the engine loads when it starts: while an installation writes it, some may be missing.
 _NEEDED = tuple(
     f"{_PACKAGE}.{name}"
-    for name in ("minion.engine", "minion.patches", "ordering.patches", "ordering.built")
+    for name in (
+        *("minion.engine", "minion.patches", "ordering.patches", "ordering.built"),
+        *("ordering.of_packages", "ordering.resume"),
+    )
 )
 # Seconds between two looks.
 _INTERVAL = 10.0

@@ -1,0 +1,26 @@
+"""The objects that look after the own packages, built together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core.settings import Settings
+from ..this_host import Host
+from .deferring import Deferring
+from .guard import Guard
+from .own_packages import OwnPackages
+from .quarantine import Quarantine
+from .testmode import TestMode
+
+
+class OfPackages:
+    """What a run needs as soon as one of its states may change them. *call* calls a state."""
+
+    def __init__(self, host: Host, settings: Settings, call: Callable[..., Any]) -> None:
+        quarantine = Quarantine(host)
+        self.own = OwnPackages(host)
+        self.guard = Guard(host, self.own, quarantine)
+        self.handlers = self.guard.handlers()
+        self.deferring = Deferring(self.own, call)
+        self.test_mode = TestMode(self.own, quarantine, settings.service)
