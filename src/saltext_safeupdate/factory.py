@@ -121,7 +121,7 @@ def initiator(host: Host, jid: str = "") -> Initiator:
     from .core.supervisor.initiator import Initiator, Installation, Master, RunningJobs
     from .core.supervisor.neighbours import with_units
 
-    foreign = host.why_not_ours()
+    foreign = host.why_not_ours() or host.kept_for_another()
     if foreign:
         raise SafeUpdateError(f"{foreign} Nothing was changed.")
 

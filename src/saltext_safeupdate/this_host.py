@@ -129,6 +129,23 @@ class Host:
                 return owner.refusal(f"The directory of locks {settings.run_dir}", each, config)
         return ""
 
+    def kept_for_another(self) -> str:
+        """Return why the keeper of the service is another minion's; empty if that is not so."""
+        from .core.host.direct import Direct
+
+        services, unit = self.services, self.settings.service
+        kept = services.kept(unit) if isinstance(services, Direct) else None
+        default = os.environ.get("SALT_CONFIG_DIR", str(salt.syspaths.CONFIG_DIR))
+        theirs = "" if kept is None else kept.config_dir or default
+        ours = os.path.dirname(str(self.opts.get("conf_file") or "/etc/salt/minion"))
+        if not os.path.isabs(theirs) or os.path.realpath(theirs) == os.path.realpath(ours):
+            return ""
+        return (
+            f"The keeper of {unit} has started the minion whose configuration is in {theirs}, and "
+            f"not this one, of {ours}. Give this one a keeper and a name of its own ('--unit', and "
+            "'safeupdate:service')."
+        )
+
     @cached_property
     def ledger(self) -> Ledger:
         from .core.jobs.ledger import Ledger

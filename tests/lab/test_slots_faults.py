@@ -306,8 +306,8 @@ def test_a_disk_that_fills_up_while_a_slot_is_made(
         filling.stdout.readline()
         pid = scene.pid()
         answer = scene.call("safeupdate.update", NEW, source=f"salt://{NEW}", timeout=400)
-        assert filling.wait(60) == 0
         print(answer)
+        assert filling.wait(60) == 0
         assert "No space left on device" in answer
         assert "Nothing was changed" in answer
         assert run(["ls", "-A", f"{SLOTS}/slots"]).stdout.split() == []

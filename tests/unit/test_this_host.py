@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+from salt import syspaths
 
 from saltext_safeupdate import factory
 from saltext_safeupdate.admin.status.status import described
@@ -13,6 +14,7 @@ from saltext_safeupdate.core import wiring
 from saltext_safeupdate.core.errors import SafeUpdateError
 from saltext_safeupdate.core.host import init_system, minions, own_unit, processes
 from saltext_safeupdate.core.host.daemons import Daemon
+from saltext_safeupdate.core.host.direct import Direct
 from saltext_safeupdate.core.host.servers import Server
 from saltext_safeupdate.core.host.service import ServiceState
 from saltext_safeupdate.core.packages.own import Own
@@ -201,3 +203,46 @@ def test_a_master_that_could_not_start_again_is_a_reason_to_refuse(with_master, 
     (tmp_path / "salt2" / "master").write_text("{")
     with pytest.raises(SafeUpdateError, match=r"salt2/master, is not valid.*Nothing was changed"):
         factory.initiator(with_master).new_record("update", "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "conf_file", "is_another"),
+    [
+        (["-c", "{tmp}/one"], "{tmp}/one/minion", False),
+        (["-c", "{tmp}/link/"], "{tmp}/one/minion", False),
+        (["-l", "info", "--config-dir={tmp}/one"], "{tmp}/two/minion", True),
+        (["-c{tmp}/one"], "{tmp}/two/minion", True),
+        (["--config", "{tmp}/one"], "{tmp}/two/minion", True),
+        ([], "{tmp}/two/minion", True),
+        ([], f"{syspaths.CONFIG_DIR}/minion", False),
+        (["-c", "one"], "{tmp}/one/minion", False),
+    ],
+)
+def test_the_keeper_of_another_minion_is_not_told_anything(
+    tmp_path, monkeypatch, arguments, conf_file, is_another
+):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    state = tmp_path / "keepers" / "salt-minion" / "state.json"
+    state.parent.mkdir(parents=True)
+    told = {
+        **{"keeper": processes.me(), "pid": 0, "active": "active", "invocation": "", "status": 0},
+        **{
+            "slot": "",
+            "before": "",
+            "arguments": [each.format(tmp=tmp_path) for each in arguments],
+        },
+    }
+    state.write_text(json.dumps(told))
+    services = Direct(lambda *_, **__: None, keepers=str(tmp_path / "keepers"))
+    monkeypatch.setattr(init_system, "detect", lambda: services)
+    monkeypatch.setattr(own_unit, "name", lambda: "")
+    monkeypatch.setattr(wiring, "package_manager", lambda: None)
+    opts = make_opts(tmp_path)
+    opts["conf_file"] = conf_file.format(tmp=tmp_path)
+    real = Host(opts)
+    if is_another:
+        with pytest.raises(SafeUpdateError, match=r"keeper of salt-minion.*Nothing was changed"):
+            factory.initiator(real)
+    else:
+        assert factory.initiator(real).services is services

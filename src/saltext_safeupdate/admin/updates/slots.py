@@ -49,9 +49,12 @@ def why_not(host: Host) -> tuple[str, str] | None:
         factory.slots(host).active(host.settings.unit_name)
         unit = factory.slot_unit(host)
         unit.check()
+        another = host.kept_for_another()
         elsewhere = _configured_elsewhere(host, unit.arguments)
     except (OSError, SafeUpdateError) as err:
         return (str(err), "See the message.")
+    if another:
+        return (another, "See the message.")
     if elsewhere:
         return (
             f"The running Salt has its configuration in {elsewhere} by default; the Salt of a slot "

@@ -53,6 +53,17 @@ class Kept:
         """The path of the program that its next start runs."""
         return self.slot if self.follows else self.before
 
+    @property
+    def config_dir(self) -> str:
+        """The directory of the configuration that it was told; empty if none."""
+        for place, each in enumerate(self.arguments):
+            name, is_told, value = each.partition("=")
+            if len(name) > 3 and "--config-dir".startswith(name):
+                return value if is_told else "".join(self.arguments[place + 1 : place + 2])
+            if each.startswith("-c"):
+                return each[2:] or "".join(self.arguments[place + 1 : place + 2])
+        return ""
+
     def told(self, order: int) -> None:
         """Give the keeper an order. One that has just ended takes none."""
         if processes.alive(self.keeper):
