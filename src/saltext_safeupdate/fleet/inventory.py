@@ -284,17 +284,15 @@ def lines(found: Mapping[str, Any], *, details: bool = False) -> list[str]:
     for minion, row in found.get("rows", {}).items():
         shown.append(f"{text(minion)}: {line(row, found['at'])}")
         if details:
-            shown += [f"    {key}: {_told(value)}" for key, value in row.items() if value]
+            known = {**row, "times": None, **row.get("times", {})}
+            told = {k: "; ".join(v) if isinstance(v, list) else v for k, v in known.items() if v}
+            shown += [f"    {key}: {value}" for key, value in told.items()]
     for drift in found.get("drift", ()):
         shown.append(f"{text(drift['minion'])}: {drift['code']}: {drift['problem']}")
         shown.append(f"    {drift['fix']}")
     for kind, minions in found.get("repaired", {}).items():
         shown += [f"{text(minion)}: {_REPAIRED[kind]}: {why}" for minion, why in minions.items()]
     return [*shown, *found["unreadable"]]
-
-
-def _told(value: object) -> str:
-    return "; ".join(value) if isinstance(value, list) else str(value)
 
 
 def _age(seconds: float) -> str:

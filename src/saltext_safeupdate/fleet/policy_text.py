@@ -6,11 +6,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from .text import clean, names
+from .text import clean, names, shown
+from .times import UTC
 
 
-def policy_lines(found: Mapping[str, Any]) -> str:
-    """Return what :func:`.policy.look` has found, with what has begun or comes next."""
+def policy_lines(found: Mapping[str, Any], zone: object = UTC) -> str:
+    """
+    Return what :func:`.policy.look` has found, with what has begun or comes next.
+
+    See :func:`.text.shown`.
+    """
     result = [f"Policy {clean(found['policy'])}{'' if found['enabled'] else ': switched off'}"]
     for group in found["groups"]:
         result += ["", f"{clean(group['group'])}: {clean(group['goal'])}, {_sums(group)}"]
@@ -32,7 +37,7 @@ def policy_lines(found: Mapping[str, Any]) -> str:
         end = f"A rollout of {clean(found['next'])} comes next: 'apply=True' begins it."
     else:
         end = "Nothing is to be begun now."
-    return "\n".join([*result, "", end])
+    return shown("\n".join([*result, "", end]), zone)
 
 
 def _sums(group: Mapping[str, Any]) -> str:

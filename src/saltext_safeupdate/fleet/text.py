@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import window
-from .columns import Line, wrapped
+from .columns import WIDTH, Line, columns, wrapped, wrapped_text
 from .plan import Plan, nothing_to_do
 from .request import OF_A_GROUP, Group, group_data
+from .times import UTC, in_zone
 
 # The parts of a line mean "good", "bad", "work", "dim" or "".
 
@@ -68,15 +69,25 @@ def plain(lines: Iterable[Line]) -> str:
     return "\n".join("".join(part for part, _ in line).rstrip() for line in lines)
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """Return the summary of a rollout (:func:`..summary.summary`) as text."""
-    return plain(lines(found))
+def shown(told: str, zone: object = UTC) -> str:
+    """Return a text with its times in that zone, in lines that fit; see :func:`.times.zone`."""
+    # A time in another zone is longer, and one that is broken is none any more.
+    return wrapped_text(in_zone(told, zone))
+
+
+def text(found: Mapping[str, Any], zone: object = UTC) -> str:
+    """Return the summary of a rollout (:func:`..summary.summary`) as text; see :func:`shown`."""
+    return shown(plain(_lines(found)), zone)
 
 
 def lines(found: Mapping[str, Any]) -> list[Line]:
-    """Return the summary of a rollout as lines that fit: the whole, the problems, the waves."""
-    told = [*_whole(found), *_problems(found), *_waves(found)]
-    return [piece for line in told for piece in wrapped(line)]
+    """Return the summary of a rollout as lines that fit."""
+    return [piece for line in _lines(found) for piece in wrapped(line)]
+
+
+def _lines(found: Mapping[str, Any]) -> list[Line]:
+    """Return the whole, the problems, the waves."""
+    return [*_whole(found), *_problems(found), *_waves(found)]
 
 
 def goal(version: str, extension: str, back: str = "") -> str:
@@ -239,17 +250,25 @@ def changes(before: Mapping[str, Any] | None, found: Mapping[str, Any]) -> list[
     return [f"{moment(found['looked'])}  {line}" for line in result]
 
 
-def plan_text(plan: Plan) -> str:
-    """Return a plan as text: groups, waves, canaries, the estimate, and who is left out and why."""
+def plan_text(plan: Plan, zone: object = UTC) -> str:
+    """
+    Return a plan as text: groups, waves, canaries, the estimate, and who is left out and why.
+
+    See :func:`shown`.
+    """
+    return shown("\n".join(_plan_lines(plan)), zone)
+
+
+def _plan_lines(plan: Plan) -> list[str]:
     wanted = plan.request
     if told := nothing_to_do(plan):
-        return f"{goal(wanted.version, wanted.extension, wanted.back)}: {clean(told)}"
+        return [f"{goal(wanted.version, wanted.extension, wanted.back)}: {clean(told)}"]
     total = len(plan.minions) + len(plan.left_out)
     result = [
         f"Plan {clean(plan.id)}: {goal(wanted.version, wanted.extension, wanted.back)} for"
         f" {len(plan.minions)} of {total} minions in {len(plan.waves)} waves",
         f"  takes {'about ' + seconds(plan.expected) if plan.expected else 'nobody knows how long'}"
-        f", {plan.unavailable} may be away at once, stops when more than {plan.failed} fail",
+        f", {plan.unavailable} may be away at once, stops if more than {plan.failed} fail",
     ]
     if plan.versions:
         counted = Counter(plan.versions.values()).most_common()
@@ -268,10 +287,9 @@ def plan_text(plan: Plan) -> str:
     result += ["", "Waves"]
     groups = [_group({"group": wave.group, "canary": wave.canary}) for wave in plan.waves]
     width = max(map(len, groups), default=0)
-    result += [
-        f"  {number:3}  {group:{width}}  {len(wave.minions):5}  {names(wave.minions)}"
-        for number, (group, wave) in enumerate(zip(groups, plan.waves, strict=True), 1)
-    ]
+    for number, (group, wave) in enumerate(zip(groups, plan.waves, strict=True), 1):
+        told = f"  {number:3}  {group:{width}}  {len(wave.minions):5}  "
+        result.append(told + _names_within(wave.minions, WIDTH - columns(told)))
     if plan.away:
         result += ["", f"Away now, updated when they come back ({len(plan.away)})"]
         result.append(f"  {names(sorted(plan.away))}")
@@ -286,7 +304,7 @@ def plan_text(plan: Plan) -> str:
         "In a rollout that is not over, so this plan waits for its end", (plan.elsewhere.items())
     )
     steps = ((name, ", ".join(steps)) for name, steps in plan.steps.items())
-    return "\n".join([*result, *_gathered("Upgrade steps", steps)])
+    return [*result, *_gathered("Upgrade steps", steps)]
 
 
 def _own(group: Group) -> list[str]:
@@ -323,8 +341,14 @@ def _gathered(title: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [*head, *(f"  {len(these):5}  {clean(what)}: {names(these)}" for what, these in rows)]
 
 
-def names(given: Sequence[str]) -> str:
+def names(given: Sequence[str], most: int = MOST) -> str:
     """Return the names of minions, the first ones of many."""
-    more = len(given) - MOST
-    shown = ", ".join(clean(name, 60) for name in given[:MOST])
-    return f"{shown} and {more} more" if more > 0 else shown
+    more = len(given) - most
+    told = ", ".join(clean(name, 60) for name in given[:most])
+    return f"{told} and {more} more" if more > 0 else told
+
+
+def _names_within(given: Sequence[str], width: int) -> str:
+    """Return as many names as so many columns have space for, one at least."""
+    told = (names(given, most) for most in range(MOST, 0, -1))
+    return next((each for each in told if columns(each) <= width), names(given, 1))

@@ -17,16 +17,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from ..fleet.columns import Line, columns, fitting, wrapped_text
+from ..fleet.columns import Line, columns, fitting
 from ..fleet.policy_text import policy_lines
-from ..fleet.text import changes, clean, goal, lines, plan_text, seconds, text
-from ..fleet.times import beside, in_zone, zone
+from ..fleet.text import changes, clean, goal, lines, plan_text, seconds, shown, text
+from ..fleet.times import UTC, beside, zone
 
 __all__ = [
     "beside",
     "follow",
     "for_person",
-    "in_zone",
     "listed_text",
     "plan_text",
     "text",
@@ -115,8 +114,8 @@ def say_that_minions_are_asked(opts: Mapping[str, Any], minions: int, timeout: f
     )
 
 
-def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return many rollouts as text, a line for each."""
+def listed_text(found: Mapping[str, Mapping[str, Any]], zone: object = UTC) -> str:
+    """Return many rollouts as text; see :func:`..fleet.text.shown`."""
     rows = []
     for name, told in found.items():
         counts = ", ".join(f"{n} {step.replace('_', ' ')}" for step, n in told["counts"].items())
@@ -124,12 +123,12 @@ def listed_text(found: Mapping[str, Mapping[str, Any]]) -> str:
         why += "" if told.get("looked_after", True) else " (nobody looks after it)"
         what = goal(told["version"], told["extension"], told["back"])
         rows.append(f"{clean(name)}  {told['mode']:8}  {what}: {counts}{why}")
-    return wrapped_text("\n".join(rows)) or "There are no rollouts."
+    return shown("\n".join(rows), zone) or "There are no rollouts."
 
 
-def policy_text(found: Mapping[str, Any]) -> str:
-    """Return how a fleet stands by its policy as text."""
-    return policy_lines(found)
+def policy_text(found: Mapping[str, Any], zone: object = UTC) -> str:
+    """Return how a fleet stands by its policy as text; see :func:`..fleet.text.shown`."""
+    return policy_lines(found, zone)
 
 
 def _stands(found: Mapping[str, Any]) -> bool:

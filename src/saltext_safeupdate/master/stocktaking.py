@@ -11,7 +11,8 @@ from typing import Any
 import salt.version
 
 from ..core.errors import InputError, RecordError, one_line
-from ..fleet import adrift, inventory, platforms, repairs, selection, share
+from ..fleet import adrift, inventory, platforms, repairs, selection, share, times
+from ..fleet.columns import wrapped_text
 from ..fleet.inventory import Drift, Record
 from ..fleet.repairs import Repair
 from ..fleet.request import TARGET_TYPES
@@ -21,6 +22,8 @@ from .store import Store
 log = logging.getLogger(__name__)
 
 REPORT = "safeupdate.report"
+# What are seconds since 1970 in a row of a minion.
+_TIMES = ("seen", "drifting")
 # Seconds between two questions to minions that are being repaired, and that they have to answer.
 LOOK_INTERVAL, ANSWER_TIMEOUT = 5.0, 30.0
 _UNSURE = "nothing is known of its grains or pillar, so whether it is meant is not known either"
@@ -347,8 +350,19 @@ def forget(opts: Mapping[str, Any], minion: object, deleted: object) -> list[str
     return made(opts).forget_deleted(targets.targeted(opts, "*", "glob"))
 
 
+def dated(found: Mapping[str, Any], zone: object) -> dict[str, Any]:
+    """Return what :class:`Inventory` found with ``times`` by ISO 8601, of each minion as well."""
+    told = times.beside(found, ("at",), zone)
+    if "rows" in told:
+        told["rows"] = {
+            minion: times.beside(row, _TIMES, zone) if "seen" in row else row
+            for minion, row in told["rows"].items()
+        }
+    return told
+
+
 def shown(data: object) -> str:
     """Return what :class:`Inventory` found as text; anything else, such as an error, as it is."""
     if not isinstance(data, Mapping) or "summary" not in data:
         return str(data)
-    return "\n".join(inventory.lines(data, details=bool(data.get("details"))))
+    return wrapped_text("\n".join(inventory.lines(data, details=bool(data.get("details")))))

@@ -327,7 +327,7 @@ def plan(target=None, tgt_type="glob", zone="UTC", **settings):
     wanted = planning.requested(store, target, tgt_type, settings)
     found = planning.make(__opts__, wanted, store=store)
     if progress.for_person(__opts__):
-        return progress.in_zone(progress.plan_text(found), zone)
+        return progress.plan_text(found, zone)
     return planning.as_data(found, zone)
 
 
@@ -421,9 +421,9 @@ def status(rollout=None, rows=False, zone="UTC"):
     person = progress.for_person(__opts__) and not rows
     if rollout is None:
         listed = orders.listed(__opts__)
-        return progress.in_zone(progress.listed_text(listed), zone) if person else listed
+        return progress.listed_text(listed, zone) if person else listed
     found = orders.shown(Store(__opts__), rollout, rows=bool(rows), opts=__opts__, zone=zone)
-    return progress.in_zone(progress.text(found), zone) if person else found
+    return progress.text(found, zone) if person else found
 
 
 @errors.for_runner
@@ -570,7 +570,7 @@ def policy(apply=False, zone="UTC"):
     progress.zone(zone)
     found = policies.step(__opts__, apply=bool(apply), by=_by())
     if progress.for_person(__opts__):
-        return progress.in_zone(progress.policy_text(found), zone)
+        return progress.policy_text(found, zone)
     return progress.beside(found, ("at",), zone)
 
 
@@ -774,7 +774,7 @@ def metrics(path=""):
 
 
 @errors.for_runner
-def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only=None):
+def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only=None, zone="UTC"):
     """
     Show what runs on the minions whose keys are accepted.
 
@@ -816,16 +816,21 @@ def versions(tgt="*", tgt_type="glob", timeout=30, details=False, ask=True, only
         ``plain`` (without this extension) or ``unsupported``. One of them is enough. The sums are
         of all minions. Defaults to all.
 
+    zone
+        The time zone of ``times``: ``UTC``, ``local`` for that of this master, or a name such as
+        ``Europe/Berlin``. Defaults to ``UTC``.
+
     :raises CommandExecutionError: if no minion is meant, or a value is not valid. Nothing is asked
         then.
     :raises CommandExecutionError: if the engine ``safeupdate_redeliver`` of this master is not
         configured or does not run, or the cache of the master cannot be used.
     """
+    progress.zone(zone)
     wanted = stocktaking.only(only)
     minions = stocktaking.expected(__opts__, tgt, tgt_type)
     timeout = redelivery.seconds("timeout", timeout)
     found = stocktaking.made(__opts__).versions(minions, timeout, asks=bool(ask), only=wanted)
-    return _told({**found, "details": bool(details)})
+    return _told({**stocktaking.dated(found, zone), "details": bool(details)})
 
 
 @errors.for_runner
@@ -837,6 +842,7 @@ def check(
     repair=False,
     batch="10%",
     repair_timeout=3600,
+    zone="UTC",
 ):
     """
     Show which minions are not as they should be, and what would repair each.
@@ -858,7 +864,7 @@ def check(
         salt-run safeupdate.check
         salt-run safeupdate.check 'web*' repair=True batch=2
 
-    tgt, tgt_type, timeout, ask
+    tgt, tgt_type, timeout, ask, zone
         As for :py:func:`versions`.
 
     repair
@@ -875,6 +881,7 @@ def check(
     :raises CommandExecutionError: as for :py:func:`versions`; and, with ``repair``, if it is not
         known which minions are in a rollout. Nothing is changed then.
     """
+    progress.zone(zone)
     minions = stocktaking.expected(__opts__, tgt, tgt_type)
     meant, broken = policies.wanted(__opts__, minions)
     found = stocktaking.made(__opts__).check(
@@ -888,7 +895,7 @@ def check(
         meant=meant,
         broken=broken,
     )
-    return _told(found)
+    return _told(stocktaking.dated(found, zone))
 
 
 @errors.for_runner

@@ -10,6 +10,7 @@ import pytest
 
 from saltext_safeupdate.core.errors import CacheError, InputError, RecordError
 from saltext_safeupdate.fleet import rollout
+from saltext_safeupdate.fleet.columns import columns
 from saltext_safeupdate.master import stocktaking
 from saltext_safeupdate.master.stocktaking import Inventory, expected
 from saltext_safeupdate.master.store import Store
@@ -187,11 +188,38 @@ def test_minions_are_told_apart_and_kept(of: Callable[[Fleet], Inventory], clock
 def test_the_lines_begin_with_the_sums(of: Callable[[Fleet], Inventory]) -> None:
     found = of(Fleet(ODD)).versions(sorted(ODD), 5.0)
     shown = stocktaking.shown(found).splitlines()
-    assert shown[0] == found["summary"]
-    assert shown[1:3] == ["good: 3008.3", "odd: gave a senseless answer: list"]
-    assert len(shown) == 5
+    assert " ".join(f"{shown[0]} {shown[1]}".split()) == found["summary"]
+    assert shown[2:4] == ["good: 3008.3", "odd: gave a senseless answer: list"]
+    assert len(shown) == 6
     assert len(stocktaking.shown({**found, "details": True}).splitlines()) > 15
     assert stocktaking.shown("an error") == "an error"
+
+
+def test_times_are_told_by_iso_in_the_zone_that_is_asked_for(of: Callable[[Fleet], Inventory]):
+    found = stocktaking.dated(of(Fleet(ODD)).versions([*ODD, "away"], 5.0), "Asia/Kolkata")
+    at = "2026-05-29T01:56:40+05:30"
+    assert (found["at"], found["times"]) == (1_780_000_000.0, {"at": at})
+    good = found["rows"]["good"]
+    assert (good["seen"], good["times"]) == (1_780_000_000.0, {"seen": at, "drifting": None})
+    assert found["rows"]["away"] == {"heard": "unknown"}
+    shown = stocktaking.shown({**found, "details": True})
+    assert f"    seen: {at}" in shown.splitlines()
+    assert "times" not in shown
+    checked = stocktaking.dated(of(Fleet(ODD)).check([*ODD], 5.0), "local")
+    assert set(checked["times"]) == {"at"}
+
+
+def test_what_is_shown_fits_a_terminal_of_80_columns(of: Callable[[Fleet], Inventory]) -> None:
+    long = {"problems": ["a problem of many words " * 9], "held": "by somebody " * 9}
+    inventory = of(Fleet({f"m{n}": {**long, "running": f"3006.{n}"} for n in range(9)}))
+    minions = [f"m{n}" for n in range(9)]
+    for found in (
+        {**inventory.versions(minions, 5.0), "details": True},
+        inventory.check(minions, 5.0),
+    ):
+        shown = stocktaking.shown(found)
+        assert max(map(columns, shown.splitlines())) <= 80
+        assert " ".join(shown.split()).count("a problem of many words") == 9 * 9
 
 
 def test_what_cannot_be_kept_is_not_asked_for(opts: dict[str, object], clock: Clock) -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_safeupdate.fleet import judge, plan, request, rollout, steering, summary, text
+from saltext_safeupdate.fleet import judge, plan, request, rollout, steering, summary, text, times
 from saltext_safeupdate.fleet.columns import INDENT, columns, wrapped
+from saltext_safeupdate.fleet.policy_text import policy_lines
 from saltext_safeupdate.fleet.rollout import Step
 from saltext_safeupdate.master import progress
 from tests.unit.fleet.world import NEW, NOW, NUMBER, OLD, Host, World
@@ -227,3 +228,44 @@ def test_a_line_that_fits_stays_as_it_is_and_others_go_on_below() -> None:
         "        many",
     ]
     assert ("are", "bad") in told[1]
+
+
+def test_a_plan_and_a_policy_fit_a_terminal_of_80_columns_and_lose_nothing() -> None:
+    members = {
+        "web": [f"web{n}.a-rather-long-name.example.org" for n in range(30)],
+        "日本": ["db1"],
+    }
+    everybody = [name for group in members.values() for name in group]
+    facts = {name: plan.Facts(version=OLD) for name in everybody[3:]}
+    facts[everybody[4]] = plan.Facts(version=OLD, problem="a reason of many words " * 8)
+    wanted = request.from_mapping(
+        {
+            "groups": [{"name": name, "target": name} for name in members],
+            "version": NEW,
+            "windows": ["mon-fri 22:00-04:00 Europe/Berlin"] * 4,
+        }
+    )
+    made = plan.make(wanted, members, facts, plan_id="p1", number=NUMBER, now=NOW)
+    group = {"group": "web", "goal": f"Salt {NEW}", "there": 1, "minions": 30}
+    group |= {"waits": "it waits for something " * 9, "bring": everybody, "unknown": everybody}
+    group |= {"left": dict.fromkeys(everybody, "another reason of many words " * 5)}
+    found = {"policy": "/etc/a-path" * 9, "enabled": True, "groups": [group]}
+    found |= {"next": "web", "begun": ""}
+    for told in (text.plan_text(made), policy_lines(found)):
+        assert max(columns(line) for line in told.splitlines()) <= 80
+        assert told.count("of many words") >= 5
+        assert f"{everybody[0]}," in told
+    rows = text.plan_text(made).partition("Waves\n")[2].partition("\n\n")[0].splitlines()
+    assert len(rows) == len(made.waves), "each wave has one line"
+
+
+@pytest.mark.parametrize("length", range(0, 60, 3))
+def test_a_time_in_another_zone_is_whole_wherever_a_line_ends(length: int) -> None:
+    world = World([Host("m1")])
+    told = summary.summary(world.rollout, world.now) | {"window_begins": NOW, "by": "x" * length}
+    for found in (text.text(told, "Asia/Kolkata"), text.text(told)):
+        assert max(map(columns, found.splitlines())) <= 80
+    shown = " ".join(text.text(told, "Asia/Kolkata").split())
+    for at in (told["began"], NOW):
+        assert times.iso(at, "Asia/Kolkata").replace("T", " ") in shown
+    assert "UTC" not in shown
