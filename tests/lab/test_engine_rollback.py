@@ -31,7 +31,7 @@ FAULTS = {
     "loops": (
         f"sed -i 's/^.Service.$/[Service]\\nRestart=always\\nRestartSec=0.2/' {UNIT}\n"
         f"sed -i '1a import os, threading; threading.Timer(1, os._exit, (3,)).start()' {PROGRAM}",
-        "one time after the other",
+        "in a row",
     ),
     "cannot authenticate": (
         f"cat >> {SALT}/crypt.py <<'END'\n"

@@ -36,8 +36,8 @@ def wait_until_idle(context: Context, update: Update) -> Update:
     """
     Wait until no job runs, without a time limit.
 
-    It alternates: for ``safeupdate:jobs_timeout`` new jobs are accepted, and for as long they are
-    held. So a job that takes longer than both gets its time, and the others run meanwhile. After
+    It alternates: new jobs are accepted for ``safeupdate:jobs_timeout`` seconds, then held for as
+    long. So a job that takes longer than both gets its time, and the others run meanwhile. After
     jobs were held twice without success, the time for accepting them doubles before each further
     attempt, up to a day. So a job that hangs does not hold up the others half of the time forever.
     Return the record with every lock held, or without any if the update has ended meanwhile.

@@ -1,4 +1,4 @@
-"""What a minion that has reported shows of its work: the probe, and the health check."""
+"""The proof that a minion which has reported works: the probe, and the health check."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .verdict import Probe, Seen
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds after which a master that has not been heard is looked for, and between two such looks.
+# Seconds after which a silent master is checked for reachability, and between two such checks.
 _REACH_INTERVAL = 2.0
-# Where a master listens for requests.
+# The port on which a master listens for requests.
 _PORT = 4506
 
 
 @dataclass
 class Proof:
     """
-    Looks at the work of one process of a minion; another one has to prove all again.
+    Checks the work of one process of a minion; another process has to prove everything again.
 
-    *reachable* is whether this host reaches a master; None: that was not looked for.
+    *reachable* tells whether this host reaches a master; None if that has not been checked.
     """
 
     context: Context
@@ -42,13 +42,13 @@ class Proof:
     _answered: bool = False
     _succeeded: bool = False
     _away: bool = False
-    # Looks in a row in which nobody was reached, and when the next one was due after the last.
+    # Checks in a row that reached no master, and when the next one was due after the last.
     _misses: int = 0
     _counted: float | None = None
     _waited: bool = False
 
     def look(self, seen: dict[str, Any]) -> dict[str, Any]:
-        """Return with it what a minion that has reported shows of its work."""
+        """Return *seen* with the facts about the work of a minion that has reported."""
         running = self.context.generations.serving()
         if running is None or running.report is None:
             return seen
@@ -61,7 +61,7 @@ class Proof:
         if not report.master:
             return seen | self._health_check(running)
         seen["master"] = self._heard_before()
-        # What nobody can answer need not be asked for.
+        # A probe that no master can answer is not started.
         seen |= (
             {"probe": Probe.PENDING}
             if seen["master"] is False
@@ -70,7 +70,7 @@ class Proof:
         return seen | self._health_check_if_due(running, seen) if Seen(**seen).settled else seen
 
     def _probe(self, running: Generation, over: bool) -> dict[str, Any]:
-        """Return what became of the job that shows whether the master hears of the minion."""
+        """Return the result of the job that shows whether the master hears from the minion."""
         context = self.context
         jid = self._asked(
             running, "probe", probe.FUNCTION, [f"safeupdate: update {self.update.id}"]
@@ -89,16 +89,16 @@ class Proof:
         return seen
 
     def _heard_before(self) -> bool | None:
-        """Tell whether a master got a return of the minion before; None if that is not known."""
+        """Tell whether a master got a return of the minion before; None if unknown."""
         known, jid = self.update.progress.master, self.update.jid
         if known is None and jid:
             found = self.context.outcome(jid)
-            # Or of this one: then it is proven as well.
+            # It may be a return of this minion instead: that proves it as well.
             return True if found is not None and found.ended and found.answered else None
         return known
 
     def _look_for_master(self, running: Generation, *, at_once: bool = False) -> bool | None:
-        """Tell whether this host reaches a master; None if that was not looked for yet."""
+        """Tell whether this host reaches a master; None if that has not been checked yet."""
         now = self.context.monotonic()
         if self._reach_at is None:
             self._reach_at = now + _REACH_INTERVAL
@@ -109,7 +109,7 @@ class Proof:
         return self.reachable
 
     def _stays_away(self, reachable: bool | None) -> bool:
-        """Tell whether nobody was reached in two looks in a row: a busy master may miss one."""
+        """Tell whether two checks in a row reached no master: a busy one may miss one check."""
         if self._reach_at != self._counted:
             self._counted = self._reach_at
             self._misses = self._misses + 1 if reachable is False else 0
@@ -117,9 +117,9 @@ class Proof:
 
     def _cannot_load(self, jid: str, retcode: int) -> str:
         """
-        Return why the new Salt cannot load what the probe calls; empty if it can.
+        Return why the new Salt cannot load the module of the probe; empty if it can.
 
-        A job fails for many reasons that are none of the minion's: a blackout, a list of modules.
+        A job fails for many reasons outside of the minion: a blackout, a list of modules.
         """
         if self._broken is None:
             self._broken = ""
@@ -129,7 +129,7 @@ class Proof:
                 names = ("salt", probe.MODULE) if python else ()
                 good, bad = interpreter.importable(python or "", self.context.command, names)
             except CommandError as err:
-                log.warning("whether Salt can be loaded is not known: %s", err)
+                log.warning("cannot tell whether Salt can be loaded: %s", err)
                 return ""
             if "salt" in good and bad:
                 self._broken = (
@@ -139,7 +139,7 @@ class Proof:
         return self._broken
 
     def _health_check_if_due(self, running: Generation, seen: dict[str, Any]) -> dict[str, Any]:
-        """Make it, unless it is an SLS and nothing shows that this minion can run one now."""
+        """Run it, unless it is an SLS and there is no proof that this minion can run one now."""
         check = self.context.settings.health_check
         of_master = bool(check) and not os.path.isabs(check[0])
         if of_master and not (seen["probe"] is Probe.ANSWERED and self._succeeded):
@@ -151,7 +151,7 @@ class Proof:
         if check and os.path.isabs(check[0]):
             return {"check": self._program(check)}
         for sls in check:
-            # State runs of others, held until now, are no reason to go back.
+            # A state run of others that was held until now is no reason to roll back.
             options = {"__kwarg__": True, "queue": True}
             jid = self._asked(running, sls, "state.apply", [sls, options])
             found = self.context.outcome(jid)
@@ -185,16 +185,16 @@ class Proof:
         return ""
 
     def _asked(self, running: Generation, name: str, fun: str, arguments: list[Any]) -> str:
-        """Return the JID of a job of this watch, which the minion is asked for once."""
+        """Return the JID of a job of this watch; the minion gets each of them once."""
         if name not in self._jobs:
             self._jobs[name] = probe.begin(self.context, running.process, fun, arguments)
         return self._jobs[name]
 
 
 def _masters(running: Generation) -> list[Address]:
-    """Return the addresses that the new minion has for its masters."""
+    """Return the addresses of the masters of the new minion."""
     report = running.report
     if report is None or report.masters or not report.master:
         return list(report.masters) if report is not None else []
-    # A function names them, so they are known once a minion has signed in.
+    # A function names them, so they are known as soon as a minion has signed in.
     return [Address(host, report.port or _PORT) for host, _ in running.masters or ()]

@@ -3,19 +3,19 @@ The quiet transaction: everything around a change of the minion's own packages.
 
 The protocol, in the process of the job that makes the change:
 
-1. It takes the ``update`` lock, or fails with an error that names who holds it.
+1. It takes the ``update`` lock, or fails with an error that names the holder.
 2. It writes a record and starts the supervisor, which takes the ``drain`` lock: no new job starts.
-3. It takes the ``jobs`` lock alone: every other job has ended and sent its return.
+3. It takes the ``jobs`` lock exclusively: every other job has ended and sent its return.
 4. The old packages are secured, the watchdog is armed, the service refuses to stop or restart,
    and the old code stays readable.
 5. The caller makes the change.
 6. The record becomes ``delivering`` and the ``update`` lock goes to the supervisor. This process
    keeps the ``jobs`` lock until it has ended. Then the supervisor restarts the minion.
 
-If every minion that runs reads its own tree, jobs run meanwhile: then the ``packages`` lock takes
-the place of ``drain`` and ``jobs`` (:mod:`.beside_jobs`).
+If every running minion reads its own tree, jobs run meanwhile: then the ``packages`` lock replaces
+``drain`` and ``jobs`` (:mod:`.beside_jobs`).
 
-Whatever dies on the way, the kernel gives its locks back. The supervisor, which waits for the
+If a process dies on the way, the kernel releases its locks. The supervisor, which waits for the
 ``update`` lock, cleans up after it.
 """
 
@@ -50,14 +50,14 @@ class QuietTransaction:
     Changes the own packages under the protocol above.
 
     *redirect* tells this process where to read code from now on: it gets the linked copies by
-    the directories that they stand for.
+    the directories that they replace.
     """
 
     by: Initiator
     redirect: Callable[[Mapping[str, str]], None] = lambda copies: None
     _record: Update = field(init=False)
     _others: list[Lock] = field(default_factory=list, init=False)
-    # What this process has alone until its end, if jobs run beside the change.
+    # The lock that this process has exclusively until its end, if jobs run during the change.
     packages: Lock | None = field(default=None, init=False)
 
     def change(
@@ -74,10 +74,9 @@ class QuietTransaction:
         Run *work* while nothing else runs, and leave the restart to the supervisor.
 
         *jobs* and *packages* are this job's shares of the locks of these names. *failure* returns
-        from the result why *work* did not do what it should, or nothing. If *work* changed
-        nothing, all is as before and nothing restarts. Raises LockHeldError, PostponedError,
-        RecordError or CommandError, each before anything was changed; what *work* raises passes
-        through.
+        from the result why *work* did not do its job, or an empty text. If *work* changed nothing,
+        nothing restarts. Raise LockHeldError, PostponedError, RecordError or CommandError, each
+        before anything has changed. An error of *work* passes through.
         """
         by = self.by
         beside = beside_jobs.whose(by, by.installation.roots, by.others, {}, {})
@@ -93,12 +92,12 @@ class QuietTransaction:
             return self._install(work, failure)
         finally:
             if self._record.phase not in (Phase.INSTALLING, Phase.DELIVERING):
-                # The drain keeps all others from the exclusive lock: our share comes back.
+                # The drain keeps all others from the exclusive lock, so we get our share back.
                 self._give_back(jobs, packages)
             lock.close()
 
     def _give_back(self, jobs: Lock, packages: Lock | None) -> None:
-        """Give up what this job has alone."""
+        """Give up the exclusive locks of this job."""
         if not self._record.beside_jobs:
             jobs.try_shared()
             for other in self._others:
@@ -111,9 +110,9 @@ class QuietTransaction:
 
     @property
     def warning(self) -> str:
-        """What the caller has to know of the way back."""
+        """A warning for the caller if there is no way back."""
         reason = self._record.way_back.missing
-        return f"There is no way back to the version of before: {reason}." if reason else ""
+        return f"There is no way back to the previous version: {reason}." if reason else ""
 
     # -- steps -----------------------------------------------------------------
 
@@ -129,11 +128,11 @@ class QuietTransaction:
                 )
                 if not busy:
                     return
-                raise self._postponed(f"those of the minion {busy}")
+                raise self._postponed(f"jobs of the minion {busy}")
         raise self._postponed(", ".join(by.jobs.names()) or "not known")
 
     def _wait_for_readers(self, packages: Lock) -> None:
-        """Wait until nothing reads what is to change, while jobs run that do not."""
+        """Wait until no process reads what is to change; jobs that do not may run."""
         by = self.by
         timeout = by.settings.jobs_timeout
         if not packages.wait_exclusive(timeout, clock=by.monotonic, sleep=by.sleep):
@@ -164,7 +163,8 @@ class QuietTransaction:
             self._read_from(self._copies())
             result = work()
         except (SystemExit, KeyboardInterrupt):
-            # We are being ended and the package manager may not be: the supervisor waits for it.
+            # This process is being ended. The package manager may not be: the supervisor waits
+            # for it.
             raise
         except BaseException as err:
             self._settle(failure=f"{type(err).__name__}: {err}")
@@ -174,15 +174,15 @@ class QuietTransaction:
 
     def _settle(self, *, failure: str) -> None:
         """
-        Say what the change came to. Without another version on disk, nothing restarts: a
-        package manager that fails before that has put back what it had replaced.
+        Record the result of the change. Without another version on disk, nothing restarts: a
+        package manager that fails earlier has put back the files that it had replaced.
         """
         by, own = self.by, self.by.installation.own
         after = by.versions()
         unfinished = by.manager.unfinished(own) if by.manager and own else []
         changed = after != self._record.versions_from
         if failure and by.manager and not changed and not unfinished:
-            # Killed before its database knew: what runs would go on in a mixture of both.
+            # It was killed before its database knew: the minion would run from a mixture of both.
             unfinished = mixed(by.manager, self._record)
             changed = bool(unfinished) and self._record.has_way_back
         reason = failure or self._record.reason
@@ -190,10 +190,10 @@ class QuietTransaction:
             reason = f"half done: {', '.join(unfinished)}" + (f" ({failure})" if failure else "")
         progress = replace(self._record.progress, unfinished=tuple(unfinished))
         if changed:
-            # What is half done is the supervisor's business: it repairs before it restarts.
+            # The supervisor repairs half done packages before it restarts.
             self._advance(Phase.DELIVERING, reason=reason, versions_to=after, progress=progress)
             return
-        # The copies go: what this process reads from now on is in its old place again.
+        # The copies are removed: the code that this process reads is in its old place again.
         self._read_from({copy: root for root, copy in self._copies().items()})
         self._inhibitor.release(by.settings.service)
         failed = bool(failure or unfinished)
@@ -206,7 +206,7 @@ class QuietTransaction:
 
     @property
     def _inhibitor(self) -> Inhibitor:
-        """What keeps the minion from restarting, and a master that runs from its packages."""
+        """The inhibitor of the minion, and of a master that runs from its packages."""
         units = [each.unit for each in self._record.code.servers]
         return neighbours.with_units(self.by.inhibitor, units)
 

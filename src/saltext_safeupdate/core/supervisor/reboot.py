@@ -2,7 +2,7 @@
 Updates that the next boot activates.
 
 When such an update has nothing more to do before the boot, its record says so and the
-supervisor ends. The supervisor of the next boot goes on.
+supervisor ends. The supervisor of the next boot continues.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ log = logging.getLogger("salt-safeupdate")
 
 
 def is_asked_for(context: Context, *, back: bool = False) -> bool:
-    """Tell whether the settings let us ask for the reboot."""
+    """Tell whether the settings let us request the reboot."""
     wanted = context.settings.transactional_reboot
     return wanted in ("always", "rollback" if back else "always")
 
 
 def why_not_activated(context: Context, update: Update) -> str:
-    """Return why the next boot would not start what was installed, or nothing."""
+    """Return why the next boot would not start what was installed, or an empty text."""
     installer = context.installer
     try:
         snapshots = context.activation.snapshots
@@ -38,7 +38,7 @@ def why_not_activated(context: Context, update: Update) -> str:
     if default == running:
         return (
             f"Snapshot {default['number']} runs and is the default, and the update is not in it: "
-            "the host went back, or was made to. Nothing of the update is in effect."
+            "the host went back to it, by itself or by hand. Nothing of the update is in effect."
         )
     return (
         f"Snapshot {default['number']} is the default now, and the update is not in it: a later "
@@ -51,10 +51,10 @@ def wait(context: Context, update: Update, *, back: bool = False) -> Update:
     """
     Leave the rest to the supervisor of the next boot. Idempotent.
 
-    The reboot is asked for if the settings say so.
+    It requests the reboot if the settings say so.
     """
     again = update.awaits_boot
-    # The next supervisors have their own attempts.
+    # The later supervisors have their own attempts.
     update = context.note(
         update,
         boot=replace(update.boot, awaits=update.this_boot),
@@ -70,5 +70,5 @@ def _ask(context: Context) -> str:
     try:
         return context.activation.snapshots.reboot()
     except SafeUpdateError as err:
-        log.error("the reboot could not be asked for: %s", err)
-        return f"the reboot could not be asked for: {err}"
+        log.error("the reboot could not be requested: %s", err)
+        return f"the reboot could not be requested: {err}"

@@ -1,9 +1,9 @@
 """
-The first half of an update that was asked for: everything until the installation.
+The first half of an update by request: everything until the installation.
 
 Nothing of the minion changes before ``installing``. Until then the request may be cancelled
 or superseded at any moment, so the record is only written with the ``update`` lock, and read
-again before each write. Every step may be done again.
+again before each write. Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-# Tries of a download, and seconds between them.
+# Attempts of a download, and seconds between them.
 _DOWNLOAD_ATTEMPTS = 3
 _DOWNLOAD_INTERVAL = 5.0
-# Seconds in which the master of the old minion has to be heard of, so that the new one's
-# has to be too.
+# Seconds in which the master of the old minion has to answer a probe. Only then it has to answer
+# the new minion, too.
 _MASTER_TIMEOUT = 15.0
 
 
 def prepare(context: Context, update: Update) -> Update:
-    """Bring a request to the moment of its installation, all locks held, or to its end."""
+    """Bring a request to the moment of its installation, with all locks held, or to its end."""
     try:
         return _prepare(context, update)
     except RecordError:
@@ -51,7 +51,7 @@ def prepare(context: Context, update: Update) -> Update:
 
 
 def unchanged(problem: str) -> str:
-    """Return the problem as a sentence, with word that nothing was changed."""
+    """Return the problem as a sentence, and say that nothing was changed."""
     sentence = problem.rstrip().removesuffix(".") + "."
     return sentence if "othing was changed" in sentence else f"{sentence} Nothing was changed."
 
@@ -92,7 +92,7 @@ def _check(context: Context, update: Update) -> Update:
 
 
 def _before(context: Context, installer: Installer, update: Update) -> Update:
-    """Run the steps that come before; what they do may change what is on offer."""
+    """Run the steps that come before the update; they may change which versions are available."""
     assert update.request is not None  # noqa: S101
     resolver, ran = _resolver(context, installer, update), not update.of_extension
     while ran and not update.phase.final:
@@ -102,12 +102,12 @@ def _before(context: Context, installer: Installer, update: Update) -> Update:
             try:
                 context.manager.refresh()
             except CommandError as err:
-                log.warning("the index of packages is not refreshed: %s", err)
+                log.warning("the index of packages could not be refreshed: %s", err)
     return update
 
 
 def _resolved(context: Context, installer: Installer, update: Update) -> dict[str, str]:
-    """Resolve the request of a version that left that to the supervisor."""
+    """Find the versions for a request that left this to the supervisor."""
     assert update.request is not None  # noqa: S101
     resolver = _resolver(context, installer, update)
     resolved = resolver.resolve(update.request)
@@ -127,12 +127,12 @@ def _resolver(context: Context, installer: Installer, update: Update) -> Resolve
 
 
 def _stage(context: Context, update: Update) -> dict[str, Any]:
-    """Have the new packages, and the old ones, on disk; return what the record is to carry."""
+    """Put the new packages and the old ones on disk; return the new values of the record."""
     installer, manager = _installer(context), context.manager
     snapshot, altered = None, ""
     previous = _previous(context, update)
     if update.staged.files:
-        # Whoever asked for it has made the slot.
+        # The process that made the request has made the slot.
         new = revisions.files(update.staged.files)
         installer.verify(new)
         _refuse_unknown(context, update, new)
@@ -146,14 +146,14 @@ def _stage(context: Context, update: Update) -> dict[str, Any]:
     way_back = context.revisions.secure(
         update.id, sorted(update.versions_from), update.way_back.paths
     )
-    # Whoever leaves a slot that is not as it was made does not want to come back.
+    # If a slot was changed after it was made, the administrator does not want to return to it.
     leaves = update.of_build and update.request is not None and update.request.back
     if way_back.missing and context.settings.rollback == "required" and not leaves:
         raise SafeUpdateError(
             f"There would be no way back: {way_back.missing}. Fix that, or set "
             "'safeupdate:rollback' to 'optional'."
         )
-    # A slot has them in it.
+    # A slot contains its extensions.
     alone = update.of_extension or update.of_build
     extensions, unstaged = ("", []) if alone else _stage_beside(context, update, new)
     if unstaged and context.settings.extensions == "stop":
@@ -186,7 +186,7 @@ def _refuse_unknown(context: Context, update: Update, new: list[File]) -> None:
 
 
 def _stage_beside(context: Context, update: Update, new: list[File]) -> tuple[str, list[str]]:
-    """Have what is beside Salt ready for the new packages; return where, and what cannot be."""
+    """Stage the extensions for the new packages; return where, and the problems."""
     assert context.manager is not None  # noqa: S101
     return stage_beside_salt(
         context.services.program(context.unit),
@@ -198,7 +198,7 @@ def _stage_beside(context: Context, update: Update, new: list[File]) -> tuple[st
 
 
 def _previous(context: Context, update: Update) -> Previous | None:
-    """Return the previous revision if that is what the update goes back to."""
+    """Return the previous revision if the update goes back to it."""
     previous = context.revisions.previous()
     back = update.request is not None and update.request.back and not update.of_build
     if back and previous is not None and previous.versions == update.versions_to:
@@ -207,15 +207,15 @@ def _previous(context: Context, update: Update) -> Previous | None:
 
 
 def _former_snapshot(activation: Activation, previous: Previous) -> dict[str, int] | None:
-    """Return the snapshot to go back to, if nothing else would be undone with it."""
+    """Return the snapshot to go back to, if no other change would be undone with it."""
     if not activation.by_boot or previous.snapshot is None:
         return None
     running, number = activation.snapshots.running(), previous.snapshot["number"]
     if running != previous.active:
         raise SafeUpdateError(
             f"Snapshot {running['number']} was made after the update: going back to snapshot "
-            f"{number} would undo more than the update. If that is meant, run "
-            f"'transactional_update.rollback {number}' and reboot; or ask for the version "
+            f"{number} would undo more than the update. If you want that, run "
+            f"'transactional_update.rollback {number}' and reboot; or request the version "
             "with 'safeupdate.update'"
         )
     return previous.snapshot
@@ -224,12 +224,12 @@ def _former_snapshot(activation: Activation, previous: Previous) -> dict[str, in
 def _download(
     context: Context, installer: Installer, targets: dict[str, str]
 ) -> tuple[list[File], str]:
-    """Return the new packages; and what was altered of those that were staged, or nothing."""
+    """Return the new packages, and which staged files were altered, or an empty text."""
     staging = _staging(context, installer)
     altered = staging.drop_altered(targets)
     if altered:
-        log.warning("what was staged is staged again: %s", altered)
-        altered = f"What was staged had been altered and was staged again: {altered}"
+        log.warning("staged packages were altered and are staged again: %s", altered)
+        altered = f"Staged packages were altered and were staged again: {altered}"
     for _ in range(_DOWNLOAD_ATTEMPTS - 1):
         try:
             return staging.stage(targets), altered
@@ -252,7 +252,7 @@ def _wait(context: Context, update: Update) -> Update:
         context.locks.drain.release()
         reason = (
             f"Other jobs did not end within {context.settings.jobs_timeout:g} s. Nothing was "
-            "changed. Ask again, or ask for when=idle."
+            "changed. Request it again, or with when=idle."
         )
         return _to(context, update, Phase.POSTPONED, reason=reason)
     if found.phase.final:
@@ -261,7 +261,7 @@ def _wait(context: Context, update: Update) -> Update:
 
 
 def _wait_beside(context: Context, update: Update) -> tuple[tuple[str, ...], Update | None]:
-    """Wait for what may not run beside the update, if jobs may; return whose, and the record."""
+    """Wait for what may not run during the update, if jobs may; return whose, and the record."""
     assert update.request is not None  # noqa: S101
     beside = _beside(context, update)
     if not beside:
@@ -270,7 +270,7 @@ def _wait_beside(context: Context, update: Update) -> tuple[tuple[str, ...], Upd
     found = beside_jobs.wait(context, update, timeout)
     if found is None or found.phase.final:
         return beside, found
-    # Another minion may run by now, and one that reads no tree of its own.
+    # Another minion may run by now, or a minion without its own tree.
     beside = _beside(context, update)
     if not beside:
         context.locks.update.release()
@@ -288,7 +288,7 @@ def _wait_alone(context: Context, update: Update) -> Update | None:
 
 
 def _beside(context: Context, update: Update) -> tuple[str, ...]:
-    """Return the main processes whose jobs may run meanwhile; empty: none may."""
+    """Return the main processes whose jobs may run meanwhile; empty if none."""
     roots, home = update.code.roots, update.code.extension
     if update.of_extension and not any(home.startswith(os.path.join(root, "")) for root in roots):
         return ()
@@ -330,5 +330,5 @@ def _staging(context: Context, installer: Installer) -> Staging:
 
 def _installer(context: Context) -> Installer:
     if context.installer is None:
-        raise SafeUpdateError("No package manager that is known is there.")
+        raise SafeUpdateError("This host has no supported package manager.")
     return context.installer

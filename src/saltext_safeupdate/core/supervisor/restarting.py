@@ -1,7 +1,7 @@
 """
 From the installation to the new minion: one function for each phase on that way.
 
-Each may be done again, and returns the record in its next phase.
+Each may be repeated, and returns the record in its next phase.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _POLL_INTERVAL = 0.05
 
 
 def deliver(context: Context, update: Update) -> Update:
-    """Wait for the end of the job that asked or installed, and for its return."""
-    # On a transactional system the administrator reboots when it suits: nobody has to wait. And a
+    """Wait for the end of the job that requested or installed it, and for its return."""
+    # On a transactional system the administrator decides when to reboot: nobody has to wait. And a
     # minion that is handed over keeps its jobs.
     if (update.kind == "restart" and context.hands_over) or servers.are_down(update):
-        # What is not delivered yet is sent again when its master is there.
+        # A return that is not delivered yet is sent again when its master is there.
         pass
     elif not update.by_boot or reboot.is_asked_for(context):
         if not _is_delivered(context, update):
@@ -50,13 +50,13 @@ def deliver(context: Context, update: Update) -> Update:
 
 def _is_delivered(context: Context, update: Update) -> bool:
     """
-    Wait, bounded, until no job runs and the master has the return of this one.
+    Wait, within a time limit, until no job runs and the master has the return of this one.
 
-    If jobs run beside the update, only the one that installed is waited for.
+    If jobs run during the update, only wait for the job that installed.
     """
     timeout = context.settings.return_timeout
     deadline = context.monotonic() + timeout
-    # The job that installed has one of these locks until its end.
+    # The job that installed holds one of these locks until its end.
     lock = context.locks.packages if update.beside_jobs else context.locks.jobs
     alone = lock.wait_exclusive(timeout, clock=context.monotonic, sleep=context.sleep)
     while alone and context.undelivered(update.jid):
@@ -67,7 +67,7 @@ def _is_delivered(context: Context, update: Update) -> bool:
 
 
 def repair(context: Context, update: Update) -> Update:
-    """Have the package manager finish what the job left half done."""
+    """Let the package manager finish the packages that the job left half done."""
     now, left = context.repair(list(update.versions_from))
     if now == update.versions_from and not left:
         left = context.mixed(update)
@@ -82,10 +82,10 @@ def repair(context: Context, update: Update) -> Update:
 
 
 def step(context: Context, update: Update) -> Update:
-    """Have all that belongs to the new version in place, and run the upgrade steps."""
+    """Put everything that belongs to the new version in place, and run the upgrade steps."""
     if update.by_boot:
         return _step_after_boot(context, update)
-    # All packages are in place: what was started before that has old and new code in it.
+    # All packages are in place: a daemon that started before that has old and new code in it.
     update = servers.note_again(context, update)
     problem = bring_along(context, update)
     if problem or update.progress.unfinished:
@@ -96,35 +96,35 @@ def step(context: Context, update: Update) -> Update:
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
     if problem:
-        log.error("update %s goes on without a way back: %s", update.id, problem)
+        log.error("update %s continues without a way back: %s", update.id, problem)
     told = (problem or update.reason, steps.left_out(context, update))
     reason = ". ".join(filter(None, (told[0].removesuffix("."), told[1]))) if told[1] else told[0]
     return context.store.save(update.advance(Phase.RESTARTING, reason=reason))
 
 
 def _step_after_boot(context: Context, update: Update) -> Update:
-    """Run the steps beside the minion that the boot has started: it cannot wait for them."""
+    """Run the steps while the minion of the boot already runs: it cannot wait for them."""
     update, problem = steps.run(context, update)
     if problem:
         return rollback.begin(context, update, problem)
     former = update.former
     if update.progress.steps:
-        # They have overtaken the minion that runs now.
+        # The running minion started before the steps.
         now, _ = watch.former(context)
-        # That the one before the boot reported still counts if this one has not yet.
+        # The report from before the boot still counts if the running minion has not reported yet.
         former = replace(now, took=former.took, report=now.report or former.report)
     return context.store.save(update.advance(Phase.RESTARTING, former=former))
 
 
 def wait_for_boot(context: Context, update: Update) -> Update:
-    """Wait for the boot that activates it; end it if that boot would not."""
+    """Wait for the boot that activates the update; end the update if that boot would not."""
     _mark(update)
     context.inhibitor.release(context.unit)
     update, _ = _note_former(context, update)
     problem = reboot.why_not_activated(context, update)
     if problem:
         if update.missed_boot:
-            # It was booted, and something else than we went back from it.
+            # It was booted, and something other than this supervisor went back from it.
             rollback.quarantine(context, update, problem)
         return end(context, update, Phase.FAILED, problem)
     if context.activation.pending:
@@ -134,7 +134,7 @@ def wait_for_boot(context: Context, update: Update) -> Update:
 
 
 def restart(context: Context, update: Update) -> Update:
-    """Restart the service, unless a new minion runs already."""
+    """Restart the service, unless a new minion already runs."""
     unit = context.unit
     _mark(update)
     obstacle = context.services.obstacle(unit)
@@ -146,7 +146,7 @@ def restart(context: Context, update: Update) -> Update:
         problem = problem or other
     if problem and update.has_way_back:
         return rollback.begin(context, update, problem)
-    # Also if it does not look inhibited: systemd may not have been told.
+    # Release it even if it does not look inhibited: systemd may not have been told.
     if update.kind == "update":
         context.inhibitor.release(unit)
     update, before = _note_former(context, update)
@@ -155,14 +155,14 @@ def restart(context: Context, update: Update) -> Update:
             context.services.stop(unit)
     elif not Watch(context, update).is_new(before):
         if before.enabled.startswith("masked"):
-            # It runs although it is masked: that is put back when it runs again.
+            # It runs although it is masked: the mask is put back when it runs again.
             context.services.set_enabled(unit, "disabled")
         if before.running:
             idle = _prepare(context, update)
             try:
                 context.services.begin_restart(unit)
             except SafeUpdateError:
-                # That minion runs on, and may get jobs.
+                # That minion continues to run, and may get jobs.
                 if idle:
                     context.generations.note_busy(idle)
                 raise
@@ -174,9 +174,9 @@ def restart(context: Context, update: Update) -> Update:
 
 
 def _prepare(context: Context, update: Update) -> str:
-    """Do what comes before the restart; return the minion that is noted as idle, if one is."""
+    """Prepare the restart; return the minion that is noted as idle, or an empty text."""
     if (update.kind == "restart" or update.beside_jobs) and context.hands_over:
-        # The stop guard takes whoever has the jobs alone for one that has waited for them.
+        # The stop guard would take a holder of the exclusive lock for one that waited for jobs.
         context.let_jobs_start()
         return ""
     return _note_idle(context, update)
@@ -184,10 +184,10 @@ def _prepare(context: Context, update: Update) -> str:
 
 def _note_idle(context: Context, update: Update) -> str:
     """
-    Note which minion has no job any more, if that is so: what it has begun and not ended is dead.
+    Note that the minion has no job any more, if so: its jobs that began and did not end are dead.
 
-    The job of the update is resumed, if something has killed it while it installed. Return that
-    minion's main process; empty if it is not so.
+    The job of the update is resumed if it was killed while it installed. Return the minion's main
+    process; empty if it may still have jobs.
     """
     running = context.generations.serving()
     if running is None or not context.locks.jobs.try_exclusive():
@@ -199,13 +199,13 @@ def _note_idle(context: Context, update: Update) -> str:
 def _by_hand(unit: str, obstacle: str) -> str:
     return (
         f"The new version is installed, but {unit} cannot be restarted: {obstacle}. The old one "
-        "runs on from memory: restart it by hand, or start its container anew. Until then, what it "
-        "loads from the disk is of the new version."
+        "still runs from memory: restart it by hand, or start its container again. Until then, "
+        "code that it loads from the disk is new."
     )
 
 
 def _mark(update: Update) -> None:
-    """Note what the update has left of the files that are backed up: others may write from now."""
+    """Note the backed-up files as the update has left them: others may write to them from now."""
     if update.way_back.backup:
         try:
             backup.mark(backup.load(update.way_back.backup))
@@ -215,9 +215,9 @@ def _mark(update: Update) -> None:
 
 def _note_former(context: Context, update: Update) -> tuple[Update, ServiceState]:
     """
-    Write down once which minion has to go: it is the same one after a crash.
+    Record once which minion has to end: it is the same one after a crash.
 
-    Return the record, and the service as it is.
+    Return the record, and the current state of the service.
     """
     former, state = watch.former(context)
     if update.progress.restarted is None:
@@ -227,7 +227,7 @@ def _note_former(context: Context, update: Update) -> tuple[Update, ServiceState
 
 
 def judge(context: Context, update: Update) -> Update:
-    """Watch the new minion; commit, go back, or fail."""
+    """Watch the new minion; commit, roll back, or fail."""
     unit = context.unit
     if stays_down(context, update):
         if not _is_removed(context, update):
@@ -253,22 +253,22 @@ def judge(context: Context, update: Update) -> Update:
 
 
 def _quarantine_what_was_left(context: Context, update: Update) -> None:
-    """After a rollback by request, no state run is to install that version again."""
+    """After a rollback by request, keep state runs from installing that version again."""
     if update.request is not None and update.request.back:
         left = dict(set(update.versions_from.items()) - set(update.versions_to.items()))
         context.store.quarantine(left, update.id, update.reason)
 
 
 def stays_down(context: Context, update: Update) -> bool:
-    """Tell whether it did not run before, or was removed."""
+    """Tell whether the minion did not run before, or was removed."""
     return not update.ran_before or _is_removed(context, update)
 
 
 def _is_removed(context: Context, update: Update) -> bool:
     """
-    Tell whether its packages are gone, or the one with the unit is.
+    Tell whether its packages are gone, or the package with the unit.
 
-    Nobody asks for an update to have no minion: that is a new version which does not start.
+    Nobody requests an update to have no minion: then the new version does not start.
     """
     if update.kind != "update" or update.request is not None or not update.versions_from:
         return False

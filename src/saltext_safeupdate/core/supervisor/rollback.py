@@ -1,7 +1,7 @@
 """
-Back to what was there before: the packages, what they may have spoilt, and the service.
+Back to the state before: the packages, the files that they may have spoilt, and the service.
 
-Every step may be done again. Until the old version is in place, the new one is kept down.
+Every step may be repeated. Until the old version is in place, the new one is kept down.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ from .watch import Watch
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds that the jobs of a minion which is to be rolled back get to end.
+# Seconds in which the jobs of a minion that is rolled back may end.
 _JOBS_TIMEOUT = 10.0
-# Beside the backup.
+# A directory next to the backup.
 _PRESENT = "present"
-# Files that the reason names.
+# How many files the reason names at most.
 _MOST_NAMED = 10
 
 
 def quarantine(context: Context, update: Update, reason: str) -> None:
-    """Keep what the update brought from being installed again."""
+    """Keep the version that the update installed from being installed again."""
     context.store.quarantine(update.brought, update.id, reason)
 
 
 def begin(context: Context, update: Update, reason: str, *, proven: bool = True) -> Update:
     """
-    Decide for it. The versions that are left are not to be installed again by themselves.
+    Decide for it. The abandoned versions must not be installed again automatically.
 
-    If that the new minion is at fault is not *proven*, the old one has to be heard first.
+    Unless it is *proven* that the new minion is at fault, the old one first has to reach its
+    master.
     """
-    # It gets as many supervisors as the update did.
+    # The rollback gets as many supervisors as the update did.
     progress = replace(update.progress, supervisors=0, silent=not proven)
     decided = update.advance(Phase.ROLLING_BACK, reason=reason, progress=progress)
-    # Both or none: whoever finds the one without the other may judge the minion again, and keep it.
+    # Write both or neither: with only one, a later supervisor may judge the minion again and keep
+    # it.
     return context.store.save(decided, quarantined=update.brought if proven else None)
 
 
 def carry_on(context: Context, update: Update) -> Update:
     """
-    Do what is left of it; if a boot is missing, the record says so and nothing else is done.
+    Do the rest of the rollback; if a boot is missing, the record says so and nothing else is done.
 
     Raise CommandError or VerificationError if the packages cannot be put back.
     """
@@ -78,18 +80,18 @@ def carry_on(context: Context, update: Update) -> Update:
 
 
 def _quarantine_if_heard(context: Context, update: Update) -> str:
-    """Keep from now on what was only not heard, if its master hears the old minion; say which."""
+    """Quarantine a silent version if its master hears the old minion; otherwise say why not."""
     if update.ran_before and probe.reaches_master(context, context.settings.restart_timeout):
         quarantine(context, update, update.reason)
         return ""
     return (
         " The master does not hear the old minion either, so this version may be installed again: "
-        "look at the master, and at what lies between."
+        "check the master, and the network between."
     )
 
 
 def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
-    """Return the record, and why the old minion did not come up, or nothing."""
+    """Return the record, and why the old minion did not come up, or an empty text."""
     unit = context.unit
     if update.beside_jobs:
         beside_jobs.take_over(context)
@@ -99,7 +101,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         update = dependents.note(context, update, [unit])
         _stop(context, update)
         update = servers.stop(context, neighbours.stop(context, update), at_once=True)
-        # No scriptlet starts it before all is in place.
+        # No scriptlet starts it before everything is in place.
         context.inhibitor.inhibit(unit)
         newer = _put_back(context, update)
         update = servers.note_again(context, update)
@@ -123,7 +125,7 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
         if state.enabled.startswith("masked"):
             context.services.set_enabled(unit, "disabled")
         if state.running and not judge.is_new(state):
-            # Something has started it, before all was in place.
+            # Something started it before everything was in place.
             context.services.begin_restart(unit)
         elif not state.running:
             context.services.start(unit)
@@ -136,9 +138,9 @@ def _through_packages(context: Context, update: Update) -> tuple[Update, str]:
 
 def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
     """
-    Go back below the minion that runs from its own tree: it has nothing to do with it.
+    Go back while the old minion runs from its own tree: the change does not affect it.
 
-    Return the record, and what else did not come up, or nothing.
+    Return the record, and what else did not come up, or an empty text.
     """
     if update.code.servers:
         # They may have been started already.
@@ -158,14 +160,14 @@ def _below_the_old_one(context: Context, update: Update) -> tuple[Update, str]:
 
 
 def _try_again(*failed: CommandError | None) -> None:
-    """Raise the first error, now that all that could be started was."""
+    """Raise the first error, after everything that could be started was started."""
     for err in failed:
         if err is not None:
             raise err
 
 
 def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
-    """Wait for the old minion; return the record, and why it did not come up, or nothing."""
+    """Wait for the old minion; return the record, and why it did not come up, or an empty text."""
     verdict, said, _ = judge.comes_up()
     if verdict is Verdict.STOPPED:
         return replace(update, reason=_sentences(update.reason, f" {said}")), ""
@@ -173,14 +175,14 @@ def _came_up(update: Update, judge: Watch) -> tuple[Update, str]:
 
 
 def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
-    """Have the next boot start the former snapshot, and look at the minion that it starts."""
+    """Let the next boot start the former snapshot, and watch the minion that it starts."""
     snapshots, former = context.activation.snapshots, update.way_back.snapshot
     assert former is not None  # noqa: S101 - that the way back leads through a boot says so
     if update.progress.returned is None:
         context.let_manager_end()
         snapshots.go_back(former)
         left = snapshots.pending and not _old_runs(context, update)
-        # What the two snapshots share; each has an /etc of its own.
+        # The files that both snapshots share; each has its own /etc.
         newer = _restore(update, _present(update)) if left else ""
         update = context.note(
             update,
@@ -189,11 +191,11 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
             boot=replace(update.boot, left=left),
         )
     if snapshots.default() != former:
-        raise VerificationError("Another snapshot was made the default since.")
+        raise VerificationError("Another snapshot has become the default since then.")
     if snapshots.pending and update.boot.left is not False:
         return reboot.wait(context, update, back=True), ""
     if steps.overtake(context, update):
-        # They run beside the minion that the boot has started.
+        # They run although the boot has already started the minion.
         context.store.set_fact(RESTART, Owed(reason="upgrade steps were taken back"))
     update, problem = steps.take_back(context, update), ""
     if update.boot.left or update.boot.booted is not None:
@@ -204,13 +206,13 @@ def _through_boot(context: Context, update: Update) -> tuple[Update, str]:
 
 
 def _old_runs(context: Context, update: Update) -> bool:
-    """Tell whether the new version was never booted: what waits then are changes of others."""
+    """Tell whether the new version was never booted: then only changes of others wait."""
     own = sorted({*update.versions_from, *update.versions_to})
     return context.manager is not None and context.manager.running(own) == update.versions_from
 
 
 def _stop(context: Context, update: Update) -> None:
-    """Stop the new minion. The one before it, if that still serves, is left alone."""
+    """Stop the new minion. The one before it is left alone if it still serves."""
     unit = context.unit
     bypass = os.path.join(context.settings.run_dir, "bypass")
     jobs = context.locks.jobs
@@ -218,9 +220,9 @@ def _stop(context: Context, update: Update) -> None:
         with contextlib.suppress(OSError):
             write_atomic(bypass, "unit\n")
     elif not jobs.wait_exclusive(_JOBS_TIMEOUT, clock=context.monotonic, sleep=context.sleep):
-        # They do not end: what is recorded of them is taken up again by the old minion.
+        # They do not end: the old minion recovers them from the ledger.
         with contextlib.suppress(OSError):
-            # Those of earlier minions have nothing to do with it.
+            # The jobs of earlier minions are not affected.
             write_atomic(bypass, "unit\n" if update.beside_jobs else "")
     if not beside_jobs.outside(context):
         context.locks.drain.exclusive()
@@ -229,16 +231,16 @@ def _stop(context: Context, update: Update) -> None:
         try:
             context.services.end(unit)
         except CommandError as err:
-            # Its packages are put back all the same: it is restarted in the end.
+            # Its packages are put back nevertheless: it is restarted at the end.
             log.error("%s could not be stopped: %s", unit, err)
     remove(bypass)
 
 
 def _put_back(context: Context, update: Update) -> str:
-    """Put back the packages and the files; say which files others have changed since."""
+    """Put back the packages and the files; name the files that others have changed since."""
     installer, old = context.installer, update.versions_from
     if installer is None:
-        raise SafeUpdateError("No package manager is there any more.")
+        raise SafeUpdateError("The package manager is gone.")
     present = _present(update)
     context.let_manager_end()
     if not _in_place(context, installer, old) or context.mixed(update):
@@ -246,37 +248,37 @@ def _put_back(context: Context, update: Update) -> str:
     now, left = context.repair(list(old))
     if now != old or left:
         raise VerificationError(
-            f"The packages of before are not in place (installed: {now or 'none'}; half done: "
+            f"The previous packages are not in place (installed: {now or 'none'}; half done: "
             f"{', '.join(left) or 'none'})."
         )
     return _restore(update, present)
 
 
 def _in_place(context: Context, installer: Installer, old: Mapping[str, str]) -> bool:
-    """Tell whether the versions of before are installed; no if that is not known."""
+    """Tell whether the previous versions are installed; false if that is unknown."""
     try:
         return installer.installed(list(old)) == old and not context.unfinished(list(old))
     except SafeUpdateError as err:
-        # Another may tell more, once what the update has put there is gone.
-        log.error("what is installed is not known: %s", err)
+        # This may become readable when the files of the update are gone.
+        log.error("cannot tell what is installed: %s", err)
         return False
 
 
 def _present(update: Update) -> Manifest | None:
-    """Return copies of the files as they are when the rollback begins: packages may change them."""
+    """Copy the files as they are when the rollback begins: packages may change them."""
     if not update.way_back.backup:
         return None
     directory = os.path.join(os.path.dirname(update.way_back.backup), _PRESENT)
     try:
         return backup.save(update.way_back.paths, directory)
     except SafeUpdateError as err:
-        # The way back is not to fail for that.
-        log.error("update %s: what others have changed is not kept: %s", update.id, err)
+        # The rollback must not fail because of this.
+        log.error("update %s: changes by others could not be copied: %s", update.id, err)
         return None
 
 
 def _restore(update: Update, present: Manifest | None) -> str:
-    """Put back the files; say which ones others have changed since the update did."""
+    """Put back the files; name the ones that others have changed after the update did."""
     if not update.way_back.backup:
         return ""
     before = backup.load(update.way_back.backup)
@@ -294,7 +296,7 @@ def _restore(update: Update, present: Manifest | None) -> str:
     if done.newer:
         said += f" Changed by others since, and left as they are: {_named(done.newer)}."
     if done.aside:
-        said += f" Versions by others of what was put back are kept as: {_named(done.aside)}."
+        said += f" Changed by others, put back, and kept as: {_named(done.aside)}."
     return said
 
 
@@ -308,34 +310,34 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def by_hand(update: Update, reason: str) -> str:
-    """Say what there is to do if the rollback failed."""
+    """Say what to do by hand after a failed rollback."""
     if update.way_back.snapshot is not None:
         number = update.way_back.snapshot["number"]
         return (
             f"{update.reason} And the rollback failed: {reason} By hand: run 'transactional-update "
-            f"rollback {number}' and reboot. Nothing else is done by itself."
+            f"rollback {number}' and reboot. Nothing else is done automatically."
         )
     if update.of_build:
         return (
             f"{update.reason} And the rollback failed: {reason} By hand: {_to_the_slot(update)}, "
             "then run 'systemctl daemon-reload', if there is systemd, and start the service. "
-            "Nothing else is done by itself."
+            "Nothing else is done automatically."
         )
     old = revisions.files(update.way_back.files)
-    what = " ".join(file.path for file in old) or "the version of before"
-    how = "pip beside Salt" if update.of_extension else "the package manager"
+    what = " ".join(file.path for file in old) or "the previous version"
+    how = "Salt's pip" if update.of_extension else "the package manager"
     return (
         f"{update.reason} And the rollback failed: {reason} By hand: install {what} with {how}, "
-        "then start the service. Nothing else is done by itself."
+        "then start the service. Nothing else is done automatically."
     )
 
 
 def _to_the_slot(update: Update) -> str:
-    """Say what leads back to the slot of before, or to what the unit starts without one."""
+    """Say how to get back to the previous slot, or to what the unit starts without a slot."""
     old = [file for file in revisions.files(update.way_back.files) if file.sha256]
     if not old:
         return (
             "remove the drop-in '40-safeupdate-slot.conf' of the minion's unit, or its link "
             "'active' without systemd"
         )
-    return f"have the minion's link 'active' lead to {os.path.join(old[0].path, 'tree')}"
+    return f"point the minion's link 'active' to {os.path.join(old[0].path, 'tree')}"

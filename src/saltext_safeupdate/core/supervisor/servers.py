@@ -1,13 +1,13 @@
 """
-The daemons of a master that run from the packages of an update: for them it is the same update.
+The daemons of a master that run from the packages of an update: the update is for them, too.
 
-They have no tree of their own, so they stop before packages change: the API and the syndic first,
-so that nobody asks a master that goes, then the master, which ends what it has begun. They start
-in the other order, each when the one before it works, and before the minion, which needs them to
-prove itself. What does not work is taken back, with all of them.
+They have no tree of their own, so they stop before packages change. The API and the syndic stop
+first, so that nobody asks a master that stops; then the master, which completes what it has begun.
+They start in the opposite order, each when the one before it works, and before the minion, which
+needs them to prove itself. If one does not work, all of them are rolled back.
 
-A state run may need its master until its end. If it changes the packages, they run on meanwhile,
-nobody else may restart them, and they restart when its return is delivered.
+A state run may need its master until its end. If it changes the packages, the daemons continue to
+run, nobody else may restart them, and they restart when its return is delivered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds that whoever has asked for the update gets to be answered, and between two looks at that.
+# Seconds that the caller of the update gets to receive an answer, and between two checks of that.
 _ANSWER_TIMEOUT = 30.0
 _INTERVAL = 0.2
 
@@ -38,8 +38,8 @@ def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
     """
     Stop them; return the record. Idempotent.
 
-    They have the time of their units to end what they do, unless it is to be *at_once*. Raises
-    CommandError, also if one of them could not be started again; then none is stopped.
+    They have the time of their units to end their work, unless it is to be *at_once*. A
+    CommandError is also raised if one of them could not be started again; then none is stopped.
     """
     if not update.code.servers:
         return update
@@ -63,7 +63,7 @@ def stop(context: Context, update: Update, *, at_once: bool = False) -> Update:
 
 
 def are_down(update: Update) -> bool:
-    """Tell whether the update has stopped them and not started them yet."""
+    """Tell whether the update has stopped the daemons and not started them yet."""
     progress = update.progress
     asked = update.request is not None
     return asked and progress.restarted is None and any(progress.servers.values())
@@ -71,9 +71,9 @@ def are_down(update: Update) -> bool:
 
 def restart(context: Context, update: Update) -> tuple[Update, str]:
     """
-    Bring them up on the new code; return the record, and which of them does not work.
+    Start them on the new code; return the record, and which of them does not work.
 
-    If there is a way back, the first that does not is enough.
+    If there is a way back, stop at the first one that does not.
     """
     if not update.code.servers:
         return update, ""
@@ -91,7 +91,7 @@ def restart(context: Context, update: Update) -> tuple[Update, str]:
 
 def start(context: Context, update: Update) -> CommandError | None:
     """
-    Have those that have run start anew; return what has failed, which keeps none down. Idempotent.
+    Start all daemons that have run again, even after a failure; return the first error. Idempotent.
     """
     first = None
     for each in _ran(update):
@@ -105,10 +105,10 @@ def start(context: Context, update: Update) -> CommandError | None:
 
 def note_again(context: Context, update: Update) -> Update:
     """
-    Write down what runs now, if it is another start than that which has to go.
+    Record the start that runs now, if it is another one than the start that has to end.
 
-    Somebody has started it while packages changed, as what another unit needs: systemd refuses no
-    such start. It has old and new code in it.
+    Somebody may start a daemon while packages change, as a dependency of another unit: systemd does
+    not refuse such a start. That process has old and new code in it.
     """
     found = dict(update.progress.servers)
     for each in _ran(update):
@@ -122,9 +122,9 @@ def note_again(context: Context, update: Update) -> Update:
 
 def come_up(context: Context, update: Update) -> str:
     """
-    Wait until those that have run work and stay so; return which does not, or nothing.
+    Wait until the daemons that have run work and stay up; return which does not, or nothing.
 
-    What has ended with them is started then.
+    Then units that have ended with them are started.
     """
     problems = (_not_up(context, update, each) for each in _ran(update))
     problem = next(filter(None, problems), "")
@@ -133,23 +133,23 @@ def come_up(context: Context, update: Update) -> str:
 
 
 def start_again(context: Context, update: Update) -> None:
-    """Start what an update has stopped that has failed. Idempotent; what fails is logged."""
+    """Start what a failed update has stopped. Idempotent; failures are logged."""
     if other_units.start(context, (each.unit for each in _ran(update))):
-        log.error("update %s has stopped what cannot be started again", update.id)
+        log.error("update %s has stopped units that cannot be started again", update.id)
     dependents.start(context, update)
 
 
 def grows(update: Update) -> list[str]:
-    """Return the directories in which a way back leaves what came since: minions have new keys."""
+    """Return the directories in which a rollback keeps new files: new minions have new keys."""
     return [os.path.dirname(each.keys) for each in update.code.servers if each.keys]
 
 
 def bereft(update: Update, before: Manifest, present: Manifest | None) -> set[str]:
     """
-    Return the directories of keys that have lost all of them since *before*, as of *present*.
+    Return the directories of keys that have lost all their keys between *before* and *present*.
 
-    Whoever takes single ones away has decided so. That all are gone is the new version's doing,
-    whenever it was: they come back.
+    Somebody may have deleted single keys on purpose. If all are gone, the new version has done it
+    at some time: they are put back.
     """
     had, has = _with_keys(before), _with_keys(present) if present is not None else set()
     keys = [each.keys for each in update.code.servers if each.keys]
@@ -159,10 +159,10 @@ def bereft(update: Update, before: Manifest, present: Manifest | None) -> set[st
 
 def taken_away(update: Update, before: Manifest, present: Manifest | None) -> set[str]:
     """
-    Return the keys that somebody has taken away since *before*, as of *present*.
+    Return the keys that somebody has deleted between *before* and *present*.
 
-    Whatever packages do, they take no single key away: one that is put back would let a minion in
-    that somebody has shut out. If none of them is there any more, that was not somebody.
+    Packages never delete a single key. A key that is put back would admit a minion that somebody
+    has shut out. If all keys of a directory are gone, nobody has deleted them on purpose.
     """
     if present is None:
         return set()
@@ -183,7 +183,7 @@ def _ran(update: Update) -> Sequence[Server]:
 
 
 def _let_answer(context: Context, jid: str) -> None:
-    """Wait, bounded, until the master has the return of the job that has asked."""
+    """Wait, within a time limit, until the master has the return of the requesting job."""
     deadline = context.monotonic() + _ANSWER_TIMEOUT
     while context.monotonic() < deadline:
         found = context.outcome(jid) if jid else None
@@ -193,7 +193,7 @@ def _let_answer(context: Context, jid: str) -> None:
 
 
 def _note(context: Context, update: Update) -> Update:
-    """Write down once which of their starts have to go: they are the same after a crash."""
+    """Record once which of their starts have to end: they are the same after a crash."""
     if update.progress.servers:
         return update
     found = other_units.starts(context, (each.unit for each in update.code.servers))
@@ -209,7 +209,7 @@ def _refuse_what_cannot_start(context: Context, units: Sequence[str]) -> None:
 def _not_up(context: Context, update: Update, server: Server) -> str:
     """Return what is wrong with it; empty if it works."""
     former, settings = update.progress.servers[server.unit], context.settings
-    # As long as a new minion has to prove itself: it may have much to read.
+    # As long as a new minion may take to prove itself: the daemon may have much to read.
     timeout = max(settings.watch_timeout, settings.restart_timeout)
     works = _works(context, update, server)
     found = other_units.not_up(context, server.unit, former, works, timeout)
@@ -228,7 +228,7 @@ def _works(context: Context, update: Update, server: Server) -> Callable[[], str
 
 
 def _had(update: Update, directory: str) -> bool:
-    """Tell whether something was in a directory when it was backed up."""
+    """Tell whether a directory contained something when it was backed up."""
     if not update.way_back.backup:
         return False
     try:
@@ -240,13 +240,13 @@ def _had(update: Update, directory: str) -> bool:
 
 
 def _holds(directories: set[str], path: str) -> bool:
-    """Tell whether a path is that of a key in one of these, wherever links lead to it."""
+    """Tell whether a path is the path of a key in one of these, after following links."""
     directory, name = os.path.split(path)
     return hosts.is_key(name) and os.path.realpath(directory) in directories
 
 
 def _with_keys(manifest: Manifest) -> set[str]:
-    """Return the directories with a file in them, wherever links lead to them."""
+    """Return the directories that contain a key, after following links."""
     files = (each.path for each in manifest.entries if stat.S_ISREG(each.mode))
     found = {os.path.dirname(path) for path in files if hosts.is_key(os.path.basename(path))}
     return {os.path.realpath(each) for each in found}

@@ -1,16 +1,15 @@
 """
 Upgrade steps: programs of the administrator between the old version and the new one.
 
-The step ``3008-rename-grains`` runs when an update comes to 3008 or beyond from before it. The
-packages are in place then, the minion has not restarted, and no job runs. However far an update
-goes, all the steps on its way run, in their order; those that have run are in its record. The
-minion keeps the version of the last committed update: a host that was moved by hand since catches
-up.
+The step ``3008-rename-grains`` runs when an update reaches 3008 or newer from an older version. The
+packages are in place then, the minion has not restarted, and no job runs. All steps between the two
+versions run, in their order; the record lists the ones that have run. The minion stores the version
+of the last committed update, so a host that was updated by hand since then catches up.
 
-``3008-rename-grains.before`` runs while nothing has changed and jobs run, and
-``3008-rename-grains.revert`` if the update is taken back: by the watch, by a request, or because it
-did not come to its installation. A program is noted before it begins, so what was killed in its
-midst is taken back as well.
+``3008-rename-grains.before`` runs while nothing has changed and jobs run.
+``3008-rename-grains.revert`` runs if the update is taken back: by the watch, by a request, or
+because its installation did not begin. A program is noted before it begins, so a program that was
+killed while it ran is taken back as well.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ log = logging.getLogger("salt-safeupdate")
 
 
 def run(context: Context, update: Update) -> tuple[Update, str]:
-    """Run what has not run in this update; return the record, and why one failed, or nothing."""
+    """Run the steps of this update that have not run; return the record, and a failure if any."""
     steps, done = _steps(context), update.progress.steps
     versions = steps.versions(update.versions_from, update.versions_to)
     try:
@@ -50,9 +49,10 @@ def run(context: Context, update: Update) -> tuple[Update, str]:
 
 def before(context: Context, update: Update, targets: Mapping[str, str]) -> tuple[Update, bool]:
     """
-    Run what comes before the way to these versions; return the record, and whether any has run.
+    Run the programs that come before an update to these versions.
 
-    No lock is held, so the update may be called off meanwhile. Raise SafeUpdateError if one fails.
+    Return the record, and whether any has run. No lock is held, so the update may be cancelled
+    meanwhile. Raise SafeUpdateError if a program fails.
     """
     steps, ran = _steps(context), False
     versions = steps.versions(update.versions_from, targets)
@@ -67,8 +67,8 @@ def before(context: Context, update: Update, targets: Mapping[str, str]) -> tupl
             _begin(context, update, step, versions)
         except CommandError as err:
             raise SafeUpdateError(
-                f"The upgrade step failed: {err}. Nothing was changed on the minion, and what ran "
-                "before the update is taken back."
+                f"The upgrade step failed: {err}. Nothing was changed on the minion, and the "
+                "programs that ran before the update are taken back."
             ) from err
         context.locks.update.exclusive()
         try:
@@ -80,7 +80,7 @@ def before(context: Context, update: Update, targets: Mapping[str, str]) -> tupl
 
 
 def left_out(context: Context, update: Update) -> str:
-    """Say what should have run before, and has not: a job has installed the packages."""
+    """Name the steps that should have run before a job installed the packages, and have not."""
     if update.request is not None:
         return ""
     due = _steps(context).before(update.versions_from, update.versions_to)
@@ -88,13 +88,13 @@ def left_out(context: Context, update: Update) -> str:
     if not names:
         return ""
     return (
-        f"What comes before an update has not run, as a job installed the packages: {names}. Ask "
-        "for it with 'safeupdate.update' next time."
+        f"Steps that run before an update have not run, because a job installed the packages: "
+        f"{names}. Use 'safeupdate.update' next time."
     )
 
 
 def overtake(context: Context, update: Update) -> bool:
-    """Tell whether what is to be taken back has overtaken a minion that runs meanwhile."""
+    """Tell whether a minion already runs while steps that ran after the packages are taken back."""
     begun = _begun(context, update)
     if begun is None or all(name.endswith(BEFORE) for name in begun.programs):
         return False
@@ -103,9 +103,9 @@ def overtake(context: Context, update: Update) -> bool:
 
 def take_back(context: Context, update: Update) -> Update:
     """
-    Take back what this update has begun; return the record, which is not written.
+    Take back the steps that this update has begun; return the record, which is not written.
 
-    Whatever fails holds nothing up: the record says so.
+    A failure does not stop the rest: the record names it.
     """
     begun, steps = _begun(context, update), _steps(context)
     if begun is None:
@@ -126,7 +126,7 @@ def take_back(context: Context, update: Update) -> Update:
 
 
 def settle(context: Context, update: Update) -> Update:
-    """Leave nothing half way of an update that has ended; return its record. Idempotent."""
+    """Leave no steps half done by an update that has ended; return its record. Idempotent."""
     begun = _begun(context, update)
     if begun is None:
         return update
@@ -145,13 +145,13 @@ def _steps(context: Context) -> Steps:
 
 
 def _begun(context: Context, update: Update) -> Begun | None:
-    """Return what this update has begun; None: nothing."""
+    """Return the steps that this update has begun, or None."""
     begun = context.store.fact(STEPS_BEGUN)
     return begun if begun is not None and begun.update == update.id else None
 
 
 def _begin(context: Context, update: Update, step: Step, versions: tuple[str, str]) -> None:
-    """Note that it begins, and run it. Raise CommandError if it fails."""
+    """Note that the step begins, and run it. Raise CommandError if it fails."""
     begun = _begun(context, update) or Begun(update=update.id, versions=versions)
     if step.name not in begun.programs:
         programs = (*begun.programs, step.name)
@@ -160,13 +160,13 @@ def _begin(context: Context, update: Update, step: Step, versions: tuple[str, st
 
 
 def _note(context: Context, update: Update, name: str) -> Update:
-    """Note that it has run."""
+    """Note that the step has run."""
     log.info("upgrade step %s has run", name)
     return context.note_progress(update, steps=(*update.progress.steps, name))
 
 
 def _undo(context: Context, begun: Begun, step: Step) -> Begun:
-    """Run a program that takes another one back, once; return what is noted of it."""
+    """Run a program that takes another one back, once; return the new note."""
     failed = begun.failed
     try:
         context.command(
@@ -174,7 +174,7 @@ def _undo(context: Context, begun: Begun, step: Step) -> Begun:
         )
         log.info("upgrade step %s has run", step.name)
     except CommandError as err:
-        problem = f"The upgrade step failed on the way back: {err}. Look at what it left."
+        problem = f"The upgrade step failed on the way back: {err}. Check what it has left behind."
         log.error("%s", problem)
         failed = (*failed, problem)
     begun = replace(begun, undone=(*begun.undone, step.name), failed=failed)
@@ -183,11 +183,11 @@ def _undo(context: Context, begun: Begun, step: Step) -> Begun:
 
 
 def _changed(context: Context, update: Update) -> bool:
-    """Tell whether other packages are installed than before the update, or that is not known."""
+    """Tell whether other packages are installed than before the update; true if unknown."""
     installer, old = context.installer, update.versions_from
     try:
         return installer is not None and installer.installed(list(old)) != old
     except SafeUpdateError as err:
-        # What has run stays as it is, rather than be taken back below a new version.
+        # Leave the effects of the steps, rather than undo them while a new version is installed.
         log.error("update %s: its upgrade steps are left as they are: %s", update.id, err)
         return True

@@ -1,11 +1,10 @@
 """
 The program that updates and restarts the minion, outside its cgroup and without Salt.
 
-It starts before anything changes, has everything it needs in memory, and holds the locks
-that keep jobs from starting. If a job installs, the supervisor waits for the ``update`` lock,
-the baton of that job; if an update was asked for, it installs by itself. Either way it reads
-the record and goes on from there, whatever happened to the process that wrote it. Every step
-may be run again.
+It starts before anything changes, has everything it needs in memory, and holds the locks that keep
+jobs from starting. If a job installs, the supervisor waits for the ``update`` lock, the baton of
+that job. In an update by request, it installs by itself. In both cases it reads the record and
+continues from there, whatever happened to the process that wrote it. Every step may be repeated.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from .context import Context
 
 log = logging.getLogger("salt-safeupdate")
 
-# Tries of a step whose program fails, and seconds between them.
+# Attempts at a step whose program fails, and seconds between them.
 _STEP_ATTEMPTS = 3
 _STEP_INTERVAL = 1.0
-# Supervisors of one update, one after the other, after which it is given up.
+# How many supervisors of one update, one after the other, may try before it is given up.
 _MOST_SUPERVISORS = 12
-# What is no failure of a step: without the record and the locks nobody can go on, nor give it up.
-# The next supervisor may have them.
+# These errors do not count as a failure of a step: without the record and the locks no supervisor
+# can continue or give up. The next supervisor may have them.
 _OF_ALL = (LockHeldError, LockUnavailableError, RecordError, TransitionError)
-# What goes on from each phase.
+# The action that continues from each phase.
 _ACTIONS: dict[Phase, Callable[[Context, Update], Update]] = {
     Phase.INSTALLING: installing.carry_on,
     Phase.DELIVERING: restarting.deliver,
@@ -65,7 +64,7 @@ _ACTIONS: dict[Phase, Callable[[Context, Update], Update]] = {
 
 
 class Supervisor:
-    """Brings the newest record to its end."""
+    """Completes the newest record."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -79,12 +78,12 @@ class Supervisor:
         leaving.finish(self._context)
 
     def let_go(self) -> None:
-        """Release what keeps jobs and requests waiting."""
+        """Release the locks that keep jobs and requests waiting."""
         self._context.let_jobs_start()
         self._context.locks.update.release()
 
     def is_needed(self) -> bool:
-        """Tell whether there is something to do that came after the end of :meth:`run`."""
+        """Tell whether there is work that arrived after the end of :meth:`run`."""
         store = self._context.store
         if not store.exists():
             return False
@@ -95,11 +94,11 @@ class Supervisor:
 
 @contextmanager
 def _joined(context: Context, update: Update) -> Iterator[Context]:
-    """Have what an update is done with: this extension has its own installer, and slots have."""
+    """Put in the installer of the update: this extension has its own, and so have slots."""
     if update.of_extension and context.extension is not None:
         context = replace(context, manager=None, pip=context.extension(update))
     if update.of_build:
-        # Without them it is of a later version, and no package is to change in its place.
+        # Without slots, a later version made the update, and no package may change instead.
         slots = context.slots(update) if context.slots is not None else None
         context = replace(context, manager=None, pip=slots)
     with neighbours.joined(context, update) as joined:
@@ -107,7 +106,7 @@ def _joined(context: Context, update: Update) -> Iterator[Context]:
 
 
 def _settle_former(context: Context, update: Update) -> None:
-    """Take back what an update before this one has begun and nobody has ended."""
+    """Take back the steps of an earlier update that has ended without doing that."""
     begun = context.store.fact(STEPS_BEGUN)
     former = context.store.get(begun.update) if begun is not None else None
     if former is not None and former.id != update.id and former.phase.final:
@@ -116,7 +115,7 @@ def _settle_former(context: Context, update: Update) -> None:
 
 
 def _to_its_end(context: Context, update: Update) -> Update:
-    """Bring an update as far as it comes now."""
+    """Advance an update as far as possible now."""
     update = _take_over(context, update)
     if not update.phase.final:
         return _carry_on(context, update)
@@ -126,7 +125,7 @@ def _to_its_end(context: Context, update: Update) -> Update:
 
 
 def _take_over(context: Context, update: Update) -> Update:
-    """Get the baton; for a restart or a request, also the moment at which no job runs."""
+    """Get the baton; for a restart or a request, also wait until no job runs."""
     if update.phase.final:
         context.locks.update.exclusive()
         return context.reread(update)
@@ -158,9 +157,9 @@ def _begin_restart(context: Context, update: Update) -> Update:
 
 
 def _carry_on(context: Context, update: Update) -> Update:
-    """Go on, and again if a program failed; after that, give the update up."""
+    """Continue, and retry if a program failed; after that, give the update up."""
     if (update.progress.supervisors or 0) > _MOST_SUPERVISORS:
-        update = _give_up(context, update, f"{_MOST_SUPERVISORS} supervisors did not get it done.")
+        update = _give_up(context, update, f"{_MOST_SUPERVISORS} supervisors did not complete it.")
     attempts = _STEP_ATTEMPTS
     while not update.phase.final:
         phase = update.phase
@@ -184,7 +183,7 @@ def _carry_on(context: Context, update: Update) -> Update:
 
 
 def _step(context: Context, update: Update) -> Update:
-    """Go on by one phase."""
+    """Advance by one phase."""
     action = _ACTIONS.get(update.phase)
     if action is None:
         reason = "The run ended before the update began; nothing was changed."
@@ -193,7 +192,7 @@ def _step(context: Context, update: Update) -> Update:
 
 
 def _give_up(context: Context, update: Update, problem: str) -> Update:
-    """Go back if there is a way, else say what there is to do."""
+    """Roll back if there is a way back, otherwise say what to do."""
     if update.phase is Phase.ROLLING_BACK:
         return ending.end(context, update, Phase.FAILED, rollback.by_hand(update, problem))
     began = update.request is not None and update.phase is Phase.INSTALLING
@@ -211,16 +210,16 @@ def _give_up(context: Context, update: Update, problem: str) -> Update:
 
 
 def _is_untouched(context: Context, update: Update) -> bool:
-    """Tell whether nothing was changed; no if that is not known."""
+    """Tell whether nothing was changed; false if unknown."""
     try:
         return installing.is_untouched(context, update)
     except SafeUpdateError as err:
-        log.error("update %s: whether it has changed anything is not known: %s", update.id, err)
+        log.error("update %s: cannot tell whether it has changed anything: %s", update.id, err)
         return False
 
 
 def _next(context: Context, update: Update) -> Update | None:
-    """Return what came meanwhile: a newer request, or a restart that is still owed."""
+    """Return the next record: a newer request, or a restart that is still owed."""
     latest = context.store.latest()
     found = latest if latest and latest.id != update.id and not latest.phase.final else None
     found = found or _owed_restart(context, update)
@@ -231,7 +230,7 @@ def _next(context: Context, update: Update) -> Update | None:
 
 
 def _owed_restart(context: Context, update: Update) -> Update | None:
-    """Return the restart that gave way to this update, or was asked for while it ended."""
+    """Return the restart that this update superseded, or one requested while the update ended."""
     waits = update.awaits_boot
     owed = update.owed if waits or update.progress.restarted is None else None
     asked = context.store.fact(RESTART)

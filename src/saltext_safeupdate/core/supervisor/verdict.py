@@ -1,7 +1,7 @@
 """
-What the supervisor makes of what it has seen of a minion: a table, and no effects.
+The verdict of the supervisor about a minion: a table without effects.
 
-Going back needs evidence that the new minion itself is at fault. The page "When an update is
+A rollback needs evidence that the new minion itself is at fault. The page "When an update is
 undone" of the documentation has the same table, row by row.
 """
 
@@ -12,28 +12,28 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-# Salt ends with these statuses if its master refuses its key, and if it refuses that of its master.
+# Salt's exit status if its master refuses its key, and if it refuses the key of its master.
 KEY_REFUSED = 77
 MASTER_REFUSED = 42
-# Times that a process, or its work, began anew by itself which make it a loop.
+# This many automatic restarts of a process, or of its work, make a loop.
 LOOP = 3
 
 
 class Verdict(Enum):
-    """What follows for an update."""
+    """The consequence for an update."""
 
-    # Nothing yet.
+    # There is no verdict yet.
     WAIT = "wait"
-    # It is committed: proven, not to be proven here, or stopped by somebody, who decides.
+    # It is committed: proven, impossible to prove here, or stopped by somebody, who decides.
     WELL = "well"
     UNPROVEN = "unproven"
     STOPPED = "stopped"
-    # It has failed and is not undone: the old version would fare no better.
+    # It has failed and is not undone: the old version would have the same problem.
     REFUSED = "refused"
     # It is undone: the new minion is at fault.
     ILL = "ill"
-    # It is undone: only the new minion was not heard, as far as anybody on this host can tell.
-    # The version is kept from being installed again if the old minion is heard.
+    # It is undone: as far as this host can tell, only the new minion did not reach its master.
+    # The version is put into quarantine if the old minion does.
     SILENT = "silent"
 
     @property
@@ -44,10 +44,10 @@ class Verdict(Enum):
 
 class Judgement(NamedTuple):
     """
-    A verdict, and what the record says of it.
+    A verdict, and its reason for the record.
 
-    In the *reason*, ``{unit}`` stands for the minion's service. *missing* tells that it only says
-    what is missing, after a time that the watch knows.
+    In the *reason*, ``{unit}`` stands for the minion's service. *missing*: the reason only says
+    what is missing; the watch adds the time that has passed.
     """
 
     verdict: Verdict
@@ -56,14 +56,14 @@ class Judgement(NamedTuple):
 
 
 class Probe(Enum):
-    """What became of the job that shows that a minion works."""
+    """The result of the job that shows that a minion works."""
 
-    # The minion has no master that is to get a return.
+    # The minion has no master that should get a return.
     NEEDLESS = "needless"
     PENDING = "pending"
     # It has ended, and its return has not arrived.
     ENDED = "ended"
-    # Its master has taken the return, or was there and could not store it.
+    # Its master has accepted the return, or was reachable and could not store it.
     ANSWERED = "answered"
 
 
@@ -83,28 +83,29 @@ _REFUSALS = {
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """
-    What was seen of a minion until now.
+    The facts about a minion so far.
 
-    The process: *active* is the state of its unit in systemd's words, *came* whether that is of
-    a start after the restart, *status* its last exit status, *loops* how often it began anew by
-    itself, *stopped* whether somebody has stopped it, *stable* whether it is the same process
-    since long enough. *patient*: one that has failed is started again.
+    The process: *active* is the state of its unit in systemd's words. *came* tells whether that
+    state belongs to a start after the restart. *status* is its last exit status, and *loops* is how
+    often it restarted by itself. *stopped* tells whether somebody has stopped it, and *stable*
+    whether it has been the same process for long enough. *patient*: a failed one is started again.
 
-    The report of its engine: *reported*, whether the minion before it *had_reported*, and
-    *set_up*: whether its configuration names that engine.
-    *stood_down*: it runs without our hooks, because they do not know its Salt; *had_stood_down*:
-    so did the one before.
+    The report of its engine: *reported* tells whether there is one, *had_reported* whether the
+    minion before it reported, and *set_up* whether its configuration names that engine.
+    *stood_down*: it runs without our hooks, because they do not know its Salt. *had_stood_down*:
+    so did the minion before it.
 
-    The *probe*, and the *master*: whether one got a return of the minion before (None: not known),
-    and *reachable*, whether anybody on this host reaches one (None: there is no address).
-    *engine* is whether the engine that asks for the probe still runs, and *unhooked* whether the
-    minion started without our hooks although they know its Salt.
-    *broken* is why Salt cannot load what the probe calls, *job* what a reason calls it.
+    The *probe*, and the *master*: whether a master got a return of the minion before the update
+    (None: unknown). *reachable* tells whether this host reaches a master (None: its address is
+    unknown). *engine* tells whether the engine that requests the probe still runs, and *unhooked*
+    whether the minion started without our hooks although they know its Salt.
+    *broken* is why Salt cannot load the module of the probe; *job* is the name of the probe in a
+    reason.
 
-    The health check of the administrator: *check* is how it has failed, *checking* what it waits
-    for, *check_waited* that this has not begun, or was held by other jobs at first, and *unchecked*
-    that it cannot be made. *over* tells that the time for all of this has passed,
-    *late* that it has passed by the clock: the time in which no master was reachable counts there.
+    The health check of the administrator: *check* is how it has failed, and *checking* is what it
+    waits for. *check_waited*: it has not begun, or other jobs held it up first. *unchecked*: it
+    cannot be run. *over*: the time for all of this has passed. *late*: it has passed by the clock,
+    which includes the time in which no master was reachable.
     """
 
     active: str = "active"
@@ -135,11 +136,11 @@ class Seen:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more is to be learnt from the probe."""
+        """Whether the probe cannot tell anything more."""
         if self.probe in (Probe.NEEDLESS, Probe.ANSWERED) or self.master is False:
             return True
         if self.reachable is False:
-            # One that was heard before gets its time: its master may be back in a moment.
+            # A minion that reached its master before gets its time: the master may be back soon.
             return self.late or self.over or self.master is None
         return self.over and self.master is None
 
@@ -161,8 +162,8 @@ def _stopped(seen: Seen) -> Judgement | None:
         return None
     return Judgement(
         Verdict.STOPPED,
-        "Somebody has stopped {unit} since its restart, and it is left so. Nothing has shown yet "
-        "that the minion works: start it and look at it.",
+        "Somebody has stopped {unit} since its restart, so it stays stopped. There is no proof yet "
+        "that the minion works: start it and check it.",
     )
 
 
@@ -173,8 +174,8 @@ def _key_refused(seen: Seen) -> Judgement | None:
     why, where = _REFUSALS[seen.status]
     return Judgement(
         Verdict.REFUSED,
-        f"{{unit}} has ended because {why}, which the old version would not change: the new one "
-        f"stays installed. Look at {where}, then start the service.",
+        f"{{unit}} has ended because {why}. The old version would not change that, so the new one "
+        f"stays installed. Check {where}, then start the service.",
     )
 
 
@@ -189,7 +190,7 @@ def _died(seen: Seen) -> Judgement | None:
 def _loops(seen: Seen) -> Judgement | None:
     if seen.loops < LOOP:
         return None
-    return Judgement(Verdict.ILL, f"{{unit}} started {LOOP + 1} times, one time after the other.")
+    return Judgement(Verdict.ILL, f"{{unit}} started {LOOP + 1} times in a row.")
 
 
 def _no_report(seen: Seen) -> Judgement | None:
@@ -202,8 +203,8 @@ def _no_report(seen: Seen) -> Judgement | None:
         return _unproven("no minion with this extension reported, nor did one before the update")
     if runs and not seen.set_up:
         return _unproven(
-            "its configuration does not name the engine 'safeupdate' any more, so that nothing "
-            "reports. Apply safeupdate.enabled, or safeupdate.disabled if that is meant"
+            "its configuration does not name the engine 'safeupdate' any more, so nothing "
+            "reports. Apply safeupdate.enabled, or safeupdate.disabled if that is intended"
         )
     return Judgement(Verdict.ILL, "no minion with this extension reported", missing=True)
 
@@ -213,8 +214,8 @@ def _stood_down(seen: Seen) -> Judgement | None:
         return None
     return Judgement(
         Verdict.ILL,
-        "This extension does not know the new version of Salt and stands down there, so jobs would "
-        "be lost in restarts. Install a version of saltext-safeupdate that knows it first.",
+        "This extension does not know the new version of Salt and stands down there, so restarts "
+        "would lose jobs. First install a version of saltext-safeupdate that knows it.",
     )
 
 
@@ -235,7 +236,7 @@ def _silence(seen: Seen) -> Judgement | None:
             "Restart the minion"
         )
     if seen.reachable is None:
-        return _unproven("the address of its master is not known, so that may be away")
+        return _unproven("the address of its master is not known, so the master may be away")
     if seen.probe is Probe.PENDING:
         return Judgement(Verdict.SILENT, f"{seen.job} did not end", missing=True)
     return Judgement(
@@ -252,7 +253,7 @@ def _check(seen: Seen) -> Judgement | None:
         return _unchecked()
     if not seen.over:
         return WAIT
-    # If it had to wait, the time was not its own, and the rows below look at the rest.
+    # If it had to wait for others, that time does not count, and the rows below judge the rest.
     return None if seen.check_waited else Judgement(Verdict.ILL, seen.checking, missing=True)
 
 
@@ -270,7 +271,7 @@ def _check_had_to_wait(seen: Seen) -> Judgement | None:
     return Judgement(
         Verdict.UNPROVEN,
         "{unit} runs, but its health check was not over in time, because other jobs came first: "
-        f"{seen.checking}. Look at its result, or make it by hand.",
+        f"{seen.checking}. Check its result, or run it by hand.",
     )
 
 
@@ -278,13 +279,13 @@ def _end(seen: Seen) -> Judgement | None:
     if seen.unchecked:
         return _unchecked()
     if seen.unhooked:
-        return _unproven("this extension was not there yet when it started. Restart the minion")
+        return _unproven("this extension was not installed yet when it started. Restart the minion")
     if seen.probe in (Probe.NEEDLESS, Probe.ANSWERED):
         return Judgement(Verdict.WELL)
     if seen.reachable is False:
-        return _unproven("nobody on this host reaches its master")
+        return _unproven("this host does not reach its master")
     if seen.master is None:
-        return _unproven("whether one got a return of it before the update is not known")
+        return _unproven("it is not known whether a master got a return of it before the update")
     return _unproven("its master got no return of it before the update either")
 
 
@@ -307,8 +308,8 @@ _ROWS: tuple[Callable[[Seen], Judgement | None], ...] = (
 def _unchecked() -> Judgement:
     return Judgement(
         Verdict.UNPROVEN,
-        "{unit} runs, but its health check could not be made: it needs a master that can be "
-        "reached, and a minion that may run its jobs. Make it by hand.",
+        "{unit} runs, but its health check could not be run: it needs a master that can be "
+        "reached, and a minion that may run its jobs. Run it by hand.",
     )
 
 

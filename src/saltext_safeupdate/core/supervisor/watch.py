@@ -1,9 +1,9 @@
 """
 Whether the minion has come up, and whether it is healthy.
 
-This is what looks. What follows from what it sees is decided by the table in :mod:`.verdict`.
-A minion that is at fault is found out at once if that shows; one that has only not been heard yet
-is waited for, and longer on a host that has little time for it.
+This module observes; the table in :mod:`.verdict` decides. A minion that is visibly at fault is
+detected at once. A minion that has only not reached its master yet gets time, and more of it on a
+host that has little time for the minion.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from .verdict import LOOP, WAIT, Judgement, Probe, Seen, Verdict, decide
 
 log = logging.getLogger("salt-safeupdate")
 
-# Seconds between two looks if nothing shows that there is something new; and between two looks for
-# that, which start no program.
+# Seconds between two checks if nothing hints at news; and between two checks for such hints, which
+# start no program.
 _CALM_INTERVAL = 0.5
 _POLL_INTERVAL = 0.05
-# How many times as long as the minion before it a minion may take to report.
+# A minion may take this many times as long to report as the minion before it.
 _MARGIN = 3.0
-# What reports.
+# The engine that reports.
 _ENGINE = "safeupdate"
-# Starts of the same unit after which it is left alone.
+# After this many starts, the unit is left alone.
 _START_ATTEMPTS = 3
-# Seconds for which a unit has to stay stopped: a restart by somebody stops it for a moment, too.
+# Seconds for which a unit has to stay stopped: a restart by somebody also stops it for a moment.
 _STOPPED_FOR = 3.0
 
 
 @dataclass
 class _Sight:
-    """What was seen until now of the processes of a minion."""
+    """The processes of a minion that were seen so far."""
 
     pids: list[int] = field(default_factory=list)
     reports: list[float] = field(default_factory=list)
-    # Of which process the last report is.
+    # The process that sent the last report.
     reported_by: int = 0
-    # Times that another process, or the same one, began by itself.
+    # How often another process, or the same one, began again by itself.
     other_processes: int = 0
     same_process: int = 0
-    # Starts by this watch, and how many of them the last new process has behind it.
+    # Starts by this watch, and their number when the last new process appeared.
     starts: int = 0
     counted_starts: int = 0
     since: float = 0.0
@@ -81,11 +81,11 @@ class Watch:
         self._proof = Proof(self.context, self.update)
 
     def comes_up(self) -> Judgement:
-        """Wait for a minion to report, and judge that."""
+        """Wait for a minion to report, and return the judgement."""
         return self._wait(proven=False)
 
     def proves_healthy(self) -> Judgement:
-        """Wait until it is known whether the minion is healthy, and judge it."""
+        """Wait until it is clear whether the minion is healthy, and return the judgement."""
         return self._wait(proven=True)
 
     def _wait(self, *, proven: bool) -> Judgement:
@@ -111,9 +111,10 @@ class Watch:
 
     def _sleep(self, pid: int) -> None:
         """
-        Sleep until there may be something new: the process *pid* has ended, or a minion reports.
+        Sleep until there may be news: the process *pid* has ended, or a minion reports.
 
-        To ask the init system takes a program, and a minion that starts needs the processor itself.
+        Asking the init system starts a program, and a minion that starts needs the processor
+        itself.
         """
         context = self.context
         process, stamp = processes.identity(pid), context.store.stamp()
@@ -129,20 +130,20 @@ class Watch:
     def _judge(
         self, sight: _Sight, state: ServiceState | None, patience: Patience, *, proven: bool
     ) -> Judgement:
-        """Look once, and return what follows from all that was seen."""
+        """Check once, and return the conclusion from everything seen so far."""
         if state is None:
             return decide(Seen(active="", came=False, reported=False, over=patience.over))
         came = self.is_new(state)
         if came or self._has_begun(state):
-            # The old one is gone: from here on jobs start in the new one, also those that its
-            # unit runs before it.
+            # The old minion has ended. From here on jobs start in the new one, also the jobs that
+            # its unit runs first.
             self.context.let_jobs_start()
         if came:
             self._follow(sight, state, patience)
         down = not came and self._was_new(state) and state.active in ("inactive", "failed")
-        # On a unit with Restart= it is only known until the next process is there.
+        # For a unit with Restart= this is only known until the next process exists.
         gone = not came and self._was_new(state) and not state.pid
-        # Our own restart has ended it, or a stop that somebody has asked for in its place.
+        # Our own restart has ended it, or a stop by somebody came instead.
         ended = not came and self._was_former(state) and state.active in ("inactive", "failed")
         last = self._last_run() if gone or ended or sight.loops >= LOOP else LastRun()
         if gone and last.status:
@@ -175,12 +176,12 @@ class Watch:
         return decide(Seen(**seen))
 
     def _follow(self, sight: _Sight, state: ServiceState, patience: Patience) -> None:
-        """Note which process this is, and whether it begins its work anew."""
+        """Note which process this is, and whether its work begins again."""
         report = self._report()
         another = sight.pids[-1:] != [state.pid]
         anew = bool(report) and sight.reports[-1:] != [report]
         if another or anew:
-            # It has to prove all again.
+            # It has to prove everything again.
             sight.since = self.context.monotonic()
             self._proof = Proof(self.context, self.update)
         if another:
@@ -197,21 +198,21 @@ class Watch:
             sight.reports.append(report)
 
     def _started_by_somebody(self, sight: _Sight) -> bool:
-        """Tell whether neither the init system nor this watch has started what runs now."""
+        """Tell whether something other than the init system and this watch has started it."""
         return sight.starts == sight.counted_starts and self._last_run().restarts == 0
 
     def _last_run(self) -> LastRun:
         try:
             return self.context.services.last_run(self.context.unit)
         except CommandError as err:
-            log.warning("%s cannot be looked at: %s", self.context.unit, err)
+            log.warning("the state of %s cannot be read: %s", self.context.unit, err)
             return LastRun()
 
     def _is_left_stopped(self) -> bool:
         try:
             return self.context.services.is_left_stopped(self.context.unit)
         except CommandError as err:
-            log.warning("%s cannot be looked at: %s", self.context.unit, err)
+            log.warning("the state of %s cannot be read: %s", self.context.unit, err)
             return False
 
     def _stays_stopped(self, sight: _Sight, *, stopped: bool) -> bool:
@@ -224,7 +225,7 @@ class Watch:
         return now >= sight.stopped_since + _STOPPED_FOR
 
     def _is_down(self, state: ServiceState, sight: _Sight) -> bool:
-        """Tell whether this watch is to start it."""
+        """Tell whether this watch should start it."""
         if state.active not in ("inactive", "failed") or self.is_new(state):
             return False
         return sight.stopped_since is None and sight.starts < _START_ATTEMPTS
@@ -237,15 +238,15 @@ class Watch:
         self.context.sleep(1)
 
     def _state(self) -> ServiceState | None:
-        """Return what is so of the service; None if the host has no time to tell."""
+        """Return the state of the service; None if the host has no time to answer."""
         try:
             return self.context.services.state(self.context.unit)
         except CommandError as err:
-            log.warning("%s cannot be looked at: %s", self.context.unit, err)
+            log.warning("the state of %s cannot be read: %s", self.context.unit, err)
             return None
 
     def _patience(self) -> Patience:
-        """Return what is left of the time for it; all of it if nobody watched meanwhile."""
+        """Return the rest of its time; all of it if no supervisor watched before."""
         context, watched = self.context, self.update.watched
         limit, left = timeout(context, self.update), 0.0
         if watched.until is not None and watched.boot == processes.boot():
@@ -257,7 +258,7 @@ class Watch:
         return self.silent and state.active == "active" and self._is_stable(sight.since)
 
     def _is_set_up(self) -> bool:
-        """Tell whether the configuration of the minion names our engine; yes if nobody can tell."""
+        """Tell whether the configuration of the minion names our engine; true if unknown."""
         owner = self.context.store.replaceable(OWNER)
         config = None if owner is None else owner.config
         try:
@@ -267,7 +268,7 @@ class Watch:
                 return True
             return not interpreter.lacks_engine(python, self.context.command, config, _ENGINE)
         except CommandError as err:
-            log.warning("whether the minion is set up is not known: %s", err)
+            log.warning("cannot tell whether the minion is set up: %s", err)
             return True
 
     def _is_stable(self, since: float) -> bool:
@@ -276,7 +277,7 @@ class Watch:
     def _told(
         self, judgement: Judgement, state: ServiceState | None, patience: Patience
     ) -> Judgement:
-        """Return the judgement as the record has it."""
+        """Return the judgement in the words of the record."""
         unit = self.context.unit
         if not judgement.missing:
             return judgement._replace(reason=judgement.reason.replace("{unit}", unit))
@@ -288,7 +289,7 @@ class Watch:
         return judgement._replace(reason=reason)
 
     def _seen(self, state: ServiceState | None) -> str:
-        """Say what the minion did instead."""
+        """Say what the minion has done instead."""
         if state is None or not state.pid:
             return "No process of it runs. "
         return self.context.seen(state.pid)
@@ -296,20 +297,20 @@ class Watch:
     # -- which process it is ---------------------------------------------------
 
     def is_new(self, state: ServiceState) -> bool:
-        """Tell whether what runs is another minion than the one before the restart."""
+        """Tell whether the running minion is another one than the minion before the restart."""
         if self.context.services.name != "systemd" and not state.invocation:
-            # Its restart has returned, so a silent one is the new one.
+            # Its restart has returned, so a silent minion is the new one.
             return self._report() is not None or (self.silent and state.running)
         if self.update.former.invocation and state.invocation:
             return state.pid != 0 and self._was_new(state)
         return state.pid not in (0, self.update.former.pid)
 
     def _has_begun(self, state: ServiceState) -> bool:
-        """Tell whether its start has begun although its main process is not there yet."""
+        """Tell whether its start has begun although it has no main process yet."""
         return state.active == "activating" and self._was_new(state)
 
     def _stops(self, state: ServiceState | None) -> bool:
-        """Tell whether the minion before the restart has not gone yet."""
+        """Tell whether the minion from before the restart has not ended yet."""
         former = self.update.former.pid
         return state is not None and bool(former) and state.pid == former
 
@@ -317,8 +318,8 @@ class Watch:
         """
         Tell whether somebody stops or restarts the new minion.
 
-        Its stop guard may wait for jobs, and holds new ones, so nothing can show meanwhile that
-        the minion works. systemd does not wait for ever.
+        Its stop guard may wait for jobs, and holds new ones, so nothing can prove meanwhile that
+        the minion works. systemd does not wait forever.
         """
         return state is not None and state.active == "deactivating" and self.is_new(state)
 
@@ -329,10 +330,10 @@ class Watch:
         return bool(state.invocation) and state.invocation == self.update.former.invocation
 
     def _report(self) -> float | None:
-        """Return when the engine of another minion than the one before has reported, if it has."""
+        """Return when the engine of another minion than the former one reported, or None."""
         running, former = self.context.generations.serving(), self.update.former
         if running is None or running.process == former.process:
-            # Salt may have started the engine of the one before again.
+            # Salt may have restarted the engine of the former minion.
             return None
         at = _at(running)
         return at if at != former.report else None
@@ -342,12 +343,12 @@ def timeout(context: Context, update: Update) -> float:
     """
     Return how long a minion may take, in seconds of the host's time for it.
 
-    The setting, and more if the one before took long to come up here.
+    This is the setting, or longer if the former minion took long to come up here.
     """
     settings = context.settings
     watched = update.kind == "update" and update.progress.returned is None
     given = settings.watch_timeout if watched else settings.restart_timeout
-    # Salt sleeps for a random part of it before anything else.
+    # Salt first sleeps for a random part of this delay.
     with contextlib.suppress(UnreadableError):
         report = context.generations.report()
         given += report.startup_delay if report is not None else 0.0
@@ -355,29 +356,29 @@ def timeout(context: Context, update: Update) -> float:
 
 
 def until(context: Context, limit: float) -> Watched:
-    """Return what the record says of the end of a watch that begins now."""
+    """Return the end of a watch that begins now, for the record."""
     return Watched(boot=processes.boot(), until=context.monotonic() + limit)
 
 
 def _at(running: Generation | None) -> float | None:
-    """Return when it has reported in this boot, if it has."""
+    """Return when it reported in this boot, or None."""
     report = None if running is None else running.report
     return report.at if report is not None and report.boot == processes.boot() else None
 
 
 def former(context: Context) -> tuple[Former, ServiceState]:
     """
-    Return what tells the minion that runs now from the one that is to come, and its service.
+    Return what distinguishes the running minion from the next one, and the state of its service.
 
-    Its report is read first, and the service is looked at once: whatever somebody starts after that
-    is the new one.
+    The report is read first, and the service is checked once: any minion that starts after that is
+    the new one.
     """
     running = context.generations.serving()
     said, at = None, None
     try:
         said, at = None if running is None else running.report, _at(running)
     except UnreadableError as err:
-        # It has reported, whenever that was; the next one writes that anew.
+        # It has reported at some time; the next minion writes the report again.
         log.warning("%s", err)
         at = 0.0
     state = context.services.state(context.unit)

@@ -1,8 +1,8 @@
 """
 The watchdog of an update: a service and a timer that start a supervisor again.
 
-They are on disk before anything changes, and gone when the update has ended. A supervisor is
-started at every boot and every minute, whatever has happened to Salt, to its Python and to the
+They are on disk before anything changes, and removed when the update has ended. They start a
+supervisor at every boot and every minute, whatever has happened to Salt, to its Python and to the
 process that began the update.
 """
 
@@ -44,10 +44,10 @@ def _of_instance(name: str, settings: Settings) -> str:
 
 def argv(settings: Settings, watchdogs: Watchdogs, python: str) -> list[str]:
     """
-    Return what runs the supervisor, from the supervisor copy, with *python*.
+    Return the command that runs the supervisor, from the supervisor copy, with *python*.
 
-    The settings are in a file that only root reads: everybody may read a unit and the arguments
-    of a process, and a health check may have a secret among its own. Raises SafeUpdateError.
+    The settings are in a file that only root can read. Everybody can read a unit and the arguments
+    of a process, and the arguments of a health check may contain a secret. Raise SafeUpdateError.
     """
     named = watchdogs.watchdog(unit(settings))
     launcher = supervisor_copy.make(settings.state_dir, named)
@@ -55,7 +55,7 @@ def argv(settings: Settings, watchdogs: Watchdogs, python: str) -> list[str]:
 
 
 def read_settings(path: str) -> Settings:
-    """Return the settings that a supervisor was started with. Raises SafeUpdateError."""
+    """Return the settings that a supervisor was started with. Raise SafeUpdateError."""
     try:
         with open(path, encoding="utf-8") as file:
             return from_mapping(json.load(file))
@@ -67,9 +67,9 @@ def read_settings(path: str) -> Settings:
 
 
 def _write(settings: Settings, named: str) -> str:
-    """Have the settings on disk; return the path. Files that nothing names any more go."""
+    """Write the settings to disk; return the path. Remove files that nothing names any more."""
     text = as_json(settings)
-    # A supervisor goes on with what it was started with, whatever is configured meanwhile.
+    # A supervisor keeps the settings that it was started with, whatever is configured meanwhile.
     name = f"{_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:16]}{_SUFFIX}"
     path = os.path.join(settings.state_dir, name)
     try:
@@ -80,15 +80,15 @@ def _write(settings: Settings, named: str) -> str:
                 remove(os.path.join(settings.state_dir, other))
     except OSError as err:
         raise SafeUpdateError(
-            f"{path} cannot be written: {err.strerror or err}. Nothing was changed; look at the "
-            "space and the permissions there."
+            f"{path} cannot be written: {err.strerror or err}. Nothing was changed; check the "
+            "free space and the permissions there."
         ) from err
     return path
 
 
 def arm(settings: Settings, watchdogs: Watchdogs, run: Run, copies: Mapping[str, str]) -> None:
     """
-    Have the update looked after. Idempotent.
+    Make sure that a supervisor continues the update. Idempotent.
 
     *copies* maps the directories of the minion's code to their linked copies.
     """
@@ -97,5 +97,5 @@ def arm(settings: Settings, watchdogs: Watchdogs, run: Run, copies: Mapping[str,
 
 
 def disarm(settings: Settings, watchdogs: Watchdogs) -> None:
-    """Stop looking after it. Idempotent."""
+    """Remove the watchdog. Idempotent."""
     watchdogs.disarm(unit(settings))

@@ -459,7 +459,7 @@ class TestReport:
         [
             ("", "awaited"),
             ("reboot requested (method rebootmgr)", "awaited"),
-            ("the reboot could not be asked for: busy", "awaited"),
+            ("the reboot could not be requested: busy", "awaited"),
             ("reboot requested (method systemd)", ""),
         ],
     )

@@ -257,7 +257,7 @@ class TestInTheProcessOfAJob:
 
     def test_it_is_postponed_if_they_do_not_end(self, host):
         job = host.job_of_other()
-        with pytest.raises(PostponedError, match="those of the minion 'other'"):
+        with pytest.raises(PostponedError, match="jobs of the minion 'other'"):
             host.transaction().change(lambda: None, host.job())
         assert host.packages.versions == OLD
         job.close()

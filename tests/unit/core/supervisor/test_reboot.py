@@ -205,7 +205,7 @@ class TestBack:
         machine.snapshots.add(2, NEWER)
         last = machine.boot()
         assert last.phase is Phase.FAILED
-        assert "Another snapshot was made the default since" in last.reason
+        assert "Another snapshot has become the default since" in last.reason
         assert machine.snapshots.next == 3
 
     def test_by_request_it_is_the_snapshot(self, machine, host):
@@ -391,7 +391,7 @@ class TestAdopted:
         host.end_supervisor()
         host.supervise()
         assert host.last.phase is Phase.FAILED
-        assert "the host went back, or was made to" in host.last.reason
+        assert "the host went back to it" in host.last.reason
 
     def test_one_without_the_own_packages_is_not(self, machine, host):
         assert self._adopt(machine, host, {"vim": "9"}) is None

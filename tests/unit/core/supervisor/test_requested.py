@@ -222,7 +222,7 @@ class TestStaging:
         self._alter(host)
         host.supervise()
         assert host.last.phase is Phase.COMMITTED, host.last
-        assert "had been altered and was staged again" in host.last.reason
+        assert "were altered and were staged again" in host.last.reason
         assert "not the file that was recorded" in host.last.reason
         assert host.packages.versions == NEW
 

@@ -356,7 +356,7 @@ def test_what_is_to_be_done_by_hand_leads_back(slotted, first):
     assert slotted.runs == before
     told = host.last.reason.partition("By hand: ")[2]
     if first:
-        assert told.startswith(f"have the minion's link 'active' lead to {old.tree}, ")
+        assert told.startswith(f"point the minion's link 'active' to {old.tree}, ")
     else:
         assert told.startswith("remove the drop-in '40-safeupdate-slot.conf' of the minion's unit,")
     assert "start the service" in told
@@ -393,7 +393,7 @@ def test_a_unit_that_cannot_follow_leaves_what_runs(slotted):
     slotted.ask("3008.3")
     slotted.host.supervise()
     assert slotted.host.last.phase is Phase.FAILED
-    assert "look for a drop-in behind" in slotted.host.last.reason
+    assert "look for a drop-in after" in slotted.host.last.reason
     assert slotted.runs == "package"
     assert slotted.host.restarts() == []
     slotted.systemd.behind = ""
@@ -430,7 +430,7 @@ def test_a_unit_that_vanishes_while_it_is_watched_ends_the_update(slotted):
     slotted.is_odd = lambda: host.last.phase in (Phase.WATCHING, Phase.ROLLING_BACK)
     host.supervise()
     assert host.last.phase is Phase.FAILED
-    assert "does not start one program" in host.last.reason
+    assert "does not start exactly one program" in host.last.reason
     assert "By hand: " in host.last.reason
 
 

@@ -216,7 +216,7 @@ class TestBefore:
         host.supervise()
         assert _names(host) == ["3007-a"]
         assert host.last.phase is Phase.COMMITTED
-        assert "has not run" in host.last.reason
+        assert "have not run" in host.last.reason
         assert "3007-a.before" in host.last.reason
 
 

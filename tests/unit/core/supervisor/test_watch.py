@@ -196,14 +196,14 @@ class TestHard:
             (host.services.run(), host.report()) if host.packages.versions == NEW else None
         )
         host.supervise()
-        _assert_back(host, "one time after the other")
+        _assert_back(host, "in a row")
         assert host.clock.passed < 20
 
     def test_it_starts_itself_again_and_again(self, host):
         _installed(host)
         host.clock.each_second = lambda: host.report() if host.packages.versions == NEW else None
         host.supervise()
-        _assert_back(host, "one time after the other")
+        _assert_back(host, "in a row")
 
     def test_the_probe_fails_because_salt_cannot_load_it(self, host, tmp_path):
         _fails(host, tmp_path)
@@ -227,7 +227,7 @@ class TestHard:
         host.services.report = report
         host.supervise()
         if known:
-            _assert_back(host, "stands down there, so jobs would be lost in restarts")
+            _assert_back(host, "stands down there, so restarts would lose jobs")
         else:
             assert host.last.phase is Phase.COMMITTED, host.last
             assert host.store.quarantined() == []
@@ -310,7 +310,7 @@ class TestNoFault:
         host.master, host.reachable = True, False
         _installed(host, progress=HEARD)
         host.supervise()
-        self._assert_kept(host, "nobody on this host reaches its master")
+        self._assert_kept(host, "this host does not reach its master")
         assert host.clock.passed >= 30
 
     @pytest.mark.parametrize("signed_in", [True, False])
@@ -330,7 +330,7 @@ class TestNoFault:
         _installed(host, progress=HEARD)
         host.supervise(reaches=lambda known: asked.append(known) is not None)
         assert {tuple(each) for each in asked} == ({(("m", 4506, False),)} if signed_in else set())
-        told = "nobody on this host reaches" if signed_in else "address of its master is not known"
+        told = "this host does not reach" if signed_in else "address of its master is not known"
         self._assert_kept(host, told)
 
     def test_the_master_comes_back(self, host):
@@ -348,7 +348,9 @@ class TestNoFault:
         host.master = True
         _installed(host)
         host.supervise()
-        self._assert_kept(host, "whether one got a return of it before the update is not known")
+        self._assert_kept(
+            host, "it is not known whether a master got a return of it before the update"
+        )
 
     def test_the_one_before_had_not_reported_either(self, host):
         with host.store.transaction() as db:
@@ -439,7 +441,7 @@ class TestNoFault:
 
         host.services.report = report
         host.supervise()
-        self._assert_kept(host, "was not there yet when it started")
+        self._assert_kept(host, "was not installed yet when it started")
 
 
 class TestSomebody:
@@ -713,7 +715,7 @@ class TestHealthCheck:
             host.reachable = False
         host.supervise()
         assert host.last.phase is Phase.COMMITTED, host.last
-        assert "its health check could not be made" in host.last.reason
+        assert "its health check could not be run" in host.last.reason
         ran = hears is not False and why in ("away", "no engine")
         assert host.asked_sls == ran
 
@@ -774,7 +776,7 @@ class TestHealthCheck:
         host.clock.each_second = answer
         host.supervise()
         assert host.last.phase is Phase.COMMITTED, host.last
-        assert "its health check could not be made" in host.last.reason
+        assert "its health check could not be run" in host.last.reason
 
 
 class TestRollback:
@@ -853,7 +855,7 @@ class TestRollback:
     def test_one_that_supervisors_never_finish_is_given_up(self, host):
         _installed(host, Phase.WATCHING, progress=Progress(supervisors=99))
         host.supervise()
-        _assert_back(host, "supervisors did not get it done")
+        _assert_back(host, "supervisors did not complete it")
 
     def test_and_so_is_a_rollback(self, host):
         _installed(host, Phase.ROLLING_BACK, reason="because.", progress=Progress(supervisors=99))
@@ -934,7 +936,7 @@ class TestWhatOthersWrote:
         assert host.last.phase is Phase.ROLLED_BACK, host.last
         assert f"left as they are: {self.conf}/job.conf." in host.last.reason
         aside = self.conf / "site.conf.safeupdate-u1"
-        assert f"what was put back are kept as: {aside}." in host.last.reason
+        assert f"put back, and kept as: {aside}." in host.last.reason
         found = {path.name: path.read_text() for path in self.conf.iterdir()}
         assert found == {
             "job.conf": "by a job",
