@@ -91,7 +91,7 @@ def test_a_suspended_run_that_somebody_ends_does_not_go_on(scene: JobScene) -> N
     scene.master.wait(lambda: scene.container.exists(f"{WORK}.other"), 60, "the other job")
     before, jid = scene.pid(), scene.publish("state.apply", "chain")
     scene.master.wait(lambda: held(scene, jid), 60, "the run to be suspended")
-    assert "does not go on" in scene.returned(scene.publish("saltutil.kill_job", jid))["return"]
+    assert "does not continue" in scene.returned(scene.publish("saltutil.kill_job", jid))["return"]
     scene.minion_started(before)
     ret = scene.returned(jid, 120)
     assert not ret["success"]

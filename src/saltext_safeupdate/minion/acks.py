@@ -4,7 +4,7 @@ Let the acknowledgement of the master reach the process of the job.
 A job's process sends its return through the minion's main process, which passes the
 master's answer back as an event. In Salt 3007 (seen in 3007.15) that event is never
 sent: ``SaltEvent.fire_event_async`` drops the coroutine that would send it. Every job
-then waits until its time is up, and takes for lost a return that has arrived.
+then waits until its time is up, and considers a return lost that has arrived.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def waiting_for_what_it_sends(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fire_event_async`` so that it waits for what it sends, if it is a coroutine."""
+    """Return ``fire_event_async``, changed so that it waits for what it sends if necessary."""
     if not inspect.iscoroutinefunction(original):
         return original
 
@@ -47,7 +47,7 @@ def waiting_for_what_it_sends(original: Callable[..., Any]) -> Callable[..., Any
                 self.pusher.publish = publish
         else:
             value = await original(self, data, tag, *args, **kwargs)
-        # What fails there has always failed unseen, and the event was Salt's.
+        # A failure there has always gone unnoticed, and the event is Salt's.
         for failed in await asyncio.gather(*sending, return_exceptions=True):
             if isinstance(failed, Exception):
                 log.error("An event of the minion was not sent: %s", failed)

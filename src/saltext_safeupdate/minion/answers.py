@@ -1,8 +1,8 @@
 """
-What the minion's main process answers by itself, without starting anything.
+Answers that the minion's main process gives by itself, without starting anything.
 
-A master that does not get the return of a job asks with ``saltutil.find_job`` whether the
-job is there. A job that is held or interrupted has no process, and is there all the same.
+A master that does not get the return of a job asks with ``saltutil.find_job`` whether the job
+exists. A job that is held or interrupted has no process, and nevertheless exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..core.jobs.ledger import Ledger, State
 from . import queues
 from .complaints import Complaints
 
-# Seconds in which a publication may come twice, as while a minion restarts.
+# Seconds in which a publication may arrive twice, for example while a minion restarts.
 _ONCE_MORE = 60.0
 _AS_PUBLISHED = ("jid", "fun", "arg", "tgt", "tgt_type", "user", "ret")
 
@@ -37,7 +37,7 @@ class Answers:
         self._clock = clock
 
     def about_pending(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Answer if it asks for a job that does not run now and will be returned."""
+        """Answer a question for a job that does not run now and will be returned."""
         if data.get("fun") != functions.FIND_JOB:
             return False
         jid = _asked_for(data)
@@ -57,9 +57,9 @@ class Answers:
 
     def of_ended(self, minion: Any, data: dict[str, Any], key: str) -> None:
         """
-        Answer a job whose JID was used before, long after that one has ended and returned.
+        Answer a job whose JID was used before, long after the first job has ended and returned.
 
-        What comes soon after it is the same publication once more, and its return is on its way.
+        Soon after it, the same publication has only arrived twice, and its return is on its way.
         """
         try:
             job = self._ledger.full(key)
@@ -72,14 +72,15 @@ class Answers:
             return
         began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(job.accepted))
         text = (
-            f"ERROR: This minion has had a job {job.jid} before ({job.fun}, at {began}), and runs "
-            "a job of a JID once. Nothing was done now. Publish it without '--jid', or with "
-            f"another one; 'salt-run jobs.lookup_jid {job.jid}' shows what the first one returned."
+            f"ERROR: This minion has already had a job {job.jid} ({job.fun}, at {began}), and it "
+            "runs only one job for each JID. Nothing was done now. Publish it without '--jid', or "
+            "with another one; 'salt-run jobs.lookup_jid "
+            f"{job.jid}' shows what the first one returned."
         )
         send(minion, data, text, retcode=1)
 
     def while_held(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Answer, while jobs are held, what needs nothing of the code that is being replaced."""
+        """While jobs are held, answer calls that need none of the code that is being replaced."""
         if data.get("fun") == functions.FIND_JOB:
             send(minion, data, _running(minion.opts, _asked_for(data)))
             return True
@@ -97,7 +98,7 @@ def send(minion: Any, data: Mapping[str, Any], value: Any, retcode: int = 0) -> 
 
 
 def as_return(data: Mapping[str, Any], value: Any, retcode: int = 0) -> dict[str, Any]:
-    """Return what Salt sends as the return of a job."""
+    """Return the message that Salt sends as the return of a job."""
     ret = {
         "return": value,
         "retcode": retcode,
@@ -125,16 +126,17 @@ def _running(opts: Mapping[str, Any], jid: str) -> dict[str, Any]:
     path = queues.find(opts, jid)
     if path is None:
         return {}
-    # It is empty if the queue starts the job just now.
+    # The file is empty if the queue starts the job just now.
     data = queues.read(path) or {"jid": jid}
     return {name: data.get(name) for name in _AS_PUBLISHED}
 
 
 def is_failure(answer: object) -> bool:
     """
-    Tell whether a master has not taken a return, by what it answers.
+    Tell from the answer of a master whether it has not accepted a return.
 
-    It is an empty text if its own function has failed, and False if it refuses a return, as one
-    without a valid signature where it wants these. Otherwise it is nothing, or of any other kind.
+    The answer is an empty text if the master's own function has failed. It is False if the master
+    refuses the return, for example without a signature that it requires. Otherwise it is None or
+    has any other type.
     """
     return answer is False or answer == ""

@@ -1,9 +1,9 @@
 """
-Have at hand, in the main process, what the process of each job would read or import by itself.
+Load in the main process what the process of each job would otherwise read or import by itself.
 
 Salt keeps a formatted stack for each connection that it makes (``salt.transport.base``), and the
 process of a job makes one for its return. Python reads the file of each function on that stack,
-once in a process. What the main process has read, its children have.
+once in each process. Files that the main process has read need not be read by its children.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import salt.utils.process
 from .. import patches
 from . import executor, intake, job_process, ready, returns
 
-# Whose functions are on the stack when a job makes its connection, and what its executor imports.
+# Modules with functions on the stack when a job makes its connection, and imports of its executor.
 _OF_JOBS: tuple[ModuleType, ...] = (
     *(salt.utils.asynchronous, salt.utils.process),
     *(patches, ready, intake, job_process, returns, executor),
@@ -26,6 +26,6 @@ _OF_JOBS: tuple[ModuleType, ...] = (
 
 
 def read() -> None:
-    """Read it, for this process and its children. Python reads a file that has changed again."""
+    """Read them for this process and its children. Python reads a changed file again."""
     for module in _OF_JOBS:
         linecache.getlines(inspect.getsourcefile(module) or "")

@@ -1,8 +1,8 @@
 """
-What somebody ends does not go on.
+A job that somebody ends does not continue.
 
-Salt ends a job by a signal to its process. A job that is suspended has none, and one that is about
-to be suspended would go on behind its restart although its process was killed.
+Salt ends a job by a signal to its process. A suspended job has no process. A job that is about to
+be suspended would continue after its restart although its process was killed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..core.settings import Settings
 log = logging.getLogger(__name__)
 
 _TOLD = (
-    "Job {jid} was suspended: it does not go on, and its master gets a failure. A restart or a "
-    "reboot that it has asked for comes nevertheless."
+    "Job {jid} was suspended: it does not continue, and its master gets a failure. A restart or a "
+    "reboot that it has requested happens nevertheless."
 )
 
 
 def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
     """
-    Have the jobs that this call ends not go on; return what to answer, None if Salt does that.
+    Keep the jobs that this call ends from continuing; return the answer, None if Salt answers.
 
-    An error keeps Salt from nothing.
+    An error never stops Salt.
     """
     fun = data.get("fun")
     jid = functions.ends(fun, data.get("arg"))
@@ -49,7 +49,7 @@ def call_off(settings: Settings, data: Mapping[str, Any]) -> str | None:
         suspensions.call_off([job.key for job in ours], str(fun))
         waiting = [job for job in ours if job.awaits and not processes.alive(job.runner)]
     except SafeUpdateError as err:
-        log.error("safeupdate: a job may go on that %s ends: %s", fun, err)
+        log.error("safeupdate: a job that %s ends may continue: %s", fun, err)
         return None
     return _TOLD.format(jid=jid) if jid and waiting else None
 

@@ -1,4 +1,4 @@
-"""What the engine does if somebody has replaced the code that the minion runs from."""
+"""The reaction of the engine if somebody has replaced the code that the minion runs from."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .upgraded import restart
 
 log = logging.getLogger(__name__)
 
-# When the minion was last restarted for that, in epoch seconds, and seconds until it may be again:
-# something may replace files all the time.
+# When the minion was last restarted for that, in epoch seconds, and the seconds until the next time
+# at the earliest: something may replace files all the time.
 _LAST: Fact[float] = Fact("changed", float)
 _AT_MOST_EVERY = 3600.0
-# Files that are named.
+# How many files are named.
 _NAMED = 3
 
 
 def remember(opts: Mapping[str, Any]) -> None:
-    """Note what the main process of this minion has loaded, before it takes any job."""
-    # What comes from the master, and this extension, are looked after by others.
+    """Note the files that the main process of this minion has loaded, before it takes any job."""
+    # Others take care of files from the master, and of this extension.
     others = (opts.get("cachedir"), opts.get("extension_modules"), ourselves.home())
     code.remember(str(each or "") for each in others)
 
@@ -45,9 +45,9 @@ def look(
     clock: Callable[[], float] = time.time,
 ) -> None:
     """
-    Tell of code that was replaced below the main process *process*, and have it restart if it may.
+    Report replaced code of the main process *process*, and restart the minion if allowed.
 
-    An update of ours does that itself. Raises SafeUpdateError; then it is tried again.
+    An update of ours restarts it anyway. Raise SafeUpdateError; then it is tried again.
     """
     found = files.changed()
     if not found:
@@ -64,7 +64,7 @@ def look(
     log.warning(
         "safeupdate: the code that the minion runs from was replaced on the disk: %s. %s",
         what,
-        f"It goes on with what is in its memory: {why_not}." if why_not else "It restarts.",
+        f"It continues with the code in memory: {why_not}." if why_not else "It restarts.",
     )
     if not why_not:
         # The restart may end this process.
@@ -78,7 +78,7 @@ def look(
 
 
 def _is_busy(host: Host) -> bool:
-    """Tell whether packages are being installed; no if what can tell is gone with them."""
+    """Tell whether packages are being installed; false if our package manager code is gone."""
     try:
         return host.manager is not None and host.manager.busy()
     except ImportError as err:
@@ -93,7 +93,7 @@ def named(files: Sequence[str]) -> str:
 
 
 def _why_not(host: Host, generations: Generations, process: str, now: float) -> str:
-    """Return why the minion is not to restart by itself; empty if it is."""
+    """Return why the minion should not restart by itself; empty if it should."""
     if host.settings.on_change != "restart":
         return "'safeupdate:on_change' is 'tell'"
     ours, last = generations.of(process), host.store.latest()
@@ -103,5 +103,5 @@ def _why_not(host: Host, generations: Generations, process: str, now: float) -> 
         return "an update has failed, and its record says what to do"
     before = host.store.replaceable(_LAST)
     if before is not None and abs(now - before) < _AT_MOST_EVERY:
-        return "it has restarted for that within the last hour"
+        return "it has already restarted for this within the last hour"
     return ""

@@ -22,14 +22,14 @@ class Complaints:
         self._last: float | None = None
 
     def log(self, what: str, jid: object, err: SafeUpdateError) -> None:
-        """Log *what*, with ``%s`` for the JID, and the error behind it."""
+        """Log *what*, with ``%s`` for the JID, and the error that caused it."""
         now = self._clock()
         if self._last is None or now >= self._last + _INTERVAL:
             self._last = now
             log.error(f"safeupdate: {what}: %s", jid, err)
 
     def tell(self, err: SafeUpdateError) -> None:
-        """Log an error that is about no single job."""
+        """Log an error that does not concern a single job."""
         now = self._clock()
         if self._last is None or now >= self._last + _INTERVAL:
             self._last = now

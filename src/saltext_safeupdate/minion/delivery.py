@@ -1,4 +1,4 @@
-"""What the engine sends to masters, and what it has the minion start."""
+"""Messages of the engine to masters, and jobs that it lets the minion start."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from . import answers, kept_returns, publication, queues
 from .masters import Masters, addresses
 from .returners import Returners
 
-# Seconds to wait for the master's answer to one return; then it is tried again later. A slow
-# master gets it twice and stores it once.
+# Seconds to wait for the master's answer to one return; it is tried again later. A slow master gets
+# it twice and stores it once.
 _ACK_TIMEOUT = 10
 
-# The last part of the tag of an event that is no phase.
+# The last part of the tag of an event that is not a phase.
 WAITED = "restart_waited"
-# Options that say from where connections are made.
+# Options that set the local address of connections.
 _BOUND = ("source_address", "source_interface_name", "source_ret_port")
 
 
@@ -52,14 +52,14 @@ class Delivery:
         self._opts = opts
         self._masters = masters
         self._reaches = reaches
-        # Fetched now, so that nothing has to be loaded while the tree is replaced. A list of
-        # modules may leave it out.
+        # Loaded now, so that nothing has to be loaded while the tree is replaced. A list of modules
+        # may leave it out.
         self._event_send = functions.get("event.send") or self._send_event
         self._returners = returners or Returners(opts, dict)
         self.salt_version = str(salt.version.__version__)
 
     def publish(self, row: PhaseRow, update: Update | None) -> bool:
-        """Tell the master of a phase; say whether it took it."""
+        """Report a phase to the master; tell whether that worked."""
         data = {
             "update": row.id,
             "phase": row.phase,
@@ -85,34 +85,34 @@ class Delivery:
         return sent
 
     def tell_of_wait(self, why: str) -> bool:
-        """Tell the master that a restart has waited for jobs, and why; say whether it took it."""
+        """Report to the master that a restart has waited for jobs; tell whether that worked."""
         if not self._opts.get("master_uri") and self._opts.get("file_client") == "local":
             return True
         tag = f"salt/minion/{self._opts['id']}/safeupdate/{WAITED}"
         return self._may_arrive() and bool(self._event_send(tag, {"reason": why}))
 
     def _may_arrive(self) -> bool:
-        """Tell whether an event may reach a master: the main process drops those that do not."""
+        """Tell whether an event may reach a master: the main process drops events that do not."""
         if any(self._opts.get(name) for name in _BOUND):
-            # A firewall may let through only what is sent from there.
+            # A firewall may let through only connections from there.
             return True
         known = addresses(self._opts)
-        # With several masters these are those of one part of the minion; others send it, too.
+        # With several masters these belong to one part of the minion; other parts send it, too.
         others = set(self._masters.working()).difference(each.host for each in known)
         return not known or bool(others) or self._reaches(known)
 
     def _send_event(self, tag: str, data: Mapping[str, Any]) -> bool:
-        """Have the main process send an event to its masters."""
+        """Let the main process send an event to its masters."""
         with salt.utils.event.get_event("minion", opts=self._opts, listen=False) as bus:
             event = {"data": data, "tag": tag, "events": None, "pretag": None}
             return bool(bus.fire_event(event, "fire_master", timeout=_ACK_TIMEOUT))
 
     def _refresh_grains(self, row: PhaseRow, update: Update | None) -> None:
         """
-        Have the minion make its grains again if ours has changed.
+        Make the minion compute its grains again if ours has changed.
 
-        It is the last step of an update, or a snapshot waits for the boot: the code that the
-        main process loads for it does not change meanwhile.
+        This is the last step of an update, or a snapshot waits for the boot: the code that the main
+        process loads for it does not change meanwhile.
         """
         settled = update is not None and (update.phase.final or update.awaits_boot)
         if settled and update is not None and update.phase.value == row.phase:
@@ -120,7 +120,7 @@ class Delivery:
                 bus.fire_event({"force_refresh": True}, "grains_refresh", timeout=_ACK_TIMEOUT)
 
     def send(self, job: Job) -> Answer:
-        """Send an undelivered return; return what its master says. None with 'pub_ret: False'."""
+        """Send an undelivered return; return the master's answer. TAKEN with 'pub_ret: False'."""
         if not self._opts.get("pub_ret", True):
             return Answer.TAKEN
         master = self._masters.in_charge_of(job.master, f"the return of job {job.jid}")
@@ -139,27 +139,27 @@ class Delivery:
 
     @staticmethod
     def call(job: Job) -> dict[str, Any]:
-        """Return what was published."""
+        """Return the job as it was published."""
         found = _read(job.call)
         if str(found.get("jid")) != job.jid:
-            raise DamagedError("What was published is of another job.")
+            raise DamagedError("The stored publication belongs to another job.")
         return found
 
     def run(self, job: Job) -> None:
-        """Put a job where the minion starts it under its JID. Raises OSError."""
+        """Put a job where the minion starts it under its JID. Raise OSError."""
         call = self.call(job)
         if job.awaits or (job.attempts and job.has_begun and functions.is_resumable(job.fun)):
-            # Others may have begun first.
+            # Other jobs may have begun first.
             call = {**publication.behind_others(call), publication.GOES_ON: True}
-        # If nobody is in charge of it now, it waits where its master's part will look.
+        # If no master is in charge of it now, it waits where the part of its master will look.
         master = self._masters.in_charge_of(job.master, f"job {job.jid}") or job.master
         queues.put(self._queue_opts(master), call)
 
     def probe(self, wanted: Probe) -> bool:
         """
-        Put the probe of the supervisor where the minion starts it; say whether it can be yet.
+        Put the probe of the supervisor where the minion starts it; tell whether that is possible.
 
-        Raises OSError.
+        Raise OSError.
         """
         masters = self._masters.working()
         if not masters:
@@ -173,21 +173,21 @@ class Delivery:
             "ret": "",
             "user": publication.ASKED_BY,
         }
-        # The minion before works on the queue, as long as this one has not shown that it works.
+        # The former minion handles the queue until this one has shown that it works.
         apart = self._masters.follows()
         queues.put(self._queue_opts(masters[0]), job, first=True, apart=apart)
         return True
 
     def queued(self) -> set[str]:
-        """Return the JIDs that lie in a queue."""
+        """Return the JIDs of the jobs in the queues."""
         return queues.jids(self._opts)
 
     def kept(self) -> set[str]:
-        """Return the keys of jobs whose return is kept beside the ledger."""
+        """Return the keys of jobs whose return is stored outside of the ledger."""
         return kept_returns.keys(self._opts)
 
     def describe(self, job: Job, text: str) -> bytes:
-        """Return the failed return of a job, with *text* as what it says."""
+        """Return the failed return of a job, with *text* as its content."""
         call = _known_of(job)
         load = {
             "cmd": "_return",
@@ -195,7 +195,7 @@ class Delivery:
             "jid": job.jid,
             "fun": call.get("fun", job.fun),
             "fun_args": call.get("arg", []),
-            # A state run that has no results returns a list of errors.
+            # A state run without results returns a list of errors.
             "return": [text] if job.fun.startswith("state.") else text,
             "retcode": salt.defaults.exitcodes.EX_GENERIC,
             "success": False,
@@ -209,7 +209,7 @@ class Delivery:
         return payload
 
     def hand_over(self, job: Job, payload: bytes) -> None:
-        """Give a return that :meth:`describe` has made to the returners of the job."""
+        """Give a return made by :meth:`describe` to the returners of the job."""
         self._returners.hand_over(_known_of(job), salt.payload.loads(payload))
 
     def _queue_opts(self, master: str) -> dict[str, Any]:
@@ -219,21 +219,21 @@ class Delivery:
 
 
 def _read(stored: object) -> dict[str, Any]:
-    """Return what is stored of a job. Raises DamagedError."""
+    """Return the stored data of a job. Raise DamagedError."""
     if not isinstance(stored, bytes):
-        raise DamagedError("Nothing that can be read is stored of it.")
+        raise DamagedError("The ledger has no readable data of it.")
     try:
         found = salt.payload.loads(stored)
     except Exception as err:
         # The serializer raises errors of many kinds for bytes that it did not write.
-        raise DamagedError(f"What is stored of it cannot be read: {err}") from err
+        raise DamagedError(f"The stored data of it cannot be read: {err}") from err
     if not isinstance(found, dict):
-        raise DamagedError("What is stored of it is no mapping.")
+        raise DamagedError("The stored data of it is not a mapping.")
     return found
 
 
 def _known_of(job: Job) -> dict[str, Any]:
-    """Return what was published; empty if that is not known any more."""
+    """Return the job as it was published; empty if that is not known any more."""
     try:
         return _read(job.call) if job.call else {}
     except DamagedError:

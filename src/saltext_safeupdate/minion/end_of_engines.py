@@ -6,25 +6,25 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
-# Seconds that they have from when they are told to end.
+# Seconds that they may take after they were told to end.
 _TIMEOUT = 10.0
 
 
 class EndOfEngines:
-    """Tells the engines to end, and ends those that do not."""
+    """Tells the engines to end, and kills those that do not."""
 
     def __init__(self) -> None:
         self._told_at: float | None = None
 
     def tell(self, minions: Iterable[Any], now: float) -> None:
-        """Tell those of all parts of the minion, and start none of them again."""
+        """Tell the engines of all parts of the minion to end, and restart none of them."""
         self._told_at = now
         for minion in minions:
             minion.process_manager.stop_restarting()
             minion.process_manager.send_signal_to_processes(signal.SIGTERM)
 
     def kill_late(self, minions: Iterable[Any], now: float) -> None:
-        """Kill, once, those that have not ended in time."""
+        """Kill, once, the engines that have not ended in time."""
         if self._told_at is None or now < self._told_at + _TIMEOUT:
             return
         self._told_at = None

@@ -1,4 +1,4 @@
-"""The loop of the minion's engine, which does what no process of a job can."""
+"""The loop of the minion's engine, for work that no process of a job can do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .masters import Masters, addresses
 from .returners import Returners
 from .waited_restart import WaitedRestart
 
-# Seconds between two tries to have a minion without hooks restart.
+# Seconds between two attempts to restart a minion without hooks.
 _ASK_AGAIN = 60.0
 # Seconds that the engine of the last minion may still take to end.
 _PATIENCE = 15.0
@@ -49,9 +49,9 @@ def run(
 
     *functions* are Salt's execution functions, *returners* loads its returners. *hooked* tells
     whether the minion has our hooks: without them no return of a job is recorded, so none proves
-    that a master hears. *late* tells that it has none because this extension could not be loaded
-    when the minion started: the minion is to restart, once.
-    *table* is what they replace.
+    that a master hears from it. *late*: the minion has no hooks because this extension could not
+    be loaded when it started. Then it has to restart, once.
+    *table* lists the functions that the hooks replace.
     """
     minion = os.getppid()
     host = Host(opts)
@@ -81,7 +81,7 @@ def run(
     sweep = own_code.Sweep(host)
     announced = told = swept = False
     ask_at = 0.0
-    # An engine that outlives its minion must not act beside that of the next one.
+    # An engine that outlives its minion must not act next to the engine of the next one.
     while os.getppid() == minion:
         try:
             if lock is None:
@@ -89,7 +89,7 @@ def run(
             if not announced:
                 host.ledger.anchor()
                 replaced.note(host.store, table)
-                # One that is late is to restart, and knows its Salt.
+                # A late one will restart, and knows its Salt.
                 ticker.started(_report(host, minion, delivery, None if late else hooked))
                 announced = True
             unrecorded.bring_in(opts, host.ledger)
@@ -110,15 +110,15 @@ def run(
         except SafeUpdateError as err:
             complaints.tell(err)
         except OSError as err:
-            # A queue or an event socket of Salt that cannot be used now.
+            # A queue or an event socket of Salt cannot be used now.
             complaints.tell(
-                SafeUpdateError(f"The engine could not do its work: {err}. It goes on.")
+                SafeUpdateError(f"The engine could not do its work: {err}. It tries again.")
             )
         time.sleep(host.settings.tick_interval)
 
 
 def _swept(opts: Mapping[str, Any]) -> bool:
-    """Remove what a reboot has left of transactions; return whether that is done."""
+    """Remove what a reboot has left of transactions; tell whether that is done."""
     if not shutil.which("transactional-update"):
         return True
     from ..core.transactional import call
@@ -129,12 +129,12 @@ def _swept(opts: Mapping[str, Any]) -> bool:
 
 def alone(host: Host, complaints: Complaints, patience: float = _PATIENCE) -> Lock | None:
     """
-    Wait for the lock of the engine: with several masters there are several, and one acts.
+    Wait for the lock of the engine: with several masters there are several engines, and one acts.
 
-    With one master, another one that is still there after *patience* seconds is told of.
+    With one master, log an error if another engine is still there after *patience* seconds.
 
-    Without locks each of them acts: the ledger gives a job to one of them only, and a master
-    that gets a return twice stores it once.
+    Without locks each of them acts: the ledger gives a job to only one of them, and a master that
+    gets a return twice stores it once.
     """
     try:
         lock = Lock(host.settings.run_dir, "engine")
@@ -148,8 +148,8 @@ def alone(host: Host, complaints: Complaints, patience: float = _PATIENCE) -> Lo
                 complaints.tell(
                     SafeUpdateError(
                         "Another engine 'safeupdate' of this minion runs: this one waits for its "
-                        "end, and does nothing. Name the engine once in 'engines', and restart "
-                        "the minion."
+                        "end, and does nothing. List the engine only once in 'engines', and "
+                        "restart the minion."
                     )
                 )
             lock.exclusive()
@@ -161,7 +161,7 @@ def alone(host: Host, complaints: Complaints, patience: float = _PATIENCE) -> Lo
 
 
 def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) -> Report:
-    """Return what there is to say of the minion with that process."""
+    """Return the report about the minion with that process."""
     opts = host.opts
     delay = opts.get("random_startup_delay")
     return Report(
@@ -181,5 +181,5 @@ def _report(host: Host, minion: int, delivery: Delivery, hooked: bool | None) ->
 
 
 def has_master(opts: Mapping[str, Any], *, hooked: bool) -> bool:
-    """Tell whether the return of a job shows that a master hears of this minion."""
+    """Tell whether the return of a job proves that a master hears from this minion."""
     return hooked and opts.get("master_type") != "disable"

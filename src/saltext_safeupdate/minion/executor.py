@@ -1,4 +1,4 @@
-"""What the executor does in the process of a job."""
+"""The work of the executor in the process of a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def needs_hooks(data: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def one_connection() -> Iterator[None]:
-    """Have what is done meanwhile open the database once."""
+    """Let code inside this context open the database only once."""
     from ..core.record import kept
 
     kept.begin()
@@ -30,16 +30,16 @@ def begin(
     opts: Mapping[str, Any], data: Mapping[str, Any], *, late: bool = False
 ) -> Mapping[str, Any] | str | None:
     """
-    Take this job's share of the jobs lock, unless it only looks or has one.
+    Take this job's share of the jobs lock, unless it has one or only reads.
 
-    What ends jobs ends those that are suspended, too; the answer is what there is to tell of that.
+    A function that ends jobs also ends suspended ones; then the answer is the message about that.
 
-    *late* tells that no process before this one has our hooks. Then a job of a minion that may
-    not start now is held; the answer is what Salt is to take for its return.
+    *late* tells that no process before this one has our hooks. Then a job is held if its minion may
+    not start it now; the answer is what Salt has to take for its return.
 
     Raise LockHeldError if salt-call may start nothing while an update holds new jobs.
     """
-    # A salt-call that only looks starts as fast as without us.
+    # A salt-call that only reads starts as fast as without us.
     from ..core.jobs import current
     from ..core.settings import of_minion
 
@@ -51,7 +51,7 @@ def begin(
     if current.get() is not None:
         # Its main process has taken the share, as it does for each job.
         return answer
-    # What a minion runs has 'ret', what salt-call runs has not.
+    # A job of a minion has 'ret', a job of salt-call does not.
     late = late and "ret" in data
     needs_lock = functions.needs_lock(data.get("fun"))
     if not needs_lock and not late:
@@ -62,7 +62,7 @@ def begin(
 
         if needs_lock and opts.get("multiprocessing", True):
             return late_jobs.begin(opts, data, settings)
-        # A thread has nobody who would give its share of the lock up.
+        # Nobody could release the lock for a thread.
         late_jobs.settle(data, settings)
         return answer
     current.ensure(settings, str(data.get("jid", "")))

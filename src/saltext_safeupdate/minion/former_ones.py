@@ -1,4 +1,4 @@
-"""What the main process of a minion sees of those before it, that were handed over to it."""
+"""Earlier minions that were handed over to this one, as its main process sees them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..core.errors import SafeUpdateError
 from ..core.generations.table import Generations
 from .complaints import Complaints
 
-# Seconds for which this one goes on claiming when the one before takes no more: it may be that
-# late with what both have heard.
+# Seconds for which this minion still claims jobs when the former one takes no more: the former one
+# may be that late with jobs that both have received.
 _LATE = 300.0
 
 
 class FormerOnes:
-    """Whether others that began before this one still take jobs, or did so a moment ago."""
+    """Whether minions that began before this one still take jobs, or did so a moment ago."""
 
     def __init__(
         self,
@@ -28,34 +28,34 @@ class FormerOnes:
         self._complaints = complaints
         self._monotonic = monotonic
         self._clock = clock
-        # None: not looked yet.
+        # None: not checked yet.
         self._processes: list[str] | None = None
         self._late_until = 0.0
-        # When they took no more, in epoch seconds.
+        # When they stopped taking jobs, in epoch seconds.
         self._left_at = 0.0
 
     @property
     def are_there(self) -> bool:
-        """Whether some took jobs when this one last looked."""
+        """Whether some took jobs at the last check."""
         return bool(self._processes)
 
     def are_found(self) -> bool:
-        """Look for them if nobody has; tell whether that has found some."""
+        """Check for them if that was not done yet; tell whether this has found some."""
         if self._processes is not None:
             return False
         try:
             self._processes = self._generations.overlapping()
         except SafeUpdateError:
-            # The one before claims nothing then, so it runs nothing. Each job tells of it.
+            # The former minion claims nothing then, so it runs nothing. Each job logs it.
             return False
         return bool(self._processes)
 
     def may_run_the_same(self) -> bool:
-        """Tell whether one of them may have, or still get, what this one hears."""
+        """Tell whether one of them may have the jobs that this one gets, or still get them."""
         return self.are_there or self._monotonic() < self._late_until
 
     def may_have_run(self, at: float) -> bool:
-        """Tell whether one of them may have run a job that was due at that time, also long ago."""
+        """Tell whether one of them may have run a job that was due at that time, even long ago."""
         return 0.0 < at <= self._left_at
 
     def look(self) -> None:

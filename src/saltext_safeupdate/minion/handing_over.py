@@ -1,4 +1,4 @@
-"""Whether the minion of this host can be handed over, and what the next one says of itself."""
+"""Whether the minion of this host can be handed over, and how the next one announces itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..core.settings import Settings
 from ..this_host import Host
 from . import parentless
 
-# Earlier minions that may still have jobs at the same time: each holds the memory of a minion.
+# How many earlier minions may have jobs at the same time: each uses the memory of a minion.
 MOST = 5
 
 
@@ -23,14 +23,14 @@ def is_set_up(opts: Mapping[str, Any], settings: Settings) -> bool:
     """
     Tell whether a minion with these opts prepares to be handed over when it starts.
 
-    It asks no program, so that a minion which only waits has no cost. What else may be in the way
-    is found later, and then a restart waits.
+    It starts no program, so that a minion which never restarts has no cost. Other obstacles are
+    found later, and then a restart waits.
     """
     return guard_file.hands_over(settings) and not of_opts(opts)
 
 
 def obstacle(host: Host) -> str:
-    """Return why restarts of this host's minion wait for jobs; empty if they do not."""
+    """Return why restarts of this host's minion wait for jobs; empty if they do not wait."""
     if host.settings.restart != "handover":
         return "'safeupdate:restart' is 'wait'"
     guard = host.stop_guard
@@ -41,22 +41,22 @@ def obstacle(host: Host) -> str:
 
 def described(host: Host) -> str:
     """
-    Return what becomes of jobs in the next restart by others: ``handover``, or ``wait: <why>``.
+    Return what happens to jobs in the next restart by others: ``handover``, or ``wait: <why>``.
 
-    Raises SafeUpdateError.
+    Raise SafeUpdateError.
     """
     why_not = obstacle(host) or _of_running(host)
     return f"wait: {why_not}" if why_not else "handover"
 
 
 def _of_running(host: Host) -> str:
-    """Return why the minion that runs cannot be handed over although its set-up is right."""
+    """Return why the running minion cannot be handed over although it is set up correctly."""
     generations = Generations(host.store)
     serving = generations.serving()
     if serving is None or not processes.alive(serving.process):
         return "no minion with this extension runs"
     if not meeting.can_be_asked(host.settings.run_dir, serving.process):
-        return "the minion that runs cannot be asked; if it did not just start, restart it once"
+        return "the running minion cannot be asked; if it did not just start, restart it once"
     return crowded(generations)
 
 
@@ -83,31 +83,31 @@ def of_process(opts: Mapping[str, Any], bus: str, generations: Generations) -> s
 
 
 def crowded(generations: Generations) -> str:
-    """Return why one more minion may not stay beside the next one; empty if it may."""
+    """Return why one more minion may not stay next to the next one; empty if it may."""
     try:
         earlier = len(generations.overlapping()) + len(with_jobs(generations))
     except SafeUpdateError as err:
         return str(err)
     if earlier < MOST:
         return ""
-    return f"{earlier} earlier minions still have jobs, which is as many as may stay"
+    return f"{earlier} earlier minions still have jobs, and no more may stay"
 
 
 def with_jobs(generations: Generations) -> list[str]:
     """
-    Return the processes of earlier minions that take no job any more and still have some.
+    Return the processes of earlier minions that take no more jobs and still have some.
 
-    One without ends within seconds. Raises SafeUpdateError.
+    A minion without jobs ends within seconds. Raise SafeUpdateError.
     """
     return [each for each in generations.leaving() if processes.has_children(processes.pid(each))]
 
 
 def announce(settings: Settings, store: Store) -> None:
     """
-    Say that this process, the main one of a minion, claims each job that it runs.
+    Announce that this process, the main process of a minion, claims each job that it runs.
 
-    It has the hooks, and is not connected yet. Without an earlier minion there is nothing to say.
-    Raises SafeUpdateError.
+    It has the hooks, and is not connected yet. Without an earlier minion there is nothing to do.
+    Raise SafeUpdateError.
     """
     generations = Generations(store)
     if generations.overlapping():

@@ -1,11 +1,11 @@
 """
-Jobs on their way in, in the minion's main process.
+Incoming jobs, in the minion's main process.
 
-Every job, fresh or from one of Salt's queues, passes ``Minion._invoke_execution``. There it is
+Every job, new or from one of Salt's queues, passes ``Minion._invoke_execution``. There it is
 recorded in the ledger and gets its share of the jobs lock, before the fork, so that every
-job which was published is known. While an update keeps new jobs from starting, the job goes
-to Salt's own queue on disk instead, and the next minion runs it under its JID. Nothing has to
-be imported for that, so it works while the tree on disk is being replaced.
+published job is known. While an update keeps new jobs from starting, the job is put into Salt's
+own queue on disk instead, and the next minion runs it under its JID. This needs no imports, so it
+works while the tree on disk is being replaced.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Held jobs that start together, each time that Salt looks into its queue (it does so several
-# times a second): all at once they are too many for a host that has just restarted its minion.
+# Held jobs that start together, each time that Salt checks its queue (several times a second): all
+# at once are too many for a host that has just restarted its minion.
 TOGETHER = max(2, os.cpu_count() or 1)
 
 
@@ -51,7 +51,7 @@ class Intake:
     """
     Records jobs, counts them, and holds them.
 
-    *tickets* is where the job's process or thread finds what the job takes along.
+    *tickets* holds what each job takes along, for the job's process or thread.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class Intake:
         self._masters = Noting(self._store, complaints, self._has_begun)
 
     def mark(self, original: Callable[..., Any], minion: Any, data: Any) -> Any:
-        """Mark what comes from one of Salt's queues, and give it its whole JID."""
-        # Salt takes its own mark off before it starts the job.
+        """Mark jobs from one of Salt's queues, and give them their whole JID."""
+        # Salt removes its own mark before it starts the job.
         if isinstance(data, dict) and data.get("__ignore_process_count_max"):
             data[queues.QUEUED] = True
             data["jid"] = queues.whole_jid(minion.opts, data)
         return original(minion, data)
 
     def process_queue(self, original: Callable[..., Any], minion: Any) -> Any:
-        """Work on a queue, unless what lies in it would only be held again."""
+        """Process a queue, unless the jobs in it would only be held again."""
         steady.keep(minion)
         others = self._succession.look(minion)
         if others and not self._succession.is_on_trial:
@@ -92,7 +92,7 @@ class Intake:
             return None
         self._masters.note(minion)
         if others:
-            # It has to show that it works, and leaves the rest to the one before it.
+            # It has to show that it works, and leaves the rest to the former minion.
             self._start_first(minion)
             instead(original)
             return None
@@ -106,10 +106,10 @@ class Intake:
     @staticmethod
     def _start_first(minion: Any) -> None:
         """
-        Start the job by which an update wants to see whether the minion works.
+        Start the probe, by which an update checks whether the minion works.
 
-        It is one more than Salt's limit for processes: else long jobs would make a minion that is
-        well look as if it took none.
+        It may exceed Salt's limit for processes by one: otherwise long jobs would make a healthy
+        minion look as if it took no jobs.
         """
         job = queues.take_first(minion.opts)
         if job is not None:
@@ -118,7 +118,7 @@ class Intake:
 
     @staticmethod
     def most(original: Callable[..., Any], minion: Any) -> int:
-        """Return how many jobs may run; while the queue is worked on, a few more than do."""
+        """Return how many jobs may run; while a queue is processed, a few more than run now."""
         limit = int(original(minion))
         if not getattr(minion, "_process_queue_processing_active", False):
             return limit
@@ -126,9 +126,9 @@ class Intake:
         return min(limit, len(running) + TOGETHER)
 
     def invoke(self, original: Callable[..., Any], minion: Any, data: dict[str, Any]) -> Any:
-        """Start the job with its share of the lock, or hold it, or leave it if it is known."""
+        """Start the job with its share of the lock, hold it, or ignore it if it is known."""
         if self._succession.serves_on and _is_asked_for(data):
-            # A health check that has waited for a state run is the next one's.
+            # A health check that has waited for a state run belongs to the next minion.
             queues.put(minion.opts, data, first=True, apart=True)
             instead(original)
             return None
@@ -153,7 +153,7 @@ class Intake:
         try:
             return self._start(original, minion, data, lock, waited, (queued, of_jobs))
         except BaseException:
-            # A share that nobody gives up would keep every update from ever beginning.
+            # A share that is never released would keep every update from beginning.
             self._tickets.pop(id(data), None)
             if lock is not None:
                 lock.close()
@@ -192,7 +192,7 @@ class Intake:
         return process
 
     def queue(self, original: Callable[..., Any], minion: Any, data: dict[str, Any]) -> Any:
-        """Record what Salt puts into its queue, unless it is known already."""
+        """Record a job that Salt puts into its queue, unless it is known already."""
         queued = bool(data.pop(queues.QUEUED, False))
         if not queued and not self._succession.is_mine(minion, data):
             instead(original)
@@ -202,7 +202,7 @@ class Intake:
             try:
                 known = self._ledger.hold(key, **self._described(minion, data))
                 if known is State.ACCEPTED and id(data) in self._tickets:
-                    # Its process could not be started.
+                    # The process of the job could not be started.
                     self._ledger.put_back(key, "")
                 elif known is not None and not queued:
                     log.info(
@@ -217,12 +217,12 @@ class Intake:
             # Startup states that an earlier minion has left there.
             return None
         data[queues.OF_JOBS] = str(data.get("jid"))
-        # It may lie there for a while, with what it was given.
+        # It may stay there for a while, with its arguments.
         with salt.utils.files.set_umask(0o077):
             return original(minion, data)
 
     def _asked(self) -> str:
-        """Return the JID of the job by which an update wants to see whether the minion works."""
+        """Return the JID of the probe, by which an update checks whether the minion works."""
         try:
             ours = self._generations.of(processes.me())
             wanted = None if ours is None else ours.probe
@@ -231,15 +231,15 @@ class Intake:
         return "" if wanted is None else wanted.jid
 
     def _is_asked(self, minion: Any) -> bool:
-        """Tell whether that job waits in the queue while only an administrator holds jobs."""
+        """Tell whether the probe waits in the queue while only an administrator holds jobs."""
         jid = self._asked() if self._admission.drained() else ""
         return bool(jid) and queues.find(minion.opts, jid) is not None
 
     def _wait(self, minion: Any, data: dict[str, Any]) -> bool | None:
         """
-        Hold a job that waits for an update, until the engine sees that its wait is over.
+        Hold a job that waits for an update, until the engine sees that the wait is over.
 
-        Return whether it is held now; None if it cannot be.
+        Return whether it is held now; None if that is not possible.
         """
         key = publication.key(data)
         try:
@@ -263,7 +263,7 @@ class Intake:
             return
         if queued:
             data[queues.QUEUED] = True
-        # It may lie in the queue from here on: whatever happens, it must not start as well.
+        # It may be in the queue from here on: whatever happens, it must not start as well.
         instead(original)
         try:
             minion._queue_job(data)
@@ -273,18 +273,18 @@ class Intake:
             log.info("safeupdate: job %s is held until the minion has restarted", data.get("jid"))
 
     def _is_held_somewhere(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Tell whether the job will run later; if not, answer that it was not run."""
+        """Tell whether the job will run later; otherwise answer that it was not run."""
         jid = str(data.get("jid"))
-        # What is in no queue and in the ledger is seen to by the engine.
+        # The engine takes care of a job that is in the ledger and in no queue.
         if queues.find(minion.opts, jid) is not None or self._is_known(jid):
             return True
         log.error("safeupdate: job %s could not be held and was not run", jid)
         answers.send(
             minion,
             data,
-            "ERROR: An update of the minion is under way and this job could not be held until "
-            "it has ended, because the queue of the minion cannot be written. It was not run; "
-            "make space under 'cachedir' and send it again.",
+            "ERROR: An update of the minion is under way, and this job could not be held until "
+            "its end, because the queue of the minion cannot be written. The job was not run; "
+            "free space under 'cachedir' and send it again.",
             retcode=1,
         )
         return False
@@ -304,7 +304,7 @@ class Intake:
         over: tuple[State, ...],
         goes_on: bool,
     ) -> str | None:
-        """Record the job; return its key, empty without a record, None if it is known."""
+        """Record the job; return its key, an empty key without a record, None if it is known."""
         try:
             described = self._described(minion, data)
             known = self._ledger.accept(key, **described, over=over)
@@ -313,15 +313,15 @@ class Intake:
                 and minion.opts.get("resume_jobs_on_restart")
                 and self._is_abandoned(key)
             ):
-                # Salt resumes what a restart interrupted, by itself and under its JID.
+                # Salt resumes an interrupted job by itself and under its JID.
                 known = self._ledger.accept(key, **described, over=(State.RUNNING,))
         except DamagedError as err:
-            # Whatever it is, the ledger has it.
+            # The ledger has the job, even if its record is damaged.
             self._complaints.log("job %s is known and not run", data.get("jid"), err)
             return None
         except SafeUpdateError as err:
             if goes_on or (over and self._is_held(key)):
-                # It would run again: the engine brings it back when that can be written.
+                # It would run twice: the engine brings it back when the ledger can be written.
                 self._complaints.log("job %s stays held", data.get("jid"), err)
                 return None
             self._complaints.log("job %s runs without a record", data.get("jid"), err)
@@ -346,7 +346,7 @@ class Intake:
         return job is not None and not processes.alive(job.runner)
 
     def _is_known(self, jid: str) -> bool:
-        """Tell whether the ledger has the job: if it is held in no queue, the engine sees to it."""
+        """Tell whether the ledger has the job: the engine runs it if it is held in no queue."""
         try:
             return self._ledger.exists() and bool(self._ledger.find(jid))
         except SafeUpdateError:
@@ -374,12 +374,12 @@ class Intake:
 
 
 def _is_asked_for(data: Mapping[str, Any]) -> bool:
-    """Tell whether an update wants to see by this job whether the minion works."""
+    """Tell whether this job is a probe or a health check of an update."""
     return data.get("user") == publication.ASKED_BY
 
 
 def _lies_there(minion: Any, data: Mapping[str, Any]) -> bool:
-    """Tell whether a job without a JID of its own is queued already."""
+    """Tell whether a job without its own JID is queued already."""
     return any(
         all(job.get(name) == data.get(name) for name in ("jid", "fun", "arg"))
         for job in queues.listed(minion.opts)
@@ -390,5 +390,5 @@ def _may_start_from(queued: bool, of_jobs: bool) -> tuple[State, ...]:
     """Return the states in which a known job may start, by the queue that it comes from."""
     if not queued:
         return ()
-    # A state run that puts itself into a queue may not have written that down yet.
+    # A state run that puts itself into a queue may not have recorded that yet.
     return (State.HELD,) if of_jobs else (State.HELD, State.RUNNING)

@@ -1,8 +1,8 @@
 """
 The process or thread of a job: from its start to its end.
 
-It takes over the job's share of the jobs lock, writes into the ledger that the job runs, and
-sees to it that a job which ends without a return is not taken for an interrupted one.
+It takes over the job's share of the jobs lock and writes into the ledger that the job runs. It also
+makes sure that a job which ends without a return does not look interrupted.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .waiting_runs import LATER, GoesBack
 
 log = logging.getLogger(__name__)
 
-# What a file system that is full says.
+# Error numbers of a full file system.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _LOST = (
-    "Job {jid} was to go on behind a restart, and {why}. What it had done before stays done; the "
-    "rest was not run, and nothing was run again. Look at what is missing, then publish it again."
+    "Job {jid} was to continue after a restart, and {why}. The part that had run stays in effect; "
+    "the rest was not run, and nothing was run twice. Check what is missing, then publish it again."
 )
 # Our executor, as 'module_executors' names it.
 _EXECUTOR = "safeupdate"
@@ -44,10 +44,10 @@ _EXECUTOR = "safeupdate"
 
 class Ticket(NamedTuple):
     """
-    What a job takes along into its process: its share of the jobs lock, if any, and its key.
+    The values that a job takes into its process: its share of the jobs lock, if any, and its key.
 
-    *waited* tells that it is one that waits for an update, and has done so, *goes_on* that it has
-    begun before, and must not begin anew.
+    *waited*: the job waits for an update, and has done so. *goes_on*: it has begun before, and must
+    not begin again.
     """
 
     lock: Lock | None
@@ -58,10 +58,10 @@ class Ticket(NamedTuple):
 
 class JobProcess:
     """
-    Runs a job as the one that this process or thread is for.
+    Runs a job in the process or thread that was made for it.
 
-    *redirect* has the process read the code below each root from its linked copy. *bus* returns the
-    directory with the event sockets of this generation; empty: those of the minion.
+    *redirect* makes the process read the code below each root from its linked copy. *bus* returns
+    the directory with the event sockets of this generation; empty: the minion's usual directory.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class JobProcess:
         if self._bus() and opts.get("multiprocessing", True):
             from . import own_bus
 
-            # What it sends, and the answers to that, go by the bus of its own minion.
+            # Its events, and the answers to them, use the bus of its own minion.
             own_bus.use(opts, self._bus())
             queue_lock.may_vanish()
         ticket = self._tickets.pop(id(data), None)
@@ -125,8 +125,8 @@ class JobProcess:
             if forked and self._admission.holding():
                 self._keep_to_old_tree()
             if forked and minion is not None and not minion.connected and "pillar" in opts:
-                # Without a connection Salt drops the return; with a record it only waits. A
-                # minion that has no pillar has no master, and Salt looks into it if it had one.
+                # Without a connection Salt drops the return; with a record the return only waits. A
+                # minion without pillar has no master, and Salt checks this if it had one.
                 minion.connected = True
             try:
                 value = original(cls, minion, opts, data, *more)
@@ -142,7 +142,7 @@ class JobProcess:
                 current.end()
 
     def _keep_to_old_tree(self) -> None:
-        """Have a job that looks at an update import this minion's code while that is replaced."""
+        """Let a job that reads the state of an update import this minion's code from the copy."""
         try:
             update = self._store.latest() if self._store.exists() else None
             if update is None or update.phase.final or update.id == self._started_after:
@@ -156,9 +156,9 @@ class JobProcess:
 
     def _copied(self) -> str:
         """
-        Return the update under way that has copied the code already; empty if there is none.
+        Return the update under way that has already copied the code, or an empty text.
 
-        A minion that is started then does not run the code that was copied.
+        A minion that starts then does not run the copied code.
         """
         try:
             update = self._store.latest() if self._store.exists() else None
@@ -169,7 +169,7 @@ class JobProcess:
         return update.id if update is not None and copied else ""
 
     def function(self, original: Callable[..., Any], minion: Any, *args: Any, **kwargs: Any) -> Any:
-        """Write down that the function of the job begins, and call it."""
+        """Record that the function of the job begins, and call it."""
         job = current.get()
         if job is not None and job.lost:
             raise CommandExecutionError(_LOST.format(jid=job.jid, why="its record is gone"))
@@ -182,7 +182,7 @@ class JobProcess:
             except SafeUpdateError as err:
                 job.blind = True
                 self._without_record(minion.opts, job.key, err)
-        # The function may do whatever it wants, for as long as it wants.
+        # The function may do anything, for any length of time.
         kept.end()
         if job is not None and args:
             job.may_go_back = _may_go_back(job, args[-1])
@@ -192,8 +192,8 @@ class JobProcess:
             if job is not None:
                 job.went_back = True
             log.info(
-                "safeupdate: job %s waits for a state run, and an update for it: it is held until "
-                "the minion has restarted",
+                "safeupdate: job %s waits for a state run, and an update waits for the job: it is "
+                "held until the minion has restarted",
                 job.jid if job is not None else "",
             )
             return LATER
@@ -202,15 +202,15 @@ class JobProcess:
         except Interrupted as err:
             jid = job.jid if job is not None else ""
             raise CommandExecutionError(_LOST.format(jid=jid, why=err)) from err
-        # Somebody may have caught that it is suspended.
+        # The function may have caught the exception of the suspension.
         return _goes_on(job) if job is not None and job.suspended else value
 
     def _begin(self, opts: Any, ticket: Ticket) -> tuple[int, bool, bool]:
         """
-        Return which attempt it is, whether the ledger waits for word of its function, and whether
-        it was to go on and cannot.
+        Return the number of the attempt, whether the ledger waits for the start of its function,
+        and whether it was to continue and cannot.
 
-        One that was to go on is left to the engine as long as the ledger cannot be used.
+        A job that was to continue is left to the engine while the ledger cannot be used.
         """
         key = ticket.key
         if not key:
@@ -222,7 +222,7 @@ class JobProcess:
                 return attempt, True, ticket.goes_on and attempt == 1
         except SafeUpdateError as err:
             if ticket.goes_on:
-                self._complaints.log("job %s goes on later", key, err)
+                self._complaints.log("job %s continues later", key, err)
                 return 0, False, False
             self._without_record(opts, key, err)
         else:
@@ -235,11 +235,11 @@ class JobProcess:
         unrecorded.note(opts, key, processes.this_thread())
 
     def _ended_without_return(self, opts: Any, job: current.Job) -> None:
-        """Record that it has put itself into the queue of the states, or is not to return."""
+        """Record that the job has put itself into the queue of the states, or returns nothing."""
         ledger = Ledger(self._settings.database, busy_timeout=job.patience)
         try:
-            # The minion may have taken it out of the queue already. It drops it as known if the
-            # ledger says meanwhile that there is nothing left to do.
+            # The minion may have taken it out of the queue already. It would drop it as known if
+            # the ledger said meanwhile that nothing is left to do.
             if job.went_back or queues.is_in(opts, job.jid):
                 ledger.put_back(job.key, processes.this_thread())
             else:
@@ -253,10 +253,10 @@ class JobProcess:
 
 def _leave_out_executor(minion: Any, opts: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     """
-    Have Salt call the other executors only, if ours would leave the job to them.
+    Make Salt skip our executor, if it would only pass the job on to the others.
 
-    It does so in the process of each job that was taken in, unless that ends other jobs. To load it
-    takes longer than it does.
+    It would in the process of each job that was taken in, unless the job ends others. Loading the
+    executor takes longer than its work.
     """
     listed = opts.get("module_executors")
     if not isinstance(listed, list) or listed[-1:] == [_EXECUTOR] or _EXECUTOR not in listed:
@@ -268,18 +268,19 @@ def _leave_out_executor(minion: Any, opts: Mapping[str, Any], data: Mapping[str,
 
 
 def _goes_on(job: current.Job | None) -> dict[str, bool]:
-    """Return what Salt takes for the return of a job that is suspended."""
+    """Return the value that Salt takes for the return of a suspended job."""
     if job is not None:
         job.went_back = True
-        log.info("safeupdate: job %s goes on behind a restart", job.jid)
+        log.info("safeupdate: job %s continues after a restart", job.jid)
     return LATER
 
 
 def _may_go_back(job: current.Job, data: Any) -> bool:
     """
-    Tell whether Salt leaves the return of the job to later, and the ledger knows the job.
+    Tell whether Salt leaves the return of the job for later, and the ledger knows the job.
 
-    What is not known to begin anew may have worked already when it comes to a state run.
+    If it is not recorded whether a job begins again, it may already have done work before its state
+    run.
     """
     if not job.key or job.key != job.jid or job.blind:
         return False
@@ -289,13 +290,13 @@ def _may_go_back(job: current.Job, data: Any) -> bool:
 def _tell_of_full_disk(
     minion: Any, data: Mapping[str, Any], job: current.Job, err: OSError
 ) -> None:
-    """Return a job that Salt has given up and no ledger knows: nobody else would tell of it."""
+    """Return a job that Salt has given up and no ledger knows: nothing else would report it."""
     became = (
-        "What it had done by then stays done; look before you send it again."
+        "The part that had run stays in effect; check that before you send it again."
         if job.begun
         else "It was not run; send it again when there is space."
     )
-    told = f"ERROR: The minion could not write what it needs for this job ({err}). {became}"
+    told = f"ERROR: The minion could not write a file that this job needs ({err}). {became}"
     log.error("safeupdate: job %s is not recorded: %s", job.jid, told)
     try:
         minion._return_pub(answers.as_return(data, told, retcode=1))
@@ -305,10 +306,10 @@ def _tell_of_full_disk(
 
 def tidy_up(original: Callable[..., Any], minion: Any) -> None:
     """
-    Let a minion look after the processes of its jobs, unless it is being torn down.
+    Let a minion clean up the processes of its jobs, unless it is being torn down.
 
-    Salt tears it down in its handler of SIGTERM, which may interrupt this very function; then
-    the function goes on with what is not there any more.
+    Salt tears it down in its handler of SIGTERM, which may interrupt this very function. Then the
+    function continues with attributes that are gone.
     """
     try:
         original(minion)

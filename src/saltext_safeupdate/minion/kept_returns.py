@@ -1,8 +1,8 @@
 """
-Returns that neither a master nor the ledger has taken.
+Returns that neither a master nor the ledger has accepted.
 
-A job that has ended without one looks like one that was interrupted: it would be reported as that,
-or run again. So the return is kept below 'cachedir' until the ledger can be written again.
+A job that has ended without a return looks like an interrupted one: it would be reported as such,
+or run again. So the return is stored below 'cachedir' until the ledger can be written again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..core.jobs.problems import Problems
 log = logging.getLogger(__name__)
 
 _PREFIX = "safeupdate-return-"
-# One that nobody can read is called that.
+# The name of an unreadable one.
 _DAMAGED = "safeupdate-damaged-return-"
 
 
 def store(
     ledger: Ledger, payload: bytes, *, key: str, jid: str, fun: str, master: str, retcode: int
 ) -> None:
-    """Have the ledger know of a return that has not arrived; without *key* it has no row."""
+    """Add a return that has not arrived to the ledger; without *key* it has no row."""
     if key and (ledger.finish(key, payload, retcode) or ledger.outcome(jid) is not None):
         return
     own = f"{jid}:{os.getpid()}:{time.time_ns()}"
@@ -39,7 +39,7 @@ def store(
 
 
 def keep(opts: Mapping[str, Any], payload: bytes, **described: Any) -> bool:
-    """Keep a return, and what :func:`store` is to know of it; tell whether that could be done."""
+    """Store a return with the arguments of :func:`store`; tell whether that worked."""
     path = os.path.join(opts["cachedir"], f"{_PREFIX}{os.getpid()}-{time.time_ns()}")
     try:
         write_atomic(path, json.dumps(described).encode() + b"\n" + payload)
@@ -50,20 +50,20 @@ def keep(opts: Mapping[str, Any], payload: bytes, **described: Any) -> bool:
 
 
 def paths(opts: Mapping[str, Any]) -> list[str]:
-    """Return where such returns are."""
+    """Return the paths of such returns."""
     return _below(opts, _PREFIX)
 
 
 def damaged(opts: Mapping[str, Any]) -> list[str]:
-    """Return where those lie that nobody can read."""
+    """Return the paths of unreadable ones."""
     return _below(opts, _DAMAGED)
 
 
 def keys(opts: Mapping[str, Any]) -> set[str]:
-    """Return the keys of the jobs whose returns are kept; what cannot be read tells none."""
+    """Return the keys of the jobs whose returns are stored; an unreadable file adds none."""
     found = set()
     for path in paths(opts):
-        # Another engine may just have brought it in, or it is told of when it is.
+        # Another engine may just have brought it in. An unreadable one is logged later.
         with contextlib.suppress(OSError, ValueError):
             with open(path, "rb") as file:
                 described = json.loads(file.readline())
@@ -74,9 +74,9 @@ def keys(opts: Mapping[str, Any]) -> set[str]:
 
 def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
     """
-    Have the ledger know what is kept; one that fails keeps no other one back.
+    Bring the stored returns into the ledger; a failure of one does not stop the others.
 
-    Raises RecordError if one still cannot be read or written.
+    Raise RecordError if one still cannot be read or written.
     """
     problems = Problems()
     for path in paths(opts):
@@ -95,8 +95,8 @@ def _bring_in(path: str, ledger: Ledger) -> None:
             aside = os.path.join(directory, f"{_DAMAGED}{name.removeprefix(_PREFIX)}")
             os.rename(path, aside)
             log.error(
-                "safeupdate: a kept return is damaged (%s) and does not reach its master: it lies "
-                "in %s now, with what the job returned after its first line.",
+                "safeupdate: a stored return is damaged (%s) and does not reach its master: it is "
+                "in %s now; after its first line it has what the job returned.",
                 err,
                 aside,
             )
@@ -107,8 +107,8 @@ def _bring_in(path: str, ledger: Ledger) -> None:
         return
     except OSError as err:
         raise RecordError(
-            f"{path} cannot be read or removed: {err.strerror or err}. It is the return of a job "
-            "that no master has; fix the permissions below 'cachedir'."
+            f"{path} cannot be read or removed: {err.strerror or err}. It is the return of a job, "
+            "and no master has it; fix the permissions below 'cachedir'."
         ) from err
 
 

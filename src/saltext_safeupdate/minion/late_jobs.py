@@ -1,7 +1,7 @@
 """
-Jobs of a minion that was started without this extension, which has come back meanwhile.
+Jobs of a minion that started without this extension, which has become available since then.
 
-Its main process neither records nor holds a job, so the job's own process does, until the minion
+Its main process neither records nor holds jobs, so the job's own process does, until the minion
 has restarted.
 """
 
@@ -33,14 +33,14 @@ def begin(
     """
     Begin the job of this process with a share of the jobs lock, or hold it.
 
-    If it cannot be held, it runs as with plain Salt. Return what Salt is to take for its return,
-    or None if it runs. Raises RecordError for one that was to go on and cannot.
+    If it cannot be held, it runs as with plain Salt. Return the value that Salt has to take for its
+    return, or None if it runs. Raise RecordError if it was to continue and cannot.
     """
     data = _whole(data)
     lock, may_start = Admission(settings, Store(settings.database)).share()
     job = current.Job(jid=str(data.get("jid", "")), lock=lock)
     key = publication.key(data)
-    # Salt returns each of several functions, whatever it is told.
+    # Salt returns each of several functions, whatever value it gets.
     can_hold = bool(key) and isinstance(data.get("fun"), str)
     ledger = Ledger(settings.database)
     try:
@@ -64,14 +64,14 @@ def begin(
         if lock is not None:
             lock.close()
         raise RecordError(
-            f"Job {job.jid} was to go on behind a restart, and what it had done is not known here. "
-            "That stays done; the rest was not run, and nothing was run again. Look at what is "
-            "missing, then publish it again."
+            f"Job {job.jid} was to continue after a restart, and its record is not available here. "
+            "The part that had run stays in effect; the rest was not run, and nothing was run "
+            "twice. Check what is missing, then publish it again."
         )
     if not may_start:
         log.warning(
             "safeupdate: job %s runs although new jobs are held: the minion was started without "
-            "saltext-safeupdate, and nobody could run the job later",
+            "saltext-safeupdate, and no process could run the job later",
             job.jid,
         )
     current.begin(job)
@@ -79,7 +79,7 @@ def begin(
 
 
 def settle(data: Mapping[str, Any], settings: Settings) -> None:
-    """Have the ledger forget a job that was held and runs now as with plain Salt."""
+    """Remove a job from the ledger that was held and runs now as with plain Salt."""
     key = publication.key(_whole(data))
     try:
         ledger = Ledger(settings.database)
@@ -91,13 +91,13 @@ def settle(data: Mapping[str, Any], settings: Settings) -> None:
 
 
 def _whole(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was published with its whole JID: Salt cuts that of a queued job."""
+    """Return the published job with its whole JID: Salt shortens the JID of a queued job."""
     kept = data.get(queues.OF_JOBS)
     return {**data, "jid": kept} if isinstance(kept, str) else dict(data)
 
 
 def _take_up(ledger: Ledger, job: current.Job, key: str) -> bool:
-    """Record that a job runs that was held before; tell whether it may: not if it is suspended."""
+    """Record that a held job runs now; tell whether it may: not if it is suspended."""
     known = ledger.full(key) if key and ledger.exists() else None
     if known is None or known.state is not State.HELD:
         return True

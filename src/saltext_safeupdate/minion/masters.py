@@ -2,9 +2,9 @@
 The masters that this minion is really connected to.
 
 The configuration says only where to look: ``host:port``, a list, a function, or a name with
-several addresses. What became of it is known in the main process, after the engine was forked
-from it, and may change there. So the main process notes for whom it works on which queue, and
-the engine reads that.
+several addresses. The main process learns the result after it has forked the engine, and the
+result may change. So the main process records which master uses which queue, and the engine reads
+that.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .complaints import Complaints
 
 log = logging.getLogger(__name__)
 
-# Master types with which one master is in charge, whichever of those that are configured it is.
+# Master types with which one master is in charge, whichever of the configured ones it is.
 ONE_OF_SEVERAL = ("failover", "distributed", "func")
-# Where a master listens for requests.
+# The port on which a master listens for requests.
 _PORT = 4506
-# Seconds between two tries to write to a database that cannot be written.
+# Seconds between two attempts to write to a database that cannot be written.
 _RETRY_INTERVAL = 5.0
 
-# The masters of a minion, each with whether it is connected; None: it has told of none.
+# The masters of a minion, each with whether it is connected; None: it has reported none.
 Standings = tuple[tuple[str, bool], ...]
 
 
 def are_connected(theirs: Standings | None, minions: Iterable[Any]) -> bool:
     """
-    Tell whether another minion, with the masters *theirs*, is connected to those of this one.
+    Tell whether another minion, with the masters *theirs*, is connected to the masters of this one.
 
-    *minions* are the parts of this one, one for each master.
+    *minions* are the parts of this minion, one for each master.
     """
     if theirs is None:
         return False
@@ -56,7 +56,7 @@ def are_connected(theirs: Standings | None, minions: Iterable[Any]) -> bool:
 
 class Noting:
     """
-    In the main process: writes down which masters it has, whenever that has changed.
+    In the main process: records its masters whenever they have changed.
 
     *begun* tells whether the job with a JID has begun.
     """
@@ -73,9 +73,9 @@ class Noting:
         self._complaints = complaints
         self._begun = begun
         self._monotonic = monotonic
-        # Of each part of the minion: its master, and whether it is connected.
+        # For each part of the minion: its master, and whether it is connected.
         self._parts: dict[int, tuple[str, bool]] = {}
-        # Of each part: the master whose queues are as the last minion should have left them.
+        # For each part: the master whose queues have been cleaned up after the last minion.
         self._taken: dict[int, str] = {}
         self._written: tuple[tuple[str, bool], ...] | None = None
         self._retry_at = 0.0
@@ -83,7 +83,7 @@ class Noting:
     def note(self, minion: Any) -> None:
         """Note the master of this part of the minion."""
         former, connected = self._parts.get(id(minion)), bool(minion.connected)
-        # Without a connection the opts name whichever master Salt just tries.
+        # Without a connection the opts name the master that Salt is just trying.
         master = former[0] if former and not connected else str(minion.opts.get("master", ""))
         now = self._parts[id(minion)] = (master, connected)
         if self._written is None or former != now:
@@ -91,8 +91,9 @@ class Noting:
 
     def take_over(self, minion: Any) -> None:
         """
-        Put back what the last minion left in its queues, and have in this part's queue what lies
-        in those of masters that are not in charge any more. Only the first call for each does it.
+        Put back the jobs that the last minion had taken out of its queues and not started. Also
+        move jobs from the queues of masters that are no longer in charge into the queue of this
+        part. Only the first call for each master does it.
         """
         master, former = self._parts[id(minion)][0], self._taken.get(id(minion))
         if master == former:
@@ -106,7 +107,7 @@ class Noting:
                 queues.gather(opts, self._begun if former is None else None)
         except OSError as err:
             log.error(
-                "safeupdate: what the last minion left in its queues cannot be put back (%s): "
+                "safeupdate: jobs that the last minion left in its queues cannot be put back (%s): "
                 "fix the permissions below 'cachedir' and restart the minion",
                 err.strerror or err,
             )
@@ -127,10 +128,10 @@ class Noting:
 
 class Masters:
     """
-    In the engine: answers for whom the main process works, and who gets what.
+    In the engine: tells for which masters the main process works, and which master gets what.
 
-    *process* is the identity of the main process. If it is not *hooked*, it notes nothing, and
-    what the configuration says has to do. Raises RecordError.
+    *process* is the identity of the main process. If it is not *hooked*, it records nothing, and
+    the configuration has to do. Raise RecordError.
     """
 
     def __init__(
@@ -141,12 +142,12 @@ class Masters:
         self._one_of_several = opts.get("master_type") in ONE_OF_SEVERAL
         self._hooked = hooked
         self._configured = _configured(opts)
-        # Of several masters at a time, the opts of each part of the minion have only its own.
+        # With several masters at a time, the opts of each part of the minion have only its own.
         self._others = bool(opts.get("multimaster"))
         self._gone: set[str] = set()
 
     def working(self) -> list[str]:
-        """Return the masters whose queues are worked on, those that are connected first."""
+        """Return the masters whose queues are processed, the connected ones first."""
         if not self._hooked:
             return self._configured
         try:
@@ -154,21 +155,21 @@ class Masters:
             known = (ours.masters if ours is not None else None) or ()
         except UnreadableError as err:
             raise RecordError(
-                f"What is recorded of the masters of this minion is not valid ({err}). Restart "
-                "the minion: it writes that anew."
+                f"The record of the masters of this minion is not valid ({err}). Restart the "
+                "minion: it writes a new one."
             ) from err
         rows = sorted(known, key=lambda row: not row[1])
         return list(dict.fromkeys(master for master, _ in rows))
 
     def follows(self) -> bool:
-        """Tell whether the minion before this one takes jobs. Raises RecordError."""
+        """Tell whether the former minion takes jobs. Raise RecordError."""
         return self._hooked and bool(self._generations.overlapping())
 
     def in_charge_of(self, master: str, what: str) -> str | None:
         """
-        Return who gets what belongs to *master*; None if nobody does now.
+        Return the master that now gets what belongs to *master*, or None.
 
-        With failover and its like that is the present master. *what* is named in the log if the
+        With failover and similar types it is the present master. The log names *what* if the
         minion does not know its master any more.
         """
         working = self.working()
@@ -181,7 +182,7 @@ class Masters:
         return None
 
     def tell_of_gone(self, jobs: Callable[[], Iterable[Job]]) -> bool:
-        """Log of which masters the minion knows nothing any more; False: ask again later."""
+        """Log the masters that the minion no longer knows; return False to ask again later."""
         if not self.working():
             return False
         for job in jobs():
@@ -189,14 +190,14 @@ class Masters:
         return True
 
     def _complain(self, master: str, what: str, working: list[str]) -> None:
-        """Log once of a master."""
+        """Log a master once."""
         if master not in self._gone:
             self._gone.add(master)
             log.error(
                 "safeupdate: %s belongs to master %s, which %sthis minion is not configured for "
-                "any more (it has: %s). It is kept, with all else of that master: "
-                "'safeupdate.jobs' shows it, 'safeupdate.forget' drops it, and if that master is "
-                "there again, it gets what is its.",
+                "any more (it has: %s). It is stored, with everything else of that master: "
+                "'safeupdate.jobs' shows it, 'safeupdate.forget' deletes it, and that master gets "
+                "it when it is there again.",
                 what,
                 master,
                 "has not been reached since the start, or " * self._others,
@@ -205,7 +206,7 @@ class Masters:
 
 
 def addresses(opts: Mapping[str, Any]) -> list[Address]:
-    """Return the addresses of the masters of the configuration; empty if it names none."""
+    """Return the addresses of the masters in the configuration; empty if it names none."""
     if opts.get("master_type") in ("disable", "func"):
         return []
     given = opts.get("master_list") or opts.get("master") or []
@@ -222,7 +223,7 @@ def addresses(opts: Mapping[str, Any]) -> list[Address]:
 
 
 def _configured(opts: Mapping[str, Any]) -> list[str]:
-    """Return the names under which Salt works for the masters of the configuration."""
+    """Return the names that Salt uses for the masters in the configuration."""
     given = opts.get("master_list") or opts.get("master") or []
     return [_name(str(each), opts) for each in (given if isinstance(given, list) else [given])]
 

@@ -1,4 +1,4 @@
-"""What the main process of a minion sees of the next one, that it is handed over to."""
+"""The next minion, to which this one is handed over, as this main process sees it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from . import own_bus
 from .complaints import Complaints
 from .masters import are_connected
 
-# Seconds for which a master of this minion is waited for that the next one, which has others, is
-# not connected to. Then it is away, or one that the next minion is not configured for any more.
+# Seconds to wait until the next minion, which has other masters, is connected to a master of this
+# one. Then that master is away, or the next minion is no longer configured for it.
 _AWAY = 120.0
 
 
@@ -22,9 +22,9 @@ class NextOne:
     """
     Whether another minion has bound the sockets of this one, and claims the jobs that it runs.
 
-    Jobs and their returns wait while this one looks. Two answers never change for a process, and
-    are asked for once: that it had a connection, and that it has said that it claims. The first
-    one takes longest, 14 ms of a processor: the kernel goes through its table of connections.
+    Jobs and their returns wait during each check. Two answers never change for a process, and are
+    found only once: that it had a connection, and that it has announced its claims. The first one
+    takes longest, 14 ms of a processor: the kernel goes through its table of connections.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class NextOne:
         self._generations = generations
         self._complaints = complaints
         self._monotonic = monotonic
-        # By which the sockets are found, and where this one asks its master.
+        # The names of the sockets, and the port on which this minion asks its master.
         self._names, self._port = names, port
         self._connected = self._announced = ""
-        # The one that serves some masters, and since when.
+        # The minion that serves some masters, and since when.
         self._serving, self._serves_since = "", 0.0
-        # Whether there is one that may hear of jobs, and since when that one may have no hooks.
+        # Whether there is one that may receive jobs, and since when it may have no hooks.
         self.is_there = False
         self.unsure_at: float | None = None
 
     def is_unannounced(self, me: str, *, serves_on: bool) -> bool:
         """
-        Tell whether it may hear of jobs, and does not claim its jobs yet.
+        Tell whether it may receive jobs, and does not claim its jobs yet.
 
-        *me* is the identity of this process, and *serves_on* that this one takes all jobs.
+        *me* is the identity of this process; *serves_on* says that this minion takes all jobs.
         """
         pid = own_bus.listener(self._names)
         who = processes.identity(pid) if pid > 0 else ""
@@ -65,9 +65,9 @@ class NextOne:
 
     def has_forgotten(self, me: str) -> bool:
         """
-        Tell whether the database does not know the process *me* any more, because it was lost.
+        Tell whether the database no longer knows the process *me*, because it was lost.
 
-        Then the next one soon asks nobody before it runs a job.
+        Then the next minion will soon run jobs without asking.
         """
         try:
             return self._generations.of(me) is None
@@ -77,9 +77,9 @@ class NextOne:
 
     def is_ready(self, me: str, minions: Iterable[Any]) -> bool:
         """
-        Tell whether it is connected to the masters that this one has, or to all that it can reach.
+        Tell whether it is connected to the masters of this minion, or to all that it can reach.
 
-        *minions* are the parts of this one, one for each master.
+        *minions* are the parts of this minion, one for each master.
         """
         try:
             serving = self._generations.serving()
@@ -92,7 +92,7 @@ class NextOne:
             return False
         if are_connected(theirs, minions):
             return True
-        # One that is to have none ('master_type: disable') is connected to all that it can reach.
+        # A minion without master ('master_type: disable') is connected to all that it can reach.
         wants_none = report is not None and not report.master and not report.masters
         if not wants_none and not any(is_connected for _, is_connected in theirs or ()):
             self._serving = ""
@@ -106,13 +106,13 @@ class NextOne:
         """
         Tell whether the process that listens on the sockets is another one, and was connected.
 
-        One that sleeps first (``random_startup_delay``), or whose grains take long, listens long
-        before it has any connection to a master. Grains may connect to others: what counts are the
-        ports that this one is connected to itself, and the one at which it asks its master.
+        A minion that sleeps first (``random_startup_delay``), or whose grains take long, listens
+        long before it has any connection to a master. Grains may connect to other ports. So only
+        the ports that this minion itself is connected to count, and its master's request port.
         """
         if pid < 0:
             return True
-        # None yet, or one that has died.
+        # No minion listens yet, or it has died.
         if pid in (0, os.getpid()):
             return False
         if not who or who != self._connected:
@@ -132,5 +132,5 @@ class NextOne:
         if who in successors:
             self._announced = who
             return True
-        # One on trial that has said so may hang: some looks later it takes no connection.
+        # A minion on trial that has announced itself may hang: soon it accepts no connection.
         return pid < 0 and serves_on and bool(successors)

@@ -1,9 +1,9 @@
 """
-Names of its own for the event sockets of each generation of the minion.
+Separate names for the event sockets of each generation of the minion.
 
-The next minion binds new sockets under the same names. Jobs of the one before it would send their
-returns, and wait for the answers to them, on the bus of a minion that knows nothing of them. So
-each generation links its sockets into a directory of its own, and its jobs use those.
+The next minion binds new sockets under the same names. Jobs of the former minion would send their
+returns, and wait for answers, on the bus of a minion that does not know about them. So each
+generation links its sockets into its own directory, and its jobs use those.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ..core.errors import SafeUpdateError
 from ..core.host import processes
 
 _PREFIX = "generation-"
-# Bytes that the path of a socket may have on Linux (unix(7)), with the one that ends it.
+# Bytes that the path of a socket may have on Linux (unix(7)), including the final zero byte.
 _LONGEST = 108
-# What of the opts says where the sockets are.
+# The opts that determine the paths of the sockets.
 _NAMES = ("id", "hash_id", "hash_type", "sock_dir")
-# What the kernel tells of whoever listens (unix(7)): PID, user and group.
+# The kernel's answer about the listener (unix(7)): PID, user and group.
 _CREDENTIALS = struct.Struct("3i")
 
 
 def link(opts: Mapping[str, Any]) -> str:
     """
-    Link the sockets of this process, the main one of a minion; return their directory.
+    Link the sockets of this process, the main process of a minion; return their directory.
 
-    Directories of minions that are gone are removed. Raises SafeUpdateError.
+    Directories of minions that are gone are removed. Raise SafeUpdateError.
     """
     parent = str(opts["sock_dir"])
     place = os.path.join(parent, f"{_PREFIX}{os.getpid()}-{processes.start_time(os.getpid())}")
@@ -56,9 +56,9 @@ def link(opts: Mapping[str, Any]) -> str:
 
 def names(opts: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return what of the *opts* says where the sockets are.
+    Return the part of the *opts* that determines the paths of the sockets.
 
-    A copy of all of them takes 1.6 ms from 3008 on.
+    Copying all opts takes 1.6 ms from 3008 on.
     """
     return {name: str(opts[name]) for name in _NAMES if name in opts}
 
@@ -67,7 +67,7 @@ def listener(opts: Mapping[str, Any]) -> int:
     """
     Return the PID of the minion that listens on the sockets under their common names.
 
-    0: none does, as one that died has left them; -1: one that is too busy to say so.
+    0: there is no listener, only sockets of a minion that has died; -1: it is too busy to answer.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.setblocking(False)
@@ -82,7 +82,7 @@ def listener(opts: Mapping[str, Any]) -> int:
 
 
 def use(opts: Any, place: str) -> None:
-    """Have whoever has these *opts* use the sockets in this directory."""
+    """Make the owner of these *opts* use the sockets in this directory."""
     if place:
         opts["sock_dir"] = place
 

@@ -1,4 +1,4 @@
-"""What the main process of a minion has claimed while another one hears the same jobs."""
+"""Claims of the main process of a minion while another one receives the same jobs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..core.generations.table import Generations
 from ..core.record.store import Store
 from .complaints import Complaints
 
-# Claims that are known here, too: those of the seconds by which one may lag behind the other.
+# Claims that are also stored here: enough for the seconds by which one may lag behind the other.
 _KNOWN = 1000
-# Seconds in which the other one writes its claims down anew, once the database was lost.
+# Seconds in which the other minion writes its claims again after the database was lost.
 _SETTLES = 5.0
 
 
@@ -21,7 +21,7 @@ class OwnClaims:
     """
     The claims of the process *me*, which outlive the loss of the database.
 
-    Until the other process has written down its own again, nobody can tell whose a job is that it
+    Until the other process has written its own claims again, it is unknown whose a job is that it
     may have begun.
     """
 
@@ -39,25 +39,25 @@ class OwnClaims:
 
     def claim(self, name: str, job: str, *, again: bool = False) -> bool | None:
         """
-        Tell whether it is this one's from now on; None if that cannot be written down.
+        Claim a job; tell whether it is this minion's, None if the claim cannot be recorded.
 
-        *again* is that of :meth:`Claims.claim`.
+        *again* is the argument of :meth:`Claims.claim`.
         """
         try:
             mine = self._claims.claim(name, self._me, again=again)
         except SafeUpdateError as err:
-            self._complaints.log("who runs job %s cannot be written down", job, err)
+            self._complaints.log("which minion runs job %s cannot be recorded", job, err)
             return None
         if mine:
             self._names.append(name)
         return mine
 
     def forget(self) -> None:
-        """Forget those of long ago. Raises SafeUpdateError."""
+        """Delete old claims. Raise SafeUpdateError."""
         self._claims.forget()
 
     def renew(self) -> None:
-        """Write those that are known here down again, as the database was lost."""
+        """Write the claims that are stored here again, because the database was lost."""
         try:
             self._claims.renew(self._names, self._me)
         except SafeUpdateError as err:
@@ -69,7 +69,7 @@ class OwnClaims:
         return self._lost_at is not None and self._monotonic() < self._lost_at + _SETTLES
 
     def are_unsettled(self) -> bool:
-        """Look whether the database was lost a moment ago, and with it what the other one has."""
+        """Check whether the database was lost a moment ago, with the claims of the other minion."""
         if self._lost_at is None and self._is_lost():
             self._lost_at = self._monotonic()
             self.renew()

@@ -1,13 +1,13 @@
 """
-The main process of a minion that is handed over reads its own copy of its code from its start on.
+A minion that may be handed over reads its own copy of its code from its start on.
 
-Then packages may change while it runs, by whomever, and neither the main process nor its jobs read
-one part of another version. Without the copy the minion works as it does otherwise. A minion that
-runs from a slot has its own tree already: it is kept until the last of its processes has ended.
+Then anybody may change packages while it runs, and neither the main process nor its jobs mix two
+versions. Without the copy the minion works as usual. A minion that runs from a slot has its own
+tree already: the slot is kept until the last of its processes has ended.
 
-The copy is made while the minion waits for its master (:func:`take`). To have a process read it
-takes longer than that, so the main process does it when it is ready, and each of its children that
-was forked before when it begins (:func:`read`).
+The copy is made while the minion waits for its master (:func:`take`). Redirecting a process to the
+copy takes longer, so the main process does it when it is ready. Each of its children that was forked
+before does it when it begins (:func:`read`).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from . import handing_over
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks for copies of generations that have ended.
+# Seconds between two checks for copies of generations that have ended.
 _INTERVAL = 60.0
-# Directories of a minion that are written to and looked up by their own paths.
+# Directories of a minion that it writes to and finds by their own paths.
 _WRITTEN = ("cachedir", "extension_modules", "sock_dir", "pki_dir")
 
 _tried: list[int] = []
-# What has this process read the copy; it is done once.
+# The functions that redirect this process to the copy; they run once.
 _unread: list[Callable[[], None]] = []
 
 
 def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
     """
-    Copy the code, once in a process, if the minion is to be handed over.
+    Copy the code, once in a process, if the minion may be handed over.
 
-    *redirect* has a process read the code below each root from its copy: :func:`read` calls it.
+    *redirect* makes a process read the code below each root from its copy: :func:`read` calls it.
     """
     if _tried or not handing_over.is_set_up(host.opts, host.settings):
         return
@@ -52,12 +52,12 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
     try:
         roots = host.own_roots()
         if not roots:
-            # What is installed on a transactional system does not change it.
+            # Installing packages on a transactional system does not change the running code.
             return
-        # The interpreter may lie elsewhere.
+        # The interpreter may be elsewhere.
         code = os.path.dirname(os.path.realpath(str(salt.__file__)))
         if slots := own_tree.slots_of([code], host.settings.slots_dir):
-            # Nothing changes there, and nobody removes what is held.
+            # Nothing changes there, and a held slot is not removed.
             own_tree.hold(slots)
             return
         why_not = _obstacle(host, roots)
@@ -74,7 +74,7 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
         return
     grains = host.opts.get("grains")
     if isinstance(grains, dict) and "pythonpath" in grains:
-        # It is the very list that changes now.
+        # This list would change now.
         grains["pythonpath"] = list(sys.path)
     _unread.append(partial(redirect, copies))
     os.register_at_fork(after_in_child=read)
@@ -82,7 +82,7 @@ def take(host: Host, redirect: Callable[[Mapping[str, str]], None]) -> None:
 
 
 def read() -> None:
-    """Have this process read its code from the copy that was taken, if it does not yet."""
+    """Make this process read its code from the copy, if it does not yet."""
     while _unread:
         _unread.pop()()
 
@@ -104,7 +104,7 @@ class Sweep:
         self._at = monotonic()
 
     def __call__(self) -> None:
-        """Look for them if it is time to. Raises OSError."""
+        """Check for them if it is time. Raise OSError."""
         now = self._monotonic()
         if now >= self._at:
             self._at = now + _INTERVAL

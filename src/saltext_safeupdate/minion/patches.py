@@ -1,7 +1,7 @@
 """
-What takes the place of functions of Salt in the minion: the table.
+The table of the functions of Salt that the minion replaces.
 
-The parameters are those that Salt 3006, 3007 and 3008 have in common and that we rely on.
+The parameters are the ones that Salt 3006, 3007 and 3008 have in common and that we rely on.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def patches(
     when_ready: Iterable[Callable[[], None]] = (),
 ) -> list[Patch]:
     """
-    Return the table. What looks after the jobs of this process is built when it is ready.
+    Return the table. The objects for the jobs of this process are built when it is ready.
 
-    *hands_over* tells whether this minion may be handed over, *serves* whether this is a minion at
-    all, and no program such as ``salt-call``. *redirect* has the process read the code below each
-    root from its linked copy. *when_ready* is what :class:`.Ready` does.
+    *hands_over* tells whether this minion may be handed over. *serves* tells whether this is a
+    minion, and not a program such as ``salt-call``. *redirect* makes the process read the code below
+    each root from its linked copy. *when_ready* are functions that :class:`.Ready` calls.
     """
     follows = serves and (hands_over or _follows(settings))
 
@@ -68,7 +68,7 @@ def patches(
         _by(minion, "process_state_queue", ("self",), later.by("process_queue")),
         _by(minion, "_get_effective_process_count_max", ("self",), later.by("most")),
         _by(minion, "cleanup_subprocesses", ("self",), later.by("tidy_up")),
-        # There are many events, and one that is never handed over has nobody to tell of them.
+        # There are many events, and a minion that is never handed over need not pass them on.
         Patch(
             minion,
             "handle_event",
@@ -97,12 +97,12 @@ def patches(
             minion,
             "_execute_job_function",
             _FUNCTION,
-            # A run that was to go on and cannot.
+            # A run that was to continue and cannot.
             replaced(_FUNCTION, later.by("function"), (CommandExecutionError,)),
         ),
         _by(minion, "_prepare_return_pub", ("self", "ret", "ret_cmd"), later.by("prepare")),
         _by(minion, "_return_pub", ("self", "ret"), later.by("publish")),
-        # A return that has no turn is not sent, and the engine sends it later.
+        # A return that gets no turn is not sent; the engine sends it later.
         Patch(
             minion,
             "_send_req_sync",
@@ -168,5 +168,5 @@ def _by(
     *,
     may_wait: bool = False,
 ) -> Patch:
-    """Return the row by which *handle* is called in the place of a function."""
+    """Return the row that calls *handle* instead of a function."""
     return Patch(owner, name, parameters, replaced(parameters, handle), may_wait)

@@ -1,9 +1,9 @@
 """
-What Salt reads of the jobs that run.
+How Salt reads the list of running jobs.
 
-Salt 3006 and 3007 write the file of a job twice, in the main process and in that of the job, the
-second time a little longer. A state run that looks at it just then may get the one with the end of
-the other, and fails. Jobs that were held begin together, so that is not as rare as it was.
+Salt 3006 and 3007 write the file of a job twice, in the main process and in the process of the job,
+the second time a little longer. A state run that reads it just then may get a mixture of both, and
+fails. Jobs that were held begin together, so this happens more often.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAUSE = 0.005
 
 
 def running(original: Callable[..., Any], opts: Any) -> Any:
-    """Return the jobs that run; what is just being written is read again."""
+    """Return the running jobs; read a file again while it is being written."""
     for _ in range(_TRIES - 1):
         try:
             return original(opts)

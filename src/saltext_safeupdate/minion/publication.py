@@ -1,4 +1,4 @@
-"""What a master has published, or a queue has kept of it."""
+"""A publication of a master, or its copy in a queue."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from ..core.jobs import functions, jids
 
-# Who a job is from that the supervisor has the minion do.
+# The user of jobs that the supervisor gives the minion.
 ASKED_BY = "safeupdate"
-# The key under which a job in a queue carries that it has begun before, and goes on.
+# The key that marks a job in a queue which has begun before, and continues.
 GOES_ON = "__safeupdate_goes_on__"
 
 
@@ -17,7 +17,7 @@ def key(data: Mapping[str, Any]) -> str:
     """
     Return the name of the job in the ledger; empty if it is not recorded.
 
-    What is no JID is used again and again, so it names no job.
+    Any text other than a JID may be used again and again, so it does not name a job.
     """
     if data.get("fun") in (None, "") or not functions.is_recorded(data["fun"]):
         return ""
@@ -25,15 +25,15 @@ def key(data: Mapping[str, Any]) -> str:
 
 
 def name(data: Mapping[str, Any]) -> str:
-    """Return what no other job is called, recorded or not; empty if it has no JID of its own."""
+    """Return a name that no other job has, recorded or not; empty if it has no JID of its own."""
     return _name(data) if jids.is_jid(str(data.get("jid", ""))) else ""
 
 
 def heard(data: Mapping[str, Any]) -> str:
     """
-    Return by which name two minions know a job that both have heard; empty if none was published.
+    Return the name by which two minions know a job that both received; empty if unpublished.
 
-    Who publishes may choose any text in the place of a JID (``salt --jid``).
+    The publisher may choose any text instead of a JID (``salt --jid``).
     """
     return name(data) or (_name(data) if data.get("tgt") else "")
 
@@ -46,7 +46,7 @@ def _name(data: Mapping[str, Any]) -> str:
 
 
 def behind_others(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a publication whose state run waits in the queue while another one is under way."""
+    """Return a publication whose state run waits in the queue while another one is running."""
     args = list(data.get("arg") or ())
     said = [each for each in args if isinstance(each, dict) and each.get("__kwarg__")]
     told = {name for each in said for name in each}
@@ -57,6 +57,6 @@ def behind_others(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def function(data: Mapping[str, Any]) -> str:
-    """Return the name of the function, or those of several in one text."""
+    """Return the name of the function, or the names of several in one text."""
     fun = data.get("fun", "")
     return ",".join(map(str, fun)) if isinstance(fun, list | tuple) else str(fun)

@@ -1,12 +1,12 @@
 """
-The lock of Salt's queues: what a state run that puts itself into one does while it has it.
+The lock of Salt's queues, and how a state run puts itself into one while it holds the lock.
 
-It writes what it was called with, such as a pillar, and Salt has others read that file. Ours put
-runs there that go on behind a restart, and it is for nobody else to look into.
+Such a run writes its arguments, such as a pillar, into a file that Salt lets others read. Our runs
+that continue after a restart go there, too, and nobody else should read them.
 
-While two minions use the queues, the lock may go. A minion that starts removes its file, because
-one that was killed may have left it. In a handover, a state run of the minion before may have it at
-this moment: Salt would fail that run when it gives the lock back.
+While two minions use the queues, the lock may disappear. A minion that starts removes its file,
+because a killed minion may have left it. In a handover, a state run of the former minion may hold
+it at this moment: Salt would make that run fail when it releases the lock.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import salt.utils.state
 
 _NAME = "acquire_queue_lock"
-# The attribute of our function that says what it does.
+# The attribute of our function that lists its wrappers.
 _DONE = "safeupdate"
 
 
 class _Lock:
-    """A lock whose file may be gone when it is given back."""
+    """A lock whose file may be gone when it is released."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -39,7 +39,7 @@ class _Lock:
 
 
 class _Private:
-    """A lock under which files are made for nobody else to look into."""
+    """A lock under which files are made that nobody else can read."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -56,12 +56,12 @@ class _Private:
 
 
 def keep_private() -> None:
-    """Have this process, that of a job, write into queues what nobody else can read."""
+    """Make this process, the process of a job, write files into queues that only it can read."""
     _wrap(_Private)
 
 
 def may_vanish() -> None:
-    """Have this process, that of a job, go on if the next minion has removed its lock."""
+    """Make this process, the process of a job, continue if its lock was removed."""
     _wrap(_Lock)
 
 

@@ -1,4 +1,4 @@
-"""Salt's own queues of jobs on disk: what lies in them, and how to put a job there."""
+"""Salt's own queues of jobs on disk: their content, and how to put a job there."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import salt.utils.state
 
 from ..core.host.files import write_atomic
 
-# The keys under which a job carries that it comes from a queue, and its JID, if this is the
-# queue of the jobs. State runs put themselves into the other one. Both are written to disk.
+# The keys that mark a job from a queue, and keep its JID if it is the queue of the jobs. State runs
+# put themselves into the other queue. Both are written to disk.
 QUEUED = "__safeupdate_queued__"
 OF_JOBS = "__safeupdate_kept__"
-# How Salt names a job that waits, and one that it has taken out and not yet started.
+# Salt's names of a job that waits, and of a job that was taken out and has not started yet.
 _WAITING, _TAKEN = "queued_", "running_"
-# One that waits for nothing, and where it lies apart from the others: Salt does not look there.
+# A job that waits for nothing, and a directory apart from the others that Salt does not check.
 _FIRST = f"{_WAITING}0_"
 _APART = "safeupdate_queue"
 
 
 def find(opts: Mapping[str, Any], jid: str) -> str | None:
-    """Return the path of the queued job, of whichever master it is, or None."""
+    """Return the path of the queued job of any master, or None."""
     for directory in _places(opts):
         for name in _names(directory):
             if name.endswith(f"_{jid}.p"):
@@ -34,18 +34,18 @@ def find(opts: Mapping[str, Any], jid: str) -> str | None:
 
 
 def is_in(opts: Mapping[str, Any], jid: str) -> bool:
-    """Tell whether a job lies in a queue, or was taken out and has not been started yet."""
-    # In this order: it goes this way only.
+    """Tell whether a job is in a queue, or was taken out and has not been started yet."""
+    # Check in this order: a job only moves this way.
     return jid in jids(opts) or jid in jids(opts, _TAKEN)
 
 
 def jids(opts: Mapping[str, Any], prefix: str = _WAITING) -> set[str]:
-    """Return the JIDs of the queued jobs of all masters, or of those whose files begin so."""
+    """Return the JIDs of the queued jobs of all masters whose files begin with *prefix*."""
     return {_jid(name) for directory in _places(opts) for name in _names(directory, prefix)}
 
 
 def listed(opts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every job that lies in Salt's queues, of whichever master, as it was published."""
+    """Return every job in Salt's queues of any master, as it was published."""
     found = []
     for directory in _everywhere(opts):
         for name in sorted(_names(directory)):
@@ -92,28 +92,28 @@ def put(
     """
     Put a job into the queue that its master's part of the minion works on.
 
-    The one that is *first* comes before all others; :func:`take_first` does not wait for Salt.
-    What lies *apart* is found by that function only.
+        A *first* job comes before all others; :func:`take_first` does not wait for Salt. Only that
+        function finds a job that is *apart*.
     """
     jobs = salt.utils.state.job_queue_dir(opts)
     directory = _apart(jobs) if apart else jobs
     os.makedirs(directory, mode=0o700, exist_ok=True)
     since = 0 if first else int(time.time() * 1_000_000)
     name = f"{_WAITING}{since}_{data['jid']}.p"
-    # What Salt has noted of an earlier stay in a queue is not true any more.
+    # Salt's notes about an earlier stay in a queue are not true any more.
     clean = {key: value for key, value in data.items() if not key.endswith("_queue_file")}
     clean[OF_JOBS] = str(data["jid"])
     write_atomic(os.path.join(directory, name), salt.payload.dumps(clean))
 
 
 def take_first(opts: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Take the job that is first out of this master's queue and return it; None without one."""
+    """Take the first job out of this master's queue and return it; None without one."""
     jobs = salt.utils.state.job_queue_dir(opts)
     for directory in (_apart(jobs), jobs):
         for name in _names(directory, _FIRST):
             path = os.path.join(directory, name)
             data = read(path)
-            # Whoever has removed it has it.
+            # The process that has removed the file owns the job.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
                 if data:
@@ -124,11 +124,11 @@ def take_first(opts: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def restore(opts: Mapping[str, Any], begun: Callable[[str], bool]) -> None:
     """
-    Put back what an earlier minion had taken out of its queues and died over.
+    Put back jobs that an earlier minion had taken out of its queues when it died.
 
-    Salt 3006 and 3007 leave such a file there for ever if it is young, and every state run that
-    queues itself waits for it. A job that has *begun* is left to the ledger. Call this before
-    this minion takes anything out.
+    Salt 3006 and 3007 leave such a file there forever if it is young, and every state run that
+    queues itself waits for it. A job that has *begun* is left to the ledger. Call this before this
+    minion takes any job out.
     """
     _restore(_directories(opts), opts, begun)
 
@@ -149,10 +149,11 @@ def _restore(
 
 def gather(opts: Mapping[str, Any], begun: Callable[[str], bool] | None) -> None:
     """
-    Have in the queues of this master what lies in those of all others.
+    Move the jobs in the queues of all other masters into the queues of this master.
 
-    Only for a minion that has one master at a time: nobody works on the others then. With
-    *begun*, what an earlier minion had taken out there is put back first, as in :func:`restore`.
+    Only for a minion with one master at a time: nobody processes the other queues then. With
+    *begun*, jobs that an earlier minion had taken out there are put back first, as in
+    :func:`restore`.
     """
     ours = _directories(opts)
     for others in _queues(opts):
@@ -163,7 +164,7 @@ def gather(opts: Mapping[str, Any], begun: Callable[[str], bool] | None) -> None
         for source, target in zip(others, ours, strict=True):
             for name in _names(source):
                 os.makedirs(target, exist_ok=True)
-                # It may be taken out just now.
+                # Another process may just take it out.
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(os.path.join(source, name), os.path.join(target, name))
 
@@ -186,18 +187,18 @@ def _queues(opts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _everywhere(opts: Mapping[str, Any]) -> list[str]:
-    """Return the queues of all masters, the jobs' before the states'."""
+    """Return the queues of all masters: all queues of jobs, then all queues of state runs."""
     pairs = _queues(opts)
     return [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
 
 
 def _places(opts: Mapping[str, Any]) -> list[str]:
-    """Return where queued jobs lie: what lies apart, and then the queues of Salt."""
+    """Return the directories of queued jobs: first the ones apart, then Salt's queues."""
     return [*(_apart(jobs) for jobs, _ in _queues(opts)), *_everywhere(opts)]
 
 
 def _apart(jobs: str) -> str:
-    """Return the place apart beside that queue of jobs."""
+    """Return the directory apart, next to that queue of jobs."""
     return os.path.join(os.path.dirname(jobs), _APART)
 
 

@@ -1,11 +1,11 @@
 """
-What the main process of a minion does when it is ready: its start need not wait for it.
+Work that the main process of a minion does when it is ready, so that its start need not wait.
 
-It is ready when it has told its master that it has started. Its engine is started then
-(:func:`engine_later`): until a child has let go of what both have, the main process copies each
-page that it writes to. Until then, too, garbage is collected less often (:func:`begin`): what a
-start makes are modules and functions, which stay. What has to be done before that
-(:func:`meanwhile`) is done while it waits for its master.
+It is ready when it has told its master that it has started. Then it starts its engine
+(:func:`engine_later`): while parent and child share memory, the main process has to copy each page
+that it writes to. Until then, garbage is collected less often (:func:`begin`), because a start mostly
+creates modules and functions, which stay. Work that must be done earlier (:func:`meanwhile`) is done
+while the minion waits for its master.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 from ..patches import instead, tell
 
-# Objects that are made until garbage is looked for; Python's default is 700. A start makes about
-# 150,000. If no master can be reached, it is looked for at each such number.
+# Objects that are created before garbage is collected; Python's default is 700. A start creates
+# about 150,000. If no master can be reached, garbage is collected at each such number.
 _OBJECTS = 50_000
-# Seconds after the answer of the master, which has to tell others of the start first.
+# Seconds after the answer of the master, which first has to tell others about the start.
 _MOMENT = 0.3
 # Seconds after which the engine is started although the minion has no master yet. Salt looks after
 # the children of a minion only if there is one after 10 seconds.
@@ -44,17 +44,17 @@ _engines: list[Callable[[], Any]] = []
 
 class Ready:
     """
-    Does it once: just after the master has been told of the start, or before the first job.
+    Calls functions once: just after the master knows about the start, or before the first job.
 
-    A minion without a master does it with the first look at the schedule. An error of ours in it
-    is told, and keeps nothing of Salt from being called.
+    A minion without a master calls them with the first check of the schedule. An error of ours in
+    them is logged, and does not keep any function of Salt from being called.
     """
 
     def __init__(self, todo: Iterable[Callable[[], None]]) -> None:
         self._todo = list(todo)
 
     def before(self, handle: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what does it, and then calls *handle*."""
+        """Return a function that calls them, and then *handle*."""
 
         @functools.wraps(handle)
         def when_done(*args: Any, **kwargs: Any) -> Any:
@@ -65,9 +65,9 @@ class Ready:
 
     def after(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """
-        Return what calls *original* with a minion, and soon after its end has the loop do it.
+        Return a function that calls *original*, and has the loop call them soon after its end.
 
-        It may be a coroutine function.
+        *original* may be a coroutine function.
         """
         if inspect.iscoroutinefunction(original):
 
@@ -113,7 +113,7 @@ def _do_all(todo: list[Callable[[], None]]) -> None:
 
 
 def begin() -> None:
-    """Have this process, the main one of a minion, put off until :func:`end` what it can; once."""
+    """Defer work of this process, the main process of a minion, until :func:`end`; once."""
     if _begun:
         return
     _begun.append(os.getpid())

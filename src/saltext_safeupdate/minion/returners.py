@@ -1,10 +1,10 @@
 """
-The returners of a job, beside its master: those of ``salt --return`` and of ``return`` of the
-minion.
+The returners of a job, in addition to its master: from ``salt --return`` and from ``return`` of
+the minion.
 
-A job's own process gives its return to them, whether the master has it or not. What the engine
-returns in the place of a job goes to them from here, once: with ``pub_ret: False`` nobody else
-hears of it.
+A job's own process gives its return to them, whether the master has it or not. If the engine
+returns instead of a job, this module gives the return to them, once: with ``pub_ret: False`` it
+reaches nobody else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 class Returners:
     """
-    Gives returns to returners in a thread of its own: some wait for a database that is away.
+    Gives returns to returners in a separate thread: some wait for a database that is away.
 
-    *load* loads those of Salt, when one is needed for the first time: most minions have none.
+    *load* loads Salt's returners when one is needed for the first time: most minions have none.
     """
 
     def __init__(self, opts: Mapping[str, Any], load: Callable[[], Mapping[str, Any]]) -> None:
@@ -51,7 +51,7 @@ class Returners:
                 try:
                     returners[f"{name}.returner"](dict(ret))
                 except Exception:
-                    # Each has errors of its own, and what it raises is no reason to end.
+                    # Each returner raises errors of its own, and none is a reason to end.
                     log.exception(
                         "safeupdate: the returner %s did not take the return of job %s",
                         name,

@@ -2,7 +2,7 @@
 Returns on their way to the master.
 
 A return is stored in the ledger before it is sent, and counts as delivered when the master has
-acknowledged it. The engine sends what is undelivered.
+acknowledged it. The engine sends undelivered returns.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .complaints import Complaints
 log = logging.getLogger(__name__)
 
 # Seconds that a job waits for its turn to send its return. The minion's main process sends one
-# after the other, and each counts the time that it waits there: many at once all come too late,
-# are sent again, and nothing gets through any more. A job that waits longer leaves its return to
-# the engine and ends: for each job that is there the main process stands still for 10 ms, again
-# and again.
+# after the other, and each counts the time that it waits there: if many are sent at once, all are
+# too late and are sent again, and nothing gets through any more. A job that waits longer leaves its
+# return to the engine and ends: each existing job blocks the main process for 10 ms, again and
+# again.
 TURN_TIMEOUT = 2.0
 
 
@@ -48,7 +48,7 @@ class Returns:
     def prepare(
         self, original: Callable[..., Any], minion: Any, ret: Any, ret_cmd: str = "_return"
     ) -> Any:
-        """Store what Salt is about to send."""
+        """Store the return that Salt is about to send."""
         load = original(minion, ret, ret_cmd)
         job = current.get()
         if ret_cmd != "_return" or job is None or not job.key or not _is_of(job, load):
@@ -56,7 +56,7 @@ class Returns:
         try:
             code = load.get("retcode")
             if minion.opts.get("multiprocessing", True):
-                # It is said at once that the return has arrived.
+                # Soon the same connection records that the return has arrived.
                 kept.begin()
             self._ledger(job).finish(
                 job.key, salt.payload.dumps(load), code if isinstance(code, int) else 0
@@ -80,7 +80,7 @@ class Returns:
             value = original(minion, ret)
             arrived = not is_failure(value) or not minion.opts.get("pub_ret", True)
         finally:
-            # Also if Salt fails to send at all.
+            # Do it even if Salt fails to send at all.
             try:
                 self._settle(minion, ret, jid, key, arrived=arrived)
             finally:
@@ -90,7 +90,7 @@ class Returns:
     def send(
         self, original: Callable[..., Any], minion: Any, load: dict[str, Any], timeout: Any
     ) -> Any:
-        """Send a return when it is its turn; one that is stored may be left to the engine."""
+        """Send a return when it is its turn; a stored one may be left to the engine."""
         job = current.get()
         if load.get("cmd") != "_return":
             return original(minion, load, timeout)
@@ -117,7 +117,7 @@ class Returns:
     def _settle(
         self, minion: Any, ret: dict[str, Any], jid: str, key: str, *, arrived: bool
     ) -> None:
-        """Record what has become of a return."""
+        """Record what has happened to a return."""
         job = current.get()
         try:
             if arrived and key:
@@ -135,7 +135,7 @@ class Returns:
         """
         Store an undelivered return that is not stored yet; without *key* it has no row.
 
-        Tell whether that could be done, if not in the ledger, then beside it.
+        Tell whether it was stored, in the ledger or otherwise next to it.
         """
         code = ret.get("retcode")
         payload = salt.payload.dumps({"cmd": "_return", "id": minion.opts["id"], **ret})
@@ -157,7 +157,7 @@ class Returns:
 
 def _is_of(job: current.Job, ret: Mapping[str, Any]) -> bool:
     """
-    Tell whether this is the one return of the job that the ledger has a row for.
+    Tell whether this is the return that belongs to the job's row in the ledger.
 
     From 3008 on, a state run returns for each of the minion's resources as well, under its JID.
     """
@@ -168,7 +168,7 @@ def _is_of(job: current.Job, ret: Mapping[str, Any]) -> bool:
 
 
 def without_payload(record: logging.LogRecord) -> bool:
-    """Leave out of Salt's error what it could not send: all that a job was given and returns."""
+    """Remove the unsent message from Salt's error: it has the job's arguments and its return."""
     if str(record.msg).startswith("Timeout encountered while sending"):
         record.args = tuple(
             {key: arg.get(key) for key in ("cmd", "jid")} if isinstance(arg, dict) else arg

@@ -23,23 +23,23 @@ class Scheduled:
     """
     Gives a scheduled job its share of the jobs lock, and leaves it out while jobs are held.
 
-    While two generations of the minion look at their schedules, one of them starts each job.
+    While two generations of the minion check their schedules, one of them starts each job.
     """
 
     def __init__(self, admission: Admission, succession: Succession | Single) -> None:
         self._admission = admission
         self._succession = succession
-        # Whether what runs now is due; otherwise somebody wants it now.
+        # Whether the running job is due; otherwise somebody wants it now.
         self._looks = False
-        # The jobs that were told to be left out, with the time for which they were meant.
+        # The jobs that were logged as left out, with the time at which they were due.
         self._left_out: set[tuple[str, datetime.datetime]] = set()
-        # The first look while jobs are held; None while they are not.
+        # The first check while jobs are held; None while they are not.
         self._held_at: datetime.datetime | None = None
 
     def evaluate(
         self, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Look what is due, unless that could not start now."""
+        """Check which jobs are due, unless they could not start now."""
         if self._admission.holding():
             now = datetime.datetime.now()
             self._held_at = self._held_at or now
@@ -55,8 +55,8 @@ class Scheduled:
     def _tell_of_left_out(
         self, opts: Mapping[str, Any], held_at: datetime.datetime, now: datetime.datetime
     ) -> None:
-        """Say which jobs were due once and for this time: Salt does not run them later."""
-        # What became due between the last look and this one is left out as well.
+        """Log the jobs that were due only at this time: Salt does not run them later."""
+        # Jobs that became due between the last check and this one are left out as well.
         since = held_at - 2 * scheduled_times.interval(opts)
         for name, job in scheduled_times.of_one_time(opts):
             for at in scheduled_times.of(job, opts):
@@ -111,14 +111,14 @@ class Scheduled:
         try:
             return original(schedule, func, data, *rest, **kwargs)
         finally:
-            # A child has the open file too.
+            # A child has the open file, too.
             current.end()
             if previous is not None:
                 current.begin(previous)
 
 
 def _due(schedule: Any, data: Mapping[str, Any]) -> tuple[str, float]:
-    """Name a job that is due by a time which it names, and that; empty and 0.0: it names none."""
+    """Return a job's name with its due time, and that time; empty and 0.0 without such a time."""
     at = scheduled_times.last_of(data, schedule.opts, datetime.datetime.now())
     return ("", 0.0) if at is None else (f"schedule {data.get('name')} {at}", at.timestamp())
 
@@ -126,7 +126,7 @@ def _due(schedule: Any, data: Mapping[str, Any]) -> tuple[str, float]:
 def _in_thread(
     job: current.Job, original: Callable[..., Any], schedule: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Have the thread that Salt starts for a job keep its share until the job has ended."""
+    """Make the thread that Salt starts for a job keep its share until the job has ended."""
     handle = schedule.handle_func
 
     def work(*handed: Any) -> Any:

@@ -1,4 +1,4 @@
-"""When jobs of the minion's schedule are due that run once: those with ``once`` or ``when``."""
+"""The due times of jobs in the minion's schedule that run once: jobs with ``once`` or ``when``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ONCE_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
 def is_of_one_time(job: object) -> bool:
-    """Tell whether Salt runs a job at its time or never."""
+    """Tell whether Salt runs the job only at its time."""
     return isinstance(job, Mapping) and bool(_OF_ONE_TIME & job.keys())
 
 
 def of_one_time(opts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the names and the descriptions of such jobs, of the pillar and of the minion."""
+    """Yield the names and the descriptions of such jobs, from the pillar and from the minion."""
     for name, job in _jobs(opts).items():
         if is_of_one_time(job) and job.get("enabled", True):
             yield name, job
@@ -34,7 +34,7 @@ def _jobs(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def interval(opts: Mapping[str, Any]) -> datetime.timedelta:
-    """Return the time from one look at the schedule to the next."""
+    """Return the time from one check of the schedule to the next."""
     given = opts.get("loop_interval", 1)
     return given if isinstance(given, datetime.timedelta) else datetime.timedelta(seconds=given)
 
@@ -43,8 +43,8 @@ def of(job: Mapping[str, Any], opts: Mapping[str, Any]) -> list[datetime.datetim
     """
     Return when a job is due; empty if that cannot be read.
 
-    Salt notes the next time when it looks at the job. A minion that starts while jobs are held
-    has not looked yet.
+    Salt stores the next time when it checks the job. A minion that starts while jobs are held has
+    not checked it yet.
     """
     noted = job.get("_next_fire_time")
     if isinstance(noted, datetime.datetime):
@@ -64,8 +64,8 @@ def last_of(
     """
     Return the last time until *now* that a job names; None if it names none (``seconds``).
 
-    It is the same for each minion of this configuration: what Salt has drawn for a ``splay`` is
-    left out.
+    It is the same for each minion with this configuration, because the random part of a ``splay``
+    is left out.
     """
     if "cron" in job:
         croniter: Any = getattr(salt.utils.schedule, "croniter", None)
@@ -83,10 +83,10 @@ def last_of(
 
 def bring_forward(opts: Mapping[str, Any], now: datetime.datetime) -> bool:
     """
-    Have jobs start at the next look that a ``splay`` has put off from a time which has passed.
+    Make jobs start at the next check that a ``splay`` has delayed from a time which has passed.
 
-    Any moment up to the end of their splay is as good as the one that Salt has drawn. Return
-    whether there are any.
+    Any moment up to the end of their splay is as good as the one that Salt has drawn. Tell whether
+    there are any.
     """
     found = False
     for job in _jobs(opts).values():
@@ -98,19 +98,19 @@ def bring_forward(opts: Mapping[str, Any], now: datetime.datetime) -> bool:
 def _is_put_off(job: Mapping[str, Any], opts: Mapping[str, Any], now: datetime.datetime) -> bool:
     drawn, splay = job.get("_splay"), job.get("splay")
     most = splay.get("end") if isinstance(splay, Mapping) else splay
-    # Salt does not put off a job with 'once'.
+    # Salt does not delay a job with 'once'.
     if not isinstance(drawn, datetime.datetime) or not isinstance(most, int) or "once" in job:
         return False
     at, drawn = last_of(job, opts, now), drawn.replace(tzinfo=None)
     if at is None or has_run(job, at):
         return False
-    # It may be put off from a time that is to come.
+    # It may be delayed from a future time.
     return now < drawn <= at + datetime.timedelta(seconds=most)
 
 
 def start_what_is_put_off(minions: Iterable[Any]) -> None:
-    """Start the jobs that a splay puts off from a time which has passed, of these minions."""
-    # With several masters there is one for all of them; none before the first connection.
+    """Start the jobs of these minions that a splay delays from a time which has passed."""
+    # With several masters all parts share one; before the first connection there is no schedule.
     found = {id(each): each for each in (getattr(one, "schedule", None) for one in minions) if each}
     for schedule in found.values():
         if bring_forward(schedule.opts, datetime.datetime.now()):
@@ -118,13 +118,13 @@ def start_what_is_put_off(minions: Iterable[Any]) -> None:
 
 
 def has_run(job: Mapping[str, Any], at: datetime.datetime) -> bool:
-    """Tell whether Salt has begun the job that was due then, or had us leave it out."""
+    """Tell whether Salt has begun the job that was due then, or we have left it out."""
     last = job.get("_last_run")
     return isinstance(last, datetime.datetime) and last.replace(tzinfo=None) >= at
 
 
 def _named(when: Any, opts: Mapping[str, Any]) -> Any:
-    """Return the time that pillar or grains have under a name."""
+    """Return the time that pillar or grains define for a name."""
     for source in (opts.get("pillar"), opts.get("grains")):
         whens = source.get("whens") if isinstance(source, Mapping) else None
         if isinstance(whens, Mapping) and isinstance(when, str) and when in whens:
@@ -133,13 +133,13 @@ def _named(when: Any, opts: Mapping[str, Any]) -> Any:
 
 
 def _read(given: Any, form: str) -> datetime.datetime | None:
-    """Return the time; None if it is none: Salt tells of that when it looks."""
+    """Return the time; None if it is not a time: Salt logs that when it checks the job."""
     if isinstance(given, datetime.datetime):
         return given
     try:
         if form:
             return datetime.datetime.strptime(given, form)
-        # Salt goes without it as well: then it ignores such jobs.
+        # Salt works without it as well: then it ignores such jobs.
         parser = getattr(salt.utils.schedule, "dateutil_parser", None)
         return parser.parse(given) if parser is not None else None
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A minion that no other generation of it runs beside."""
+"""A minion that is never handed over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Single:
-    """What :class:`.succession.Succession` is to a minion that is never handed over."""
+    """The replacement of :class:`.succession.Succession` for a minion that is never handed over."""
 
     bus = ""
     is_on_trial = serves_on = False
@@ -21,9 +21,9 @@ class Single:
         return True
 
     def look(self, minion: Any) -> bool:
-        """Return that the queues are for this generation to work on."""
+        """Return that no other generation processes the queues."""
         return False
 
     def told(self, original: Callable[..., Any], minion: Any, package: bytes) -> Any:
-        """Let an event tell nothing but what it tells Salt."""
+        """Pass an event on to Salt only."""
         return original(minion, package)

@@ -1,13 +1,13 @@
 """
-How one generation of the minion follows another without a moment in which nobody serves.
+How one generation of the minion follows another without a moment in which none serves.
 
 The stop guard asks the main process of a minion that is restarted to hand over. It agrees, its
-processes are moved out of the unit, and systemd starts the next minion. Until that one is ready,
-both take jobs, also those of the schedule, and each is claimed by one of them. Then the earlier one
-takes no more, keeps the connection for the returns of those that it has, and ends after them.
+processes are moved out of the unit, and systemd starts the next minion. Until the next one is
+ready, both take jobs, also from the schedule, and one of them claims each job. Then the earlier one
+takes no more jobs, keeps the connection for the returns of its running jobs, and ends after them.
 
-After an update the next one is on trial: until it has shown that it works, the earlier one takes
-all jobs, and the next one only what nobody takes.
+After an update the next minion is on trial: until it has shown that it works, the earlier one takes
+all jobs, and the next one only the jobs that are left over.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from .whose_jobs import WhoseJobs
 
 log = logging.getLogger(__name__)
 
-# Seconds for which both take jobs once the next one is connected: what was published before that
-# may still be on its way to the earlier one.
+# Seconds for which both take jobs after the next one is connected: earlier publications may still
+# be on their way to the earlier minion.
 _OVERLAP = 5.0
-# A look that comes so many seconds after the one before shows a loop that lags behind.
+# If a check comes this many seconds after the one before, the loop lags behind.
 _LAG = 2.0
-# How much longer this one rests than a look takes, and seconds that it rests at most: the returns
-# of jobs come through the same loop, each of them several times.
+# A pause after a check is this many times as long as the check, and takes at most so many seconds:
+# the returns of jobs come through the same loop, each of them several times.
 _REST = 4.0
 _LONGEST_REST = 1.0
-# Seconds that jobs wait for the next minion to say that it claims its jobs, from the moment it has
-# bound its sockets and has a connection.
+# Seconds that jobs wait for the next minion to announce its claims, after it has bound its sockets
+# and has a connection.
 _UNANNOUNCED = 20.0
 # Seconds without any job before it ends.
 _QUIET = 5.0
-# What the main process does once, whichever generation does it.
+# Work that must be done only once, by either of the main processes.
 _ONCE = ("beacons", "ping", "state_queue")
 
 
 class Succession:
     """
-    What a main process does about the one before it, and the one after it.
+    The actions of a main process towards the former minion and the next one.
 
     *end* ends this process.
     """
@@ -95,21 +95,21 @@ class Succession:
 
     @property
     def bus(self) -> str:
-        """The directory with the event sockets of this generation; empty: those of the minion."""
+        """The directory with this generation's event sockets; empty: the minion's usual ones."""
         return self._bus or ""
 
     @property
     def serves_on(self) -> bool:
-        """Whether this one takes all jobs, because the one after it may not work."""
+        """Whether this minion takes all jobs, because the next one may not work."""
         return self._jobs.serves_on
 
     @property
     def is_on_trial(self) -> bool:
-        """Whether the one before this one takes all jobs, because this one may not work."""
+        """Whether the former minion takes all jobs, because this one may not work."""
         return self._jobs.is_on_trial
 
     def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Tell whether this generation starts a job that was published."""
+        """Tell whether this generation starts a published job."""
         self._begin(minion)
         return self._jobs.is_mine(minion, data)
 
@@ -118,7 +118,7 @@ class Succession:
         return self._jobs.starts(due, at)
 
     def look(self, minion: Any) -> bool:
-        """Do what is due; tell whether the queues are for another generation to work on."""
+        """Do the work that is due; tell whether another generation processes the queues."""
         self._begin(minion)
         now = self._monotonic()
         self._lags, self._looked_at = self._lags or now > self._looked_at + _LAG, now
@@ -145,7 +145,7 @@ class Succession:
             self._leave(now)
 
     def _begin(self, minion: Any) -> None:
-        """Note one part of the minion; with the first one, prepare for what may come."""
+        """Note one part of the minion; with the first part, prepare a handover."""
         self._minions[id(minion)] = minion
         if self._me:
             return
@@ -162,13 +162,13 @@ class Succession:
                 log.warning("safeupdate: a restart waits for jobs: %s", err)
 
     def told(self, original: Callable[..., Any], minion: Any, package: bytes) -> Any:
-        """Let an event tell this main process what to do, and keep that for the next one."""
+        """Let an event command this main process, and store the command for the next one."""
         if self._jobs.standing is not Standing.SERVING and minion.ready:
             self._commands.keep(package)
         return original(minion, package)
 
     def _is_told(self, pid: int) -> bool | None:
-        """Tell whether another main process does what events tell it; None: not known."""
+        """Tell whether another main process accepts commands by events; None: unknown."""
         try:
             found = self._generations.of(processes.identity(pid))
             if found is None:
@@ -205,7 +205,7 @@ class Succession:
             self._take_back()
 
     def _stop(self, *_: Any) -> None:
-        """Note that systemd stops the scope of this minion: that is its signal for it."""
+        """Note that systemd stops the scope of this minion: it sends this signal for that."""
         self._stopped = True
 
     def _overlap(self, now: float, lags: bool) -> None:
@@ -226,11 +226,11 @@ class Succession:
             self._ready_at = None
             since = self._jobs.next.unsure_at
             late = since is not None and now > since + _UNANNOUNCED
-            # One that is on trial may be broken there: then this one has to go on.
+            # A next minion on trial may be broken in this way: then this one has to continue.
             if late and not self.serves_on:
                 log.warning(
                     "safeupdate: the next minion runs without this extension. This one takes no "
-                    "more jobs; %d that came meanwhile are not run by it",
+                    "more jobs, and does not run %d jobs that arrived meanwhile",
                     len(self._jobs.waiting),
                 )
                 self._take_no_more()
@@ -242,12 +242,12 @@ class Succession:
             elif self._ready_at is None or lags:
                 self._ready_at = now
             elif now > self._ready_at + _OVERLAP and not self.serves_on:
-                # The next one was not there when they were due.
+                # The next minion did not exist when they were due.
                 start_what_is_put_off(self._minions.values())
                 self._take_no_more()
 
     def _serve_alone_or_not(self) -> None:
-        """Leave the jobs to the next one, if that may hear of them; else have them, and say so."""
+        """Leave jobs to the next one if it may receive them; otherwise keep on serving."""
         self._jobs.is_unannounced()
         self._jobs.claims.renew()
         if self._jobs.next.is_there:
@@ -274,13 +274,13 @@ class Succession:
         self._jobs.start_waiting()
 
     def _do_nothing_twice(self, now: float) -> None:
-        """Stop what the next minion does from now on."""
+        """Stop the work that the next minion does from now on."""
         self._alone = True
         self._meeting.end()
         for minion in list(self._minions.values()):
             own_bus.use(minion.opts, self.bus)
             for name in _ONCE:
-                # The queue of states is not for one that is on trial.
+                # A minion on trial must not process the queue of states.
                 if name != "state_queue" or not self.serves_on:
                     minion.remove_periodic_callback(name)
         self._engines.tell(list(self._minions.values()), now)
@@ -289,17 +289,17 @@ class Succession:
         try:
             self._generations.stands(self._me, Standing.LEAVING)
         except SafeUpdateError as err:
-            # The next one would go on claiming, which harms nobody.
+            # The next one would continue to claim jobs, which does no harm.
             self._complaints.tell(err)
-        # It reads on, and drops what is published: with websockets a master waits for each that has
-        # subscribed, and no minion would hear of a job any more.
+        # It still receives publications, and drops them: with websockets a master waits for each
+        # subscriber, and otherwise no minion would receive jobs any more.
         self._jobs.take_no_more()
         for minion in list(self._minions.values()):
             minion.remove_periodic_callback("schedule")
         log.info("safeupdate: this earlier minion ends when its jobs have ended")
 
     def _leave(self, now: float) -> None:
-        """End, once no job has run for a while."""
+        """End, after no job has run for a while."""
         self._engines.kill_late(list(self._minions.values()), now)
         if multiprocessing.active_children() or (self._commands.wait and not self._stopped):
             self._quiet_at = None
@@ -309,7 +309,7 @@ class Succession:
             try:
                 self._generations.stands(self._me, Standing.GONE)
             except SafeUpdateError as err:
-                # That its process is gone says so, too.
+                # The end of its process has the same effect.
                 self._complaints.tell(err)
             log.info("safeupdate: the jobs of this earlier minion have ended, and so does it")
             own_bus.unlink(self.bus)

@@ -9,15 +9,15 @@ from ..core.errors import SafeUpdateError
 from ..core.record.store import Store
 from .complaints import Complaints
 
-# Seconds for which a job is left to the minion before: that one may be slow, or hang.
+# Seconds for which a job is left to the former minion, which may be slow or hang.
 _LEFT = 5.0
 
 
 class Trial:
     """
-    Whether an update is on trial, and what the new minion has left to the one before it.
+    Whether an update is on trial, and the jobs that the new minion has left to the former one.
 
-    That one takes all jobs meanwhile. What it has not claimed in time is started here.
+    The former minion takes all jobs meanwhile. Jobs that it has not claimed in time start here.
     """
 
     def __init__(
@@ -27,13 +27,13 @@ class Trial:
         self._complaints = complaints
         self._monotonic = monotonic
         self._left: list[tuple[Any, dict[str, Any], float]] = []
-        # Whether it goes on now, and whether jobs are started here all the same.
+        # Whether the trial still runs, and whether jobs start here nevertheless.
         self.goes_on = self.insists = False
-        # The main processes beside whose jobs the packages changed: those that serve meanwhile.
+        # The main processes whose jobs ran while the packages changed: they serve meanwhile.
         self.before: tuple[str, ...] = ()
 
     def look(self) -> None:
-        """Look into the record. If that cannot be read, what was so stays so."""
+        """Read the record. If it cannot be read, nothing changes here."""
         try:
             last = self._store.latest() if self._store.exists() else None
         except SafeUpdateError as err:
@@ -43,11 +43,11 @@ class Trial:
         self.before = () if last is None else last.progress.beside
 
     def leave(self, minion: Any, data: dict[str, Any]) -> None:
-        """Leave a job to the minion before."""
+        """Leave a job to the former minion."""
         self._left.append((minion, data, self._monotonic()))
 
     def start_left(self, *, leaves: bool) -> None:
-        """Start what was left too long ago; all of it if this minion *leaves* nothing any more."""
+        """Start jobs that were left too long ago; all of them if this minion *leaves* no more."""
         while self._left and (not leaves or self._monotonic() > self._left[0][2] + _LEFT):
             minion, data, _ = self._left.pop(0)
             self.insists = True

@@ -1,16 +1,16 @@
 """
-What ran although the ledger could not be written.
+Jobs that ran although the ledger could not be written.
 
-The ledger must not say later that these jobs were missed. So whoever cannot write into it leaves
-a note below 'cachedir', where Salt has to be able to write to run any job. The engine brings what
-is noted into the ledger when that works again. A ledger that was blind knows nothing of the time
-up to the last of these jobs.
+The ledger must not report these jobs as missed later. So a process that cannot write into it leaves
+a note below 'cachedir', where Salt must be able to write to run any job. The engine brings the
+notes into the ledger when that works again. Such a ledger does not know what happened until the
+last of these jobs.
 
-A note is on the disk before its job begins, as the ledger is: else a power cut would have the job
-run twice.
+A note is on the disk before its job begins, like a row of the ledger: otherwise a power cut would
+make the job run twice.
 
-A line of a note has the key of a job and who began it, or no key and a time: the boot, and its age
-in seconds when a job ran.
+A line of a note has either the key of a job and the process that began it, or no key and a time:
+the boot, and its age in seconds when a job ran.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..core.jobs.ledger import Ledger
 _NAME = "safeupdate-unrecorded"
 # Its name while the engine brings it into the ledger.
 _TAKEN = f"{_NAME}.taken"
-# Bytes up to which times are noted: thousands of jobs. Nobody knows when the last of more ran.
+# Times are noted up to this many bytes: thousands of jobs. After that, the last time is unknown.
 _MOST = 256 * 1024
 
 
@@ -36,9 +36,9 @@ def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
     """
     Note that a job runs without a record.
 
-    If the ledger has its *key*, its *runner* has begun it, or it has been delivered (empty).
+    If the ledger has its *key*: its *runner* has begun it; an empty one: it has been delivered.
     """
-    # If nothing can be written there either, Salt runs no job.
+    # If that directory cannot be written either, Salt runs no job.
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(os.path.join(opts["cachedir"], _NAME), flags, 0o600)
@@ -57,7 +57,7 @@ def note(opts: Mapping[str, Any], key: str = "", runner: str = "") -> None:
 
 
 def _write(fd: int, lines: bytes) -> None:
-    """Write all of it, or have the file so large that it tells no time; that takes no space."""
+    """Write all of it, or make the file so large that its times do not count; it stays sparse."""
     written = 0
     try:
         written = os.write(fd, lines)
@@ -67,17 +67,17 @@ def _write(fd: int, lines: bytes) -> None:
 
 
 def paths(opts: Mapping[str, Any]) -> list[str]:
-    """Return where such notes are."""
+    """Return the paths of such notes."""
     return [os.path.join(opts["cachedir"], name) for name in (_NAME, _TAKEN)]
 
 
 def pending(opts: Mapping[str, Any]) -> bool:
-    """Tell whether something is noted that the ledger does not have yet."""
+    """Tell whether there are notes that are not in the ledger yet."""
     return any(map(os.path.exists, paths(opts)))
 
 
 def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
-    """Have the ledger know what is noted. Raises RecordError if it still cannot be written."""
+    """Bring the notes into the ledger. Raise RecordError if it still cannot be written."""
     if not pending(opts):
         return
     taken = os.path.join(opts["cachedir"], _TAKEN)
@@ -91,7 +91,7 @@ def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
         return
     except OSError as err:
         raise RecordError(
-            f"{taken} cannot be read: {err.strerror}. Jobs of which it tells are not published "
+            f"{taken} cannot be read: {err.strerror}. Jobs that are noted in it are not published "
             "again; fix the permissions below 'cachedir'."
         ) from err
     times = []
@@ -109,14 +109,14 @@ def bring_in(opts: Mapping[str, Any], ledger: Ledger) -> None:
 
 
 def _last(times: Sequence[str]) -> float | None:
-    """Return the last of these times as an age of this boot; None if that is not known."""
+    """Return the last of these times as an age of this boot; None if unknown."""
     boot, ages = processes.boot(), []
     if boot == processes.NO_BOOT:
         return None
     for time in times:
         at, _, age = time.partition(" ")
         try:
-            # What was in an earlier boot was before this one.
+            # A time in an earlier boot was before this one.
             ages.append(float(age) if at == boot else 0.0)
         except ValueError:
             return None

@@ -1,8 +1,8 @@
 """
 The restart after which the minion runs with this extension, or with another version of it.
 
-A process of its own asks for it: this one has the old version in its memory, and would load the
-rest of the new one into it.
+A separate process requests it: this one has the old version in its memory, and would load the rest
+from the new one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # Seconds that salt-call gets: it waits for nothing, and hosts may be slow.
 _TIMEOUT = 300.0
-# When the minion was last restarted because it had no hooks, in epoch seconds, and seconds until it
-# may be again.
+# When the minion was last restarted because it had no hooks, in epoch seconds, and the seconds
+# until the next time at the earliest.
 _LATE: Fact[float] = Fact("late", float)
 _AT_MOST_EVERY = 3600.0
 _CALL = "import sys; from salt.scripts import salt_call; sys.exit(salt_call())"
@@ -38,9 +38,9 @@ def restart_if_due(
     upgrade: Upgrade, settings: Settings, opts: Mapping[str, Any], run: Run = run_command
 ) -> None:
     """
-    Ask for the deferred restart if another version was installed. Raises CommandError.
+    Request the deferred restart if another version was installed. Raise CommandError.
 
-    Then it is tried again with the next look.
+    Then the next check tries again.
     """
     if settings.extension_restart != "deferred":
         return
@@ -63,16 +63,16 @@ def restart_for_hooks(
     clock: Callable[[], float] = time.time,
 ) -> bool:
     """
-    Ask for the deferred restart after which a minion has hooks that was started without us.
+    Request the deferred restart that gives hooks to a minion which started without them.
 
-    Say whether that is settled: it was asked for, or it is not to be, which is logged. Raises
+    Tell whether that is settled: it was requested, or it must not be, which is logged. Raise
     CommandError; then try it again.
     """
     last = store.replaceable(_LATE)
     if settings.extension_restart != "deferred":
-        _complain("'safeupdate:extension_restart' does not have it restart")
+        _complain("'safeupdate:extension_restart' does not let it restart")
     elif last is not None and abs(clock() - last) < _AT_MOST_EVERY:
-        _complain("it has just restarted for that, in vain")
+        _complain("it has just restarted for that, without success")
     else:
         store.set_fact(_LATE, clock())
         log.warning("safeupdate: the extension can be loaded again: the minion restarts")
@@ -87,13 +87,13 @@ def restart_for_hooks(
 def _complain(reason: str) -> None:
     log.error(
         "safeupdate: the minion was started without hooks, and %s. State runs are not ordered and "
-        "few jobs are held. Look at 'safeupdate.check', then restart the minion.",
+        "few jobs are held. Run 'safeupdate.check', then restart the minion.",
         reason,
     )
 
 
 def restart(settings: Settings, opts: Mapping[str, Any], reason: str, run: Run) -> None:
-    """Have a process of its own ask for the deferred restart. Raises CommandError."""
+    """Let a separate process request the deferred restart. Raise CommandError."""
     words = (
         *("--local", "--log-level=quiet", "--retcode-passthrough", "-c"),
         os.path.dirname(str(opts.get("conf_file") or "/etc/salt/minion")),

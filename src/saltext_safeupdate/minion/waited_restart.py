@@ -1,4 +1,4 @@
-"""What the engine tells of a restart that has waited for jobs although it was not to."""
+"""Reports of the engine about a restart that has waited for jobs although it should not have."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..core.record.typed import Fact
 
 log = logging.getLogger(__name__)
 
-# What was told last: the next minion finds it, too.
+# The last report: the next minion reads it, too.
 _TOLD: Fact[str] = Fact("waited_restart", str)
 
 
 class WaitedRestart:
-    """Tells each reason once, by *send*, which says whether a master took it."""
+    """Reports each reason once, by *send*, which tells whether a master got it."""
 
     def __init__(self, run_dir: str, store: Store, send: Callable[[str], bool]) -> None:
         self._run_dir = run_dir
@@ -25,7 +25,7 @@ class WaitedRestart:
         self._last: str | None = None
 
     def look(self) -> None:
-        """Tell of it, if that is new. Raises SafeUpdateError; then it is tried again."""
+        """Report it if it is new. Raise SafeUpdateError; then it is tried again."""
         why = guard_file.waited(self._run_dir)
         if why == self._last:
             return

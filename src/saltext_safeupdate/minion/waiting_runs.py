@@ -1,9 +1,9 @@
 """
 State runs that wait for other state runs, as with ``queue=2``, while an update holds new jobs.
 
-Salt has such a run look again and again in its own process. It has its share of the jobs lock all
-the time, and may wait for the very run that updates the minion: each would wait for the other. It
-has done nothing yet, so it is held as if it had come only now.
+Such a run checks again and again in its own process. It has its share of the jobs lock all the
+time, and may wait for the very run that updates the minion: each would wait for the other. It has
+done nothing yet, so it is held as if it had just arrived.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ..core.settings import Settings
 from . import queues
 from .complaints import Complaints
 
-# What Salt takes from a function whose job returns later.
+# The value by which Salt knows that a job returns later.
 LATER = {"__no_return__": True}
 
 
 class GoesBack(BaseException):
     """
-    This job lies in the queue again.
+    This job is in the queue again.
 
-    It is no Exception, because what lies between turns exceptions into results.
+    It is not an Exception, because code on its way turns exceptions into results.
     """
 
 
 class WaitingRuns:
-    """Looks at what a state run waits for, each time that Salt does."""
+    """Checks what a state run waits for, each time that Salt does."""
 
     def __init__(self, settings: Settings, complaints: Complaints, admission: Admission) -> None:
         self._settings = settings
@@ -42,7 +42,7 @@ class WaitingRuns:
         self._admission = admission
 
     def prior(self, original: Any, opts: Any, jid: Any, active_jobs: Any) -> Any:
-        """Return the runs to wait for, unless the wait may be one of two for each other."""
+        """Return the runs to wait for, unless two runs may wait for each other."""
         found = original(opts, jid, active_jobs)
         job = current.get()
         if not found or job is None:
@@ -61,21 +61,21 @@ class WaitingRuns:
         return found
 
     def _keeps_packages(self, job: current.Job) -> bool:
-        """Tell whether an update beside jobs waits for this program, which reads the code."""
+        """Tell whether an update during jobs waits for this process, which reads the code."""
         return job.packages is not None and self._admission.awaits_packages()
 
     def _is_queued(self, opts: Any, job: current.Job) -> bool:
-        """Put what was published into the queue; tell whether that worked."""
+        """Put the published job into the queue; tell whether that worked."""
         try:
             known = Ledger(self._settings.database, busy_timeout=job.patience).full(job.key)
             if known is None or known.call is None:
                 return False
             queues.put(opts, salt.payload.loads(known.call))
         except SafeUpdateError as err:
-            self._complaints.log("job %s cannot be held and goes on waiting", job.jid, err)
+            self._complaints.log("job %s cannot be held and still waits", job.jid, err)
             return False
         except OSError as err:
-            told = SafeUpdateError(f"{err.strerror or err}: make space below 'cachedir'.")
-            self._complaints.log("job %s cannot be held and goes on waiting", job.jid, told)
+            told = SafeUpdateError(f"{err.strerror or err}: free space below 'cachedir'.")
+            self._complaints.log("job %s cannot be held and still waits", job.jid, told)
             return False
         return True

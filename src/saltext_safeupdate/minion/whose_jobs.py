@@ -1,7 +1,7 @@
 """
-Which job is whose, while two generations of a minion hear and plan the same ones.
+Which minion runs a job while two generations receive and schedule the same jobs.
 
-Each job is claimed by one of them. What does not show yet is put off, and decided some looks later.
+One of them claims each job. If that is not clear yet, a later check decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .trial import Trial
 
 
 class WhoseJobs:
-    """Tells for one main process which jobs it starts, by how it stands."""
+    """Decides for one main process which jobs it starts, by its standing."""
 
     claims: OwnClaims
     next: NextOne
@@ -46,16 +46,16 @@ class WhoseJobs:
 
     def begin(self, me: str, names: Mapping[str, str], port: int) -> None:
         """
-        Note the identity of this process, and by which *names* its event sockets are found.
+        Note the identity of this process, and the *names* by which its event sockets are found.
 
-        *port* is where it asks its master.
+        *port* is the port on which it asks its master.
         """
         self._me = me
         self.claims = OwnClaims(self._store, self._complaints, self._monotonic, me)
         self.next = NextOne(self._generations, self._complaints, self._monotonic, names, port)
 
     def is_mine(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Tell whether this generation starts a job that was published."""
+        """Tell whether this generation starts a published job."""
         if self.standing is Standing.LEAVING:
             return False
         if self.standing is Standing.SERVING and not self._has_former():
@@ -71,8 +71,9 @@ class WhoseJobs:
         """
         Tell whether this generation starts a job of its schedule.
 
-        *due* is the job with its time, if that is the same for both, and *at* that time, in epoch
-        seconds; it may start long after that (``splay``). Empty, and 0.0: it runs now and then.
+        *due* is the job with its time, if both minions know that time, and *at* is the time in
+        epoch seconds; the job may start long after it (``splay``). Empty and 0.0: the job runs
+        periodically.
         """
         if not self._me or self.standing is Standing.LEAVING:
             return not self._me
@@ -86,18 +87,18 @@ class WhoseJobs:
 
     def _claim(self, name: str, job: str, *, again: bool = False) -> bool:
         mine = self.claims.claim(name, job, again=again)
-        # If it cannot be written down, the one that goes on runs it.
+        # If the claim cannot be recorded, the minion that continues runs the job.
         return self._goes_on if mine is None else mine
 
     @property
     def _goes_on(self) -> bool:
-        """Whether it is this one that goes on: no other one is there, or that one leaves."""
+        """Whether this minion continues: there is no other one, or the other one leaves."""
         return self.standing is Standing.SERVING or not self.next.is_there
 
     def _is_put_off(self, minion: Any, data: dict[str, Any]) -> bool:
-        """Keep a job if it does not show yet who runs it; tell whether that is so."""
+        """Keep a job if it is not clear yet which minion runs it; tell whether that is so."""
         if self.standing is Standing.OVERLAPPING and self.is_unannounced():
-            # Whether the next minion claims its jobs shows in a moment.
+            # It will be clear in a moment whether the next minion claims its jobs.
             self.waiting.append((minion, data))
             return True
         if self._trial.insists:
@@ -108,48 +109,48 @@ class WhoseJobs:
         return False
 
     def _has_former(self) -> bool:
-        """Tell whether the one before this one takes jobs, or did so a moment ago."""
+        """Tell whether the former minion takes jobs, or did so a moment ago."""
         if self._former.are_found():
             self._trial.look()
         return self._former.may_run_the_same()
 
     @property
     def serves_on(self) -> bool:
-        """Whether this one takes all jobs, because the one after it may not work."""
+        """Whether this minion takes all jobs, because the next one may not work."""
         known = self._me in self._trial.before
         return self._trial.goes_on and known and self.standing is Standing.OVERLAPPING
 
     @property
     def is_on_trial(self) -> bool:
-        """Whether the one before this one takes all jobs, because this one may not work."""
+        """Whether the former minion takes all jobs, because this one may not work."""
         return self._leaves_jobs and self.standing is Standing.SERVING
 
     @property
     def _leaves_jobs(self) -> bool:
-        """Whether this one is of the new version, handed over itself or not, and not proven."""
+        """Whether this is an unproven minion of the new version, also after its own handover."""
         unproven = self._trial.goes_on and self._me not in self._trial.before
         return unproven and self._former.are_there
 
     @property
     def _is_shared(self) -> bool:
-        """Whether another one may have begun what this one hears."""
+        """Whether another minion may have begun the jobs that this one receives."""
         return self.standing is Standing.SERVING or self.next.is_there
 
     def is_unannounced(self) -> bool:
-        """Tell whether the next one may hear of jobs, and does not claim its jobs yet."""
+        """Tell whether the next minion may receive jobs, and does not claim its jobs yet."""
         return self.next.is_unannounced(self._me, serves_on=self.serves_on)
 
     def look(self) -> None:
-        """Look who is there, and whether an update is on trial."""
+        """Check which minions are there, and whether an update is on trial."""
         if self.standing is Standing.SERVING:
-            # Its queues are those of the one before, also if no job is published for a while.
+            # Its queues belong to the former minion, also if no job is published for a while.
             self._has_former()
         if self.standing is Standing.OVERLAPPING or self._former.are_there:
             self._trial.look()
         self._former.look()
 
     def start_left(self) -> None:
-        """Start what was left to another one that has not claimed it in time."""
+        """Start the jobs that were left to another minion which has not claimed them in time."""
         self._trial.start_left(leaves=self._leaves_jobs or self.claims.settle)
 
     def start_waiting(self) -> None:
@@ -159,5 +160,5 @@ class WhoseJobs:
             minion._invoke_execution(data)
 
     def take_no_more(self) -> None:
-        """Leave all jobs to the next one from now on, those that wait as well."""
+        """Leave all jobs to the next minion from now on, also the ones that wait."""
         self.standing, self.waiting = Standing.LEAVING, []

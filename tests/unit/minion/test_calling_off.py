@@ -59,7 +59,7 @@ class Host:
 def test_a_suspended_job_that_is_ended_is_reported_and_whoever_ends_it_is_told(host, fun, arg):
     host.suspend()
     host.suspend(OTHER_JID)
-    assert "does not go on" in host.end(fun, *arg)
+    assert "does not continue" in host.end(fun, *arg)
     action, reason = host.action()
     assert action is Action.REPORT
     assert fun in reason
@@ -140,7 +140,7 @@ def test_a_database_that_cannot_be_used_keeps_nobody_from_ending_a_job(host, mon
     host.suspend()
     monkeypatch.setattr(Suspensions, "call_off", Mock(side_effect=RecordError("disk full")))
     assert host.end("saltutil.kill_job", JID) is None
-    assert "may go on" in caplog.text
+    assert "may continue" in caplog.text
 
 
 def test_without_a_database_none_is_made(host):

@@ -60,7 +60,7 @@ def test_it_is_told_and_the_minion_goes_on_by_default(tmp_path, caplog):
     world = World(tmp_path)
     world.look()
     assert (world.told, world.calls, world.code.settled) == (NAMED, [], 1)
-    assert f"replaced on the disk: {NAMED}. It goes on" in caplog.text
+    assert f"replaced on the disk: {NAMED}. It continues" in caplog.text
 
 
 def test_nothing_is_told_of_nothing(world):
@@ -80,7 +80,7 @@ def test_something_that_replaces_files_all_the_time_restarts_it_once_an_hour(wor
         world.now = 1e9 + later
         world.look()
         assert len(world.calls) == times
-    assert "it has restarted for that within the last hour" in caplog.text
+    assert "it has already restarted for this within the last hour" in caplog.text
 
 
 def test_a_restart_that_cannot_be_asked_for_is_asked_for_again(world, monkeypatch):

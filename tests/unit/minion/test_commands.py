@@ -357,7 +357,7 @@ def test_what_does_not_get_there_is_tried_again_later(world, caplog, raised):
     world.earlier.looks()
     world.earlier.hears(job())
     assert world.earlier.started == [job()["jid"]]
-    assert str(raised or "does not take module_refresh") in caplog.text
+    assert str(raised or "does not accept module_refresh") in caplog.text
     world.bus.failing = []
     world.earlier.looks_for(3)
     assert world.bus.tags == ["pillar_refresh"]

@@ -61,7 +61,7 @@ def test_one_that_waits_for_another_says_so_unless_there_are_several_masters(
     )
     with contextlib.closing(locks.acquire(host.settings.run_dir, "engine", "")):
         wait.start()
-        wait_for(lambda: several or "Name the engine once" in caplog.text, "it to say so")
+        wait_for(lambda: several or "List the engine only once" in caplog.text, "it to say so")
         assert taken == []
     wait.join()
     assert ("Another engine" in caplog.text) is not several

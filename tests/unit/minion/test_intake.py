@@ -445,7 +445,7 @@ def test_a_job_over_whose_queue_salt_fails_does_not_start_as_well(world, monkeyp
     assert (queues.find(world.minion.opts, JID) is not None) is (held == "in its queue")
     if held == "nowhere":
         (answer,) = world.minion.answers
-        assert "It was not run" in answer["return"]
+        assert "was not run" in answer["return"]
         return
     assert world.states() == {JID: "held"}
     assert world.minion.answers == []
@@ -463,7 +463,7 @@ def test_a_jid_that_is_used_again_later_gets_an_answer(world):
     assert world.publish(arg=["other"]) is None
     (answer,) = world.minion.answers
     assert (answer["jid"], answer["retcode"], answer["success"]) == (JID, 1, False)
-    assert "a job of a JID once. Nothing was done now" in answer["return"]
+    assert "only one job for each JID. Nothing was done now" in answer["return"]
 
 
 @pytest.mark.parametrize("state", ["held", "accepted", "running", "finished"])

@@ -147,7 +147,7 @@ def test_a_job_that_was_taken_over_does_not_run(world):
 
 
 @pytest.mark.parametrize(
-    ("begins", "says"), [(False, "It was not run; send it again"), (True, "What it had done by")]
+    ("begins", "says"), [(False, "It was not run; send it again"), (True, "The part that had run")]
 )
 def test_a_job_that_a_full_disk_has_ended_is_told_of(world, begins, says):
     """No ledger knows it, and Salt only writes into its log."""

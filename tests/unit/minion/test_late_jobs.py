@@ -158,7 +158,7 @@ class TestGoesOn:
         current.end()
 
     def test_one_of_which_nothing_is_known_does_not_begin_anew(self, opts):
-        with pytest.raises(RecordError, match="nothing was run again"):
+        with pytest.raises(RecordError, match="nothing was run twice"):
             executor.begin(opts, self.DATA, late=True)
         assert current.get() is None
         assert locks.Lock(opts["safeupdate"]["run_dir"], "jobs").try_exclusive()

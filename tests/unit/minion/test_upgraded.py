@@ -80,7 +80,7 @@ def test_a_minion_without_hooks_restarts_once_and_not_for_ever(store, run, calls
         assert restart_for_hooks(store, Settings(), OPTS, run, lambda at=at: at)
         assert len(calls) == times
     assert calls[0][0][-2] == "reason=saltext-safeupdate can be loaded again"
-    assert caplog.text.count("just restarted for that, in vain") == 1
+    assert caplog.text.count("just restarted for that, without success") == 1
 
 
 def test_a_minion_without_hooks_is_left_alone_if_the_administrator_wants_that(

@@ -162,7 +162,7 @@ class TestDescribed:
 
     def test_one_that_cannot_be_asked_waits(self, host):
         self.meeting.end()
-        assert handing_over.described(host).startswith("wait: the minion that runs cannot be asked")
+        assert handing_over.described(host).startswith("wait: the running minion cannot be asked")
 
     def test_one_that_is_gone_is_no_minion(self, host, monkeypatch):
         monkeypatch.setattr(processes, "alive", lambda process: False)
@@ -170,4 +170,4 @@ class TestDescribed:
 
     def test_one_more_than_may_stay_waits(self, host, alive):
         stand(host, alive, Standing.LEAVING)
-        assert "as many as may stay" in handing_over.described(host)
+        assert "no more may stay" in handing_over.described(host)
