@@ -118,7 +118,7 @@ def test_a_return_that_cannot_be_read_is_told_and_the_others_arrive(world, store
     assert [load["return"] for load in world.told(GOOD)] == ["it"]
     (told,) = world.told(BAD)
     assert (told["retcode"], told["id"]) == (1, "m1")
-    assert "its database is damaged there" in told["return"]
+    assert "its data in the database is damaged" in told["return"]
     assert world.ledger.open() == []
 
 

@@ -1,10 +1,10 @@
 """
 Whether a job may start now, and its share of the jobs lock.
 
-An administrator may have new jobs held (:mod:`..host.drained`), and the locks say so while an
-update does. If they cannot be used, nothing of ours may keep a job from running, and
-nothing of ours may start one into a tree that is being replaced. So then the record decides:
-while an update changes the minion, jobs are held; otherwise they run without a share.
+An administrator can have new jobs held (:mod:`..host.drained`), and the locks show that an update
+holds them. If the locks cannot be used, this extension may neither keep a job from running nor
+start one in a tree that is being replaced. Then the record decides: while an update changes the
+minion, jobs are held; otherwise they run without a share.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..settings import Settings
 
 log = logging.getLogger(__name__)
 
-# Seconds without a change after which a record that has not ended holds nothing back any more:
-# whoever works on an update writes more often, and somebody's jobs wait.
+# After this many seconds without a change, a record that has not ended holds no job back any more:
+# a process that works on an update writes more often, and jobs must not wait.
 BELIEVED = 3600.0
 # The phases in which a supervisor or an installing job holds new jobs.
 _HOLDING = (
@@ -46,7 +46,7 @@ class Admission:
     """
     Asks the locks, and the record if they cannot be used.
 
-    *complain* is told, each time, why a lock cannot be used. *clock* returns epoch seconds.
+    *complain* gets, each time, the reason why a lock cannot be used. *clock* returns epoch seconds.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Admission:
         """
         Return this job's share of the jobs lock, and whether the job may start.
 
-        It may start without a share if the locks cannot be used. One that is *awaited* by an
-        update starts although an administrator has new jobs held.
+        It may start without a share if the locks cannot be used. If an update *awaited* it, it
+        starts although an administrator has new jobs held.
         """
         if not awaited and self.drained():
             return None, False
@@ -99,21 +99,21 @@ class Admission:
 
     def share_of_packages(self) -> tuple[Lock | None, bool]:
         """
-        Return a share of the packages lock, for what reads the code that packages bring, and
+        Return a share of the packages lock, for a process that reads the code of the packages, and
         whether it may start.
         """
         try:
             lock = locks.adopt(self._run_dir, "packages") or self.packages()
         except LockUnavailableError:
-            # It is told of the jobs lock, which lies beside it.
+            # The error of the jobs lock, in the same directory, is logged.
             return None, not self._by_record(beside_jobs=True)
         return lock, lock is not None
 
     def packages(self) -> Lock | None:
         """
-        Return a share of the packages lock; None if the packages change beside jobs.
+        Return a share of the packages lock; None if the packages change while jobs run.
 
-        Raises LockUnavailableError.
+        Raise LockUnavailableError.
         """
         lock = locks.share(self._run_dir, "packages")
         if lock is not None and self._beside_jobs and self._packages_change():
@@ -122,14 +122,14 @@ class Admission:
         return lock
 
     def awaits_packages(self) -> bool:
-        """Tell whether an update beside jobs waits for what reads the code."""
+        """Tell whether an update during jobs waits for processes that read the code."""
         last = self._last()
         return last is not None and last.beside_jobs and last.phase is Phase.WAITING
 
     def _packages_change(self) -> bool:
         """
-        Tell whether the packages change beside jobs though nobody has the lock for it: the
-        supervisor was killed, and the package manager goes on until the next one comes.
+        Tell whether the packages change while jobs run although nobody holds the lock: the
+        supervisor was killed, and the package manager continues until the next one comes.
         """
         last = self._last()
         return (

@@ -13,8 +13,9 @@ from ..record.store import Store
 from ..settings import Settings
 from .admission import Admission
 
-# Seconds that a job waits for the database if another process writes, and that it waits when it
-# has done so in vain: it runs without a record then, and is not to stand still at each step.
+# Seconds that a job waits for the database if another process writes. After one wait without
+# success it runs without a record, and waits only the second time, so that it does not stall at
+# each step.
 PATIENCE = 10.0
 _BLIND_PATIENCE = 0.5
 _UNDER_WAY = (
@@ -29,15 +30,15 @@ class Job:
     A running job: its JID (empty for salt-call) and its share of the jobs lock.
 
     ``lock`` is None if the locks could not be used when it began, or if it began although jobs are
-    held; ``unshared`` says why if the job that started it has a share. ``packages`` is its share of
-    the lock of that name, or all of it; None: it reads its own tree. ``key`` names it in the
-    ledger (empty: it is not recorded), ``attempt`` is 2 or more if it is resumed, ``says`` tells
-    that the ledger waits for word that its function begins, ``begun`` that it has, ``waited`` that
-    it was held until an update had ended, ``returned`` that it has given its return to Salt,
-    ``stored`` that the ledger has that return, ``blind`` that it has waited for the database in
-    vain, ``may_go_back`` that it may go to the queue again as long as its function does nothing
-    but wait, ``went_back`` that it has, ``suspended`` that it goes on behind a restart, ``lost``
-    that it was to go on and what it had done is not recorded any more.
+    held. ``unshared`` says why, if the job that started it has a share. ``packages`` is its share
+    of the ``packages`` lock, or all of it; None: it reads its own tree. ``key`` names it in the
+    ledger (empty: it is not recorded). ``attempt`` is 2 or more if it is resumed. ``says``: the
+    ledger waits for the start of its function. ``begun``: the function has begun. ``waited``: it
+    was held until an update had ended. ``returned``: it has given its return to Salt. ``stored``:
+    the ledger has that return. ``blind``: it has waited for the database without success.
+    ``may_go_back``: it may return to the queue while its function only waits. ``went_back``: it has
+    done so. ``suspended``: it continues after a restart. ``lost``: it was to continue, and its
+    results are not recorded any more.
     """
 
     jid: str
@@ -59,7 +60,7 @@ class Job:
 
     @property
     def patience(self) -> float:
-        """How many seconds it waits for the database, which it does several times."""
+        """How many seconds each of its waits for the database may take."""
         return _BLIND_PATIENCE if self.blind else PATIENCE
 
     def share(self) -> Lock:
@@ -94,7 +95,7 @@ def begin(job: Job) -> None:
 
 
 def end() -> None:
-    """Give the share of the lock up. A process that is a job does not call it: its end does it."""
+    """Release the shares of the locks. A process that is a job never calls it, but just ends."""
     job = get()
     _local.job = None
     for lock in (job.lock, job.packages) if job is not None else ():
@@ -106,10 +107,9 @@ def ensure(settings: Settings, jid: str = "") -> Job:
     """
     Return the job of this thread; begin one if it has none, as under salt-call.
 
-    If a job started this process, that job's share of the lock counts for this one too; if the
-    kernel keeps us from that, this one only cannot change the minion itself. Raises
-    LockHeldError if an update keeps new jobs from starting. If the locks cannot be used, the job
-    has no share.
+    If a job started this process, its share of the lock also counts for this one. If the kernel
+    does not allow that, this one only cannot change the minion itself. Raise LockHeldError if an
+    update keeps new jobs from starting. If the locks cannot be used, the job has no share.
     """
     job = get()
     if job is not None:

@@ -1,4 +1,4 @@
-"""What the engine has the minion do: it has the connections of the masters, and the queues."""
+"""Work that the minion does for the engine: it has the masters' connections and the queues."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from .ledger import Job
 
 
 class Answer(Enum):
-    """What a master said to a return."""
+    """The answer of a master to a return."""
 
     TAKEN = "taken"
-    # It is there and could not store it: its job cache may be broken.
+    # It is there and could not store the return: its job cache may be broken.
     FAILED = "failed"
     NONE = "none"
 
 
 class Delivery(Protocol):
-    """What the minion does for the engine: it has the masters' connections and the queues."""
+    """Work that the minion does for the engine: it has the masters' connections and the queues."""
 
     def publish(self, row: PhaseRow, update: Update | None) -> bool:
-        """Tell the master of a phase; say whether it took it."""
+        """Report a phase to the master; tell whether that worked."""
 
     def send(self, job: Job) -> Answer:
-        """Send an undelivered return; return what its master says."""
+        """Send an undelivered return; return the master's answer."""
 
     def call(self, job: Job) -> Mapping[str, Any]:
-        """Return what was published."""
+        """Return the job as it was published."""
 
     def run(self, job: Job) -> None:
-        """Put a job where the minion starts it under its JID. Raises OSError."""
+        """Put a job where the minion starts it under its JID. Raise OSError."""
 
     def probe(self, wanted: Probe) -> bool:
         """
-        Put the probe of the supervisor where the minion starts it; say whether it can be yet.
+        Put the probe of the supervisor where the minion starts it; tell whether that is possible.
 
-        Raises OSError.
+        Raise OSError.
         """
 
     def queued(self) -> Collection[str]:
-        """Return the JIDs that lie in a queue."""
+        """Return the JIDs of the jobs in the queues."""
 
     def kept(self) -> Collection[str]:
-        """Return the keys of jobs whose return is kept beside the ledger."""
+        """Return the keys of jobs whose return is stored outside of the ledger."""
 
     def describe(self, job: Job, text: str) -> bytes:
-        """Return the failed return of a job, with *text* as what it says."""
+        """Return the failed return of a job, with *text* as its content."""
 
     def hand_over(self, job: Job, payload: bytes) -> None:
-        """Give such a return to whom the job returns beside its master."""
+        """Give such a return to the returners of the job."""

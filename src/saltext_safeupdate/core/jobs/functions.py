@@ -1,10 +1,10 @@
 """
-What the functions of Salt are to us: the only table that says so.
+The only table of our knowledge about functions of Salt.
 
-The executor, the intake, the ledger, recovery and redelivery ask here. A function that the
-table does not name is an ordinary job: it is recorded, it is held while an update keeps new
-jobs from starting, its master publishes it again if the minion missed it, and it is reported
-to the master if a restart interrupted it.
+The executor, the intake, the ledger, recovery and redelivery use it. A function that is not in the
+table is an ordinary job. It is recorded, and held while an update keeps new jobs from starting.
+Its master publishes it again if the minion missed it, and gets a report if a restart interrupted
+it.
 """
 
 from __future__ import annotations
@@ -14,50 +14,49 @@ from enum import Flag, auto
 
 
 class Kind(Flag):
-    """What a function is. The kinds of one function add up."""
+    """The properties of a function. It may have several."""
 
     ORDINARY = 0
-    # It changes nothing and costs little. It is not recorded: if it is lost in a restart, the
-    # master publishes it again and it runs again. salt-call runs it while jobs are held, because
-    # nothing can hold a job of salt-call.
+    # It changes nothing and costs little. It is not recorded: if a restart loses it, the master
+    # publishes it again and it runs again. salt-call runs it while jobs are held, because nothing
+    # can hold a job of salt-call.
     LOOKS = auto()
-    # One looks at an update or at jobs with it, or steers them, so it is of use just while other
-    # jobs are held: what ends a job that hangs, too, or the update would wait for that in vain. It
-    # starts at once, without a share of the jobs lock: no update waits for it.
+    # It shows or steers an update or jobs, so it is needed just while other jobs are held. If it
+    # ends a job that hangs, the update would otherwise wait for that job without end. It starts at
+    # once, without a share of the jobs lock: no update waits for it.
     AT_ONCE = auto()
-    # It waits for the end of an update. It is held in the ledger, without a process, until that
-    # update has ended.
+    # It waits for the end of an update. Until then it is held in the ledger, without a process.
     WAITS = auto()
-    # Nobody waits for its answer any more when the minion is back, or it is about that moment: it
-    # is never redelivered.
+    # Nobody waits for its answer any more when the minion is back, or it concerns that moment only:
+    # it is never redelivered.
     MOMENTARY = auto()
-    # It may begin anew if a restart interrupted it: a state run gives the recorded results of
+    # It may begin again if a restart interrupted it: a state run returns the recorded results of
     # the states that it had finished.
     RESUMABLE = auto()
-    # Called inside a transaction of transactional-update, it is asked of the running minion when
-    # the transaction is closed. Every other function of safeupdate is refused there: the
-    # database, the locks and the service of the minion are hidden.
+    # If it is called inside a transaction of transactional-update, the running minion gets the
+    # request when the transaction is closed. Every other function of safeupdate is refused there:
+    # the database, the locks and the service of the minion are hidden.
     AFTER_TRANSACTION = auto()
 
 
-# The minion's main process answers these two itself while jobs are held: it starts nothing.
+# The minion's main process answers these two itself while jobs are held, and starts nothing.
 FIND_JOB = "saltutil.find_job"
 PING = "test.ping"
-# Asks for the deferred restart.
+# Requests the deferred restart.
 RESTART = "safeupdate.restart"
 # The query of a master: which of these jobs has the minion accepted?
 QUERY = "safeupdate.accepted"
-# They end the job that they are called with: whoever has missed that one does not get it any more.
+# They end the job in their arguments: a minion that has missed that job does not get it any more.
 _ENDING = ("saltutil.kill_job", "saltutil.term_job")
 # They end all jobs, and the signals by which 'saltutil.signal_job' ends one.
 _ENDING_ALL = ("saltutil.kill_all_jobs", "saltutil.term_all_jobs")
 _SIGNAL = "saltutil.signal_job"
 _ENDING_SIGNALS = ("2", "3", "9", "15")
-# What a rollout asks. Each answer says all that there is to know, and the rollout asks again if
-# it gets none: nothing of it is recorded, held or redelivered, also what begins an update.
+# Requests of a rollout. Each answer is complete, and the rollout asks again if it gets none. So
+# none of them is recorded, held or redelivered, not even the ones that begin an update.
 _ROLLOUT = Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY
 
-# Of that, what changes something on a minion.
+# The ones of these that change something on a minion.
 CHANGING = ("safeupdate.prefetch", "safeupdate.request", "safeupdate.withdraw")
 
 # State runs that may wait in Salt's queue for another one.
@@ -79,11 +78,11 @@ TABLE: dict[str, Kind] = {
     "grains.items": Kind.LOOKS,
     "grains.ls": Kind.LOOKS,
     QUERY: Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
-    # It asks the package manager, which an update that installs keeps busy.
+    # It asks the package manager, which is busy while an update installs.
     "safeupdate.avail": Kind.ORDINARY,
     "safeupdate.cancel": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.check": Kind.LOOKS | Kind.AT_ONCE,
-    # Later, it would undo what somebody has asked for meanwhile.
+    # Later, it would undo requests that came meanwhile.
     "safeupdate.drain": Kind.AT_ONCE | Kind.MOMENTARY,
     "safeupdate.forget": Kind.AT_ONCE,
     "safeupdate.forget_slot": Kind.ORDINARY,
@@ -108,7 +107,7 @@ TABLE: dict[str, Kind] = {
     "saltutil.find_cached_job": Kind.LOOKS,
     FIND_JOB: Kind.LOOKS | Kind.MOMENTARY,
     "saltutil.is_running": Kind.LOOKS | Kind.AT_ONCE | Kind.MOMENTARY,
-    # Later, other jobs run.
+    # Later, other jobs would be running.
     "saltutil.kill_all_jobs": Kind.AT_ONCE | Kind.MOMENTARY,
     "saltutil.kill_job": Kind.AT_ONCE,
     "saltutil.running": Kind.LOOKS | Kind.AT_ONCE,
@@ -137,7 +136,7 @@ TABLE: dict[str, Kind] = {
 
 
 def kind(fun: object) -> Kind:
-    """Return what a function is. Several functions in one job are an ordinary job."""
+    """Return the properties of a function. Several functions in one job are an ordinary job."""
     if not isinstance(fun, str):
         return Kind.ORDINARY
     found = TABLE.get(fun)
@@ -158,12 +157,12 @@ def starts_at_once(fun: object) -> bool:
 
 
 def needs_lock(fun: object) -> bool:
-    """Tell whether salt-call needs a share of the jobs lock for it, and refuses it without."""
+    """Tell whether salt-call needs a share of the jobs lock for it, and refuses it without one."""
     return not kind(fun) & (Kind.LOOKS | Kind.AT_ONCE | Kind.WAITS)
 
 
 def needs_hooks(fun: object) -> bool:
-    """Tell whether its process needs our hooks: what only looks does without, if not at us."""
+    """Tell whether its process needs our hooks: one that only reads does not, unless it is ours."""
     return Kind.LOOKS not in kind(fun) or str(fun).startswith("safeupdate.")
 
 
@@ -173,23 +172,23 @@ def waits_for_update(fun: object) -> bool:
 
 
 def is_redelivered(fun: object) -> bool:
-    """Tell whether a master publishes it again to a minion that missed it."""
+    """Tell whether a master publishes it again for a minion that missed it."""
     return Kind.MOMENTARY not in kind(fun)
 
 
 def ended(fun: object, arg: object) -> str:
-    """Return the JID of the job that a call is to end; empty if it ends none."""
+    """Return the JID of the job that a call should end; empty if there is no such job."""
     if fun not in _ENDING or not isinstance(arg, list | tuple) or not arg:
         return ""
     jid = arg[0].get("jid") if isinstance(arg[0], Mapping) else arg[0]
     if isinstance(jid, str) and jid.startswith("jid="):
-        # Salt takes such a text for a keyword, and quotes off its value.
+        # Salt takes such a text for a keyword, and removes quotes from its value.
         jid = jid.removeprefix("jid=").strip("'\"")
     return str(jid) if isinstance(jid, str | int) else ""
 
 
 def ends(fun: object, arg: object) -> str | None:
-    """Return the JID of the job that a call ends; empty if it ends all, None if it ends none."""
+    """Return the JID of the job that a call ends; empty if it ends all jobs, None otherwise."""
     if fun in _ENDING_ALL:
         return ""
     if fun == _SIGNAL and isinstance(arg, list | tuple) and len(arg) > 1:
@@ -198,15 +197,15 @@ def ends(fun: object, arg: object) -> str | None:
 
 
 def is_resumable(fun: object) -> bool:
-    """Tell whether it may begin anew, whatever 'safeupdate:rerun' says."""
+    """Tell whether it may begin again, whatever 'safeupdate:rerun' says."""
     return Kind.RESUMABLE in kind(fun)
 
 
 def is_asked_after_transaction(fun: object) -> bool:
-    """Tell whether the running minion does it when the transaction that asks for it is closed."""
+    """Tell whether the running minion does it when the transaction with the request is closed."""
     return Kind.AFTER_TRANSACTION in kind(fun)
 
 
 def named(wanted: Kind) -> list[str]:
-    """Return the names and patterns that have this kind."""
+    """Return the names and patterns with this property."""
     return sorted(name for name, found in TABLE.items() if wanted in found)

@@ -1,7 +1,7 @@
 """
-Where the drop-in of the stop guard is, and the way of restarting that it was written for.
+The place of the drop-in of the stop guard, and the kind of restart that it was written for.
 
-Every minion asks that when it starts: it takes no program, and little memory.
+Every minion reads that when it starts: it needs no program, and little memory.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 from ..host import files
 from ..settings import Settings
 
-# Where an administrator has the units of systemd.
+# The directory in which an administrator has units of systemd.
 UNITS = "/etc/systemd/system"
-# There only if the host has one hierarchy of control groups (cgroups(7), "v2").
+# This exists only if the host has one hierarchy of control groups (cgroups(7), "v2").
 GROUPS = "/sys/fs/cgroup/cgroup.controllers"
 _NAME = "50-safeupdate-guard.conf"
-# In the directory of locks, and how many characters of it are told.
+# A file in the directory of locks, and how many characters of it are shown.
 _WAITED = "waited"
 _LONGEST = 300
 
@@ -28,7 +28,7 @@ def path(unit: str, units: str = "") -> str:
 
 
 def way(drop_in: str) -> str:
-    """Return what the drop-in was written for, ``wait`` or ``handover``; empty: there is none."""
+    """Return what the drop-in was written for, ``wait`` or ``handover``; empty if it is missing."""
     for line in files.text(drop_in).splitlines():
         if line.startswith("ExecStop="):
             return line.split()[-1]
@@ -42,15 +42,15 @@ def has_one_hierarchy() -> bool:
 
 def waited(run_dir: str) -> str:
     """
-    Return why the last restart waited for jobs although it was not to; empty if none has.
+    Return why the last restart waited for jobs although it should not have; empty if it did not.
 
-    It is known until a minion is handed over, or the host boots.
+    The reason is known until a minion is handed over, or the host boots.
     """
     return files.text(os.path.join(run_dir, _WAITED)).strip()[:_LONGEST]
 
 
 def hands_over(settings: Settings) -> bool:
-    """Tell whether the guard is in place, and has a restart hand the minion over."""
+    """Tell whether the guard is in place, and lets a restart hand the minion over."""
     return (
         settings.restart == "handover"
         and has_one_hierarchy()

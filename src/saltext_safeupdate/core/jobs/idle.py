@@ -1,8 +1,8 @@
 """
 Whether a minion ended when no job ran any more, as a supervisor or the stop guard has noted.
 
-The restart has waited for its jobs, and the engine looks after none meanwhile. So what it has begun
-and not ended was killed before, and nobody wants it to come back.
+The restart has waited for its jobs, and the engine recovers none meanwhile. So a job that had begun
+and not ended was killed before, and must not run again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .job import Job
 
 
 def was(store: Store, run_dir: str, job: Job) -> bool:
-    """Tell whether that is noted of the minion of a job, and the restart has waited for the job."""
+    """Tell whether the minion of a job ended like that, and the restart has waited for the job."""
     if not functions.needs_lock(job.fun):
         return False
     try:
@@ -27,9 +27,9 @@ def was(store: Store, run_dir: str, job: Job) -> bool:
     except UnreadableError:
         installed = None
     if installed is not None:
-        # What installed is resumed if something has killed it.
+        # The job that installed is resumed if it was killed.
         return job.jid != installed
     boot, _, rest = job.owner.partition(":")
-    # The boot, the PID of the minion, and those of its children.
+    # The words are the boot, the PID of the minion, and the PIDs of its children.
     words = text(os.path.join(run_dir, "jobs.lock")).split()
     return words[:1] == [boot] and rest.partition(":")[0] in words[1:]

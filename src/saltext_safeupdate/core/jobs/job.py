@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 log = logging.getLogger(__name__)
 
-# Rows that this process has told to be unreadable.
+# Rows that this process has already logged as unreadable.
 _told: set[object] = set()
 
 
 class State(Enum):
-    """Where a job is."""
+    """The state of a job."""
 
     HELD = "held"
     ACCEPTED = "accepted"
@@ -29,13 +29,13 @@ class State(Enum):
 
 class Job(NamedTuple):
     """
-    A row. ``call`` is what was published, ``payload`` what is to be returned.
+    A row. ``call`` is the published job, ``payload`` its return.
 
-    ``owner`` is the identity of the minion process that accepted it, ``runner`` that of the
-    process which runs it; ``attempts`` counts starts, ``sends`` tries to return;
-    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is 1 if the runner says when it
-    begins the function, and has not: 0 if it has, or does not say so. ``awaits`` is the
-    :class:`~.suspension.Suspension` of a job that goes on behind a restart; empty if it has none.
+    ``owner`` is the identity of the minion process that accepted it, and ``runner`` the identity of
+    the process that runs it. ``attempts`` counts starts, ``sends`` attempts to return.
+    ``accepted`` and ``changed`` are epoch seconds. ``unbegun`` is 1 if the runner announces the
+    start of the function and has not done so, and otherwise 0. ``awaits`` is the
+    :class:`~.suspension.Suspension` of a job that continues after a restart; empty without one.
     """
 
     key: str
@@ -61,7 +61,7 @@ class Job(NamedTuple):
 
 
 def of_row(row: Sequence[Any]) -> Job | None:
-    """Return a row of the ledger as a job; None if it has what no version of us writes there."""
+    """Return a row of the ledger as a job; None if it has values that no version of us writes."""
     job = Job(*row)
     texts = (job.key, job.jid, job.fun, job.master, job.owner, job.runner, job.awaits)
     numbers = (job.accepted, job.changed, job.attempts, job.sends, job.unbegun)
@@ -74,8 +74,8 @@ def of_row(row: Sequence[Any]) -> Job | None:
     if job.key not in _told:
         _told.add(job.key)
         log.error(
-            "safeupdate: the row %r of the ledger cannot be read and is left alone: nobody hears "
-            "of its job. Look what became of it, and delete the row from the table 'jobs'.",
+            "safeupdate: the row %r of the ledger cannot be read and is left alone: its job is "
+            "not reported. Check what happened to it, and delete the row from the table 'jobs'.",
             job.key,
         )
     return None

@@ -1,10 +1,10 @@
 """
 The durable account of the jobs that masters have published to this minion.
 
-``accepted`` before anything runs, ``running`` in the job's own process, ``finished`` with
-its return before that is sent, ``delivered`` when the master has it. ``held`` jobs lie in
-one of Salt's queues. What was published and returned is wiped with the delivery; the
-rest of the row stays for a while, so that a job which is published again is recognised.
+A job is ``accepted`` before anything runs, ``running`` in the job's own process, ``finished`` with
+its return before that is sent, and ``delivered`` when the master has it. ``held`` jobs are in one
+of Salt's queues. Publication and return are wiped with the delivery. The rest of the row stays for
+a while, so that a job which is published again is recognised.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .job import Job, State, of_row
 
 __all__ = ["KEEP_DELIVERED", "UNKNOWN", "Job", "Ledger", "State"]
 
-# Delivered jobs that are remembered, so that they are not run again.
+# How many delivered jobs are remembered, so that they are not run again.
 KEEP_DELIVERED = 20_000
-# What the ledger answers for a job of which it cannot know whether it was accepted.
+# The answer of the ledger for a job if it cannot know whether the job was accepted.
 UNKNOWN = "unknown"
-# The fact from when on it has every job, and seconds that a job has to be younger than that.
+# The fact since when it has every job, and how many seconds younger than that a job has to be.
 _FROM = "recorded_from"
 _MARGIN = 5.0
 
@@ -40,7 +40,7 @@ _BARE = f"SELECT {_FIELDS}, NULL, NULL FROM jobs"
 
 class Ledger(Database):
     """
-    All writes say whether they found the job where they expected it.
+    Every write tells whether it found the job in the expected state.
 
     *uptime* returns the seconds since the boot, which no setting of the clock changes.
     """
@@ -68,8 +68,8 @@ class Ledger(Database):
         Record a job before it starts; return None if it may start.
 
         A job that is known must not run again: its state is returned. *over* are the states in
-        which it starts nevertheless: a held one waits for this very call. The record is durable
-        with the next durable write, which is that of :meth:`begin`.
+        which it starts nevertheless: a held one waits for this very call. The next durable write,
+        in :meth:`begin`, makes the record durable.
         """
         with self.transaction(durable=False) as db:
             now = self._clock()
@@ -78,12 +78,12 @@ class Ledger(Database):
                 "attempts) VALUES (?, ?, ?, ?, 'accepted', ?, ?, ?, 0) "
                 "ON CONFLICT (key) DO UPDATE SET state = 'accepted', owner = excluded.owner, "
                 "runner = '', changed = excluded.changed "
-                # One that is suspended starts when the engine has taken it.
+                # A suspended job starts when the engine has taken it.
                 f"WHERE state IN ({', '.join('?' * len(over))}) AND awaits = ''",
                 (key, jid, fun, master, owner, now, now, *(state.value for state in over)),
             )
             if done.rowcount:
-                # What was published first stays: a queue may have changed it.
+                # Keep the first publication: a queue may have changed it.
                 db.execute("INSERT OR IGNORE INTO contents (key, call) VALUES (?, ?)", (key, call))
                 return None
             row = db.execute("SELECT state FROM jobs WHERE key = ?", (key,)).fetchone()
@@ -94,7 +94,7 @@ class Ledger(Database):
     def hold(
         self, key: str, *, jid: str, fun: str, master: str, call: bytes, owner: str
     ) -> State | None:
-        """Record that a job lies in a queue; return its state if it is known already."""
+        """Record that a job is in a queue; return its state if it is known already."""
         with self.transaction() as db:
             now = self._clock()
             done = db.execute(
@@ -110,9 +110,9 @@ class Ledger(Database):
 
     def put_back(self, key: str, runner: str) -> bool:
         """
-        Record that a job of *runner* (empty: of none yet) went to a queue after all.
+        Record that a job of *runner* (empty: of none yet) was put into a queue after all.
 
-        It has only waited, so that it began does not count.
+        It has only waited, so its start does not count.
         """
         with self.transaction() as db:
             return bool(
@@ -125,7 +125,7 @@ class Ledger(Database):
             )
 
     def take(self, job: Job, owner: str) -> bool:
-        """Hold a job that nobody runs any more; return False if somebody does meanwhile."""
+        """Hold a job that no process runs any more; return False if one does meanwhile."""
         with self.transaction() as db:
             return bool(
                 db.execute(
@@ -142,10 +142,10 @@ class Ledger(Database):
 
     def begin(self, key: str, runner: str, *, says: bool = False) -> int:
         """
-        Record that the job's own process starts it; return which attempt it is, or 0.
+        Record that the job's own process starts it; return the number of the attempt, or 0.
 
-        It is the second at least if states of it are recorded. If the process *says* when it begins
-        the function, by :meth:`begin_function`, the record is durable with that.
+        It is at least the second attempt if states of it are recorded. If the process *says* when
+        it begins the function, by :meth:`begin_function`, that call makes the record durable.
         """
         with self.transaction(durable=not says) as db:
             done = db.execute(
@@ -170,7 +170,7 @@ class Ledger(Database):
     # -- on the way out --------------------------------------------------------
 
     def finish(self, key: str, payload: bytes, retcode: int = 0) -> bool:
-        """Store the return of a job that is known, before anybody tries to send it."""
+        """Store the return of a known job, before any process tries to send it."""
         payload = packing.packed(payload)
         with self.transaction() as db:
             done = db.execute(
@@ -200,16 +200,16 @@ class Ledger(Database):
             )
 
     def delivered(self, key: str) -> bool:
-        """Record that the master has the return, and wipe what was published and returned."""
+        """Record that the master has the return, and wipe publication and return."""
         return self._wipe(key, durable=False)
 
     def sent(self, key: str) -> None:
-        """Count a try to send a return."""
+        """Count an attempt to send a return."""
         with self.transaction(durable=False) as db:
             db.execute("UPDATE jobs SET sends = sends + 1 WHERE key = ?", (key,))
 
     def forget(self, key: str) -> bool:
-        """Drop what was published and returned; the job stays known as ended."""
+        """Delete publication and return; the job stays known as ended."""
         return self._wipe(key, durable=True)
 
     # -- finished states of a run ----------------------------------------------
@@ -235,24 +235,24 @@ class Ledger(Database):
     # -- looking ---------------------------------------------------------------
 
     def find(self, jid: str) -> list[Job]:
-        """Return the rows of a JID, without what was published and returned."""
+        """Return the rows of a JID, without publications and returns."""
         return self._select(f"{_BARE} WHERE jid = ?", (jid,))
 
     def outcome(self, jid: str) -> tuple[State, int] | None:
-        """Return the state of a job and the code it returned; None if it is not known."""
+        """Return the state of a job and the code it returned; None if unknown."""
         with self.connection() as db:
             row = db.execute("SELECT state, retcode FROM jobs WHERE jid = ?", (jid,)).fetchone()
-        # A row that cannot be read is one that is known all the same.
+        # A job with an unreadable row is known nevertheless.
         with contextlib.suppress(ValueError, TypeError):
             return None if row is None else (State(row[0]), int(row[1]))
         return State.RUNNING, 0
 
     def open(self) -> list[Job]:
-        """Return what has not been delivered, oldest first, without the contents."""
+        """Return the jobs that have not been delivered, oldest first, without the contents."""
         return self._select(f"{_BARE} WHERE state != 'delivered' ORDER BY accepted", ())
 
     def full(self, key: str) -> Job | None:
-        """Return a job with its contents; None if it is not known. May raise DamagedError."""
+        """Return a job with its contents; None if unknown. May raise DamagedError."""
         found = self._select(f"{_FULL} WHERE jobs.key = ?", (key,))
         if not found:
             return None
@@ -262,7 +262,7 @@ class Ledger(Database):
         """
         Name the jobs that would be lost without this record, if no minion runs with it.
 
-        What is held lies in a queue of Salt's, which plain Salt works on as well.
+        A held job is in a queue of Salt's, which plain Salt processes as well.
         """
         said = {State.FINISHED: "its return is not delivered", State.HELD: ""}
         waits = {True: "it waits for a restart", False: ""}
@@ -278,16 +278,17 @@ class Ledger(Database):
 
     def known(self, jids: list[str], *, ahead: float = 0.0, blind: bool = False) -> dict[str, str]:
         """
-        Return the state of each job, or that it is unknown. What is left out was not accepted.
+        Return the state of each job, or that it is unknown. A job that is left out was not
+        accepted.
 
-        Only a job that is younger than the record of all jobs is left out. *ahead* is by how many
-        seconds the clock of the master that made the JIDs may be ahead of ours. With *blind*,
-        jobs have run without a record. Raises RecordError also if nothing can be written now:
-        then jobs are not recorded.
+        A job is left out only if it is younger than the record of all jobs. *ahead* is by how many
+        seconds the clock of the master that made the JIDs may be ahead of ours. *blind*: jobs have
+        run without a record. Raise RecordError, also if nothing can be written now: then jobs are
+        not recorded.
         """
         found: dict[str, str] = {}
         with self.transaction(durable=False) as db:
-            # A transaction alone may begin where nothing can be written.
+            # A transaction alone may begin even if nothing can be written.
             db.execute("DELETE FROM jobs WHERE 0")
             begin = None if blind else self._recorded_from(db)
             for jid in jids:
@@ -301,28 +302,28 @@ class Ledger(Database):
     # -- what the ledger can know ----------------------------------------------
 
     def record_from_now(self) -> None:
-        """Note that from now on every job is recorded, unless that has been noted before."""
+        """Note that from now on every job is recorded, unless that was noted before."""
         with self.transaction() as db:
             if self._recorded_from(db) is None:
                 self._record_from(db, self._clock(), processes.boot(), self._uptime())
 
     def record_anew(self, last: float | None) -> None:
         """
-        Note that jobs ran which were not recorded, the last when this boot was *last* seconds old.
+        Note that jobs ran without a record, the last when this boot was *last* seconds old.
 
-        None: it is not known when; what is recorded now begins now.
+        If *last* is None, that time is unknown, and the record of all jobs begins now.
         """
         with self.transaction() as db:
             passed, begin = 0.0, self._recorded_from(db)
             if last is not None and begin is not None:
                 passed = max(0.0, self._uptime() - last)
             at = self._clock() - passed
-            # What was not known before that is not known now.
+            # An unknown time before that stays unknown.
             if begin is None or begin < at:
                 self._record_from(db, at, processes.boot(), self._uptime() - passed)
 
     def record_no_more(self) -> None:
-        """Note that jobs run which are not recorded."""
+        """Note that jobs run without a record."""
         with self.transaction() as db:
             db.execute("DELETE FROM facts WHERE name = ?", (_FROM,))
 
@@ -340,7 +341,7 @@ class Ledger(Database):
             noted = json.loads(row[0])
             begin, boot, uptime = float(noted["at"]), noted["boot"], float(noted["uptime"])
         except (ValueError, TypeError, KeyError):
-            # It is damaged: nothing is known, until it is noted anew.
+            # It is damaged: nothing is known until it is noted again.
             return None
         if boot == processes.boot():
             # The clock may have been wrong then, and set since.
@@ -374,7 +375,7 @@ class Ledger(Database):
         """
         Forget the oldest delivered jobs beyond *keep*; return how many.
 
-        Of the time of a forgotten job the ledger knows nothing any more.
+        The ledger then does not know all jobs of their time any more.
         """
         old = "state = 'delivered' AND rowid <= (SELECT max(rowid) FROM jobs) - ?"
         with self.transaction(durable=False) as db:

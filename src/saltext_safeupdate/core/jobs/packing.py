@@ -1,4 +1,4 @@
-"""How returns are stored: SQLite copies a large one once more, so that is compressed first."""
+"""How returns are stored: SQLite makes one more copy of a large one, so it is compressed first."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import zlib
 
 from ..errors import DamagedError
 
-# Bytes from which on a return is stored compressed, and how that begins. No return does.
+# From this many bytes on, a return is stored compressed, with this prefix. No return begins so.
 _LARGE = 256 << 10
 _PACKED = b"\x00zlib"
 
 
 def packed(payload: bytes) -> bytes:
-    """Return what is stored of a return."""
+    """Return the stored form of a return."""
     return payload if len(payload) < _LARGE else _PACKED + zlib.compress(payload, 1)
 
 
 def unpacked(payload: bytes | None) -> bytes | None:
-    """Return the return that is stored so. Raises DamagedError."""
+    """Return the return from its stored form. Raise DamagedError."""
     if payload is not None and not isinstance(payload, bytes):
-        raise DamagedError("The stored return is none.")
+        raise DamagedError("The stored return is not valid.")
     if payload is None or not payload.startswith(_PACKED):
         return payload
     try:

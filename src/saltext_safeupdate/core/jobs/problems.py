@@ -1,4 +1,4 @@
-"""What goes wrong in parts of a work that do not depend on each other."""
+"""Errors in parts of a task that do not depend on each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import SafeUpdateError
 
 
 class Problems:
-    """Lets every part be done, and tells of the first that failed when all have been."""
+    """Runs every part, and raises the first error after all of them."""
 
     def __init__(self) -> None:
         self._first: SafeUpdateError | None = None
@@ -17,13 +17,13 @@ class Problems:
         return self._first is not None
 
     def of(self, part: Callable[[], object]) -> None:
-        """Do a part, and keep its error for later."""
+        """Run a part, and keep its error for later."""
         try:
             part()
         except SafeUpdateError as err:
             self._first = self._first or err
 
     def tell(self) -> None:
-        """Raise the first error; return if there was none."""
+        """Raise the first error, if any."""
         if self._first is not None:
             raise self._first

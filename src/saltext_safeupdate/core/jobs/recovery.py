@@ -1,4 +1,4 @@
-"""Recovery: what becomes of a job whose process is gone."""
+"""Recovery: what happens to a job whose process is gone."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from . import functions
 from .ledger import Job, State
 from .suspension import Suspension
 
-# Seconds that the minion gets to put a job into a queue, and to take it out and write that down.
+# Seconds that the minion gets to put a job into a queue, or to take it out and record that.
 HAND_OVER = 10.0
-# Starts of a job that ended before its function began, after which it is given up.
+# A job that ended this many times before its function began is given up.
 MOST_STARTS = 5
-# Seconds after which a job that was accepted and not begun is started anew.
+# Seconds after which a job that was accepted and has not begun is started again.
 NOT_BEGUN = 120.0
-# Seconds after a start in which Salt itself may resume jobs, if it is configured to.
+# Seconds after a start in which Salt itself may resume jobs, if it is configured to do so.
 STAND_DOWN = 600.0
 
 
 class Action(Enum):
-    """What the engine does about a job."""
+    """The action of the engine for a job."""
 
     WAIT = "wait"
     RUN = "run"
@@ -35,14 +35,14 @@ class Action(Enum):
 @frozen
 class Recovery:
     """
-    Decides by what is recorded and by which processes are alive.
+    Decides from the records and from the processes that are alive.
 
-    *attempts* bounds the starts of a job, *rerun* lists patterns of functions that may run
-    twice. *stand_down* is for 'resume_jobs_on_restart': Salt resumes what was interrupted, and
-    only what it has not taken up long after *since* is reported. *wait_is_over* tells whether a
-    job that waits for an update has waited enough. *was_idle* tells whether the minion of a job was
-    restarted when no job ran any more. *since* and *clock* are of a clock that nobody sets,
-    *uptime* returns the seconds since the boot.
+    *attempts* limits the starts of a job, *rerun* lists patterns of functions that may run twice.
+    *stand_down* is for 'resume_jobs_on_restart': Salt resumes interrupted jobs, and only a job that
+    it has not resumed long after *since* is reported. *wait_is_over* tells whether a job that waits
+    for an update has waited enough. *was_idle* tells whether the minion of a job was restarted when
+    no job ran any more. *since* and *clock* use a clock that nobody sets. *uptime* returns the
+    seconds since the boot.
     """
 
     attempts: int
@@ -61,10 +61,10 @@ class Recovery:
         """
         Return the action and, for a report, its reason.
 
-        *queued* returns the JIDs that lie in one of Salt's queues.
+        *queued* returns the JIDs of the jobs in Salt's queues.
         """
         if job.awaits and job.state in (State.HELD, State.RUNNING) and not self.alive(job.runner):
-            # It goes on behind a restart, whether it could still say that it has ended or not.
+            # It continues after a restart, even if it could not record its end.
             waits = Suspension.of(job.awaits)
             if waits.ended:
                 return Action.REPORT, f"it was ended by {waits.ended!r}"
@@ -73,7 +73,7 @@ class Recovery:
         if job.state is State.HELD:
             return self._held(job, queued), ""
         if job.state is State.ACCEPTED:
-            # It has not begun, so it may run whatever it is.
+            # It has not begun, so any function may run.
             gone = not self.alive(job.owner) or self._for_long(job, NOT_BEGUN)
             return (Action.RUN if gone else Action.WAIT), ""
         if job.state is State.RUNNING and not self.alive(job.runner):
@@ -84,18 +84,18 @@ class Recovery:
         if functions.waits_for_update(job.fun):
             over = self.wait_is_over(job) and job.jid not in queued()
             return Action.RUN if over else Action.WAIT
-        # Somebody has emptied the queue, or it could not be written: the disk was full.
+        # Somebody has emptied the queue, or it could not be written because the disk was full.
         return Action.RUN if self.is_nowhere(job, queued) else Action.WAIT
 
     def is_nowhere(self, job: Job, queued: Callable[[], Collection[str]]) -> bool:
-        """Tell whether a held job lies in no queue, and was not just taken out of one."""
+        """Tell whether a held job is in no queue, and was not just taken out of one."""
         if job.jid in queued():
             self._missing.pop((job.key, job.state), None)
             return False
         return self._for_long(job, HAND_OVER)
 
     def _for_long(self, job: Job, seconds: float) -> bool:
-        """Tell whether it has been found like this for so many seconds."""
+        """Tell whether it has been in this state for that many seconds."""
         now, found = self.clock(), (job.key, job.state)
         if now < self._missing.setdefault(found, now) + seconds:
             return False
@@ -103,14 +103,14 @@ class Recovery:
         return True
 
     def forget(self, jobs: Collection[Job]) -> None:
-        """Forget what was noted of all but these *jobs*."""
+        """Forget the notes about all jobs except these *jobs*."""
         for found in self._missing.keys() - {(job.key, job.state) for job in jobs}:
             del self._missing[found]
 
     def _interrupted(self, job: Job) -> tuple[Action, str]:
         if self.alive(job.owner) or self.was_idle(job):
             return Action.REPORT, (
-                "its process ended while the minion went on running: it was killed, by hand, by "
+                "its process ended while the minion continued to run: it was killed, by hand, by "
                 "'saltutil.kill_job' or because memory ran out"
             )
         if self.stand_down:
@@ -120,7 +120,7 @@ class Recovery:
         return self._again(job) if job.has_begun else self._not_begun(job)
 
     def _again(self, job: Job) -> tuple[Action, str]:
-        """It may have begun: it runs again if its function may, and not for ever."""
+        """It may have begun: it runs again if its function may, but not forever."""
         if not self.may_rerun(job.fun):
             return Action.REPORT, (
                 "the minion was stopped while it ran, and this function is not listed in "
@@ -134,7 +134,7 @@ class Recovery:
         return Action.RUN, ""
 
     def _not_begun(self, job: Job) -> tuple[Action, str]:
-        """Nothing of it has run, so it may run whatever it is."""
+        """Nothing of it has run, so any function may run."""
         if job.attempts < max(MOST_STARTS, self.attempts):
             return Action.RUN, ""
         return Action.REPORT, f"the minion was stopped {job.attempts} times as it began"
@@ -147,9 +147,9 @@ class Recovery:
 
 def interruption(job: Job, reason: str, now: float, *, transactional: bool = False) -> str:
     """
-    Return what a master is told of a job that was interrupted and not run again.
+    Return the report to the master about a job that was interrupted and not run again.
 
-    *transactional* tells that it may have run in a transaction, which nobody closes any more.
+    *transactional*: the job may have run in a transaction that nobody closes any more.
     """
     told = (
         f"ERROR: Job {job.jid} ({job.fun}) was interrupted: {reason}. It began at "
@@ -159,8 +159,8 @@ def interruption(job: Job, reason: str, now: float, *, transactional: bool = Fal
         return f"{told} Its function had not begun, so nothing was done. Publish it again."
     unless = ", unless it was in a transaction that was not closed" if transactional else ""
     return (
-        f"{told} What it had done by then stays done{unless}; it was not run again. Look at what "
-        "it changed, then publish it again."
+        f"{told} The part that had run stays in effect{unless}; the job was not run again. Check "
+        "what it changed, then publish it again."
     )
 
 

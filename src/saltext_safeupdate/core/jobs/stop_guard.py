@@ -1,10 +1,10 @@
 """
 The stop guard: a drop-in of the minion's unit that delays a stop until no job runs any more.
 
-The program beside this file does the waiting, in shell, so that it works when Salt, Python
-or the database do not. The drop-in names a copy of it in the state directory, which no update
-of a package removes. If that directory is another user's, the copy is beside the drop-in: systemd
-runs it as root.
+The program next to this file does the waiting, in shell, so that it works when Salt, Python
+or the database do not. The drop-in names a copy of it in the state directory, which no package
+update removes. If that directory belongs to another user, the copy is next to the drop-in, because
+systemd runs it as root.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..settings import Settings
 from . import guard_file
 
 _PROGRAM = "stop_guard.sh"
-# Seconds that systemd gives the guard beyond its own bounds, to stop the minion itself.
+# Seconds that systemd gives the guard beyond its own limits, to stop the minion itself.
 _MARGIN = 120
 _TIMEOUT = 30.0
 _TEXT = """\
@@ -34,8 +34,8 @@ _TEXT = """\
 ExecStop=-/bin/sh {words} {limit} {shutdown} {mode}
 TimeoutStopSec={timeout}
 """
-# The guard ends the process that waits for a minion which is handed over by this signal. A restart
-# takes one second and not six, so that systemd would soon refuse the next one (5 starts in 10 s).
+# By this signal, the guard ends the process that waits for a minion which is handed over. A restart
+# takes one second instead of six, so systemd would soon refuse the next one (5 starts in 10 s).
 _HANDOVER = """\
 SuccessExitStatus=SIGUSR2
 [Unit]
@@ -61,7 +61,7 @@ class StopGuard:
         self.program = os.path.join(place, _PROGRAM)
 
     def with_settings(self, settings: Settings) -> StopGuard:
-        """Return the stop guard of a minion that has other settings."""
+        """Return the stop guard of a minion with other settings."""
         other = copy.copy(self)
         other._take(settings)
         return other
@@ -84,11 +84,11 @@ class StopGuard:
         return {self.program: program, self.drop_in: text}
 
     def differing(self) -> list[str]:
-        """Return the paths of the files that are not there or not as they have to be."""
+        """Return the paths of the files that are missing or have other contents."""
         return [path for path, text in self.wanted().items() if files.text(path) != text]
 
     def install(self) -> list[str]:
-        """Write what differs, tell systemd, and return the paths. Raises SafeUpdateError."""
+        """Write files that differ, reload systemd, and return the paths. Raise SafeUpdateError."""
         differing = self.differing()
         wanted = self.wanted()
         for path in differing:
@@ -107,7 +107,7 @@ class StopGuard:
         return differing
 
     def remove(self) -> bool:
-        """Remove the drop-in; say whether it was there."""
+        """Remove the drop-in; tell whether it was there."""
         if not remove(self.drop_in):
             return False
         place = os.path.dirname(self.drop_in)
@@ -118,7 +118,7 @@ class StopGuard:
         return True
 
     def problems(self) -> list[tuple[str, str]]:
-        """Return what keeps the guard from working, each with its fix."""
+        """Return the problems that keep the guard from working, each with its fix."""
         found = []
         apply = "Run 'state.single safeupdate.enabled name=safeupdate' on the minion."
         if self.missing():
@@ -126,23 +126,23 @@ class StopGuard:
                 ("The stop guard is not installed: a restart by others kills running jobs.", apply)
             ]
         if self.differing():
-            found.append(("The stop guard is that of another version.", apply))
+            found.append(("The stop guard was installed by another version.", apply))
         elif not self._active():
             found.append(
                 (
                     f"systemd does not use {self.drop_in}.",
-                    "Run 'systemctl daemon-reload'; if that does not help, look for a drop-in "
-                    "behind it that sets 'ExecStop='.",
+                    "Run 'systemctl daemon-reload'; if that does not help, look for a later "
+                    "drop-in that sets 'ExecStop='.",
                 )
             )
         if shutil.which("flock") is None:
             found.append(
-                ("The program 'flock' is not there, so the guard does not wait.", "Install it.")
+                ("The program 'flock' is missing, so the guard does not wait.", "Install it.")
             )
         return found
 
     def missing(self) -> bool:
-        """Tell whether the drop-in is not there."""
+        """Tell whether there is no drop-in."""
         return files.text(self.drop_in) == ""
 
     def obstacle(self) -> str:
@@ -150,7 +150,7 @@ class StopGuard:
         if not guard_file.has_one_hierarchy():
             return "the host has no single hierarchy of control groups (cgroup v2)"
         if shutil.which("systemd-run") is None:
-            return "the program 'systemd-run' is not there"
+            return "the program 'systemd-run' is missing"
         if self.missing():
             return "the stop guard is not installed"
         if guard_file.way(self.drop_in) != "handover":
@@ -158,12 +158,12 @@ class StopGuard:
         return self._of_unit()
 
     def _of_unit(self) -> str:
-        """Return what of the unit is in the way, as the program itself finds it."""
+        """Return the obstacle in the unit, as the program itself finds it."""
         argv = ("/bin/sh", self.program, "--obstacle", self._unit)
         try:
             asked = self._run(argv, timeout=_TIMEOUT)
         except CommandError as err:
-            return f"whether {self._unit} lets it is not known: {err}"
+            return f"cannot tell whether {self._unit} allows it: {err}"
         return asked.stdout.strip()
 
     def _active(self) -> bool:
@@ -174,7 +174,7 @@ class StopGuard:
 
 
 def _is_of_others(directory: str) -> bool:
-    """Tell whether a directory belongs to another user than root, as one of the option 'user'."""
+    """Tell whether a directory belongs to another user than root, such as by the option 'user'."""
     try:
         return os.stat(directory).st_uid != 0
     except OSError:

@@ -1,8 +1,8 @@
 """
-Jobs that are suspended: they go on behind a restart of the minion or of the system.
+Jobs that are suspended: they continue after a restart of the minion or of the system.
 
-Such a job has no process meanwhile. It is held in the ledger, in no queue, until the process whose
-end it waits for is gone, or its time is up.
+Such a job has no process meanwhile. It is held in the ledger, in no queue, until the process that
+it waits for has ended, or its time is up.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Callable, Iterable, Mapping
 from ..frozen import frozen
 from ..record.database import Database
 
-# What the ledger has of a state that restarts is under its tag with this before it.
+# The ledger stores a state that restarts under its tag with this prefix.
 SUSPENDED = "suspended "
 
 
 class Suspended(BaseException):
     """
-    This job goes on behind a restart, under its JID.
+    This job continues after a restart, under its JID.
 
-    It is no Exception, because what lies between turns exceptions into results.
+    It is not an Exception, because code on its way turns exceptions into results.
     """
 
 
 class Interrupted(BaseException):
     """
-    This job cannot go on, and must not begin anew: what it had done is not known any more.
+    This job cannot continue, and must not begin again: its results are not known any more.
 
-    It is no Exception for the same reason.
+    It is not an Exception for the same reason.
     """
 
 
 @frozen
 class Suspension:
     """
-    What a suspended job waits for.
+    The event that a suspended job waits for.
 
-    *process* is the identity of the process that is to end: PID 1 for the system, which is another
-    one after each boot, also in a container; the main process of the minion for that. *until* is
-    by the clock since boot, *timeout* what it was given, in seconds. *ended* names the function by
-    which somebody has ended the job: then it does not go on.
+    *process* is the identity of the process that has to end: PID 1 for the system, which is another
+    process after each boot, also in a container; or the main process of the minion. *until* uses
+    the clock since boot. *timeout* is the given number of seconds. *ended* names the function by
+    which somebody has ended the job: then it does not continue.
     """
 
     process: str
@@ -51,7 +51,7 @@ class Suspension:
 
     @classmethod
     def of(cls, text: str) -> Suspension:
-        """Read what :attr:`text` has written; what cannot be read is over."""
+        """Read a :attr:`text`; an unreadable one is over."""
         try:
             found = json.loads(text)
             return cls(
@@ -73,12 +73,12 @@ class Suspension:
         return not alive(self.process)
 
     def is_over(self, alive: Callable[[str], bool], uptime: Callable[[], float]) -> bool:
-        """Tell whether the job has nothing to wait for, or not any more."""
+        """Tell whether the job has nothing to wait for any more."""
         return self.has_come(alive) or uptime() >= self.until
 
 
 class Suspensions(Database):
-    """What the ledger has of suspended jobs."""
+    """The rows of suspended jobs in the ledger."""
 
     def begin(
         self,
@@ -89,12 +89,12 @@ class Suspensions(Database):
         left: Iterable[str] = (),
     ) -> bool:
         """
-        Record that a job is suspended, under the *tag* by which its state finds that again.
+        Record that a job is suspended, under the *tag* by which its state finds the record again.
 
-        *results* are what its states have come to so far, by tag. That the states around it have
-        begun and must not begin again, which are *left* with it, is dropped. It is still running:
-        the ledger records by ``put_back`` that it is not any more. Return whether the job is known,
-        and nobody has ended it.
+        *results* are the results of its states so far, by tag. The notes that the states around it
+        have begun and must not begin again are *left* with it, and deleted. It is still running:
+        ``put_back`` of the ledger records its end. Tell whether the job is known, and nobody has
+        ended it.
         """
         with self.transaction() as db:
             done = db.execute(
@@ -113,7 +113,7 @@ class Suspensions(Database):
         return bool(done)
 
     def has_progress(self, key: str) -> bool:
-        """Tell whether states of a job are recorded: it goes on, and does not begin."""
+        """Tell whether states of a job are recorded: then it continues and does not begin."""
         with self.connection() as db:
             return bool(
                 db.execute("SELECT EXISTS (SELECT 1 FROM chunks WHERE key = ?)", (key,)).fetchone()[
@@ -122,7 +122,7 @@ class Suspensions(Database):
             )
 
     def of(self, key: str) -> str:
-        """Return what a job has waited for, as text; empty if it never was suspended."""
+        """Return the suspension of a job as text; empty if it was never suspended."""
         with self.connection() as db:
             row = db.execute(
                 "SELECT result FROM chunks WHERE key = ? AND substr(tag, 1, ?) = ?",
@@ -132,9 +132,9 @@ class Suspensions(Database):
 
     def call_off(self, keys: Iterable[str], by: str) -> None:
         """
-        Have jobs that are suspended, or may be in a moment, not go on: the function *by* ends them.
+        Keep jobs from continuing that are or will soon be suspended: the function *by* ends them.
 
-        A job that was suspended before may lie in a queue; it does not start from there either.
+        A job that was suspended before may be in a queue; it does not start from there either.
         """
         ended = Suspension(process="", until=0.0, timeout=0.0, ended=by).text
         with self.transaction() as db:
@@ -146,7 +146,7 @@ class Suspensions(Database):
             )
 
     def drop(self, key: str, tag: str, left: Mapping[str, str] | None = None) -> None:
-        """Forget it: nobody restarts. The states that were *left* go on; by tag, their digests."""
+        """Delete it: there is no restart. The states that were *left* continue; digests by tag."""
         with self.transaction() as db:
             db.execute("UPDATE jobs SET awaits = '' WHERE key = ?", (key,))
             db.execute("DELETE FROM chunks WHERE key = ? AND tag = ?", (key, tag))

@@ -1,4 +1,4 @@
-"""What the engine does each time it looks at the database."""
+"""The work of the engine each time it checks the database."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def _log(err: SafeUpdateError) -> None:
     log.error("safeupdate: %s", err)
 
 
-# Seconds between two tries to send an undelivered return: doubled from the first to the last.
+# Seconds between two attempts to send an undelivered return: doubled from the first to the last.
 _FIRST_BACKOFF = 2.0
 _LAST_BACKOFF = 300.0
 # Seconds for a supervisor that is just starting, perhaps again, before another is started.
 _GRACE = 10.0
-# Seconds between two looks for jobs whose process is gone, and between two tidyings of the
+# Seconds between two checks for jobs whose process is gone, and between two clean-ups of the
 # database.
 _LOOK_INTERVAL = 3.0
-# Seconds for which nobody looks while no job is open and the database stays as it is.
+# Seconds without a check while no job is open and the database does not change.
 _REST = 60.0
 _TIDY_INTERVAL = 60.0
-# Bytes of undelivered returns. The oldest beyond that are replaced by a short failure, because
-# a master must hear something; those of a few bytes are left as they are.
+# Bytes of undelivered returns. The oldest beyond that are replaced by a short failure, because a
+# master must get some answer; very small ones are left as they are.
 _MOST_RETURNS = 256 << 20
 _SMALL = 4096
 
@@ -53,14 +53,14 @@ _SMALL = 4096
 @dataclass(kw_only=True, eq=False, repr=False)
 class Ticker:
     """
-    Reads the database when it has changed, and does what is due.
+    Reads the database when it has changed, and does the work that is due.
 
-    *launch* starts the supervisor, *owner* identifies the minion's main process, and
-    *stand_down* is set if Salt itself resumes jobs. *most_returns* bounds, in bytes, what lies
-    there for masters that are away. *complain* is told, each time, why a lock cannot be used.
-    *recording* tells whether the minion records its jobs, *plain* that not even their processes
-    do: what is taken out of a queue runs without a word to the ledger. *clock* is the time of
-    day, for what is told and recorded; waiting goes by *monotonic*, which nobody sets.
+    *launch* starts the supervisor, *owner* identifies the minion's main process, and *stand_down*
+    is set if Salt itself resumes jobs. *most_returns* limits, in bytes, the returns for masters
+    that are away. *complain* gets, each time, the reason why a lock cannot be used. *recording*
+    tells whether the minion records its jobs. *plain*: not even their processes do, so a job that
+    is taken out of a queue runs without telling the ledger. *clock* is the time of day, for
+    messages and records; waiting uses *monotonic*, which nobody sets.
     """
 
     settings: Settings
@@ -81,14 +81,14 @@ class Ticker:
     _backoff: float = _FIRST_BACKOFF
     _orphan_since: float = 0.0
     _look_at: float = 0.0
-    # The database when no job was open, and how long that counts.
+    # The state of the database when no job was open, and how long that counts.
     _at_rest: tuple[int, ...] = ()
     _rest_until: float = 0.0
     _tidy_at: float = 0.0
     _dirty: bool = True
     _probed: str = ""
     _refused: str = ""
-    # The last update of which nothing is left to be done.
+    # The last update that needs no more work.
     _settled: str = ""
     _recovery: Recovery = field(init=False)
     _held: Held = field(init=False)
@@ -120,34 +120,34 @@ class Ticker:
     def started(self, report: Report) -> None:
         """Record that a minion with this extension runs."""
         try:
-            # Upgrade steps of this version and of those before are none of ours.
+            # Upgrade steps of this version and of earlier ones do not have to run.
             self.store.claim_fact(STEPS_SINCE, report.version, lambda known: known is None)
         except UnreadableError as err:
             self.complain(err)
         first = self._generations.reports(self.owner, report)
         if first and self.store.replaceable(LEAVING) is not None:
-            # The minion runs with us again, so nothing is to be taken away.
+            # The minion runs with us again, so nothing may be removed.
             self.store.drop_fact(LEAVING)
 
     def tick(self) -> None:
-        """Look once. Raises SafeUpdateError if something could not be done; the rest has been."""
+        """Check once. Raise SafeUpdateError if something failed; the rest has been done."""
         now, problems = self.monotonic(), Problems()
         stamp = self.store.stamp()
         if now >= self._look_at and (stamp != self._at_rest or now >= self._rest_until):
             self._look_at = now + _LOOK_INTERVAL
             problems.of(self._recover_jobs)
-            # What that has written is to be sent as well.
+            # The changes by this are published as well.
             stamp = self.store.stamp()
         changed = stamp != self._stamp
         if stamp[:1] != self._stamp[:1]:
-            # The first look, or another file: the last one was lost.
+            # This is the first check, or another file: the last one was lost.
             self._note_recording()
         self._dirty = self._dirty or changed
         due = self._retry_at and now >= self._retry_at
         if changed or due or self._orphan_since:
             problems.of(self._recover_update)
             problems.of(self._deliver)
-        # Not only when the database has changed: we change it ourselves meanwhile.
+        # Not only when the database has changed: this engine itself changes it meanwhile.
         if self._is_supervised():
             problems.of(self._start_probe)
         if self._dirty and now >= self._tidy_at:
@@ -155,7 +155,8 @@ class Ticker:
             self._tidy()
         self._stamp = self.store.stamp()
         if (problems or self._stamp != stamp) and not self._retry_at:
-            # We have written. But sending takes a while, and a job may have ended meanwhile.
+            # This engine has written. But sending takes a while, and a job may have ended
+            # meanwhile.
             self._retry_at = self.monotonic() + _FIRST_BACKOFF
         problems.tell()
 
@@ -183,7 +184,7 @@ class Ticker:
             self.launch()
 
     def _has_steps_left(self, last: Update | None) -> bool:
-        """Tell whether an update has ended, and what it began is not taken back or kept yet."""
+        """Tell whether an update has ended, and its steps are neither taken back nor kept yet."""
         if last is None or not last.phase.final or last.id == self._settled:
             return False
         if self.store.fact(STEPS_BEGUN) is not None:
@@ -192,7 +193,7 @@ class Ticker:
         return False
 
     def _is_supervised(self) -> bool:
-        """Tell whether a supervisor lives, or may: without locks, no other one could start."""
+        """Tell whether a supervisor lives, or may live: without locks, no other could start."""
         try:
             return locks.held(self.settings.run_dir, "supervisor")
         except LockUnavailableError as err:
@@ -200,7 +201,7 @@ class Ticker:
             return True
 
     def _start_probe(self) -> None:
-        """Start the job by which the supervisor sees whether the minion works, once."""
+        """Start the job that shows the supervisor whether the minion works, once."""
         ours = self._generations.of(self.owner)
         wanted = None if ours is None else ours.probe
         if wanted is None or wanted.jid == self._probed:
@@ -216,7 +217,7 @@ class Ticker:
         if self._admission.holding():
             return
         stamp = self.store.stamp()
-        # Hundreds may be held: the queues are listed once, and only if that matters.
+        # Hundreds may be held: the queues are listed once, and only if needed.
         queued = functools.cache(self.delivery.queued)
         jobs = self.ledger.open()
         self._at_rest = () if jobs else stamp
@@ -226,7 +227,7 @@ class Ticker:
         for job in jobs:
             try:
                 action, reason = self._held.decide(job, queued)
-                # Looked at now that its process is gone: that may have kept it a moment ago.
+                # Check this after its process has ended, which may just have stored its return.
                 if action is not Action.WAIT and job.key in self.delivery.kept():
                     continue
                 if action is Action.RUN and self.ledger.take(job, self.owner):
@@ -255,7 +256,7 @@ class Ticker:
             self._held.note(key, put=False)
             self.complain(
                 SafeUpdateError(
-                    f"Job {job.jid} is held and cannot be queued ({err.strerror or err}): make "
+                    f"Job {job.jid} is held and cannot be queued ({err.strerror or err}): free "
                     "space below 'cachedir'. It is tried again."
                 )
             )
@@ -265,7 +266,7 @@ class Ticker:
             log.info("safeupdate: job %s has nothing to wait for any more", job.jid)
             return
         if awaits:
-            log.info("safeupdate: job %s goes on behind the restart that it asked for", job.jid)
+            log.info("safeupdate: job %s continues after the restart that it requested", job.jid)
             return
         log.warning(
             "safeupdate: job %s was interrupted and is started again (attempt %d)",
@@ -274,11 +275,11 @@ class Ticker:
         )
 
     def _give_up(self, bare: Job, err: DamagedError) -> None:
-        """Tell the master of a job of which something is stored that nobody can read."""
+        """Report a job with unreadable stored data to its master."""
         text = (
             f"ERROR: Job {bare.jid} ({bare.fun}) was {bare.state.value} on this minion, and its "
-            f"database is damaged there. {err} Nothing more is done about this job; look whether "
-            "it ran, and what it changed."
+            f"data in the database is damaged. {err} Nothing more is done about this job; check "
+            "whether it ran, and what it changed."
         )
         payload = self.delivery.describe(bare, text)
         if bare.state is State.FINISHED:
@@ -293,7 +294,7 @@ class Ticker:
         self._end(bare, text)
 
     def _end(self, bare: Job, text: str) -> None:
-        """Store that a job has failed with this *text*, unless something happened meanwhile."""
+        """Store that a job has failed with this *text*, unless it has changed meanwhile."""
         job = self.ledger.full(bare.key)
         if job is None or job.state is not bare.state or job.runner != bare.runner:
             return
@@ -302,16 +303,16 @@ class Ticker:
             log.warning("safeupdate: job %s did not end and is reported", job.jid)
             self.delivery.hand_over(job, payload)
 
-    # -- what masters are to get -----------------------------------------------
+    # -- messages to masters ---------------------------------------------------
 
     def _deliver(self) -> None:
         published = self._publish_all()
         sending, delivered, refused = self._send_all()
         failed = refused or not published
         if delivered or sending or not failed:
-            # If something arrives or still may, the rest is not far: it may only be crowded.
+            # If something arrives or still may, the rest may soon: the way may only be crowded.
             self._backoff, self._retry_at = _FIRST_BACKOFF, 0.0
-        # A try in between, because the database has changed, does not postpone the next one.
+        # An extra attempt, because the database has changed, does not delay the next one.
         if (failed or sending) and self.monotonic() >= self._retry_at:
             self._retry_at = self.monotonic() + self._backoff
             if failed:
@@ -322,7 +323,7 @@ class Ticker:
             try:
                 update = self.store.get(row.id)
             except UnreadableError as err:
-                # Its phase is told all the same.
+                # Its phase is reported nevertheless.
                 self.complain(err)
                 update = None
             if not self.delivery.publish(row, update):
@@ -335,8 +336,8 @@ class Ticker:
         Send the returns that the job's own process does not send. A master that is away delays
         no other master, and a return that a master cannot store delays no other return.
 
-        Return how many jobs still send theirs, how many returns have arrived, and how many
-        tries were in vain.
+        Return how many jobs still send their returns, how many returns have arrived, and how many
+        attempts failed.
         """
         sending = delivered = refused = 0
         away: set[str] = set()
@@ -373,20 +374,20 @@ class Ticker:
         try:
             job = self.ledger.full(key)
         except DamagedError:
-            # It is given up when it is to be sent.
+            # It is given up when it should be sent.
             return
         if job is None or job.payload is None or len(job.payload) <= _SMALL:
             return
         text = (
             f"ERROR: Job {job.jid} ({job.fun}) has ended, but its return of {len(job.payload)} "
             "bytes was dropped: its master was away and too many returns waited for it. "
-            "Look at what the job did, or run it again."
+            "Check what the job did, or run it again."
         )
         self.ledger.replace(key, self.delivery.describe(job, text))
         log.error("safeupdate: the return of job %s was dropped: its master is away", job.jid)
 
     def _tidy(self) -> None:
-        """Forget what is old, and empty the write-ahead log of what has been wiped."""
+        """Delete old rows, and empty the write-ahead log, which has wiped data."""
         self.ledger.prune()
         for key in self.ledger.beyond(self.most_returns):
             self._drop_return(key)

@@ -1,8 +1,8 @@
 """
-When the wait of a job that waits for the end of an update is over.
+The end of the wait of a job that waits for an update.
 
 The minion starts no process for such a job before that. The job is held in the ledger, so no
-update and no restart has to wait for it, and the minion that runs in the end returns it.
+update and no restart has to wait for it. The minion that runs in the end returns it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def find(store: Store, update: object) -> Update | None:
 
 class Waits:
     """
-    Tells whose wait is over.
+    Tells whether the wait of a job is over.
 
-    What a job has waited before this process saw it is told by the time of day, in which a
-    clock that was set back counts as none. From then on it goes by *monotonic*, which nobody sets.
+    The time of day tells how long a job had waited before this process saw it; a clock that was set
+    back counts as no wait. From then on *monotonic* counts, which nobody sets.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Waits:
 
     def is_over(self, key: str, call: Mapping[str, Any], accepted: float | None) -> bool:
         """
-        Tell whether the job has nothing to wait for, or not any more.
+        Tell whether the job has nothing to wait for any more.
 
-        *accepted* is when the minion took it, in epoch seconds; None if that is now.
+        *accepted* is when the minion accepted it, in epoch seconds; None if that is now.
         """
         update, timeout = _arguments(call)
         if isinstance(timeout, bool) or not isinstance(timeout, int | float):
@@ -62,13 +62,13 @@ class Waits:
         try:
             found = find(self._store, update)
         except UnreadableError:
-            # The function itself says so.
+            # The function itself reports that.
             return True
         return found is None or found.phase.final or now >= self._deadlines[key]
 
 
 def _arguments(call: Mapping[str, Any]) -> tuple[object, object]:
-    """Return the arguments as the function gets them."""
+    """Return the arguments as the function receives them."""
     words: dict[str, object] = {"update": None, "timeout": DEFAULT_TIMEOUT}
     names = iter(tuple(words))
     for given in call.get("arg") or ():

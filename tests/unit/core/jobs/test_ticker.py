@@ -315,7 +315,7 @@ def test_a_job_that_cannot_be_queued_is_not_lost(world, monkeypatch, caplog):
     monkeypatch.setattr(world, "run", full)
     world.tick()
     assert world.state("1") is State.HELD
-    assert "make space" in caplog.text
+    assert "free space" in caplog.text
     monkeypatch.setattr(world, "run", run)
     for _ in range(4):
         world.tick()
@@ -631,5 +631,5 @@ def test_a_suspended_job_is_told_of_if_nobody_is_there_who_resumes_it(world):
     assert world.started == []
     ((jid, payload),) = world.sent
     assert jid == "1"
-    assert b"goes on" not in payload
-    assert b"was to go on behind a restart" in payload
+    assert b"continues" not in payload
+    assert b"was to continue after a restart" in payload
