@@ -154,8 +154,8 @@ REFUSED: dict[str, tuple[Callable[[Builds], None], str]] = {
     "for another Python": (lambda it: it.say(python="3.9"), "needs Python 3.9"),
     "for a later extension": (lambda it: it.say(extension="99.1"), "It needs version 99.1"),
     "no signature": (_unsigned, "has no signature"),
-    "a signature of something else": (_signed_before_it_was_changed, "does not hold"),
-    "a signature of a stranger": (lambda it: it.sign("stranger"), "does not hold"),
+    "a signature of something else": (_signed_before_it_was_changed, "is not valid"),
+    "a signature of a stranger": (lambda it: it.sign("stranger"), "is not valid"),
 }
 
 
@@ -343,7 +343,7 @@ def test_what_was_changed_after_it_was_staged_is_not_activated(
             record = scene.ended(asked["update"], 600)
             assert record["phase"] == "failed", record
             told = record["reason"]
-    assert "is not as it was made" in told
+    assert "has changed since it was made" in told
     assert pings.unanswered("changed after it was staged") == []
     ends_well(scene, long_job)
     # It is made anew.
@@ -370,7 +370,7 @@ def test_what_was_changed_while_it_is_active_serves_on_and_can_be_left(
             record = scene.ended(asked["update"], 600)
             assert record["phase"] == "failed", record
             told = record["reason"]
-    assert "is not as it was made" in told
+    assert "has changed since it was made" in told
     assert pings.unanswered("changed while it is active") == []
     ends_well(scene, long_job)
     back = scene.call("safeupdate.rollback", to="without_slot", timeout=300)

@@ -157,7 +157,7 @@ def test_what_is_no_wheel_is_not_built(site, index, tmp_path):
     for version, missing in (("3008.3", "salt"), ("3007.20", "needed")):
         with (
             pytest.raises(
-                SafeUpdateError, match=f"cannot fetch wheels.*{missing}.*Nothing was changed"
+                SafeUpdateError, match=f"cannot download the wheels.*{missing}.*Nothing was changed"
             ),
             index.fetched(version, str(tmp_path / "state")),
         ):
@@ -282,7 +282,7 @@ def test_a_manifest_alone_names_what_is_taken_of_an_index(site, index, tmp_path)
     assert os.listdir(tmp_path / "state") == []
     site.salt("3008.3", needs="other")
     with (
-        pytest.raises(SafeUpdateError, match=r"pip cannot fetch.*Nothing was changed"),
+        pytest.raises(SafeUpdateError, match=r"pip cannot download.*Nothing was changed"),
         index.files_of(build, str(tmp_path / "state")),
     ):
         pass
@@ -297,5 +297,5 @@ def test_what_a_killed_process_has_left_is_removed(site, index, tmp_path):
 
 
 def test_without_pip_it_is_said_what_to_do(site):
-    with pytest.raises(SafeUpdateError, match=r"No pip for Python 3.1.*install pip there"):
+    with pytest.raises(SafeUpdateError, match=r"has no pip for Python 3.1.*install pip there"):
         Index([], "3.1", run, {}).versions()

@@ -284,7 +284,7 @@ def test_it_is_put_in_place_at_once_and_again_and_taken_away(host):
     keep.leave(str(host.program))
     assert "newer" in host.program.read_text()
     assert not host.before.exists()
-    with pytest.raises(InputError, match="is no keeper"):
+    with pytest.raises(InputError, match="is not a keeper"):
         keep.leave(str(host.program))
 
 

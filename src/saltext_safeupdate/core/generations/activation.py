@@ -1,8 +1,8 @@
 """
-How what is installed comes to run: by a restart of the service, or by a boot of the host.
+How an installed version becomes the running one: by a restart of the service, or by a boot.
 
-What depends on that is here, once. Whoever needs it asks the activation of its host
-(:func:`of`), and not whether there are snapshots.
+Everything that depends on this is here. Callers ask the activation of their host (:func:`of`), and
+not whether there are snapshots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Secured:
-    """What leads back: copies of the package files, or the snapshot that has them."""
+    """The way back: copies of the package files, or the snapshot that contains them."""
 
     files: list[File] = field(default_factory=list)
     snapshot: dict[str, int] | None = None
@@ -28,36 +28,36 @@ class Secured:
 
 @dataclass(frozen=True)
 class ByRestart:
-    """What is installed is there at once, and runs after a restart of the service."""
+    """An installed version is in place at once, and runs after a restart of the service."""
 
     installer: Installer | None
     by_boot = False
-    # The next boot starts another system than the one that runs.
+    # The next boot starts another system than the running one.
     pending = False
-    # The sentence that it does; empty if it does not.
+    # A sentence that says so; empty if it does not.
     waiting = ""
 
     @property
     def snapshots(self) -> Snapshots:
-        """None: the host has changed since the record was made. Raises SafeUpdateError."""
-        raise SafeUpdateError("This is no transactional system any more.")
+        """Fail: the host has changed since the record was made. Raise SafeUpdateError."""
+        raise SafeUpdateError("This is not a transactional system any more.")
 
     def written(self, roots: Sequence[str]) -> Sequence[str]:
-        """Return the directories on the file systems that *roots* of code are installed to."""
+        """Return directories on the file systems to which the *roots* of code are installed."""
         return roots
 
     def install(
         self, files: Sequence[File], *, extensions: str = "", program: str = "", strict: bool = True
     ) -> None:
         """
-        Install package files. What is beside Salt is put in its place before the restart.
+        Install package files. Extensions are put in place before the restart.
 
-        Raise CommandError, and SafeUpdateError if there is nothing to install them with.
+        Raise CommandError, and SafeUpdateError if there is no installer.
         """
         self._known().install(files)
 
     def secure(self, installed: Sequence[str], directory: str) -> Secured:
-        """Return what leads back to what is installed now. Raise SafeUpdateError."""
+        """Return the way back to what is installed now. Raise SafeUpdateError."""
         return Secured(files=self._known().secure(installed, directory))
 
     def has(self, snapshot: Mapping[str, int]) -> bool:
@@ -66,13 +66,13 @@ class ByRestart:
 
     def _known(self) -> Installer:
         if self.installer is None:
-            raise SafeUpdateError("No package manager that is known is there.")
+            raise SafeUpdateError("This host has no supported package manager.")
         return self.installer
 
 
 @dataclass(frozen=True)
 class ByBoot:
-    """What is installed lies in a new snapshot, which the next boot of the host starts."""
+    """An installed version is in a new snapshot, which the next boot of the host starts."""
 
     installer: Installer | None
     snapshots: Snapshots
@@ -108,6 +108,6 @@ Activation = ByRestart | ByBoot
 
 
 def of(manager: Transactions | None, installer: Installer | None) -> Activation:
-    """Return the activation of what *installer* installs on a host with that package manager."""
+    """Return how a version that *installer* installs is activated on a host with *manager*."""
     snapshots = manager.snapshots if manager is not None else None
     return ByRestart(installer) if snapshots is None else ByBoot(installer, snapshots)

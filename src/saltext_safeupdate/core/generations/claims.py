@@ -1,4 +1,4 @@
-"""Which generation runs which job, while two of them hear what their master publishes."""
+"""Which generation runs which job, while two of them receive the publications of their master."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..host import processes
 from ..record.store import Store
 from .generation import Standing
 
-# Seconds after which nobody asks about a claim any more.
+# Seconds after which no process asks about a claim any more.
 _KEEP = 3600.0
 
 
 class Claims:
     """
-    Each job is claimed once, also one that the ledger does not record.
+    Each job is claimed once, even if the ledger does not record it.
 
-    The claims of a boot are nobody's after it: they need not outlive a power cut.
+    Claims do not count after the next boot, so they need not outlive a power cut.
     """
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
@@ -27,10 +27,10 @@ class Claims:
 
     def claim(self, name: str, process: str, *, again: bool = False) -> bool:
         """
-        Tell whether the job of this *name* is that of *process* from now on, or was already.
+        Claim the job of this *name* for *process*; tell whether it has it now.
 
-        *again* tells that there may be later jobs of the same name: a claim ends when its process
-        takes no more jobs.
+        *again*: there may be later jobs of the same name, so a claim ends when its process takes no
+        more jobs.
         """
         with self._store.transaction(durable=False) as db:
             db.execute(
@@ -44,7 +44,7 @@ class Claims:
         return bool(row[0] == process)
 
     def renew(self, names: Iterable[str], process: str) -> None:
-        """Write down again which jobs are those of *process*, unless another one has them now."""
+        """Write the claims of *process* again, unless another process has claimed the job now."""
         now = self._clock()
         with self._store.transaction(durable=False) as db:
             db.executemany(
@@ -53,7 +53,7 @@ class Claims:
             )
 
     def forget(self) -> None:
-        """Forget those that are old, by whichever clock."""
+        """Delete claims that are old by any clock."""
         with self._store.transaction(durable=False) as db:
             db.execute("DELETE FROM claims WHERE abs(? - at) > ?", (self._clock(), _KEEP))
 

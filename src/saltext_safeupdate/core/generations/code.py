@@ -1,9 +1,9 @@
 """
-The files that a minion runs from, and whether they are others than when it started.
+The files that a minion runs from, and whether they have changed since it started.
 
-Whoever installs packages changes them below a minion that runs: the package manager of the host
-in a shell, pip, the system's Python, or a library that Python maps. From then on the minion has
-one part of its code in memory and loads another one from the disk.
+They change when somebody installs packages while the minion runs: the package manager of the host
+in a shell, pip, the system's Python, or a library that Python maps. From then on the minion has one
+part of its code in memory and loads another one from the disk.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-# Seconds between two looks. What is written at the moment is left alone: it has ended when nothing
-# has changed from one look to the next.
+# Seconds between two checks. An installation in progress is left alone: it has ended when nothing
+# has changed from one check to the next.
 _INTERVAL = 20.0
-# Most looks are at the directories only, an eighth of the work: who installs puts a new file into
-# the place of the old one. Each so many looks are at the files and at what is mapped.
+# Most checks read only the directories, an eighth of the work: an installer replaces a file by a
+# new one. Every so many checks also read the files and the mapped libraries.
 _WHOLE = 5
-# What a process maps from there is no code that somebody installed, as needrestart has it.
+# A process maps no installed code from there; needrestart has the same list.
 _NO_CODE = ("/dev/", "/memfd:", "/proc/", "/run/", "/SYSV", "/tmp/", "/var/tmp/", "/[")  # noqa: S108
 _GONE = " (deleted)"
 
@@ -33,27 +33,26 @@ _remembered: Stamps = {}
 
 def remember(leave_out: Iterable[str]) -> None:
     """
-    Note what this process, the main one of a minion, has loaded; its children have it then.
+    Note the files that this process, the main process of a minion, has loaded, for its children.
 
-    What lies below one of the directories *leave_out* comes from a master, or is looked after by
-    others.
+    Files below one of the directories *leave_out* come from a master, or others take care of them.
     """
     if not _remembered:
         _remembered.update(_stamps(loaded(sys.modules.values(), sys.path, leave_out)))
 
 
 def remembered() -> Stamps:
-    """Return what was noted, which does not change any more."""
+    """Return the noted files, which never change."""
     return _remembered
 
 
 def loaded(modules: Iterable[Any], path: Iterable[str], leave_out: Iterable[str]) -> set[str]:
-    """Return the files of modules that were installed: those below a directory of *path*."""
+    """Return the files of installed modules: the ones below a directory of *path*."""
     below, but = (
         tuple(os.path.join(each, "") for each in places if os.path.isabs(each))
         for places in (path, leave_out)
     )
-    # Some modules load others when they are asked for an attribute.
+    # Some modules load others when an attribute is read.
     files = {getattr(module, "__dict__", {}).get("__file__") for module in list(modules)}
     found = {file for file in files if isinstance(file, str)}
     return {file for file in found if file.startswith(below) and not file.startswith(but)}
@@ -73,11 +72,11 @@ def _stamp(file: str) -> Stamp | None:
 
 
 def replaced_maps(pid: int, proc: str = "/proc") -> set[str]:
-    """Return the programs and libraries that a process runs and that are not on the disk now."""
+    """Return programs and libraries that a process runs and that are no longer on the disk."""
     found = set()
     try:
         with open(f"{proc}/{pid}/maps", encoding="utf-8", errors="replace") as maps:
-            # One by one: all of it would stay in the memory of the engine.
+            # Read it line by line: otherwise all of it would stay in the memory of the engine.
             for line in maps:
                 # Addresses, permissions, offset, device, inode, and a path that may have blanks.
                 fields = line.rstrip("\n").split(None, 5)
@@ -89,7 +88,7 @@ def replaced_maps(pid: int, proc: str = "/proc") -> set[str]:
 
 
 class Code:
-    """Looks, now and then, at the *files* that a minion with the process *pid* runs from."""
+    """Checks, now and then, the *files* that a minion with the process *pid* runs from."""
 
     def __init__(
         self,
@@ -111,9 +110,9 @@ class Code:
 
     def changed(self) -> tuple[str, ...]:
         """
-        Return what has been replaced or removed, sorted, once that has ended; nothing otherwise.
+        Return the replaced or removed files, sorted, once no more change; otherwise nothing.
 
-        It is returned with each look, until :meth:`settle` is called or something else changes.
+        Each check returns them until :meth:`settle` is called or more files change.
         """
         now = self._monotonic()
         if now < self._look_at:
@@ -132,12 +131,12 @@ class Code:
         return tuple(sorted(found))
 
     def _is_due(self) -> bool:
-        """Tell whether this look is at everything: something may have changed, or it is time."""
+        """Tell whether this check reads everything: something may have changed, or it is time."""
         before = self._folders
         self._folders = {each: _stamp(each) for each in self._folders}
         self._looks += 1
         return self._folders != before or self._seen != self._settled or self._looks % _WHOLE == 0
 
     def settle(self) -> None:
-        """Say that it has been acted upon."""
+        """Note that the caller has acted upon the change."""
         self._settled = self._seen

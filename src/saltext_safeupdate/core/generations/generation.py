@@ -14,33 +14,33 @@ from ..record import typed
 
 
 class Standing(Enum):
-    """What a generation is to the minion now."""
+    """The standing of a generation: its part in the minion now."""
 
     # Its main process works, and its engine has not reported yet.
     STARTING = "starting"
     SERVING = "serving"
     # It is handed over, and takes jobs until the next one is ready.
     OVERLAPPING = "overlapping"
-    # It takes no job any more, and stays until its jobs have ended.
+    # It takes no more jobs, and stays until its jobs have ended.
     LEAVING = "leaving"
-    # It has ended, or another one has reported since.
+    # It has ended, or another one has reported since then.
     GONE = "gone"
 
 
 @frozen
 class Report:
     """
-    What the engine says when it begins its work.
+    The report of the engine when it begins its work.
 
-    ``at`` is when, in epoch seconds, ``boot`` the name of that boot of the host. ``master`` tells
-    whether the return of a job shows that a master hears of this minion, ``masters`` has the
-    addresses that the configuration names, and ``port`` is where each other master listens; 0: not
-    known. ``hooked`` tells whether the main process has our hooks; None: not yet, it is to restart
-    for that. ``took`` is how many seconds it took from its start to the report; None: not known.
-    ``startup_delay`` is up to how many seconds Salt sleeps at first. ``hands_over`` tells whether
-    it is set up so that its restart waits for no job, and ``own_tree`` that it reads copies of its
-    roots of code, so that these may change while it runs. ``version`` is that of Salt,
-    ``extension`` that of this extension.
+    ``at`` is the time, in epoch seconds, and ``boot`` the name of the boot of the host. ``master``
+    tells whether the return of a job proves that a master hears from this minion. ``masters`` has
+    the addresses in the configuration, and ``port`` is the port of each other master; 0: unknown.
+    ``hooked`` tells whether the main process has our hooks; None: not yet, it will restart for
+    that. ``took`` is the seconds from its start to the report; None: unknown. ``startup_delay`` is
+    the most seconds that Salt sleeps first. ``hands_over`` tells whether it is set up so that its
+    restart waits for no job. ``own_tree`` tells whether it reads copies of its roots of code, so
+    that these may change while it runs. ``version`` is the version of Salt, ``extension`` the
+    version of this extension.
     """
 
     at: float
@@ -59,7 +59,7 @@ class Report:
 
 @frozen
 class Probe:
-    """A job that the supervisor has a generation do, as if its master had published it."""
+    """A job that the supervisor gives a generation, as if its master had published it."""
 
     jid: str
     fun: str
@@ -68,10 +68,10 @@ class Probe:
 
 class Generation:
     """
-    What is known of one: *said* has it as JSON, by name.
+    The record of a generation: *said* has it as JSON, by name.
 
-    Each is read when it is asked for, so that what nobody asks for may be damaged; then it raises
-    UnreadableError.
+    Each value is read when it is needed, so that an unneeded one may be damaged. A damaged value
+    raises UnreadableError.
     """
 
     def __init__(self, process: str, said: Mapping[str, Any]) -> None:
@@ -88,13 +88,13 @@ class Generation:
 
     @property
     def report(self) -> Report | None:
-        """What its engine has reported; None if it has not."""
+        """The report of its engine, or None."""
         found: Report | None = self._read("report", Report | None)
         return found
 
     @property
     def masters(self) -> tuple[tuple[str, bool], ...] | None:
-        """Those that it works for, each with whether it is connected; None: it has noted none."""
+        """Its masters, each with whether it is connected; None: it has noted none."""
         found: tuple[tuple[str, bool], ...] | None = self._read(
             "masters", tuple[tuple[str, bool], ...] | None
         )
@@ -102,29 +102,29 @@ class Generation:
 
     @property
     def probe(self) -> Probe | None:
-        """The job that it is asked for."""
+        """The job that the supervisor gives it."""
         found: Probe | None = self._read("probe", Probe | None)
         return found
 
     @property
     def refused(self) -> str | None:
-        """The JID of the probe whose return its master could not store, though it was there."""
+        """The JID of the probe whose return its master got and could not store."""
         found: str | None = self._read("refused", str | None)
         return found
 
     @property
     def idle(self) -> str | None:
         """
-        That no job of it ran any more when a restart ended it, but the one with this JID.
+        The JID of the only job that may still have run when a restart ended it; empty: none ran.
 
-        None: not that it is known.
+        None: other jobs may have run, too.
         """
         found: str | None = self._read("idle", str | None)
         return found
 
     @property
     def changed(self) -> str | None:
-        """What was replaced on the disk of the code that it runs from; None: nothing is known."""
+        """The code that it runs from and that was replaced on the disk; None: none is known."""
         found: str | None = self._read("changed", str | None)
         return found
 
@@ -136,6 +136,6 @@ class Generation:
 
     def _unreadable(self, err: Exception) -> UnreadableError:
         return UnreadableError(
-            f"What is recorded of the minion's process {self.process} cannot be read ({err}). It "
-            "was left as it is; a restart of the minion writes it anew."
+            f"The record of the minion's process {self.process} cannot be read ({err}). It "
+            "was left as it is; a restart of the minion writes it again."
         )

@@ -1,10 +1,10 @@
 """
-The copies of its code that a generation reads from its start on, or the slot that it is in.
+The copies of its code that a generation reads from its start on, or its slot.
 
-Packages change below it, and it goes on with one version. A copy is held by the processes of the
-generations that read it. The one of the code as it is on disk now is for the next generation too,
-which need not make it again; any other one that nobody holds is a leftover, which any minion of
-the host removes.
+Packages change meanwhile, and it continues with one version. The processes of the generations that
+read a copy hold it. The copy of the code as it is on disk now is also for the next generation,
+which need not make it again. Any other copy that no process holds is a leftover, which any minion
+of the host removes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 # A tree of Salt has some 10,000 files, which takes a fraction of a second.
 _FILES = 60_000
 _SECONDS = 5.0
-# In a copy for others: the directories of its root, so that none of them is listed again.
+# A file in a copy for others: the directories of its root, so that none of them is listed again.
 _LIST = f"{copy_names.PREFIX}directories"
 # The ID of an update is hexadecimal.
 _MARK = "g"
-# Where slots are, below their directory.
+# The subdirectory of slots in their directory.
 _SLOTS = "slots"
 _DIGITS = 16
-# Seconds after a change in which another one may have the same time (the kernel counts them in
-# some milliseconds).
+# Seconds after a change in which another change may get the same time (the kernel's clock for
+# files ticks every few milliseconds).
 _FRESH = 2.0
 
 # They stay open: the children of this process inherit them.
@@ -50,8 +50,8 @@ def make(
     """
     Copy the roots for the generation with the main process *process*, which is this one.
 
-    Return a mapping of root to copy. *clock* returns epoch seconds. Raises OSError; then
-    :func:`sweep` removes what was made.
+    Return a mapping of root to copy. *clock* returns epoch seconds. Raise OSError; then
+    :func:`sweep` removes the copies.
     """
     from ..host import linked_copy
 
@@ -71,14 +71,14 @@ def make(
 
 def _try_to_read(root: str, copy: str) -> None:
     """
-    Read in a copy what this process has already read in the root. Raises OSError.
+    Read a file in a copy that this process has already read in the root. Raise OSError.
 
-    Where programs may read only what the host knows by its path (fapolicyd, AppArmor), a copy is
-    denied to them, although they have made it.
+    If programs may read only paths that the host knows (fapolicyd, AppArmor), they may not read a
+    copy, although they have made it.
     """
     top = os.path.join(root, "")
     for module in list(sys.modules.values()):
-        # Some modules import others if they are asked for more.
+        # Some modules import others if other attributes are read.
         path = getattr(module, "__dict__", {}).get("__file__")
         path = os.path.realpath(path) if isinstance(path, str) else ""
         if not path.startswith(top) or not path.endswith(".py"):
@@ -91,7 +91,7 @@ def _try_to_read(root: str, copy: str) -> None:
 
 
 def _take(root: str, process: str, bounds: Bounds, clock: Callable[[], float]) -> str:
-    """Return a copy of the root that is held: the one that there is, or a new one."""
+    """Return a copy of the root and hold it: an existing one, or a new one."""
     from ..host import linked_copy
 
     for copy in copy_names.beside(root, _MARK):
@@ -105,7 +105,7 @@ def _take(root: str, process: str, bounds: Bounds, clock: Callable[[], float]) -
         bounds=bounds,
         lock=lambda copy: _held.append(linked_copy.hold(copy)),
     )[root]
-    # What has changed while it was copied is in no copy for others.
+    # Files that changed while they were copied must not be in a copy for others.
     if not state or _state(root, below, clock()) != state:
         return own
     shared = copy_names.path(root, state)
@@ -131,7 +131,7 @@ def _hold(copy: str) -> bool:
 
 
 def _is_of_now(copy: str, root: str, now: float) -> bool:
-    """Tell whether a copy is for others, and of the code as it is on disk."""
+    """Tell whether a copy is for others, and equals the code as it is on disk."""
     try:
         with open(os.path.join(copy, _LIST), "rb") as file:
             below = file.read().split(b"\0")
@@ -142,7 +142,7 @@ def _is_of_now(copy: str, root: str, now: float) -> bool:
 
 
 def _directories(root: str) -> Iterator[bytes]:
-    """Give the path of each directory of a root, in it. Raises OSError, also for too many files."""
+    """Yield the path of each directory below a root. Raise OSError, also for too many files."""
     files, waiting = 0, [b""]
     while waiting:
         path = waiting.pop()
@@ -163,11 +163,11 @@ def _directories(root: str) -> Iterator[bytes]:
 
 def _state(root: str, below: Iterable[bytes], now: float) -> str:
     """
-    Return what the directories of a root say of its files, as an owner of copies.
+    Return a digest of the directories of a root, in the form of an owner of copies.
 
-    Whoever adds, removes or replaces a file or a directory changes the ``ctime`` of the directory
-    that it is in, which nobody can set (inode(7)). Byte code tells nothing of the sources. Empty:
-    one has changed a moment ago. Raises OSError if one is not there.
+    Adding, removing or replacing a file or a directory changes the ``ctime`` of its directory,
+    which nobody can set (inode(7)). Byte code does not count. Empty: a directory has changed a
+    moment ago. Raise OSError if a directory is missing.
     """
     digest, newest, top = hashlib.sha256(), 0.0, os.path.join(os.fsencode(root), b"")
     for path in below:
@@ -178,7 +178,7 @@ def _state(root: str, below: Iterable[bytes], now: float) -> str:
 
 
 def slots_of(roots: Sequence[str], slots_dir: str) -> list[str]:
-    """Return the slots that the roots are in; empty if one of them is in none."""
+    """Return the slots that contain the roots; empty if one of them is in no slot."""
     top = os.path.join(os.path.realpath(slots_dir), _SLOTS, "")
     inside = [root.removeprefix(top).split(os.sep)[0] for root in roots if root.startswith(top)]
     return [os.path.join(top, name) for name in inside] if len(inside) == len(roots) else []
@@ -188,7 +188,7 @@ def hold(slots: Iterable[str]) -> None:
     """
     Keep slots as long as this process, or a child that it forks, lives: nothing changes in them.
 
-    Raises OSError, also if one is just being removed.
+    Raise OSError, also if one is just being removed.
     """
     from ..host import linked_copy
 
@@ -197,7 +197,7 @@ def hold(slots: Iterable[str]) -> None:
 
 
 def is_read() -> bool:
-    """Tell whether this process, or the one that it is a fork of, has made copies, or has slots."""
+    """Tell whether this process, or the process that forked it, has made copies or holds slots."""
     return bool(_held)
 
 
@@ -208,7 +208,7 @@ def of(roots: Iterable[str], process: str) -> Mapping[str, str]:
     try:
         paths = list(processes.opened(processes.pid(process)))
     except OSError:
-        # It has ended, or is another user's: then it is not known to have any.
+        # It has ended, or belongs to another user: then its copies are unknown.
         return {}
     copies = [path for path in paths if copy_names.is_copy(os.path.basename(path))]
     found = {copy_names.original(path): path for path in copies}
@@ -219,9 +219,9 @@ def sweep(
     roots: Iterable[str], *, everything: bool = False, clock: Callable[[], float] = time.time
 ) -> None:
     """
-    Remove the copies that no process holds, but for those of the code as it is now.
+    Remove the copies that no process holds, except the ones of the present code.
 
-    With *everything* these, too. Raises OSError.
+    With *everything*, remove these, too. Raise OSError.
     """
     from ..host import linked_copy
 
@@ -235,6 +235,6 @@ def sweep(
 
 
 def _owner(process: str) -> str:
-    """Return the name of a main process, without a hyphen, as that of no update."""
+    """Return a name for a main process, without a hyphen, so that it is not an update's."""
     boot, _, rest = process.partition(":")
     return f"{_MARK}{boot.partition('-')[0]}.{rest.replace(':', '.')}"

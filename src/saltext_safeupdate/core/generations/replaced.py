@@ -1,4 +1,4 @@
-"""The functions of Salt that the hooks of a minion replace, as its engine has written them down."""
+"""The functions of Salt that the hooks of a minion replace, as recorded by its engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Row(NamedTuple):
     """
     One function of Salt: its module, the class in it if it is a method, and its name.
 
-    *parameters* are those that we rely on; others that follow need defaults. *may_wait* tells that
-    it may be a coroutine function.
+    *parameters* are the ones that we rely on; others after them need defaults. *may_wait* tells
+    whether it may be a coroutine function.
     """
 
     module: str
@@ -33,14 +33,14 @@ _TABLE: Fact[tuple[Row, ...]] = Fact("table", tuple[Row, ...])
 
 
 def note(store: Store, rows: Iterable[Row]) -> None:
-    """Write the table down for whoever prepares the next update; leave it if this is none."""
+    """Store the table for the preparation of the next update, unless it is empty."""
     table = tuple(rows)
     if table and store.replaceable(_TABLE) != table:
         store.set_fact(_TABLE, table)
 
 
 def noted(store: Store) -> list[Row]:
-    """Return the table; empty if none was written, or if the hooks stand down anyway."""
+    """Return the table; empty if none was stored, or if the hooks stand down anyway."""
     report = Generations(store).report()
     if report is None or report.hooked is False:
         return []

@@ -16,37 +16,37 @@ from .generation import Generation, Probe, Report, Standing
 
 log = logging.getLogger(__name__)
 
-# Generations that are gone and still known, for the jobs that they left.
+# How many generations that are gone are remembered, for the jobs that they left.
 _KEEP = 20
-# Who claims the jobs that it runs, beside an earlier one.
+# The standings in which a generation next to an earlier one claims the jobs that it runs.
 _CLAIMING = (Standing.STARTING, Standing.SERVING, Standing.OVERLAPPING)
 _COLUMNS = ("process", "standing", "report", "masters", "probe", "refused", "idle", "changed")
 
 
 class Generations:
-    """The generations of the minion of a database."""
+    """The generations of the minion with this database."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    # -- what is known ---------------------------------------------------------
+    # -- reading ---------------------------------------------------------------
 
     def serving(self) -> Generation | None:
         """
-        Return the one that has reported last; None if none ever did.
+        Return the generation that has reported last, or None.
 
-        In a handover that is the earlier one, until the next one has reported.
+        In a handover this is the earlier one, until the next one has reported.
         """
         found = self._one("standing = ?", Standing.SERVING.value)
         return found or self._one("standing = ?", Standing.OVERLAPPING.value)
 
     def report(self) -> Report | None:
-        """Return what the one that has reported last said. May raise UnreadableError."""
+        """Return the last report. May raise UnreadableError."""
         found = self.serving()
         return None if found is None else found.report
 
     def of(self, process: str) -> Generation | None:
-        """Return the one of that main process."""
+        """Return the generation with that main process."""
         return self._one("process = ?", process)
 
     def overlapping(self) -> list[str]:
@@ -54,7 +54,7 @@ class Generations:
         return self._alive(Standing.OVERLAPPING)
 
     def leaving(self) -> list[str]:
-        """Return the processes that take no job any more and still have some."""
+        """Return the processes that take no more jobs and still have some."""
         return self._alive(Standing.LEAVING)
 
     def successors(self, process: str) -> list[str]:
@@ -69,10 +69,10 @@ class Generations:
 
     def with_own_tree(self) -> list[str]:
         """
-        Return the processes that run, each of which reads its own tree, the newest last.
+        Return the running processes if each of them reads its own tree, the newest last.
 
-        Empty if one of them does not, or the newest cannot be handed over or is just being so:
-        the one after it may read the code at this moment.
+        Empty if one of them does not, or the newest cannot be handed over or is just being handed
+        over: then the next one may read the code at this moment.
         """
         if not self._store.exists():
             return []
@@ -107,7 +107,7 @@ class Generations:
         try:
             return found is not None and found.refused == jid
         except UnreadableError as err:
-            # Then a return is waited for, as for any other that does not arrive.
+            # Then the supervisor waits for the return, as for any other that does not arrive.
             log.warning("%s", err)
             return False
 
@@ -125,14 +125,14 @@ class Generations:
         said = dict(zip(_COLUMNS, row, strict=True))
         return Generation(str(said.pop("process")), said)
 
-    # -- what it tells ---------------------------------------------------------
+    # -- notes by a generation -------------------------------------------------
 
     def reports(self, process: str, report: Report) -> bool:
         """
-        Note that the engine of a generation has begun its work: it is the one that serves.
+        Note that the engine of a generation has begun its work: this one serves now.
 
-        Return whether it is the first of that generation. For another one, which Salt has started
-        again in the same minion, ``took`` stays what the first has said.
+        Tell whether it is the first engine of that generation. If Salt has restarted the engine in
+        the same minion, ``took`` keeps the value of the first report.
         """
         with self._store.transaction() as db:
             row = db.execute(
@@ -156,7 +156,7 @@ class Generations:
         return before is None
 
     def begins(self, process: str) -> None:
-        """Note that it works beside an earlier one, and claims what it runs. Idempotent."""
+        """Note that it works next to an earlier one, and claims the jobs it runs. Idempotent."""
         with self._store.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO generations (process, standing) VALUES (?, ?)",
@@ -164,12 +164,12 @@ class Generations:
             )
 
     def stands(self, process: str, standing: Standing) -> None:
-        """Note how far a generation is on its way out, or that it serves again."""
+        """Note the standing of a generation on its way out, or that it serves again."""
         with self._store.transaction() as db:
             _write(db, process, standing=standing.value)
 
     def notes_masters(self, process: str, masters: tuple[tuple[str, bool], ...]) -> None:
-        """Note for whom the main process works."""
+        """Note the masters that the main process works for."""
         with self._store.transaction() as db:
             _write(db, process, masters=masters)
 
@@ -178,20 +178,20 @@ class Generations:
         with self._store.transaction() as db:
             _write(db, process, changed=what)
 
-    # -- what is asked of it ---------------------------------------------------
+    # -- requests to a generation ----------------------------------------------
 
     def ask(self, process: str, probe: Probe) -> None:
-        """Have the engine of that generation, and of no other, start the job."""
+        """Give the job to the engine of that generation, and of no other."""
         with self._store.transaction() as db:
             _write(db, process, probe=probe)
 
     def refuse(self, process: str, jid: str) -> None:
-        """Note that the master was there and could not store the return of that probe."""
+        """Note that the master was reachable and could not store the return of that probe."""
         with self._store.transaction() as db:
             _write(db, process, refused=jid)
 
     def note_idle(self, process: str, but: str) -> None:
-        """Note that no job of it runs any more, the one with the JID *but* left out."""
+        """Note that no job of it runs any more, except perhaps the one with the JID *but*."""
         with self._store.transaction() as db:
             _write(db, process, idle=but)
 
@@ -217,7 +217,7 @@ def _write(db: sqlite3.Connection, process: str, *, standing: str = "", **column
 
 
 def _staying(db: sqlite3.Connection, process: str) -> list[str]:
-    """Return this process, and those that are handed over and have not ended."""
+    """Return this process, and the ones that are handed over and have not ended."""
     rows = db.execute(
         "SELECT process FROM generations WHERE standing IN (?, ?)",
         (Standing.OVERLAPPING.value, Standing.LEAVING.value),
@@ -226,7 +226,7 @@ def _staying(db: sqlite3.Connection, process: str) -> list[str]:
 
 
 def _report(text: str) -> Report | None:
-    """Return a report that is about to be written anew; None if it cannot be read."""
+    """Return a report that is about to be replaced; None if it cannot be read."""
     try:
         found: Report | None = typed.read(Report | None, json.loads(text))
     except (TypeError, ValueError):

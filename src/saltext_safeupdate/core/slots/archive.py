@@ -1,10 +1,10 @@
 """
-Unpack a tarball into a tree, by checks of our own.
+Unpack a tarball into a tree, with our own checks.
 
-Python's ``tarfile`` reads it, and unpacks nothing: its filters are missing in the first versions of
-Python 3.10 and 3.11, change what they do not like instead of refusing it, and have been got around.
-Whatever they refuse is refused here, and what they would change. The archive is read forwards only
-and in small pieces, so that no header makes the reader go round in circles or fill the memory.
+Python's ``tarfile`` reads it, but does not unpack it: its filters are missing in the first versions
+of Python 3.10 and 3.11, change entries instead of refusing them, and have been circumvented. An
+entry that they would refuse or change is refused here. The archive is read only forwards and in
+small pieces, so that no header makes the reader loop or fill the memory.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from . import inside
 from .tree import Tree
 
 _CHUNK = 256 << 10
-# The longest that is read in one piece: the header of a long name has some kilobytes.
+# The longest single read: the header of a long name has some kilobytes.
 _LONGEST_READ = 1 << 20
-# Bytes of an entry besides its content, at most: its headers, and what fills its last block.
+# The most bytes of an entry besides its content: its headers, and the padding of its last block.
 _HEADERS = 4096
-# Bytes of the end of an archive, which programs fill up to what they write at once.
+# Bytes of the end of an archive, which programs pad to the size of their writes.
 _END = 1 << 20
 _SPECIAL = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _LONGEST_MAGIC = 6
-# Bytes of memory that xz gets. With its highest level (-9), it takes 65 MiB.
+# Bytes of memory that xz may use. At its highest level (-9), it takes 65 MiB.
 _XZ_MEMORY = 128 << 20
-# What the standard library raises for bytes that are no archive.
+# The errors of the standard library for bytes that are not an archive.
 _UNREADABLE = (
     *(tarfile.TarError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError),
     *(ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError),
@@ -43,48 +43,48 @@ _UNREADABLE = (
 
 def unpack(path: str, tree: Tree, *, size: int, entries: int) -> None:
     """
-    Fill the tree with what is in the one directory of the tarball.
+    Fill the tree with the content of the single directory of the tarball.
 
-    *size* is how many bytes its files have at most, *entries* how many there are. Raise
-    VerificationError if anything of it may not be, or it cannot be read to its end, and OSError.
+    *size* is the most bytes of its files, *entries* the most entries. Raise VerificationError if an
+    entry is not allowed, or the archive cannot be read to its end, and OSError.
     """
     most = size + entries * _HEADERS + _END
     try:
         with open(path, "rb") as file, _opened(file) as content:
             forwards = _Forwards(content, most)
-            # It has all that is asked of a file to be read from.
+            # It has everything that the reader needs of a file.
             given: Any = forwards
             with tarfile.open(fileobj=given, mode="r:", encoding="utf-8") as reader:
                 archive: Any = reader
                 top = ""
                 while (member := archive.next()) is not None:
                     top = _put(archive, member, tree, top)
-                    # It would remember all of them: 15 MiB for what Salt has.
+                    # The reader would remember all of them: 15 MiB for Salt.
                     archive.members.clear()
                 forwards.finish()
     except _UNREADABLE as err:
         raise VerificationError(
             one_line(
                 f"The archive is refused: it cannot be read to its end ({str(err)[:200]}). Nothing "
-                "of it was kept; take a build that was made as the documentation says."
+                "of it was kept; use a build that was made as the documentation says."
             )
         ) from err
 
 
 def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, top: str) -> str:
-    """Put an entry into the tree; return the name of the directory that all of them are in."""
+    """Put an entry into the tree; return the name of the directory that contains all entries."""
     name = member.name
     if archive.pax_headers.keys() - {"comment"}:
-        raise inside.refused(name, "a header says something of all that follows")
+        raise inside.refused(name, "a header applies to all entries after it")
     if member.issparse() or any(key.startswith("GNU.sparse") for key in member.pax_headers):
         raise inside.refused(name, "it has holes")
     first, _, below = inside.path(name).partition("/")
     if first == "." and member.isdir():
         return top
     if top not in ("", first):
-        raise inside.refused(name, f"not everything is in one directory, as {top} is")
+        raise inside.refused(name, f"it is not in the same directory as the others, {top}")
     if not below and not member.isdir():
-        raise inside.refused(name, "not everything is in one directory")
+        raise inside.refused(name, "it is not in a directory")
     if member.mode & _SPECIAL and not member.issym():
         raise inside.refused(name, "it would run as another user, or be shared (setuid)")
     if member.isdir():
@@ -98,15 +98,15 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, top: str
         content = _content(archive, member)
         tree.file(below, content, size=member.size, executable=executable, changed=member.mtime)
     else:
-        raise inside.refused(name, "it is no file, no directory and no link")
+        raise inside.refused(name, "it is not a file, a directory or a link")
     return first
 
 
 def _below(member: tarfile.TarInfo, top: str) -> str:
-    """Return what a hard link leads to, as a path in the tree."""
+    """Return the target of a hard link, as a path in the tree."""
     first, _, below = inside.path(member.linkname).partition("/")
     if first != top or not below:
-        raise inside.refused(member.name, "it is a hard link that leads out")
+        raise inside.refused(member.name, "it is a hard link that leads out of the tree")
     return below
 
 
@@ -118,7 +118,7 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[byte
 
 
 class _Xz:
-    """Reads what xz has written, and takes no more memory than there is for it."""
+    """Reads the output of xz, within a limit for memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -135,7 +135,7 @@ class _Xz:
         return found
 
     def _has_more(self) -> bool:
-        """Tell whether another stream follows: some programs write several, with zeros between."""
+        """Tell whether another stream follows: some programs write several, separated by zeros."""
         rest = self._decoder.unused_data.lstrip(b"\0")
         while not rest and (block := self._file.read(_CHUNK)):
             rest = block.lstrip(b"\0")
@@ -148,7 +148,7 @@ def _xz_decoder() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
 
 
-# How the compressions that there are begin, and what opens them.
+# The first bytes of each known compression, and its reader.
 _COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
     b"\xfd7zXZ\x00": lambda file: contextlib.nullcontext(_Xz(file)),
     b"\x1f\x8b": gzip.open,
@@ -157,7 +157,7 @@ _COMPRESSED: dict[bytes, Callable[[Any], Any]] = {
 
 
 def _opened(file: IO[bytes]) -> Any:
-    """Return what reads the content, whatever it is compressed with."""
+    """Return a reader of the content, whatever its compression."""
     magic = file.read(_LONGEST_MAGIC)
     file.seek(0)
     for begin, opener in _COMPRESSED.items():
@@ -167,7 +167,7 @@ def _opened(file: IO[bytes]) -> Any:
 
 
 class _Forwards:
-    """A file that is read once, from its begin to its end, and not beyond *most* bytes."""
+    """A file that is read once, from start to end, and not beyond *most* bytes."""
 
     def __init__(self, file: Any, most: int) -> None:
         self._file = file
@@ -195,7 +195,7 @@ class _Forwards:
         return self._place
 
     def finish(self) -> None:
-        """Raise ValueError unless the archive has ended as it should: nothing may follow."""
+        """Raise ValueError unless the archive has ended correctly: nothing may follow."""
         if len(self._last) != tarfile.BLOCKSIZE or any(self._last):
             raise ValueError("an entry is damaged, or it is cut off")
         while block := self._read(_CHUNK):

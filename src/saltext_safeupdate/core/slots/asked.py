@@ -1,4 +1,4 @@
-"""What pre-flight asks of a package manager, if no package is to change."""
+"""Answers to pre-flight in place of a package manager, if no package will change."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..packages.request import Change, Request
 
 class NoPackages:
     """
-    Answers for an update to a slot: packages stay as they are, and nothing of them is in the way.
+    Answers for an update to a slot: packages stay as they are, so none of them is in the way.
 
-    *keyring* is the file of keys by which builds have to be signed; empty if they need not be.
+    *keyring* is the file with the keys that must sign builds; empty if no signature is needed.
     """
 
     def __init__(self, keyring: str) -> None:
@@ -29,7 +29,7 @@ class NoPackages:
     def signature_policy(self) -> str | None:
         if self._keyring:
             return None
-        return "Builds need no signature here: whoever can write to their source is trusted."
+        return "Builds need no signature here: anybody who can write to their source is trusted."
 
     def busy(self) -> bool:
         return False

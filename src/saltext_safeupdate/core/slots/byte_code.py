@@ -1,8 +1,9 @@
 """
-The byte code of a slot, written while it is made: a minion that starts from it has not to compile.
+The byte code of a slot, written while it is made, so that a minion which starts from it does not
+have to compile.
 
-That of the modules that minions start with is: the others are many, and are compiled when they are
-first used. Nothing of the slot is run for that.
+It covers the modules that minions start with. The many others are compiled at their first use.
+Nothing of the slot is run for that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .layout import PROGRAM
 log = logging.getLogger(__name__)
 
 _TIMEOUT = 600.0
-# What minions load at their start, as seen with Salt 3008: a quarter of all byte code.
+# Modules that minions load at their start, as seen with Salt 3008: a quarter of all byte code.
 _PACKAGES = (
     *("salt", "tornado", "zmq", "msgpack", "yaml", "jinja2", "markupsafe", "requests", "urllib3"),
     *("idna", "charset_normalizer", "certifi", "cryptography", "OpenSSL", "psutil", "distro"),
@@ -29,7 +30,7 @@ _LEFT_OUT = r"/(tests?|salt/(states|cloud|pillar|runners|proxy|client|netapi))/"
 
 
 def write(tree: str, run: Run) -> None:
-    """Write it. A slot without it works, too, and starts later: that is logged."""
+    """Write it. A slot without it also works, but starts later: that is logged."""
     python = interpreter.named_by(os.path.join(tree, PROGRAM))
     if python is None:
         return
@@ -41,7 +42,7 @@ def write(tree: str, run: Run) -> None:
         return
     argv = (python, "-I", "-m", "compileall", "-q", "-x", _LEFT_OUT, *paths)
     try:
-        # What is for other versions of Python cannot be compiled, and is not needed.
+        # Files for other versions of Python cannot be compiled, and are not needed.
         run(argv, timeout=_TIMEOUT, ok=None)
     except CommandError as err:
         log.warning("a minion that starts from a new slot has to compile it: %s", err)

@@ -1,4 +1,4 @@
-"""The commands that administrators type: links by which they are those of the active slot."""
+"""The commands that administrators type: links to the programs of the active slot."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from ..host.files import remove, sync_directory
 
-# Before those of packages, where a shell looks for them.
+# A shell searches this directory before the directories of packages.
 _PLACE = "/usr/local/bin"
 _NAMES = ("salt-call", "salt-pip")
 
 
 class Commands:
     """
-    Links in the directory *place* to the programs in *programs*, that of the active slot.
+    Links in the directory *place* to the programs in *programs*, a directory of the active slot.
 
-    What somebody else has put there stays. Each method may be called again, and raises OSError.
+    Files of others there stay. Each method may be repeated, and raises OSError.
     """
 
     def __init__(self, programs: str, place: str = _PLACE) -> None:
@@ -24,7 +24,7 @@ class Commands:
         self._place = place
 
     def follow(self) -> None:
-        """Have a link for each program that the slot has, and none for one that it has not."""
+        """Create a link for each program that the slot has, and remove the other links."""
         for link, program in self._links():
             if not os.access(program, os.X_OK):
                 self._remove(link, program)
@@ -33,7 +33,7 @@ class Commands:
                 sync_directory(self._place)
 
     def leave(self) -> None:
-        """Have none: those of the package, or of whatever is there, are found again."""
+        """Remove the links: a shell then finds the programs of the package, or any others."""
         for link, program in self._links():
             self._remove(link, program)
 

@@ -1,4 +1,4 @@
-"""Copies of the files of a build, which are digested on their way: others may change a source."""
+"""Copies of the files of a build, hashed while they are copied: others may change a source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHUNK = 1 << 20
 
 
 def copied(manifest: Manifest, name: str, source: str, directory: str) -> str:
-    """Copy a file of a build if it is what the manifest says; return the path of the copy."""
+    """Copy a file of a build if it matches the manifest; return the path of the copy."""
     wanted, path = manifest.files[name], os.path.join(directory, name)
     digest, left = hashlib.sha256(), wanted.size
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -35,6 +35,6 @@ def copied(manifest: Manifest, name: str, source: str, directory: str) -> str:
     if left or digest.hexdigest() != wanted.sha256:
         raise VerificationError(
             f"{name} is not the file that the manifest of {manifest.name} names. Nothing was "
-            "changed; copy it to the source again, or write its manifest anew."
+            "changed; copy it to the source again, or write a new manifest."
         )
     return path

@@ -1,5 +1,5 @@
 """
-Write the manifest of a build beside its files, once all of it has been unpacked as a minion does.
+Write the manifest of a build next to its files, after unpacking all of them as a minion does.
 
 ``python3 -m saltext_safeupdate.core.slots.describe --version 3008.3 FILE...``
 """
@@ -21,14 +21,14 @@ from . import archive, manifest, wheels
 from .tree import MOST_ENTRIES, Tree
 
 _CHUNK = 1 << 20
-# Bytes that programs may have more than here: Salt has a dozen of them.
+# Bytes by which programs on a minion may be larger than here: Salt has a dozen of them.
 _PROGRAMS = 1 << 20
 # The first version of this extension that knows builds.
 _EXTENSION = "0.1.0"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do it; return the exit status."""
+    """Run the command; return the exit status."""
     given = _parser().parse_args(argv)
     try:
         path = describe(
@@ -54,7 +54,7 @@ def describe(
     python: str = "",
 ) -> str:
     """
-    Write the manifest; return its path. With *python* they are wheels, else one tarball.
+    Write the manifest; return its path. With *python* the files are wheels, otherwise one tarball.
 
     Raise VerificationError if a minion would refuse the build, and OSError.
     """
@@ -79,9 +79,9 @@ def is_described(
     files: Sequence[str], *, version: str, name: str = "", machine: str = "", python: str = ""
 ) -> bool:
     """
-    Tell whether they have the manifest that :func:`describe` would write.
+    Tell whether the files have the manifest that :func:`describe` would write.
 
-    Raise VerificationError if it would refuse the words, and OSError.
+    Raise VerificationError if it would refuse the arguments, and OSError.
     """
     told = _told(files, version=version, name=name, machine=machine, python=python)
     path = path_of(files, version=version, name=name, machine=machine, python=python)
@@ -91,7 +91,7 @@ def is_described(
         manifest.parse(content)
     except (FileNotFoundError, VerificationError):
         return False
-    # How many bytes are in them follows from them.
+    # The files determine their unpacked size.
     return bool({**json.loads(content), "unpacked": manifest.LARGEST} == told)
 
 
@@ -103,7 +103,7 @@ def _name(version: str, name: str, machine: str, python: str) -> str:
 def _told(
     files: Sequence[str], *, version: str, name: str, machine: str, python: str
 ) -> dict[str, Any]:
-    """Return the manifest as if it had as much in it as there may be. Raise VerificationError."""
+    """Return the manifest with the largest allowed content. Raise VerificationError."""
     told: dict[str, Any] = {
         "format": manifest.FORMAT,
         "name": _name(version, name, machine, python),
@@ -115,7 +115,7 @@ def _told(
         "unpacked": manifest.LARGEST,
         "extension": _EXTENSION,
     }
-    # Whatever is wrong with the words is said before the work.
+    # Report wrong arguments before the work.
     manifest.parse(json.dumps(told).encode())
     return told
 
@@ -129,13 +129,13 @@ def _described(path: str) -> dict[str, Any]:
 
 
 def _unpacked(files: Sequence[str], kind: str) -> int:
-    """Return the bytes that are in the files. They are unpacked beside them, for a moment."""
+    """Return the unpacked bytes of the files. They are unpacked next to them for a moment."""
     where = os.path.dirname(os.path.abspath(files[0]))
     with tempfile.TemporaryDirectory(dir=where, prefix=".describe-") as directory:
         tree = Tree(directory, size=manifest.LARGEST)
         if kind == "wheels":
             wheels.unpack(files, tree, python="/usr/bin/python3")
-            # On a minion, the interpreter that programs name may have a longer path.
+            # The path of the interpreter in programs may be longer on a minion.
             return tree.written + _PROGRAMS
         else:
             archive.unpack(files[0], tree, size=manifest.LARGEST, entries=MOST_ENTRIES)
@@ -145,7 +145,7 @@ def _unpacked(files: Sequence[str], kind: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m saltext_safeupdate.core.slots.describe",
-        description="Write the manifest of a build of Salt beside its files.",
+        description="Write the manifest of a build of Salt next to its files.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="the tarball, or the wheels")
     parser.add_argument("--version", required=True, help="the version of Salt, such as 3008.3")

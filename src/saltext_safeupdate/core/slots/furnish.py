@@ -1,7 +1,7 @@
 """
-Put this extension, and what else lives beside Salt, into the tree of a slot while it is made.
+Put this extension and all others into the tree of a slot while it is made.
 
-A slot does not change any more when it is complete, so nothing is carried into it later.
+A complete slot never changes, so nothing is carried into it later.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def furnish_from(
     tree: str, home: str, program: str | None, *, unowned: Unowned, run: Run, strict: bool
 ) -> None:
     """
-    Put there what lives beside the Salt that *program* runs: *home* is where this extension is.
+    Put in the extensions of the Salt that *program* runs: *home* is where this extension is.
 
-    *unowned* returns those of the given files that no package owns. Raise SafeUpdateError if
-    something cannot come along; if not *strict*, only if this extension cannot. Raises OSError.
+    *unowned* returns the given files that no package owns. Raise SafeUpdateError if an extension
+    cannot come along; if not *strict*, only if this one cannot. Raise OSError.
     """
     with tempfile.TemporaryDirectory(dir=os.path.dirname(tree)) as directory:
         if program is not None and _same_interpreter(program, os.path.join(tree, PROGRAM)):
-            # What is beside that is beside the Salt of this tree, too.
+            # The extensions of that interpreter also serve the Salt of this tree.
             furnish(tree, home, os.path.join(directory, "none"), run)
             return
         try:
@@ -60,12 +60,12 @@ def furnish_from(
         except SafeUpdateError as err:
             if strict:
                 raise
-            log.error("a slot is made without what is beside Salt: %s", err)
+            log.error("a slot is made without the extensions of this host: %s", err)
             furnish(tree, home, os.path.join(directory, "none"), run)
 
 
 def _same_interpreter(one: str, other: str) -> bool:
-    # A virtual environment has modules of its own: where its interpreter leads does not count.
+    # A virtual environment has its own modules: the target of its interpreter does not count.
     found = interpreter.named_by(one)
     return found is not None and found == interpreter.named_by(other)
 
@@ -79,18 +79,18 @@ def _names(tree: str) -> list[str]:
 
 
 def _minor(tree: str) -> int | None:
-    """Return the Python of a tree that has its own."""
+    """Return the minor version of Python of a tree that has its own."""
     found = [_MINOR.fullmatch(name) for name in glob.glob("python3*", root_dir=f"{tree}/lib")]
     return next((int(match[1]) for match in found if match), None)
 
 
 def furnish(tree: str, home: str, staged: str, run: Run) -> None:
     """
-    Put them there: *home* is where this extension is, *staged* where the others are staged.
+    Put in the extensions: *home* is where this extension is, *staged* where the others are staged.
 
-    The interpreter of a onedir is asked whether it can load them. Wheels have to be of all but this
-    extension: the interpreter is the host's, and nothing is put beside it. Raise SafeUpdateError if
-    something cannot come along, and OSError.
+    The interpreter of a onedir has to load them. A build of wheels must contain all except this
+    extension, because the interpreter belongs to the host, and nothing is installed for it. Raise
+    SafeUpdateError if an extension cannot come along, and OSError.
     """
     python = interpreter.named_by(os.path.join(tree, PROGRAM))
     if python is not None and is_below(tree, python):
@@ -100,7 +100,7 @@ def furnish(tree: str, home: str, staged: str, run: Run) -> None:
         except CommandError as err:
             raise SafeUpdateError(
                 f"The interpreter of the build does not work here: {err}. Nothing was changed; "
-                "take a build for this machine."
+                "use a build for this machine."
             ) from err
         return
     library = os.path.join(tree, wheels.LIBRARY)
@@ -108,7 +108,7 @@ def furnish(tree: str, home: str, staged: str, run: Run) -> None:
     missing = sorted(each.name for each in others if not _is_in(library, each.modules))
     if missing:
         raise SafeUpdateError(
-            f"The build does not have {', '.join(missing)}, which pip has installed beside Salt on "
+            f"The build does not have {', '.join(missing)}, which pip has installed for Salt on "
             "this host. Nothing was changed; add wheels of that to the build."
         )
     if not _is_in(library, (ourselves.PACKAGE,)):
@@ -122,7 +122,7 @@ def _is_in(library: str, modules: tuple[str, ...]) -> bool:
 
 
 def _copy(home: str, library: str) -> None:
-    """Copy this extension, with the metadata that Salt's loader finds it by."""
+    """Copy this extension, with the metadata by which Salt's loader finds it."""
     for source in (home, *ourselves.metadata(os.path.dirname(home))):
         target = os.path.join(library, os.path.basename(source))
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,10 +1,10 @@
 """
-An index that pip is configured for, as a source of builds: wheels, and nothing else.
+The index that pip is configured for, as a source of builds: wheels, and nothing else.
 
-pip runs nothing of what it fetches: it builds nothing (``--only-binary``) and installs nothing. A
-wheel may name an address for what it needs, and pip would build what it finds there. So pip may
-start no program here. The slot is made of the wheels as one of any other build. Nobody has signed
-what an index has; each file is what the index says that it is, as far as pip checks that.
+pip runs nothing that it downloads: it builds nothing (``--only-binary``) and installs nothing. A
+wheel may name an address for a requirement, and pip would build what it finds there. So pip may start
+no program here. The slot is made of the wheels as of any other build. The files of an index are not
+signed: each is what the index says it is, as far as pip checks that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..host.files import write_atomic
 from . import describe, manifest
 from .manifest import Manifest, Part
 
-# What a request names in the place of a directory.
+# The name of the index in a request, instead of a directory.
 NAME = "index"
 PREFIX = "index-"
 _LISTING_TIMEOUT, _FETCH_TIMEOUT = 120.0, 1800.0
@@ -48,10 +48,10 @@ _HAS_PIP = "import sys, pip; sys.exit(sys.version_info[:2] != ({0}, {1}))"
 
 class Index:
     """
-    What pip can fetch of Salt for wheels of Python *minor*, such as ``3.11``.
+    The wheels of Salt that pip can download for Python *minor*, such as ``3.11``.
 
-    *pythons* are interpreters that may have pip; the first one that has it for that Python is
-    taken. Its configuration is what pip reads, and *environment*: what begins with ``PIP_``.
+    *pythons* are interpreters that may have pip; the first one with pip for that Python is used.
+    pip reads its own configuration, and the variables in *environment* that begin with ``PIP_``.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Index:
         self._env = {key: given[key] for key in given if key not in _REFUSED} | _FORCED
 
     def versions(self) -> list[str]:
-        """Return the versions of Salt that it has, also as source only, the newest first."""
+        """Return the versions of Salt in the index, including source-only ones, newest first."""
         argv = (self._pip(), "-I", "-c", _GUARDED, "index", "versions", *_OPTIONS, "salt")
         try:
             result = self._run(argv, timeout=_LISTING_TIMEOUT, ok=None, env=self._env)
@@ -81,7 +81,7 @@ class Index:
         if result.returncode or found is None:
             raise SafeUpdateError(
                 f"The index that pip is configured for offers no Salt: {_last(result.stderr)}. "
-                "Nothing was changed; put wheels there ('pip wheel salt' makes them), or take a "
+                "Nothing was changed; put wheels there ('pip wheel salt' makes them), or use a "
                 "directory of builds."
             )
         given = [each.strip() for each in found[1].split(",")]
@@ -90,10 +90,10 @@ class Index:
     @contextmanager
     def fetched(self, version: str, where: str) -> Iterator[tuple[Manifest, dict[str, str]]]:
         """
-        Have the wheels of a version, and their manifest, in the directory *where*, for a moment.
+        Provide the wheels of a version, and their manifest, in the directory *where*, for a moment.
 
-        What an earlier process has left there is removed. Raise SafeUpdateError if they cannot be
-        had, or VerificationError if a minion would refuse them.
+        Files that an earlier process has left there are removed. Raise SafeUpdateError if they
+        cannot be downloaded, or VerificationError if a minion would refuse them.
         """
         with _directory(where) as directory:
             yield self._fetch(version, directory)
@@ -101,7 +101,7 @@ class Index:
     @contextmanager
     def files_of(self, build: Manifest, where: str) -> Iterator[dict[str, str]]:
         """
-        Have exactly the wheels that a manifest names, by that, in *where*, for a moment.
+        Provide exactly the wheels that a manifest names in *where*, for a moment.
 
         Raise SafeUpdateError if the index does not have them with these checksums.
         """
@@ -113,8 +113,8 @@ class Index:
             missing = sorted(name for name, path in paths.items() if not os.path.isfile(path))
             if missing:
                 raise SafeUpdateError(
-                    f"The index has another wheel in the place of {missing[0]}. Nothing was "
-                    "changed; copy the wheels beside the manifest."
+                    f"The index has another wheel instead of {missing[0]}. Nothing was changed; "
+                    "copy the wheels to the directory of the manifest."
                 )
             yield paths
 
@@ -129,7 +129,7 @@ class Index:
         except OSError as err:
             raise SafeUpdateError(
                 f"The wheels of Salt {version} cannot be unpacked: {err}. Nothing was changed; "
-                f"look at the disk of {directory}."
+                f"check the disk of {directory}."
             ) from err
 
     def _download(self, directory: str, version: str, *what: str) -> None:
@@ -148,13 +148,13 @@ class Index:
             self._run(argv, timeout=_FETCH_TIMEOUT, env=self._env)
         except CommandError as err:
             raise SafeUpdateError(
-                f"pip cannot fetch wheels of Salt {version} and of all that it needs: "
-                f"{_last(err.stderr) if err.stderr else err.reason}. Nothing was changed; put what "
-                "is missing there, or take a directory of builds."
+                f"pip cannot download the wheels of Salt {version} and of everything that it "
+                f"needs: {_last(err.stderr) if err.stderr else err.reason}. Nothing was changed; "
+                "put what is missing there, or use a directory of builds."
             ) from err
 
     def _pip(self) -> str:
-        """Return an interpreter of that Python that has pip."""
+        """Return an interpreter for that Python with pip."""
         asked = _HAS_PIP.format(*self._minor.split("."))
         for python in self._pythons:
             try:
@@ -163,14 +163,14 @@ class Index:
                 continue
             return python
         raise SafeUpdateError(
-            f"No pip for Python {self._minor} is beside Salt on this host, so no index can be "
-            "asked. Nothing was changed; install pip there, or take a directory of builds."
+            f"Salt on this host has no pip for Python {self._minor}, so no index can be asked. "
+            "Nothing was changed; install pip there, or use a directory of builds."
         )
 
 
 @contextmanager
 def _directory(where: str) -> Iterator[str]:
-    """Have a directory in *where* for a moment; what a process that was killed has left goes."""
+    """Provide a directory in *where* for a moment; remove leftovers of killed processes."""
     os.makedirs(where, mode=0o700, exist_ok=True)
     for name in os.listdir(where):
         if name.startswith(PREFIX):
@@ -183,7 +183,7 @@ def _directory(where: str) -> Iterator[str]:
 
 
 def _requirement(name: str, part: Part) -> str:
-    """Return the line by which pip takes a wheel of that name and checksum only."""
+    """Return the line by which pip accepts only a wheel of that name and checksum."""
     distribution, version = (*name.split("-"), "")[:2]
     return f"{distribution}=={version} --hash=sha256:{part.sha256}\n"
 

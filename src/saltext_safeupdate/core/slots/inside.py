@@ -1,4 +1,4 @@
-"""Paths of an archive: what stays inside of the tree that it is unpacked to."""
+"""Paths of an archive: whether they stay inside of the tree that it is unpacked to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..errors import VerificationError, one_line
 
-# What Linux takes.
+# The limits of Linux.
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4000
 
@@ -16,7 +16,7 @@ def refused(name: object, reason: str) -> VerificationError:
     return VerificationError(
         one_line(
             f"The archive is refused because of {str(name)[:200]!r}: {reason}. Nothing of it was "
-            "kept; take a build that was made as the documentation says."
+            "kept; use a build that was made as the documentation says."
         )
     )
 
@@ -25,8 +25,7 @@ def path(name: str) -> str:
     """
     Return the path of an entry in one form, ``.`` for the top itself.
 
-    Raise VerificationError if it does not stay inside, or could mean another thing to another
-    reader.
+    Raise VerificationError if it does not stay inside, or another reader could read it differently.
     """
     if not name or not name.isprintable():
         raise refused(name, "its name is empty, or has characters that are not visible")
@@ -47,8 +46,8 @@ def link(name: str, target: str) -> None:
     """
     Raise VerificationError unless the symbolic link *name* stays inside, wherever others lead.
 
-    It may lead up from where it is, and down from there. What leads up behind that could begin
-    where another link leads, so that nothing can be said by the names alone.
+    It may lead up from its place, and then down. A later step up could begin at the target of
+    another link, so the names alone would prove nothing.
     """
     if not target or not target.isprintable() or "\\" in target:
         raise refused(name, "its target is empty, or has characters that are not visible")
@@ -57,7 +56,7 @@ def link(name: str, target: str) -> None:
     if len(target.encode()) > _LONGEST_PATH:
         raise refused(name, "its target is too long")
     if "//" in target:
-        # Others have got lost on the way through such a one.
+        # Other programs have misread such a target.
         raise refused(name, "its target has two slashes at once")
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = 0
@@ -66,11 +65,11 @@ def link(name: str, target: str) -> None:
     if ".." in parts[up:]:
         raise refused(name, "it is a link that leads down and up again")
     if up > name.count("/"):
-        raise refused(name, "it is a link that leads out")
+        raise refused(name, "it is a link that leads out of the tree")
 
 
 def above(name: str) -> Iterator[str]:
-    """Yield the directories that an entry is in, the outermost first."""
+    """Yield the directories that contain an entry, the outermost first."""
     parts = name.split("/")[:-1]
     for number in range(1, len(parts) + 1):
         yield "/".join(parts[:number])

@@ -1,4 +1,4 @@
-"""Slots as what an update is installed with: the same phases, and one link in place of packages."""
+"""Slots as the installer of an update: the same phases, and one link in place of packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .unit import Unit
 
 log = logging.getLogger(__name__)
 
-# What all of a slot is called in a record, where packages have their names.
+# The name of a slot in a record, in place of the names of packages.
 NAME = "salt"
 _EXTENSION = "saltext_safeupdate/__init__.py"
 
@@ -25,7 +25,7 @@ _EXTENSION = "saltext_safeupdate/__init__.py"
 def _not_staged(version: str) -> Slot:
     raise SafeUpdateError(
         f"The build of Salt {version} is not staged on this host any more. Nothing was changed; "
-        "ask for the update again."
+        "request the update again."
     )
 
 
@@ -33,15 +33,15 @@ class SlotInstaller:
     """
     The installer of the slots of one minion.
 
-    *unit* has the init system follow its link, and *commands* those of administrators, if they are
-    of this minion. *before* is the version of Salt that runs if no slot is active: that of a
-    package, or of whatever the unit names itself; empty if it is not known. *stage* makes the slot
-    of a version, from a build; whoever cannot do that finds it made. *keep* is how many slots stay
-    that nobody needs.
+    *unit* makes the init system follow the minion's link, and *commands* the commands of
+    administrators, if they belong to this minion. *before* is the version of Salt that runs if no
+    slot is active, from a package or any program that the unit names; empty if unknown. *stage*
+    makes the slot of a version from a build; its default only finds slots that exist. *keep* is how
+    many slots stay that nobody needs.
 
-    A file of it is a slot: the path of its directory, with the digest of the list of its files. One
-    whose path is the program of the unit stands for no slot. The version of a slot has the begin of
-    the digest of its build: two builds of one version are told apart.
+    A file here is a slot: the path of its directory, with the digest of its list of files. A file
+    whose path is the program of the unit stands for no slot. The version of a slot contains the
+    first digits of the digest of its build, which distinguish two builds of one version.
     """
 
     name = "slots"
@@ -67,7 +67,7 @@ class SlotInstaller:
 
     @property
     def active(self) -> Slot | None:
-        """The slot that the minion is started from; None: from none."""
+        """The slot from which the minion is started, or None."""
         ident = self._slots.active(self._minion) if self._unit.follows else None
         return self._slots.get(ident) if ident else None
 
@@ -81,14 +81,14 @@ class SlotInstaller:
 
     def targets(self, packages: Iterable[str], version: str | None) -> dict[str, str]:
         if not version:
-            raise InputError("The version of the build has to be named. Nothing was changed.")
+            raise InputError("The version of the build is missing. Nothing was changed; name it.")
         return dict.fromkeys(packages, version)
 
     def download(self, targets: Mapping[str, str], directory: str) -> list[File]:
         return [file_of(self._stage(targets[NAME]))]
 
     def needs(self, what: Mapping[str, str] | Sequence[File]) -> int:
-        # Whoever makes a slot looks at the room that it takes.
+        # The code that makes a slot checks the free space.
         return 0
 
     def verify(self, files: Sequence[File]) -> None:
@@ -97,23 +97,23 @@ class SlotInstaller:
             if ident is None:
                 if not os.access(file.path, os.X_OK):
                     raise VerificationError(
-                        f"{file.path}, which the minion runs from without a slot, is not there any "
-                        "more. Nothing was changed; install it again."
+                        f"{file.path}, which the minion runs from without a slot, is gone. Nothing "
+                        "was changed; install it again."
                     )
                 with _failing():
                     named = self._unit.named
                 if named and named != file.path:
                     raise VerificationError(
                         f"Without a slot the minion would run from {named}, and not from "
-                        f"{file.path}. Nothing was changed; ask for it again."
+                        f"{file.path}. Nothing was changed; request it again."
                     )
                 continue
             self._slots.verify(ident)
             slot = self._slots.get(ident)
             if slot.inventory != file.sha256:
                 raise VerificationError(
-                    f"The slot {ident} is another one than was recorded. Nothing was changed; ask "
-                    "for the update again."
+                    f"The slot {ident} differs from its record. Nothing was changed; request the "
+                    "update again."
                 )
             if not _has_extension(slot):
                 raise VerificationError(
@@ -126,14 +126,14 @@ class SlotInstaller:
             for file in files:
                 ident = self._ident(file)
                 if ident is None:
-                    # In this order: at each moment what systemd starts is there.
+                    # This order keeps the program that systemd starts in place at each moment.
                     self._have_commands(Commands.leave)
                     self._unit.leave()
                     self._slots.step_out(self._minion)
                     continue
                 before = self._slots.active(self._minion) if self._unit.follows else None
                 if before is None and ident != self._slots.left(self._minion):
-                    # They are left over: what runs is no slot.
+                    # These are leftovers: the running minion uses no slot.
                     self._slots.leave(self._minion)
                 self._slots.activate(self._minion, ident)
                 self._follow(before)
@@ -147,7 +147,9 @@ class SlotInstaller:
             try:
                 found = File(NAME, self._before, self._unit.program, "")
             except CommandError as err:
-                raise SafeUpdateError(f"what {self._minion} runs from is not known: {err}") from err
+                raise SafeUpdateError(
+                    f"it is not known what {self._minion} runs from: {err}"
+                ) from err
         self.verify([found])
         return [found]
 
@@ -156,20 +158,20 @@ class SlotInstaller:
 
     def tidy(self, left: Sequence[File] = ()) -> None:
         """
-        Remove what is neither needed nor to be kept. Idempotent. Raises SafeUpdateError.
+        Remove slots that are neither needed nor to be kept. Idempotent. Raise SafeUpdateError.
 
-        *left* is what the update that has ended leads back to, if it leads anywhere.
+        *left* is the way back of the update that has ended, if it has one.
         """
         if self._unit.follows:
             self._slots.settle(self._minion, *map(self._ident, left))
         elif not os.path.lexists(self._unit.drop_in):
-            # Whoever has died may have left links that nothing follows.
+            # A process that died may have left links that nothing follows.
             self._slots.leave(self._minion)
         self._slots.prune(self._keep)
 
     def _follow(self, before: str | None) -> None:
         """
-        Have the unit start the slot. If it cannot (/etc may be read-only), all is as it was.
+        Make the unit start the slot. If it cannot (/etc may be read-only), restore everything.
 
         *before* is the slot that it followed, if any.
         """
@@ -192,15 +194,15 @@ class SlotInstaller:
             self._slots.step_out(self._minion)
 
     def _have_commands(self, change: Callable[[Commands], None]) -> None:
-        """Change what is typed. Where that cannot be, such as below a read-only /usr, it stays."""
+        """Change the commands. If that is impossible, as on a read-only /usr, they stay."""
         try:
             if self._commands is not None:
                 change(self._commands)
         except OSError as err:
-            log.warning("'salt-call' in a shell is not that of the minion: %s", err)
+            log.warning("'salt-call' in a shell is not the minion's: %s", err)
 
     def _ident(self, file: File) -> str | None:
-        """Return the name of the slot; None if it stands for none."""
+        """Return the name of the slot; None if the file stands for no slot."""
         return os.path.basename(file.path) if file.sha256 else None
 
 
@@ -216,7 +218,7 @@ def _has_extension(slot: Slot) -> bool:
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Have whatever fails fail as a package manager does: it is tried again, or undone."""
+    """Turn every failure into one of a package manager: it is retried, or rolled back."""
     try:
         yield
     except (CommandError, VerificationError):

@@ -1,4 +1,4 @@
-"""What is in a tree, with a digest of each file: by that it is known later whether it changed."""
+"""The content of a tree, with a digest of each file, to detect changes later."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..errors import VerificationError
 from ..host.files import sync_directory
 
 _CHUNK = 256 << 10
-# Not part of a build: byte code, which Python writes anew if a build has it with other times than
-# those of its sources; where 'salt-pip' of a onedir puts what an administrator adds, and this
-# extension, which is updated in its place.
+# Not part of a build: byte code, which Python writes again if its times differ from those in the
+# sources; the directory for packages that an administrator adds with 'salt-pip' of a onedir; and
+# this extension, which is updated in its place.
 _OTHERS = re.compile(
     r"(?:.*/)?__pycache__(?:/.*)?|extras-.*|"
     r"(?:.*/)?\.?saltext_safeupdate(?:-[^/]*-info|\.part)?(?:/.*)?"
@@ -27,15 +27,15 @@ Entries = dict[str, list[Any]]
 
 
 def settle(root: str) -> Entries:
-    """Have the whole tree on the disk; return what is in it. Raises OSError."""
+    """Write the whole tree to the disk; return its content. Raise OSError."""
     return dict(_entries(root, sync=True))
 
 
 def differences(root: str, recorded: Entries) -> Iterator[str]:
     """
-    Say of each entry of the tree that is not as recorded what is wrong with it.
+    Name each entry of the tree that differs from the record, and say how.
 
-    Byte code in ``__pycache__`` is no difference. Raises OSError.
+    Byte code in ``__pycache__`` does not count. Raise OSError.
     """
     left = dict(recorded)
     for path, entry in _entries(root, sync=False):
@@ -52,7 +52,7 @@ def as_bytes(entries: Entries) -> bytes:
 
 
 def from_bytes(content: bytes) -> Entries:
-    """Return what :func:`as_bytes` was given, or raise VerificationError."""
+    """Return the argument of :func:`as_bytes`, or raise VerificationError."""
     try:
         given = json.loads(content)
     except ValueError as err:

@@ -1,10 +1,10 @@
 """
-Put the keeper in the place of the program that the minion is started with, or take it away again.
+Put the keeper in place of the program that the minion is started with, or remove it again.
 
 ``python3 -m saltext_safeupdate.core.slots.keep /opt/venv/bin/salt-minion``
 
-On a host without systemd, somebody starts the minion by a path: the entry point of a container, a
-supervisor, a script. The keeper lies at that path from then on, and what was there lies beside it.
+On a host without systemd, the minion is started by a path: the entry point of a container, a
+supervisor, a script. The keeper is put at that path, and the original program next to it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from . import private
 from .installer import program as program_of
 
 _BESIDE = ".{}.without-slot"
-_SECOND = "# Written by safeupdate: the keeper of the minion. What was here is {}."
+_SECOND = "# Written by safeupdate: the keeper of the minion. The original is {}."
 _LONGEST = 120
 _PLAIN = re.compile(r"/[\w./+@-]+", re.ASCII)
 _CONSTANTS = ("DIRECTORY", "ACTIVE", "BEFORE")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do it; return the exit status."""
+    """Run the command; return the exit status."""
     given = _parser().parse_args(argv)
     program = os.path.abspath(given.program)
     try:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"{program} is what it was before the keeper. Start the minion again.")
         else:
             put(program, unit=given.unit, slots_dir=given.slots_dir)
-            print(f"The keeper is {program}. Start the minion again, as you start it.")
+            print(f"The keeper is {program}. Start the minion again in the usual way.")
     except (SafeUpdateError, OSError) as err:
         print(f"{err}", file=sys.stderr)
         return 1
@@ -57,17 +57,17 @@ def put(
     place: str = PLACE,
 ) -> None:
     """
-    Put the keeper in the place of *program*, at once. Idempotent.
+    Put the keeper in place of *program*, at once. Idempotent.
 
-    What was there is kept beside it. Raise InputError if it is no Salt minion, and OSError.
+    The original is kept next to it. Raise InputError if it is not a Salt minion, and OSError.
     """
     before = _before(program)
     if not is_keeper(program):
         python = interpreter.named_by(program)
         if python is None or os.path.basename(program) != "salt-minion":
             raise InputError(
-                f"{program} is no program salt-minion that an interpreter of Python runs. Nothing "
-                "was changed; name the one that the minion is started with."
+                f"{program} is not a program salt-minion that a Python interpreter runs. Nothing "
+                "was changed; name the program that the minion is started with."
             )
         private.check(os.path.dirname(os.path.realpath(os.path.dirname(program))))
         with contextlib.suppress(FileNotFoundError):
@@ -77,23 +77,23 @@ def put(
     python = interpreter.named_by(before)
     if python is None or len(python) > _LONGEST or not _PLAIN.fullmatch(python):
         raise InputError(
-            f"{before} names no interpreter that the keeper could have. Nothing was changed; "
-            "have the minion in a directory with a shorter path."
+            f"{before} names no interpreter that the keeper could use. Nothing was changed; "
+            "install the minion in a directory with a shorter path."
         )
     values = (os.path.join(place, unit), program_of(slots_dir, unit), before)
     files.write_atomic(program, _text(python, before, values), mode=0o755)
 
 
 def leave(program: str) -> None:
-    """Put back what was there before the keeper, at once. Raise InputError if it is none."""
+    """Put back the original program at once. Raise InputError if *program* is not a keeper."""
     if not is_keeper(program):
-        raise InputError(f"{program} is no keeper. Nothing was changed.")
+        raise InputError(f"{program} is not a keeper. Nothing was changed.")
     os.replace(_before(program), program)
     sync_directory(os.path.dirname(program))
 
 
 def is_keeper(program: str) -> bool:
-    """Tell whether the keeper is in that place, and what was there beside it."""
+    """Tell whether the keeper is in that place, and the original next to it."""
     said = files.text(program).splitlines()[1:2]
     return said == [_SECOND.format(_before(program))] and os.path.lexists(_before(program))
 
@@ -115,12 +115,12 @@ def _text(python: str, before: str, values: Sequence[str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m saltext_safeupdate.core.slots.keep",
-        description="Have a minion without systemd be started by a keeper, which follows slots.",
+        description="Let a keeper, which follows slots, start a minion without systemd.",
     )
-    parser.add_argument("program", metavar="PROGRAM", help="what the minion is started with")
-    parser.add_argument("--unit", default=Settings.service, help="what the minion is called")
+    parser.add_argument("program", metavar="PROGRAM", help="the program that starts the minion")
+    parser.add_argument("--unit", default=Settings.service, help="the name of the minion")
     parser.add_argument("--slots-dir", default=Settings.slots_dir, help="as in its configuration")
-    parser.add_argument("--leave", action="store_true", help="take the keeper away again")
+    parser.add_argument("--leave", action="store_true", help="remove the keeper again")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What starts a minion from its active slot without systemd: its keeper, by itself."""
+"""The start of a minion from its active slot without systemd: its keeper does it by itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..host.keeper import Kept
 
 class KeptUnit:
     """
-    A minion with a keeper, which starts the program of the slot if that is there.
+    A minion with a keeper, which starts the program of the slot if it exists.
 
-    *look* returns the minion, or None if no keeper has started it; *program* is the path of its
-    program by the link of its slot. It raises what :class:`.unit.Unit` says.
+    *look* returns the minion, or None if no keeper has started it. *program* is the path of its
+    program by the link of its slot. It raises the errors of :class:`.unit.Unit`.
     """
 
     def __init__(self, unit: str, program: str, look: Callable[[], Kept | None]) -> None:
@@ -46,7 +46,7 @@ class KeptUnit:
 
     @property
     def drop_in(self) -> str:
-        # The keeper needs nothing but the link itself.
+        # The keeper needs only the link itself.
         return os.path.dirname(os.path.dirname(self._program))
 
     @property
@@ -58,7 +58,7 @@ class KeptUnit:
         if kept.slot != self._program:
             raise SafeUpdateError(
                 f"The keeper of {self._unit} starts {kept.slot}, and slots are elsewhere now. "
-                "Nothing was changed; put it in place again, with '--slots-dir'."
+                "Nothing was changed; install it again, with '--slots-dir'."
             )
 
     def follow(self) -> None:
@@ -68,7 +68,7 @@ class KeptUnit:
             )
 
     def leave(self) -> None:
-        # It starts what there is.
+        # The keeper starts the program that exists.
         return
 
     def _kept(self) -> Kept:
@@ -76,8 +76,8 @@ class KeptUnit:
         if kept is None:
             raise SafeUpdateError(
                 f"Neither systemd nor a keeper has started {self._unit}, so nothing here would "
-                "start it from a slot. Nothing was changed; put a keeper in the place of the "
-                "program that it is started with ('python3 -m saltext_safeupdate.core.slots.keep "
-                "PATH_OF_SALT_MINION'), and start it again as you do, in the foreground."
+                "start it from a slot. Nothing was changed; put a keeper in place of the program "
+                "that starts it ('python3 -m saltext_safeupdate.core.slots.keep "
+                "PATH_OF_SALT_MINION'), and start it again as usual, in the foreground."
             )
         return kept

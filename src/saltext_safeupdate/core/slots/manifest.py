@@ -1,8 +1,8 @@
 """
-What a build of Salt consists of: the manifest that lies beside its files.
+The content of a build of Salt: the manifest next to its files.
 
-Whoever can put a file into a source may have written it, so nothing in it is believed before it was
-looked at, and whatever is not as described here refuses it as a whole.
+Anybody who can put a file into a source may have written it. So nothing in it is trusted before it
+was checked, and any deviation from this description refuses it as a whole.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..frozen import frozen
 
 FORMAT = 1
 SUFFIX = ".json"
-# What an honest manifest stays far below. Salt's own builds are one file of 60 to 100 MiB with
-# 14,000 entries of 400 MiB; a set of wheels is about 60 files.
+# Limits far above any honest manifest. Salt's own builds are one file of 60 to 100 MiB with 14,000
+# entries of 400 MiB; a set of wheels is about 60 files.
 LONGEST = 256 << 10
 MOST_FILES = 500
 LARGEST = 4 << 30
@@ -38,10 +38,10 @@ _KEYS = {
     *("files", "unpacked", "extension"),
 }
 _FILE_KEYS = {"sha256", "size"}
-# Digits of the digest in the name of a slot: whoever finds another manifest with the same ones can
-# as well write a manifest of another name.
+# Digits of the digest in the name of a slot: if somebody could find another manifest with the same
+# digits, they could as well write a manifest with another name.
 _DIGITS = 16
-# Those of them that a version is told with.
+# How many of them are shown with a version.
 _SHOWN = 8
 
 
@@ -59,19 +59,19 @@ class Manifest:
     One build of Salt.
 
     name
-        What it is called in its source: letters, digits and ``._+~-``.
+        Its name in its source: letters, digits and ``._+~-``.
     version
         The version of Salt, such as ``3008.3``.
     kind
-        ``onedir``, one tarball with an interpreter of its own, or ``wheels``.
+        ``onedir``, one tarball with its own interpreter, or ``wheels``.
     machine
-        The machine that it runs on, as ``uname -m`` says it, or ``any``.
+        The machine that it runs on, as shown by ``uname -m``, or ``any``.
     python
         The version of Python, such as ``3.11``, that wheels are made for; empty for ``onedir``.
     files
-        What it consists of, by name.
+        Its files, by name.
     unpacked
-        Bytes of all that is in it, at most.
+        The most bytes of its whole content.
     extension
         The oldest version of this extension that can update to it.
     digest
@@ -90,12 +90,12 @@ class Manifest:
 
     @property
     def ident(self) -> str:
-        """The name of its slot: another manifest has another one."""
+        """The name of its slot, different for each manifest."""
         return f"{self.name}-{self.digest[:_DIGITS]}"
 
     @property
     def build_version(self) -> str:
-        """The version as a record has it: what is behind the hyphen tells one build from others."""
+        """The version in a record: the part after the hyphen distinguishes builds."""
         return shown(self.version, self.ident)
 
     @property
@@ -105,12 +105,12 @@ class Manifest:
 
 
 def shown(version: str, ident: str) -> str:
-    """Return a version with the begin of the digest in the name of its slot."""
+    """Return a version with the first digits of the digest in the name of its slot."""
     return f"{version}-{ident.rpartition('-')[2][:_SHOWN]}"
 
 
 def parse(content: bytes) -> Manifest:
-    """Return the manifest with that content. Raise VerificationError if it is not a sound one."""
+    """Return the manifest with that content. Raise VerificationError if it is not valid."""
     if len(content) > LONGEST:
         _refuse(f"it is longer than {LONGEST} bytes")
     try:
@@ -128,7 +128,7 @@ def parse(content: bytes) -> Manifest:
         _refuse(f"its format is not {FORMAT}; a later version of safeupdate may read it")
     if given.keys() != _KEYS:
         odd = sorted(given.keys() ^ _KEYS)
-        _refuse(f"it has keys too many, or too few: {', '.join(map(repr, odd))}")
+        _refuse(f"it has too many keys, or too few: {', '.join(map(repr, odd))}")
     kind = _word("kind", given["kind"])
     python = _python(given["python"], kind)
     return Manifest(
@@ -179,7 +179,7 @@ def _word(key: str, given: object) -> str:
 
 
 def _python(given: object, kind: str) -> str:
-    """Wheels need the interpreter that they are made for; the other kind brings its own."""
+    """Check the Python: wheels need the interpreter they are made for, a onedir brings its own."""
     if kind == "wheels":
         return _text("python", given, _PYTHON)
     if given != "":
@@ -194,7 +194,7 @@ def _count(key: str, given: object) -> int:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two readers may take different ones of two values."""
+    """Refuse a key that is there twice: two readers may use different values."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is there twice")
@@ -210,5 +210,5 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _told(reason: str) -> str:
-    # Parts of it are the words of whoever wrote the manifest.
+    # Parts of it come from the author of the manifest.
     return one_line(f"The manifest is refused: {reason[:500]}.")

@@ -1,4 +1,4 @@
-"""What a source of builds offers: each manifest in it that is sound, and why others are not."""
+"""The offers of a source of builds: each valid manifest in it, and why others are not valid."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..host.files import open_regular
 from . import manifest, signature
 from .manifest import Manifest
 
-# Builds of a source that are looked at, at most.
+# How many builds of a source are read at most.
 MOST_BUILDS = 200
 
 
 class Source(Protocol):
-    """A directory in which manifests, and the files that they name, lie beside each other."""
+    """A directory with manifests and the files that they name."""
 
     place: str
 
     def names(self) -> Sequence[str]:
-        """Return the names of its files. Raise SafeUpdateError if it cannot be looked at."""
+        """Return the names of its files. Raise SafeUpdateError if it cannot be read."""
         ...
 
     def path(self, name: str) -> str:
-        """Return where a file can be read. Raise SafeUpdateError if it cannot be had."""
+        """Return a readable path of a file. Raise SafeUpdateError if it is not available."""
         ...
 
 
@@ -52,7 +52,7 @@ class Directory:
 
 @frozen
 class Offer:
-    """A manifest of a source, by its file name; ``problem`` says why it is none if it is not."""
+    """A manifest of a source, by its file name; ``problem`` says why it is not valid, if so."""
 
     file: str
     manifest: Manifest | None = None
@@ -62,11 +62,11 @@ class Offer:
 
 def offers(source: Source, *, keyring: str, run: Run) -> list[Offer]:
     """
-    Return what the source offers, by name. With a *keyring*, only what one of its keys has signed.
+    Return the offers of the source, by name. With a *keyring*, one of its keys must have signed.
 
-    If it has the manifest of wheels and none of them, they are in an index: :class:`.index.Index`.
-    Nothing is fetched but manifests and signatures. Raise SafeUpdateError if the source cannot be
-    looked at.
+    If it has the manifest of wheels and no wheel, they are in an index: :class:`.index.Index`.
+    Only manifests and signatures are downloaded. Raise SafeUpdateError if the source cannot be
+    read.
     """
     names = {str(name) for name in source.names()}
     found = sorted(name for name in names if name.endswith(manifest.SUFFIX))
@@ -76,7 +76,7 @@ def offers(source: Source, *, keyring: str, run: Run) -> list[Offer]:
             Offer(
                 file=found[MOST_BUILDS],
                 problem=f"The source has more than {MOST_BUILDS} manifests; the rest is left out. "
-                "Remove builds that are not used any more.",
+                "Remove builds that are no longer used.",
             )
         )
     return told
@@ -103,11 +103,11 @@ def _signer(
     signed = f"{name}{signature.SUFFIX}"
     if signed not in names:
         raise VerificationError(
-            f"The manifest has no signature {signed}, and 'safeupdate:slots_keyring' asks for one. "
-            "Have it signed."
+            f"The manifest has no signature {signed}, and 'safeupdate:slots_keyring' requires one. "
+            "Sign it."
         )
     path = source.path(signed)
-    # gpgv would open whatever it is.
+    # gpgv would open any kind of file.
     os.close(_opened(path, "signature"))
     return signature.signer(content, path, keyring, run)
 

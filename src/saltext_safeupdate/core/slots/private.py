@@ -1,4 +1,4 @@
-"""Whether a directory is what root alone can write to: what lies there is run as root."""
+"""Whether only root can write to a directory: the code in it runs as root."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..host.room import Statvfs
 
 def make(path: str) -> None:
     """
-    Make a directory, and those above it that are not there, that all may read and we may write to.
+    Make a directory, and missing ones above it, readable for all and writable for this user.
 
-    Jobs that run as another user start the interpreter that lies in it. Raises OSError.
+    Jobs that run as another user start the interpreter in it. Raise OSError.
     """
     files.make_each(path, _open_to_all)
 
@@ -23,7 +23,7 @@ def _open_to_all(path: str) -> None:
     """Let all users read a directory that was just made, whatever the umask is."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        # Somebody may have put another one in its place.
+        # Somebody may have put another directory in its place.
         if os.fstat(fd).st_uid == os.geteuid():
             os.fchmod(fd, 0o755)
     finally:
@@ -32,7 +32,7 @@ def _open_to_all(path: str) -> None:
 
 def make_top(directory: str) -> None:
     """
-    Make the directory of all slots if it is not there, and if nobody else can write to its place.
+    Make the directory of all slots if it is missing and nobody else can write to its parent.
 
     Raise SafeUpdateError if somebody can, and OSError.
     """
@@ -43,9 +43,9 @@ def make_top(directory: str) -> None:
 
 def let_all_read(tree: str) -> None:
     """
-    Let all users read a tree of ours, and start its programs, whatever umask made it.
+    Let all users read a tree of ours and start its programs, whatever the umask was.
 
-    Jobs of other users import what is in it. Raises OSError.
+    Jobs of other users import from it. Raise OSError.
     """
     for place, names, found in os.walk(tree):
         for path in (os.path.join(place, name) for name in (*names, *found)):
@@ -57,11 +57,11 @@ def let_all_read(tree: str) -> None:
 
 def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
     """
-    Raise SafeUpdateError unless nobody but root, or this user, can write to the directory.
+    Raise SafeUpdateError unless only root, or this user, can write to the directory.
 
-    That is true of those above it as well: whoever can rename one of them puts another in its
-    place. Nothing is started from a file system that is mounted ``noexec``. If the directory is not
-    there, those above it decide. Raises OSError if one cannot be looked at.
+    The same must be true of the directories above it: anybody who can rename one of them can
+    replace it. No program starts from a file system that is mounted ``noexec``. If the directory
+    does not exist, the ones above it decide. Raise OSError if one cannot be read.
     """
     path = there = os.path.abspath(directory)
     while not os.path.lexists(there):
@@ -69,9 +69,9 @@ def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
     if statvfs(there).f_flag & os.ST_NOEXEC:
         raise _refused(directory, "its file system is mounted 'noexec'; choose another place")
     if not path.isprintable() or any(map(str.isspace, path)):
-        raise _refused(directory, "its name has a blank, or what nobody sees; choose another one")
+        raise _refused(directory, "its name has a blank or an invisible character; choose another")
     if os.path.realpath(path) != path:
-        raise _refused(directory, f"it is {os.path.realpath(path)} in truth; name that")
+        raise _refused(directory, f"its real path is {os.path.realpath(path)}; use that")
     if there == path:
         seen = os.lstat(path)
         if seen.st_uid != os.geteuid() or stat.S_IMODE(seen.st_mode) & 0o022:
@@ -93,5 +93,6 @@ def check(directory: str, statvfs: Statvfs = os.statvfs) -> None:
 
 def _refused(directory: str, why: str) -> SafeUpdateError:
     return SafeUpdateError(
-        f"Slots cannot be in {directory}: {why}. Nothing was changed, and what runs goes on."
+        f"Slots cannot be in {directory}: {why}. Nothing was changed, and the minion runs as "
+        "before."
     )

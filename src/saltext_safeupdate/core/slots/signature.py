@@ -1,4 +1,4 @@
-"""Who has signed a manifest, by GnuPG's gpgv: it knows the keys of one file, and needs no more."""
+"""The signer of a manifest, by GnuPG's gpgv, which needs only the keys of one file."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from ..errors import CommandError, VerificationError, one_line
 from ..host import files
 from ..host.command import Run
 
-# What the signature of a manifest is called, behind its name.
+# The suffix of the signature of a manifest.
 SUFFIX = ".asc"
 _TIMEOUT = 60.0
 _MARK = "[GNUPG:] "
 _GOOD = {"GOODSIG", "VALIDSIG"}
-# What "gpg --armor --export" writes; gpgv finds no key in it, and does not say why.
+# The output of "gpg --armor --export" begins so; gpgv finds no key in it, and does not say why.
 _ARMORED = b"-----BEGIN PGP"
 _BAD = {"BADSIG", "ERRSIG", "EXPSIG", "EXPKEYSIG", "REVKEYSIG", "NODATA", "FAILURE"}
 
 
 def signer(content: bytes, signature: str, keyring: str, run: Run) -> str:
     """
-    Return whose key of the file *keyring* has signed the content; *signature* is a path.
+    Return the owner of the key in the file *keyring* that has signed the content.
 
-    Raise VerificationError if it is nobody's: also if it is one of several that is not valid, if
-    its key has expired or was revoked, or if gpgv or the keyring is not there.
+    *signature* is a path. Raise VerificationError without a valid signature: also if one of several
+    is not valid, if its key has expired or was revoked, or if gpgv or the keyring is missing.
     """
     unusable = _unusable(keyring)
     if unusable:
@@ -35,7 +35,7 @@ def signer(content: bytes, signature: str, keyring: str, run: Run) -> str:
         argv = ("gpgv", "--status-fd", "1", "--keyring", keyring, signature, "-")
         result = run(argv, timeout=_TIMEOUT, ok=None, stdin=text)
     except (UnicodeDecodeError, CommandError) as err:
-        raise VerificationError(_told(f"it cannot be looked at: {err}")) from err
+        raise VerificationError(_told(f"it cannot be checked: {err}")) from err
     found = statuses(result.stdout)
     if result.returncode != 0 or not found.keys() >= _GOOD or found.keys() & _BAD:
         said = result.stderr.strip().splitlines()
@@ -44,14 +44,14 @@ def signer(content: bytes, signature: str, keyring: str, run: Run) -> str:
 
 
 def statuses(printed: str) -> dict[str, str]:
-    """Return what gpgv says for programs: the last text of each kind, by that."""
+    """Return the output of gpgv for programs: the last text of each kind, by kind."""
     told = [line.removeprefix(_MARK) for line in printed.splitlines() if line.startswith(_MARK)]
     parted = [line.partition(" ") for line in told]
     return {kind: text for kind, _, text in parted}
 
 
 def _unusable(keyring: str) -> str:
-    """Return why gpgv would find no key in a file, and what to do; empty if it may find some."""
+    """Return why gpgv would find no key in a file, and what to do; empty if it may find one."""
     try:
         fd = files.open_regular(keyring)
     except OSError as err:
@@ -70,6 +70,6 @@ def _unusable(keyring: str) -> str:
 
 def _told(reason: str) -> str:
     return one_line(
-        f"The manifest is refused: its signature does not hold ({reason}). Nothing was changed; "
-        "have it signed with a key of 'safeupdate:slots_keyring'."
+        f"The manifest is refused: its signature is not valid ({reason}). Nothing was changed; "
+        "sign it with a key of 'safeupdate:slots_keyring'."
     )

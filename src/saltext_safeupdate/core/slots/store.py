@@ -1,9 +1,9 @@
 """
-The slots of a host: complete or not there, whatever dies or fills up meanwhile.
+The slots of a host. A slot is either complete or does not exist, even after a crash or a full disk.
 
-``<directory>/slots/<ident>`` is a slot: its ``tree``, the ``inventory`` of that, and the mark that
-says that it is complete, which is written last. While it is made its name ends with ``.part``, and
-while it is removed with ``.gone``. ``<directory>/minions/<name>`` has the links of a minion:
+``<directory>/slots/<ident>`` is a slot: its ``tree``, the ``inventory`` of the tree, and the mark
+of a complete slot, which is written last. Its name ends with ``.part`` while it is made, and with
+``.gone`` while it is removed. ``<directory>/minions/<name>`` has the links of a minion:
 :mod:`.links`.
 """
 
@@ -33,9 +33,9 @@ from .tree import MOST_ENTRIES, Tree
 _MARK, _INVENTORY, _TREE, _FILES = "complete.json", "inventory.json", "tree", "files"
 _PART, _GONE = ".part", ".gone"
 _LOCK, _LINKS_LOCK = "lock", "links.lock"
-# Seconds that others may have the links: while they remove slots.
+# Seconds for which others may hold the links while they remove slots.
 _LINKS_TIMEOUT = 120.0
-# File systems store in blocks: of many small files, about a quarter more than their content.
+# File systems store blocks: many small files take about a quarter more than their content.
 _BLOCKS = 4
 _KEYS = {"ident": str, "version": str, "kind": str, "staged": float, "size": int, "inventory": str}
 
@@ -43,9 +43,9 @@ _KEYS = {"ident": str, "version": str, "kind": str, "staged": float, "size": int
 @frozen
 class Slot:
     """
-    One version of Salt that is complete: *tree* is its directory.
+    One complete version of Salt: *tree* is its directory.
 
-    *staged* is when it was made, in epoch seconds, *size* what it takes on the disk, in bytes, and
+    *staged* is when it was made, in epoch seconds, *size* its size on the disk, in bytes, and
     *inventory* the SHA-256 of the list of its files.
     """
 
@@ -59,16 +59,16 @@ class Slot:
 
     @property
     def build_version(self) -> str:
-        """The version as a record has it: what is behind the hyphen tells one build from others."""
+        """The version in a record: the part after the hyphen distinguishes builds."""
         return shown(self.version, self.ident)
 
 
 class Slots:
     """
-    The slots below the absolute path *directory*, which root alone can write to.
+    The slots below the absolute path *directory*, which only root can write to.
 
-    Each method raises SafeUpdateError if that is not so, or a file system fails, and then all
-    complete slots, and the links of all minions, are as before. Those that make or remove a slot
+    Each method raises SafeUpdateError if others can write to it, or a file system fails. Then all
+    complete slots, and the links of all minions, are as before. Methods that make or remove a slot
     raise LockHeldError while another process does.
     """
 
@@ -100,25 +100,25 @@ class Slots:
         """
         Make the slot of a build, of copies of its *files* (name to path). Idempotent.
 
-        One that was altered since is made anew, unless something needs it. *python* is the path of
-        the interpreter for wheels. *furnish* is called with the tree
-        before it is complete, and may put more into it. Raise InputError if the build does not fit
-        this host, and VerificationError if it is not what its manifest says; nothing is left then.
+        A slot that was altered since then is made again, unless it is needed. *python* is the path
+        of the interpreter for wheels. *furnish* is called with the tree before it is complete, and
+        may add to it. Raise InputError if the build does not fit this host, and VerificationError
+        if it differs from its manifest; nothing is left then.
         """
         if manifest.machine not in (ANY_MACHINE, self._machine):
             raise InputError(
                 f"{manifest.name} is for {manifest.machine}, and this host is {self._machine}. "
-                "Nothing was changed; take a build for this machine."
+                "Nothing was changed; use a build for this machine."
             )
         if manifest.kind == "wheels" and not python:
             raise InputError(
                 f"{manifest.name} needs Python {manifest.python}, which this host does not have. "
-                "Nothing was changed; install that, or take a build of kind 'onedir'."
+                "Nothing was changed; install that, or use a build of kind 'onedir'."
             )
         with self._alone():
             found = self._kept(manifest.ident)
             if found is not None:
-                # Whoever has made it may not have come to this.
+                # The process that made it may have died before this.
                 sync_directory(self._slots)
                 return found
             self._refuse_without_room(manifest)
@@ -127,16 +127,16 @@ class Slots:
                 self._fill(part, manifest, files, python, furnish)
             except OSError as err:
                 raise SafeUpdateError(
-                    f"{manifest.name} could not be unpacked: {err}. Nothing was changed, and what "
-                    f"runs goes on; look at the disk of {self._directory}."
+                    f"{manifest.name} could not be unpacked: {err}. Nothing was changed, and the "
+                    f"minion runs as before; check the disk of {self._directory}."
                 ) from err
             finally:
-                # After a kill, whoever comes next does this.
+                # After a kill, the next process does this.
                 shutil.rmtree(part, ignore_errors=True)
             return self.get(manifest.ident)
 
     def slots(self) -> list[Slot]:
-        """Return the complete slots, the newest first. What cannot be read is none."""
+        """Return the complete slots, the newest first. Unreadable ones do not count."""
         found = [self._read(name) for name in _listed(self._slots)]
         return sorted((slot for slot in found if slot), key=lambda slot: slot.staged, reverse=True)
 
@@ -150,7 +150,7 @@ class Slots:
         return found
 
     def verify(self, ident: str) -> None:
-        """Read all of a slot; raise VerificationError if it is not as it was when it was made."""
+        """Read all of a slot; raise VerificationError if it has changed since it was made."""
         slot = self.get(ident)
         try:
             with open(os.path.join(os.path.dirname(slot.tree), _INVENTORY), "rb") as file:
@@ -168,7 +168,8 @@ class Slots:
         """
         Keep a slot as long as this process, or a child that it forks, lives.
 
-        Return what to close to let it go earlier. Raise SafeUpdateError if it is just removed.
+        Return a file descriptor; closing it releases the slot earlier. Raise SafeUpdateError if the
+        slot is just being removed.
         """
         slot = self.get(ident)
         try:
@@ -178,60 +179,60 @@ class Slots:
 
     def activate(self, minion: str, ident: str) -> None:
         """
-        Have the minion run from that slot from its next start on. Idempotent.
+        Make the minion run from that slot from its next start on. Idempotent.
 
-        The one before becomes ``previous``. To the previous one it goes back: what was previous
-        before that is it again. It takes no time that grows with the slot, so whoever calls it has
-        called :meth:`verify` before.
+        The slot before becomes ``previous``. If the minion goes back to the previous slot, the one
+        that was previous before that becomes it again. The duration does not depend on the size of
+        the slot: the caller has called :meth:`verify` before.
         """
         with self._linking():
             if ident not in (self._links.previous(minion), self._links.left(minion)):
-                # The way back is open, whoever may write there by now.
+                # The way back stays open, even if others can write there by now.
                 private.check(self._directory)
             self.get(ident)
             self._links.activate(minion, ident)
 
     def settle(self, minion: str, *before: str | None) -> None:
         """
-        Forget what was kept for the minion until its update has ended. Idempotent.
+        Delete what was stored for the minion until its update has ended. Idempotent.
 
         *before*, if given, is the slot that the update has left, and becomes ``previous``; None: it
-        has left none.
+        has left no slot.
         """
         with self._linking():
             self._links.settle(minion, *before)
 
     def active(self, minion: str) -> str | None:
-        """Return the slot that the minion runs from at its next start; None: from none."""
+        """Return the slot that the minion runs from at its next start, or None."""
         return self._links.active(minion)
 
     def has(self, minion: str) -> bool:
-        """Tell whether the minion has an active slot. One whose name no slot can have has none."""
+        """Tell whether the minion has an active slot. A name that no slot can have has none."""
         return self._links.can_have(minion) and self._links.active(minion) is not None
 
     def previous(self, minion: str) -> str | None:
-        """Return the slot that the minion goes back to; None: to none."""
+        """Return the slot that the minion goes back to, or None."""
         return self._links.previous(minion)
 
     def left(self, minion: str) -> str | None:
-        """Return the slot that an update has left for none, until it has ended; None: no such."""
+        """Return the slot that an update left for no slot, until the update has ended, or None."""
         return self._links.left(minion)
 
     def step_out(self, minion: str) -> None:
-        """Have the minion run from no slot, and keep what it goes back to. Idempotent."""
+        """Make the minion run from no slot, and keep its way back. Idempotent."""
         with self._linking():
             self._links.step_out(minion)
 
     def leave(self, minion: str) -> None:
-        """Have the minion run from no slot any more. Idempotent."""
+        """Make the minion run from no slot any more. Idempotent."""
         with self._linking():
             self._links.leave(minion)
 
     def prune(self, keep: int) -> list[str]:
         """
-        Remove slots but for the *keep* newest of those that nobody needs; return which.
+        Remove the slots that nobody needs, except the *keep* newest; return their names.
 
-        What a link of a minion leads to, and what a process holds, stays.
+        A slot stays if a link of a minion leads to it, or a process holds it.
         """
         with self._alone(), self._linking():
             needed = self._links.needed()
@@ -249,7 +250,7 @@ class Slots:
                 )
 
     def _kept(self, ident: str) -> Slot | None:
-        """Return the slot if it is there and as it was made; remove it if it is not."""
+        """Return the slot if it exists and has not changed; remove it if it has changed."""
         found = self._read(ident)
         if found is None:
             return None
@@ -274,7 +275,7 @@ class Slots:
         os.mkdir(part, 0o700)
         os.mkdir(copies, 0o700)
         private.make(tree)
-        # Others could change what a source has after it was looked at.
+        # Others could change the source after it was checked.
         paths = [copied(manifest, name, files[name], copies) for name in sorted(manifest.files)]
         filled = Tree(tree, size=manifest.unpacked)
         if manifest.kind == "wheels":
@@ -285,14 +286,14 @@ class Slots:
         if not os.access(os.path.join(tree, PROGRAM), os.X_OK):
             raise VerificationError(
                 f"{manifest.name} is refused: it has no program {PROGRAM}. Nothing was changed; "
-                "take a build that was made as the documentation says."
+                "use a build that was made as the documentation says."
             )
         starts = interpreter.named_by(os.path.join(tree, PROGRAM))
         if manifest.kind == "onedir" and (starts is None or not is_below(tree, starts)):
             raise VerificationError(
                 f"{manifest.name} is refused: its program {PROGRAM} starts "
-                f"{starts or 'nothing that is known'}, which is no part of it. Nothing was "
-                "changed; take a build that can be moved."
+                f"{starts or 'nothing that is known'}, which is not part of it. Nothing was "
+                "changed; use a build that can be moved."
             )
         furnish(tree)
         private.let_all_read(tree)
@@ -311,7 +312,7 @@ class Slots:
         os.chmod(part, 0o755)  # noqa: S103 (jobs of other users start its interpreter)
         place = part.removesuffix(_PART)
         if os.path.lexists(place):
-            # What somebody has left of a slot is none.
+            # Leftovers of a slot are not a slot.
             os.rename(place, f"{place}{_GONE}")
         os.rename(part, place)
         sync_directory(self._slots)
@@ -354,18 +355,18 @@ class Slots:
         short = room.shortage(self._directory, wanted, statvfs=self._statvfs)
         if short:
             raise SafeUpdateError(
-                f"There is no room for {manifest.name}: {short}, and ask again. Nothing was "
+                f"There is no room for {manifest.name}: {short}, and try again. Nothing was "
                 "changed."
             )
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Have the slots for this process alone, private, and without leftovers."""
+        """Hold the slots for this process only, private, and without leftovers."""
         try:
             private.make_top(self._directory)
             private.check(self._directory)
             private.make(self._slots)
-            # It is there when the disk is full.
+            # Then it exists even when the disk is full.
             os.close(open_private(os.path.join(self._directory, _LINKS_LOCK)))
             lock = locking.alone(os.path.join(self._directory, _LOCK))
         except OSError as err:
@@ -382,10 +383,10 @@ class Slots:
     @contextlib.contextmanager
     def _linking(self) -> Iterator[None]:
         """
-        Have the links for this process alone, and no slot removed meanwhile.
+        Hold the links for this process only; no slot is removed meanwhile.
 
-        Nobody has them for long: a slot may take a minute to be made, and a minion of the host that
-        goes back waits for none.
+        No process holds them for long: making a slot may take a minute, and a minion that goes back
+        must not wait for that.
         """
         try:
             private.make_top(self._directory)
@@ -405,8 +406,8 @@ def _listed(directory: str) -> list[str]:
 
 def _altered(slot: Slot, how: str) -> str:
     return (
-        f"The slot {slot.ident} is not as it was made: {how}. Nothing was changed, and it is not "
-        "used; forget it, and stage it again. A minion that runs from it leaves it with "
+        f"The slot {slot.ident} has changed since it was made: {how}. Nothing was changed, and it "
+        "is not used; forget it, and stage it again. A minion that runs from it leaves it with "
         "'safeupdate.rollback'."
     )
 
@@ -414,5 +415,5 @@ def _altered(slot: Slot, how: str) -> str:
 def _unusable(directory: str, err: OSError) -> SafeUpdateError:
     return SafeUpdateError(
         f"The slots in {directory} cannot be used: {err.strerror or err}. Nothing was changed, and "
-        "what runs goes on; look at the disk and at the permissions there."
+        "the minion runs as before; check the disk and the permissions there."
     )

@@ -1,4 +1,4 @@
-"""The tree of a slot while it is filled: nothing gets out of it, and nothing is there twice."""
+"""The tree of a slot while it is filled: nothing is written outside of it, and nothing twice."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 
 from . import inside, private
 
-# Entries of a tree at most: those of Salt have 14,000.
+# The most entries of a tree: a tree of Salt has 14,000.
 MOST_ENTRIES = 200_000
-# The latest time of a file, in seconds since 1970: some file systems take no later one.
+# The latest time of a file, in seconds since 1970: some file systems accept no later one.
 _LATEST = 1 << 33
 _DIRECTORY, _FILE, _LINK = "directory", "file", "link"
 
 
 class Tree:
     """
-    What is unpacked into the new, empty directory *root*, which nobody else can write to.
+    Unpacks into the new, empty directory *root*, which nobody else can write to.
 
-    *size* is how many bytes all files have at most. Each method raises VerificationError for what
-    may not be, before anything is written for it, and OSError.
+    *size* is the most bytes of all files. Each method raises VerificationError for an entry that is
+    not allowed, before anything is written for it, and OSError.
     """
 
     def __init__(self, root: str, *, size: int, entries: int = MOST_ENTRIES) -> None:
@@ -27,7 +27,7 @@ class Tree:
         self._size = self._left = size
         self._entries = entries
         self._kinds = {".": _DIRECTORY}
-        # Directories that have an entry of their own, not only entries below them.
+        # Directories that have their own entry, not only entries below them.
         self._told: set[str] = set()
 
     @property
@@ -55,7 +55,7 @@ class Tree:
         """Write a file of exactly *size* bytes; *changed* is its time, in seconds since 1970."""
         path = self._new(name)
         if not 0 <= size <= self._left:
-            raise inside.refused(name, "all of it is larger than its manifest says")
+            raise inside.refused(name, "the whole content is larger than its manifest says")
         if not 0 <= changed < _LATEST:
             raise inside.refused(name, "its time is before 1970, or after the year 2200")
         self._left -= size
@@ -71,7 +71,7 @@ class Tree:
                 write_all(fd, block)
             if written != size:
                 raise inside.refused(name, "it is cut off")
-            # Whoever has made the archive does not decide who may write here.
+            # The author of the archive does not decide who may write here.
             os.fchmod(fd, 0o755 if executable else 0o644)
             os.utime(fd, (changed, changed))
         finally:
@@ -84,16 +84,16 @@ class Tree:
         os.symlink(target, self._place(path))
 
     def hard_link(self, name: str, target: str) -> None:
-        """Have another name for a file of this tree."""
+        """Add another name for a file of this tree."""
         original = inside.path(target)
         path = self._new(name)
         if self._kinds.get(original) != _FILE:
-            raise inside.refused(name, "it is a hard link to what is no file before it")
+            raise inside.refused(name, "it is a hard link, and its target is not an earlier file")
         self._kinds[path] = _FILE
         os.link(self._place(original), self._place(path), follow_symlinks=False)
 
     def _new(self, name: str) -> str:
-        """Return the path of an entry that is not there yet, in directories that are."""
+        """Return the path of a new entry, in directories of this tree."""
         path = inside.path(name)
         if path in self._kinds:
             raise inside.refused(name, "it is there twice")
@@ -102,14 +102,14 @@ class Tree:
         return path
 
     def _make(self, path: str, name: str) -> None:
-        """Make a directory, and those above it."""
+        """Make a directory, and the ones above it."""
         for each in (*inside.above(path), path) if path else ():
             kind = self._kinds.get(each)
             if kind is None:
                 private.make(self._place(each))
                 self._kinds[each] = _DIRECTORY
             elif kind != _DIRECTORY:
-                raise inside.refused(name, f"{each} is a {kind}, and no directory")
+                raise inside.refused(name, f"{each} is a {kind}, not a directory")
 
     def _count(self, name: str) -> None:
         self._entries -= 1
@@ -121,7 +121,7 @@ class Tree:
 
 
 def write_all(fd: int, block: bytes) -> None:
-    """Write all of it: one call of the system may write a part."""
+    """Write all of it: one system call may write only a part."""
     rest = memoryview(block)
     while rest:
         rest = rest[os.write(fd, rest) :]

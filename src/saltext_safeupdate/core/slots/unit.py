@@ -1,4 +1,4 @@
-"""What has systemd start a minion from its active slot: a drop-in of its unit."""
+"""A drop-in of a minion's unit that makes systemd start it from its active slot."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _UNITS = "/etc/systemd/system"
 _DROP_IN = "40-safeupdate-slot.conf"
 _TIMEOUT = 30.0
 _PROGRAM = "salt-minion"
-# What the program of a slot ends with, whatever directory its slots are in: see .installer.program.
+# How many last parts of a program's path are the same in any directory of slots: see
+# .installer.program.
 _PARTS = 5
 _PATHS = ("FragmentPath", "DropInPaths")
 # How systemctl shows a program: "{ path=... ; argv[]=... ; flags=privileged ; ...". Before version
-# 243 it has "ignore_errors=no" only, also for what "flags" would tell.
+# 243 it only has "ignore_errors=no", and not the other "flags".
 _SHOWN = re.compile(r"path=(.*?) ; argv\[\]=(.*?) ; (?:ignore_errors=(\w+)|flags=([\w -]*?)) ;")
 _PROPERTIES = ("ExecStartEx", "ExecStart")
-# What stands before a program for them (systemd.service(5)).
+# The prefix of a program for each flag (systemd.service(5)).
 _PREFIXES = {
     "ignore-failure": "-",
     "no-env-expand": ":",
@@ -34,9 +35,9 @@ _PREFIXES = {
     "ambient": "!!",
     "via-shell": "|",
 }
-# What stands before a program in a unit, and the program.
+# The prefix of a program in a unit, and the program.
 _WORDS = re.compile(r"([-:+!|@]*)(/\S+)")
-# It shows arguments without the quotes that they have.
+# systemctl shows arguments without their quotes.
 _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 _TEXT = """\
 # The minion runs from a slot that safeupdate has activated. Without this file it runs from the
@@ -51,7 +52,7 @@ ExecStart={command}
 
 
 class _Started(NamedTuple):
-    """What a unit starts: the prefixes of the program, its path, and its arguments."""
+    """The command of a unit: the prefixes of the program, its path, and its arguments."""
 
     prefixes: str
     path: str
@@ -60,10 +61,10 @@ class _Started(NamedTuple):
 
 class Unit(Protocol):
     """
-    What starts a minion, and has it run from a slot or not.
+    Something that starts a minion, from a slot or not.
 
-    Each method may be called again, and raises CommandError, OSError, or SafeUpdateError if it is
-    not one that can be taken over.
+    Each method may be repeated. It raises CommandError, OSError, or SafeUpdateError if the unit
+    cannot be taken over.
     """
 
     @property
@@ -73,7 +74,7 @@ class Unit(Protocol):
 
     @property
     def arguments(self) -> list[str]:
-        """What it starts the program with."""
+        """The arguments of the program."""
         ...
 
     @property
@@ -83,34 +84,34 @@ class Unit(Protocol):
 
     @property
     def named(self) -> str:
-        """The path of the program that it starts without a slot; empty if that cannot be told."""
+        """The path of the program that it starts without a slot; empty if unknown."""
         ...
 
     @property
     def elsewhere(self) -> str:
-        """The path of the program of a slot in another directory that it starts; empty if none."""
+        """The path of the program of a slot in another directory, if it starts that, or empty."""
         ...
 
     @property
     def drop_in(self) -> str:
-        """The path of what has it start the slot."""
+        """The path of the file that makes it start the slot."""
         ...
 
     @property
     def without_slot(self) -> str:
-        """What an administrator does to have it start what it did before."""
+        """Instructions for an administrator to make it start the original program."""
         ...
 
     def check(self) -> None:
-        """Raise SafeUpdateError if it is not one that can be taken over."""
+        """Raise SafeUpdateError if it cannot be taken over."""
         ...
 
     def follow(self) -> None:
-        """Have it start the program of the slot, with the arguments that it has now."""
+        """Make it start the program of the slot, with its present arguments."""
         ...
 
     def leave(self) -> None:
-        """Have it start what it did before."""
+        """Make it start the original program."""
         ...
 
 
@@ -118,8 +119,8 @@ class SlotUnit:
     """
     The drop-in of one unit; *program* is the path of the minion's program by the link of its slot.
 
-    Each method may be called again, and raises CommandError, OSError, or SafeUpdateError if the
-    unit is not one that can be taken over.
+    Each method may be repeated. It raises CommandError, OSError, or SafeUpdateError if the unit
+    cannot be taken over.
     """
 
     def __init__(self, unit: str, program: str, *, run: Run, units: str = _UNITS) -> None:
@@ -135,7 +136,7 @@ class SlotUnit:
 
     @property
     def arguments(self) -> list[str]:
-        """What systemd starts the program with."""
+        """The arguments of the program that systemd starts."""
         return self._started().arguments
 
     @property
@@ -153,7 +154,7 @@ class SlotUnit:
 
     @property
     def elsewhere(self) -> str:
-        """The path of the program of a slot elsewhere that systemd starts; empty if none."""
+        """The path of the program of a slot elsewhere, if systemd starts that, or empty."""
         if not os.path.lexists(self.drop_in):
             return ""
         path, tail = self.program, self._program.split(os.sep)[-_PARTS:]
@@ -161,29 +162,29 @@ class SlotUnit:
 
     @property
     def without_slot(self) -> str:
-        """What an administrator does to have it start what it did before."""
+        """Instructions for an administrator to make it start the original program."""
         return f"remove {self.drop_in}, run 'systemctl daemon-reload'"
 
     def check(self) -> None:
-        """Raise SafeUpdateError if the unit is not one that can be taken over."""
+        """Raise SafeUpdateError if the unit cannot be taken over."""
         if self.elsewhere:
             raise SafeUpdateError(
                 f"{self._unit} starts {self.elsewhere}, a slot that is not below "
-                "'safeupdate:slots_dir'. Nothing was changed; set that back to what it was, leave "
-                "the slot with 'safeupdate.rollback to=without_slot', and change it then."
+                "'safeupdate:slots_dir'. Nothing was changed; restore that setting, leave the slot "
+                "with 'safeupdate.rollback to=without_slot', and change the setting then."
             )
         if self._taken_over().path != self._program and not _can_be_made(self.drop_in):
             raise SafeUpdateError(
-                f"{self.drop_in} cannot be written, by which {self._unit} would start a slot. "
+                f"{self.drop_in}, by which {self._unit} would start a slot, cannot be written. "
                 "Nothing was changed; make that file system writable."
             )
 
     def follow(self) -> None:
-        """Have systemd start the program of the slot, with the arguments that the unit has now."""
+        """Make systemd start the program of the slot, with the present arguments of the unit."""
         wanted = self._wanted()
         command = wanted.prefixes + " ".join(map(quoted, (self._program, *wanted.arguments)))
         # The slots may be on a file system that a boot mounts late.
-        # Nothing is replaced there after a dollar sign, as it is in a command.
+        # Here, unlike in a command, nothing is replaced after a dollar sign.
         place = quoted(self._program).replace("$$", "$")
         text = _TEXT.format(place=place, command=command)
         is_new = files.text(self.drop_in) != text
@@ -192,18 +193,18 @@ class SlotUnit:
             write_atomic(self.drop_in, text, mode=0o644)
         started = self._started()
         if is_new or (started.path, started.arguments) != (self._program, wanted.arguments):
-            # Whoever wrote it may have died before this.
+            # The process that wrote it may have died before this.
             self._reload()
         if not self.follows:
             self.leave()
             raise CommandError(
                 ("systemctl",),
-                f"{self._unit} still starts {self.program}: look for a drop-in behind "
+                f"{self._unit} still starts {self.program}: look for a drop-in after "
                 f"{self.drop_in} that sets 'ExecStart='",
             )
 
     def leave(self) -> None:
-        """Have systemd start what the unit itself names."""
+        """Make systemd start the program that the unit itself names."""
         remove_it = os.path.exists(self.drop_in)
         if remove_it:
             remove(self.drop_in)
@@ -216,16 +217,16 @@ class SlotUnit:
         try:
             return self.follows
         except SafeUpdateError:
-            # Somebody may have removed its package meanwhile.
+            # Its package may have been removed meanwhile.
             return True
 
     def _wanted(self) -> _Started:
-        """Return what the unit has, once it follows its slot: that may have changed since."""
+        """Return the present command of the unit, also if it already follows its slot."""
         started = self._taken_over()
         return (self._named() or started) if started.path == self._program else started
 
     def _named(self) -> _Started | None:
-        """Return what the unit starts without our drop-in; None if that cannot be told."""
+        """Return what the unit starts without our drop-in; None if unknown."""
         argv = ("systemctl", "show", *(f"--property={each}" for each in _PATHS), "--", self._unit)
         shown = self._run(argv, timeout=_TIMEOUT).stdout.splitlines()
         told = dict(line.partition("=")[::2] for line in shown)
@@ -239,18 +240,18 @@ class SlotUnit:
         return _Started(found[1], found[2], words[1:])
 
     def _taken_over(self) -> _Started:
-        """Return what the unit starts. Raise SafeUpdateError if that is nothing for a slot."""
+        """Return the command of the unit. Raise SafeUpdateError if a slot cannot replace it."""
         started = self._started()
         if _PROGRAM not in os.path.basename(started.path):
             raise SafeUpdateError(
                 f"{self._unit} starts {started.path}, and not the program {_PROGRAM} itself. "
-                "Nothing was changed; have it start that."
+                "Nothing was changed; make it start that program."
             )
         odd = [each for each in started.arguments if not _PLAIN.fullmatch(each)]
         if odd:
             raise SafeUpdateError(
-                f"{self._unit} starts the minion with {odd[0]!r}, which cannot be taken over into "
-                "a drop-in. Nothing was changed; leave that argument out of the unit."
+                f"{self._unit} starts the minion with {odd[0]!r}, which cannot be copied into a "
+                "drop-in. Nothing was changed; remove that argument from the unit."
             )
         return started
 
@@ -262,12 +263,12 @@ class SlotUnit:
                 break
         if len(shown) != 1:
             raise SafeUpdateError(
-                f"{self._unit} does not start one program. Nothing was changed; give the minion a "
-                "unit that does."
+                f"{self._unit} does not start exactly one program. Nothing was changed; give the "
+                "minion a unit that does."
             )
         ((path, words, ignored, flags),) = shown
         if f"{words} ".startswith(f"{path} "):
-            # There may be a blank in it.
+            # The path may contain a blank.
             first, arguments = path, words[len(path) :].split()
         else:
             first, *arguments = words.split()
@@ -276,11 +277,11 @@ class SlotUnit:
         if odd:
             raise SafeUpdateError(
                 f"{self._unit} has {odd[0]!r} for the minion, which this version does not know. "
-                "Nothing was changed; leave that out of the unit."
+                "Nothing was changed; remove that from the unit."
             )
         prefixes = "".join(_PREFIXES[each] for each in told)
         if os.path.basename(first) != os.path.basename(path):
-            # It gives the program another name (@).
+            # The unit gives the program another name (@).
             return _Started(f"{prefixes}@", path, [first, *arguments])
         return _Started(prefixes, path, arguments)
 
@@ -289,7 +290,7 @@ class SlotUnit:
 
 
 def _can_be_made(path: str) -> bool:
-    """Tell whether a file can be made there, as far as that is known without doing it."""
+    """Tell whether a file can be made there, as far as that can be known without doing it."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return os.access(path, os.W_OK)

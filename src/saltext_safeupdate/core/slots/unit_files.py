@@ -1,4 +1,4 @@
-"""What files of a unit say that it starts, as systemd reads them (systemd.syntax(7))."""
+"""The program that files of a unit start, as systemd reads them (systemd.syntax(7))."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _COMMENTS = ("#", ";")
 
 def started(paths: Iterable[str]) -> list[str]:
     """
-    Return the words of the one program that these files start, in their order; empty otherwise.
+    Return the words of the only program that these files start, read in order; otherwise empty.
 
-    Words are parted by spaces alone: what quotes or specifiers mean is not known here.
+    Only spaces separate words: quotes and specifiers are not interpreted.
     """
     found: list[list[str]] = []
     try:
         for path in paths:
             with open(path, encoding="utf-8") as file:
                 for value in _values(file.read()):
-                    # An empty one forgets those before it.
+                    # An empty value removes the earlier ones.
                     found = [*found, value.split()] if value else []
     except (OSError, UnicodeDecodeError):
         return []
@@ -31,7 +31,7 @@ def _values(text: str) -> Iterable[str]:
     section, line = "", ""
     for part in text.splitlines():
         if part.lstrip().startswith(_COMMENTS):
-            # Also among the lines of one that goes on.
+            # Comments are also allowed between continuation lines.
             continue
         line += part
         if part.endswith("\\"):

@@ -1,8 +1,8 @@
 """
 Unpack wheels into a tree, each file as its RECORD says.
 
-Nothing of a wheel runs meanwhile, and no pip is needed: what wheels are is written down, and so is
-what an installer does with them (packaging.python.org, "Binary distribution format").
+No code of a wheel runs, and no pip is needed: the format of wheels is specified, and so is the work
+of an installer (packaging.python.org, "Binary distribution format").
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ..errors import VerificationError, one_line
 from . import inside
 from .tree import Tree
 
-# Where the modules are, below the tree, and where the programs are.
+# The directories of modules and programs, below the tree.
 LIBRARY = "lib"
 PROGRAMS = "bin"
 _CHUNK = 256 << 10
 # A list of files, or of programs, is far shorter.
 _LONGEST_LIST = 8 << 20
-# What a wheel says of its files is read in one piece: 200 kB for the 2,000 files of Salt's.
+# The list of files in a wheel is read in one piece: 200 kB for the 2,000 files of Salt's.
 _LONGEST_READ = 2 << 20
 _LARGEST_PROGRAM = 1 << 20
 _DIST_INFO = re.compile(r"[A-Za-z0-9._+!-]+\.dist-info", re.ASCII)
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _ENTRY = re.compile(r"([A-Za-z_][\w.]*)\s*:\s*([A-Za-z_][\w.]*)\s*(\[.*\])?", re.ASCII)
-# Where the directories of NAME.data go. What is compiled against headers is not built here.
+# The targets of the directories in NAME.data. Nothing is compiled against headers here.
 _DATA = {
     "purelib": LIBRARY,
     "platlib": LIBRARY,
@@ -68,7 +68,7 @@ if __name__ == "__main__":
 
 
 class _Recorded(NamedTuple):
-    """What the RECORD says of a file: its SHA-256, and its bytes."""
+    """The RECORD's entry of a file: its SHA-256, and its bytes."""
 
     digest: bytes
     size: int
@@ -78,8 +78,8 @@ def unpack(paths: Iterable[str], tree: Tree, *, python: str) -> None:
     """
     Fill the tree with the wheels; their programs start the interpreter with the path *python*.
 
-    Raise VerificationError if anything of one may not be, or is not as its RECORD says, and
-    OSError. What two wheels both have is refused.
+    Raise VerificationError if a part of one is not allowed or differs from its RECORD, and OSError.
+    Files that two wheels contain are refused.
     """
     for path in paths:
         try:
@@ -88,14 +88,14 @@ def unpack(paths: Iterable[str], tree: Tree, *, python: str) -> None:
         except _UNREADABLE as err:
             raise _damaged(path, err) from err
         except OSError as err:
-            # It leads to what is before its begin.
+            # The wheel refers to a place before its start.
             if err.errno != errno.EINVAL:
                 raise
             raise _damaged(path, err) from err
 
 
 class _Pieces(io.RawIOBase):
-    """A file that is read in pieces which fit into the memory: a wheel says how long they are."""
+    """A file that is read in pieces of limited size: the wheel itself says how long they are."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -120,13 +120,13 @@ def _damaged(path: str, err: Exception) -> VerificationError:
     return VerificationError(
         one_line(
             f"The wheel {posixpath.basename(path)} is refused: it cannot be read "
-            f"({str(err)[:200]}). Nothing of it was kept; fetch it again."
+            f"({str(err)[:200]}). Nothing of it was kept; download it again."
         )
     )
 
 
 class _Wheel:
-    """One wheel that is open."""
+    """One open wheel."""
 
     def __init__(self, wheel: zipfile.ZipFile, name: str, tree: Tree, python: str) -> None:
         self._wheel = wheel
@@ -137,7 +137,7 @@ class _Wheel:
             place = inside.path(info.filename)
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise inside.refused(place, "it is no file and no directory")
+                raise inside.refused(place, "it is neither a file nor a directory")
             if (info.external_attr >> 16) & (stat.S_ISUID | stat.S_ISGID):
                 raise inside.refused(place, "it would run as another user (setuid)")
             if info.flag_bits & 1:
@@ -150,7 +150,7 @@ class _Wheel:
         infos = {place.partition("/")[0] for place in self._files}
         found = [info for info in infos if _DIST_INFO.fullmatch(info)]
         if len(found) != 1:
-            raise inside.refused(name, "it does not have one .dist-info")
+            raise inside.refused(name, "it does not have exactly one .dist-info")
         (self._info,) = found
         self._data = self._info.removesuffix(".dist-info") + ".data"
 
@@ -168,20 +168,20 @@ class _Wheel:
             self._write(f"{PROGRAMS}/{name}", text.encode(), executable=True)
 
     def _place(self, name: str) -> tuple[str, bool]:
-        """Return where a file goes, and whether it is a program."""
+        """Return the target of a file, and whether it is a program."""
         first, _, rest = name.partition("/")
         if first != self._data:
             return f"{LIBRARY}/{name}", False
         kind, _, below = rest.partition("/")
         if kind not in _DATA or not below:
-            raise inside.refused(name, "a wheel has nothing of that kind")
+            raise inside.refused(name, "a wheel has no data of that kind")
         return posixpath.join(_DATA[kind], below), kind == "scripts"
 
     def _put(
         self, info: zipfile.ZipInfo, where: str, program: bool, recorded: _Recorded | None
     ) -> None:
         if recorded is not None and recorded.size != info.file_size:
-            raise inside.refused(info.filename, "its size is not that of its RECORD")
+            raise inside.refused(info.filename, "its size differs from its RECORD")
         if program:
             content = self._read(info, _LARGEST_PROGRAM, recorded)
             self._write(where, _started(content, self._python), executable=True)
@@ -194,7 +194,7 @@ class _Wheel:
         self._tree.file(where, [content], size=len(content), executable=executable)
 
     def _content(self, info: zipfile.ZipInfo, recorded: _Recorded | None) -> Iterator[bytes]:
-        """Yield the content; raise VerificationError at its end if it is not as recorded."""
+        """Yield the content; at its end, raise VerificationError if it differs from the RECORD."""
         digest = hashlib.sha256()
         with self._wheel.open(info) as file:
             while block := file.read(_CHUNK):
@@ -214,10 +214,10 @@ class _Wheel:
         return found
 
     def _record(self) -> dict[str, _Recorded]:
-        """Return what the RECORD says of each file. All of them have to be there."""
+        """Return the entry of each file in the RECORD. All of the files must exist."""
         name = f"{self._info}/RECORD"
         if name not in self._files:
-            raise inside.refused(name, "a wheel has one")
+            raise inside.refused(name, "it is missing, and a wheel must have it")
         text = self._read(self._files[name], _LONGEST_LIST).decode("utf-8")
         own = {name, *(f"{self._info}/{each}" for each in _SIGNATURES)}
         found: dict[str, _Recorded] = {}
@@ -230,11 +230,11 @@ class _Wheel:
                 found[path] = _Recorded(_digest(path, digest), int(size))
         odd = (self._files.keys() - own) ^ found.keys()
         if odd:
-            raise inside.refused(min(odd), "the wheel has it and its RECORD has not, or otherwise")
+            raise inside.refused(min(odd), "it is in the wheel or in its RECORD, but not in both")
         return found
 
     def _programs(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of the programs that the metadata describe, and their texts."""
+        """Yield the names of the programs in the metadata, and their texts."""
         name = f"{self._info}/entry_points.txt"
         if name not in self._files:
             return
@@ -246,7 +246,7 @@ class _Wheel:
         for program, entry in parser[_SECTION].items():
             found = _ENTRY.fullmatch(entry.strip())
             if not _PROGRAM.fullmatch(program) or found is None:
-                raise inside.refused(program, "that is no entry point of a program")
+                raise inside.refused(program, "it is not a valid entry point of a program")
             yield (
                 program,
                 _START.format(
@@ -270,7 +270,7 @@ def _digest(path: str, told: str) -> bytes:
 
 
 def _started(content: bytes, python: str) -> bytes:
-    """Return a program of a wheel with the interpreter that it is to have."""
+    """Return a program of a wheel with its interpreter filled in."""
     first, newline, rest = content.partition(b"\n")
     if first.rstrip() in (b"#!python", b"#!pythonw"):
         return f"#!{python}".encode() + newline + rest

@@ -257,4 +257,4 @@ def test_with_keys_a_build_without_a_signature_is_none(made, source):
     source("3008.3")
     found = available.avail(made, {}, source.place)
     assert found["versions"] == {}
-    assert "'safeupdate:slots_keyring' asks for one" in found["problems"][0]
+    assert "'safeupdate:slots_keyring' requires one" in found["problems"][0]

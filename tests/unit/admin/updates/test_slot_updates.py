@@ -224,7 +224,7 @@ def test_with_keys_a_build_that_nobody_has_signed_is_not_taken(made):
     plan = _plan(made, "3008.3")
     assert _codes(plan) == ["target-unavailable"]
     assert "signature-policy" not in [each["code"] for each in plan["findings"]]
-    with pytest.raises(SafeUpdateError, match=r"'safeupdate:slots_keyring' asks for one.*Nothing"):
+    with pytest.raises(SafeUpdateError, match=r"'safeupdate:slots_keyring' requires one.*Nothing"):
         made.update("3008.3")
     assert made.launched == 0
 
@@ -568,7 +568,7 @@ def _another_configuration(made, monkeypatch):
         (_transactional, "snapshots"),
         (_others_write, "others can write to it"),
         (_others_write_above, "others can write to"),
-        (_odd_unit, "cannot be taken over"),
+        (_odd_unit, "cannot be copied into a drop-in"),
         (_another_configuration, "use /etc/salt"),
     ],
 )

@@ -205,7 +205,7 @@ def test_a_hostile_archive_is_refused_and_nothing_outside_changes(place, packed,
 def test_what_a_header_says_of_all_that_follows_is_refused(place, tmp_path):
     with tarfile.open(tmp_path / "it.tar", "w", pax_headers={"path": "salt/other"}) as made:
         made.addfile(member("salt/a")[0])
-    with pytest.raises(VerificationError, match="of all that follows"):
+    with pytest.raises(VerificationError, match="applies to all entries after it"):
         place.unpack(tmp_path / "it.tar")
 
 

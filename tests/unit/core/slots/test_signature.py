@@ -75,7 +75,7 @@ def test_whose_key_it_is_is_told(sign, ring):
     ],
 )
 def test_everything_else_is_no_signature(sign, stdout, returncode):
-    with pytest.raises(VerificationError, match=r"its signature does not hold.*slots_keyring"):
+    with pytest.raises(VerificationError, match=r"its signature is not valid.*slots_keyring"):
         sign(Gpgv(stdout, returncode, "gpgv: Can't check signature: No public key\n"))
 
 

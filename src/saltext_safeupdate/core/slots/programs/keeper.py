@@ -1,10 +1,9 @@
 """
-The keeper: start the minion from its active slot, or from what was here before, and stay with it.
+The keeper: start the minion from its active slot, or from the original program, and stay with it.
 
-It lies in the place of the program that somebody starts the minion with on a host without systemd.
-Whoever that is has one process that goes on while the minion below it is restarted, and that ends
-with the exit status of the minion. This file needs no other one: it has to work whatever is wrong
-with Salt.
+It is put in place of the program that starts the minion on a host without systemd. The caller has
+one process, which continues while the minion below it is restarted, and which ends with the exit
+status of the minion. This file needs no other one: it has to work even if Salt is broken.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ import time
 import uuid
 from typing import Any
 
-# These are filled in when it is put in place: where its state is, and the programs that it starts.
+# These are filled in when it is put in place: the directory of its state, and the two programs.
 DIRECTORY = ""
 ACTIVE = ""
 BEFORE = ""
 
-# What a supervisor sends: start the minion, or start it anew; and stop it, and wait.
+# Signals of a supervisor: start or restart the minion; and stop it, and wait.
 START, STOP = signal.SIGRTMIN + 1, signal.SIGRTMIN + 2
-# What others send is passed on. All but the last ask for the end.
+# Signals of others are passed on. All except the last request the end.
 _PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1)
 # Those that a terminal sends to all of its processes, and how the kernel marks them (sigaction(2)).
 _TYPED, _BY_KERNEL = (signal.SIGINT, signal.SIGQUIT), 0x80
 _STATE, _WATCHDOGS, _LOCK = "state.json", "watchdogs", "lock"
 # Bytes of the state, so that a new one fits into the file of the one before on a full disk.
 _SIZE = 4096
-# Seconds that a minion that is to be restarted has for its end, between two starts of the watchdog,
-# and between two looks.
+# Seconds that a minion which is restarted has to end, between two starts of the watchdog, and
+# between two checks.
 _PATIENCE = 90.0
 _INTERVAL = 60.0
 _LOOK = 0.5
@@ -53,7 +52,7 @@ class Keeper:
     def __init__(self, arguments: list[str], umask: int) -> None:
         self._arguments = arguments
         self._umask = umask
-        # What whoever started it has ignored, as with nohup, is ignored here and by the minion.
+        # Signals that the caller has ignored, as with nohup, are ignored here and by the minion.
         heard = (each for each in _PASSED if signal.getsignal(each) is not signal.SIG_IGN)
         self._taken = {START, STOP, signal.SIGCHLD, *heard}
         self._mask: set[Any] = set()
@@ -62,19 +61,19 @@ class Keeper:
         self._status = 0
         # How the minion is, if that is not written down yet.
         self._untold = ""
-        # What follows when the minion has ended, and until when it may take.
+        # The next action after the end of the minion, and the deadline for that end.
         self._again = self._ends = False
         self._deadline = self._watched = 0.0
 
     def run(self) -> int:
-        """Keep the minion; return the exit status when all is over."""
+        """Keep the minion; return the exit status at the end."""
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._start()
         while not self._over():
             self._watch()
             if self._untold:
                 self._tell(self._untold)
-            # Until something is due: the end of a minion is a signal, too.
+            # Sleep until something is due: the end of a minion is a signal, too.
             calm = self._pid and not self._deadline
             found = signal.sigtimedwait(self._taken, _INTERVAL if calm else _LOOK)
             # The minion has what was typed already: a second one would cut its end short.
@@ -88,7 +87,7 @@ class Keeper:
         return self._status
 
     def _over(self) -> bool:
-        """Tell whether nobody is to start the minion again: no update is under way."""
+        """Tell whether nothing will start the minion again: no update is under way."""
         return not self._pid and (self._ends or not _watchdogs())
 
     def _take(self, number: int, *, to_minion: bool) -> None:
@@ -114,11 +113,11 @@ class Keeper:
 
     def _kill_if_late(self) -> None:
         if self._pid and self._deadline and time.monotonic() > self._deadline:
-            # What is below it ends by itself then.
+            # The processes below it then end by themselves.
             os.kill(self._pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """See to all that have ended: the first process of a container has those of others."""
+        """Reap all ended processes: the first process of a container gets orphans, too."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -131,7 +130,7 @@ class Keeper:
 
     def _ended(self, status: int) -> None:
         self._pid, self._deadline = 0, 0.0
-        # As a shell tells that a signal has killed it.
+        # A shell shows death by a signal in the same way.
         self._status = status if status >= 0 else 128 - status
         if self._again and not self._ends:
             self._start()
@@ -141,7 +140,7 @@ class Keeper:
     def _start(self) -> None:
         self._again, self._invocation = False, uuid.uuid4().hex
         programs = _programs()
-        # While an update is under way, whatever is wrong with a slot has to show.
+        # During an update, a broken slot must be visible.
         programs = programs[:1] if _watchdogs() else programs
         parent = os.getpid()
         self._pid = os.fork()
@@ -151,7 +150,7 @@ class Keeper:
         self._tell("active")
 
     def _tell(self, active: str) -> None:
-        """Write down how the minion is, for whoever updates it."""
+        """Write down the state of the minion, for processes that update it."""
         told = {
             "keeper": _identity(os.getpid()),
             "pid": self._pid,
@@ -168,7 +167,7 @@ class Keeper:
             os.makedirs(DIRECTORY, mode=0o755, exist_ok=True)
             _write(path, json.dumps(told).ljust(_SIZE))
         except OSError as err:
-            # Nobody updates it until then, but it runs.
+            # Until that file is written, it cannot be updated, but it runs.
             self._untold = active
             if not before:
                 print(f"{path} cannot be written: {err}", file=sys.stderr, flush=True)
@@ -176,7 +175,7 @@ class Keeper:
                 os.unlink(path)
 
     def _watch(self) -> None:
-        """Start the supervisor of an update that is under way, now and every minute."""
+        """Start the supervisor of an update under way, now and every minute."""
         now = time.monotonic()
         if not self._watched or now >= self._watched + _INTERVAL:
             self._watched = now
@@ -199,7 +198,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _watchdogs() -> list[list[str]]:
-    """Return what is to be started as long as an update is under way; nothing if none is."""
+    """Return the programs to start while an update is under way; otherwise nothing."""
     place = os.path.join(os.path.dirname(DIRECTORY), _WATCHDOGS)
     try:
         found = [_argv(os.path.join(place, name)) for name in os.listdir(place)]
@@ -220,7 +219,7 @@ def _programs() -> list[str]:
 
 
 def _argv(path: str) -> list[str]:
-    """Return what a watchdog is to start; nothing if somebody else may have written it."""
+    """Return the command of a watchdog; nothing if another user may have written it."""
     if not path.endswith(".json") or os.path.basename(path).startswith("."):
         return []
     try:
@@ -236,10 +235,10 @@ def _argv(path: str) -> list[str]:
 
 def _become(programs: list[str], arguments: list[str], parent: int, mask: set[Any]) -> None:
     try:
-        # Without its keeper, there would be two minions when somebody starts the next one.
+        # Without its keeper, there would be two minions after the next start by somebody.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() == parent:
-            # Python has these ignored, and a program would have that from it.
+            # Python ignores these, and a program would inherit that.
             for each in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(each, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -271,7 +270,7 @@ def _detach(argv: list[str], mask: set[Any]) -> None:
 
 
 def _identity(pid: int) -> str:
-    """Return a name that no other process ever has, as the supervisor makes it."""
+    """Return a name that no other process ever has, like the supervisor's function."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -313,7 +312,7 @@ def _is_the_one() -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Keep the minion. What it would not stay with is started in the place of this process."""
+    """Keep the minion. A program that it cannot stay with replaces this process."""
     stays = _stays(arguments)
     # Nobody else may write what is made here, whatever the minion is started with.
     umask = os.umask(0o022)
