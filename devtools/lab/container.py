@@ -277,7 +277,7 @@ class Container:
     def small_disk(self, path: str, size: str) -> None:
         """Mount an empty tmpfs of *size* (like ``2m``) at *path*, until the next boot."""
         self.run(["mkdir", "-p", path])
-        self.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "small", path])
+        self.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "small", path])
 
     # -- packages and services -----------------------------------------------------------
 
