@@ -17,7 +17,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from ..errors import CommandError, SafeUpdateError, one_line
-from ..host.command import Run
+from ..host.command import Result, Run
 from ..host.files import write_atomic
 from . import describe, manifest
 from .manifest import Manifest, Part
@@ -28,6 +28,9 @@ PREFIX = "index-"
 _LISTING_TIMEOUT, _FETCH_TIMEOUT = 120.0, 1800.0
 _OPTIONS = ("--disable-pip-version-check", "--no-input", "--only-binary=:all:")
 _VERSIONS = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+# How pip answers who asks for a version that nobody has; without wheels, it says "none".
+_NOBODY_HAS = "salt==0"
+_WHEELS = re.compile(r"\(from versions: ([^)]*)\)")
 _VERSION = re.compile(r"\d{4}(?:\.\d{1,9}){1,3}", re.ASCII)
 # Others would have pip fetch for another Python, or less, or say nothing.
 _REFUSED = ("PIP_PYTHON", "PIP_PYTHON_VERSION", "PIP_PLATFORM", "PIP_ABI", "PIP_IMPLEMENTATION")
@@ -68,15 +71,9 @@ class Index:
         self._env = {key: given[key] for key in given if key not in _REFUSED} | _FORCED
 
     def versions(self) -> list[str]:
-        """Return the versions of Salt in the index, including source-only ones, newest first."""
+        """Return the versions of Salt that the index has wheels of, newest first."""
         argv = (self._pip(), "-I", "-c", _GUARDED, "index", "versions", *_OPTIONS, "salt")
-        try:
-            result = self._run(argv, timeout=_LISTING_TIMEOUT, ok=None, env=self._env)
-        except CommandError as err:
-            raise SafeUpdateError(
-                f"The index that pip is configured for does not answer: {err.reason}. Nothing was "
-                "changed; ask again when it does, or take a directory of builds."
-            ) from err
+        result = self._asked(argv)
         found = _VERSIONS.search(result.stdout)
         if result.returncode or found is None:
             raise SafeUpdateError(
@@ -85,7 +82,29 @@ class Index:
                 "directory of builds."
             )
         given = [each.strip() for each in found[1].split(",")]
-        return [each for each in given if _VERSION.fullmatch(each)]
+        listed = [each for each in given if _VERSION.fullmatch(each)]
+        # That list has sources, too, and this one what was taken back.
+        # Nothing comes of it, wherever it would go.
+        words = ("download", *_OPTIONS, "--no-deps", "--dest", "/", _NOBODY_HAS)
+        told = _WHEELS.search(self._asked((argv[0], "-I", "-c", _GUARDED, *words)).stderr)
+        wheels = {each.strip() for each in told[1].split(",")} if told else set(listed)
+        offered = [each for each in listed if each in wheels]
+        if listed and not offered:
+            raise SafeUpdateError(
+                f"The index that pip is configured for has no wheel of Salt, only the source of "
+                f"{listed[0]} and others. Nothing was changed; put wheels there ('pip wheel salt' "
+                "makes them), or take a directory of builds."
+            )
+        return offered
+
+    def _asked(self, argv: Sequence[str]) -> Result:
+        try:
+            return self._run(argv, timeout=_LISTING_TIMEOUT, ok=None, env=self._env)
+        except CommandError as err:
+            raise SafeUpdateError(
+                f"The index that pip is configured for does not answer: {err.reason}. Nothing was "
+                "changed; ask again when it does, or take a directory of builds."
+            ) from err
 
     @contextmanager
     def fetched(self, version: str, where: str) -> Iterator[tuple[Manifest, dict[str, str]]]:
